@@ -1,0 +1,53 @@
+"""The compiled extensions and the switches of their build; everything else is in pyproject.toml.
+
+Switches, as environment variables:
+  PYLOGSEG_SANITIZE=address,undefined   builds with those sanitisers, without optimisation of bounds
+  PYLOGSEG_CHECKS=1                     Cython's own bounds checks in the doors
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+sanitize = os.environ.get("PYLOGSEG_SANITIZE", "")
+checks = os.environ.get("PYLOGSEG_CHECKS", "") == "1"
+
+if sys.platform == "win32":
+    compile_args, link_args = ["/O2"], []
+else:
+    compile_args, link_args = ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"], []
+if sanitize:
+    compile_args += ["-g", "-O1", "-fno-omit-frame-pointer", f"-fsanitize={sanitize}", "-fno-sanitize-recover=undefined"]
+    link_args += [f"-fsanitize={sanitize}"]
+
+headers = [str(path) for folder in ("src/pylogseg/_kernels",) for path in Path(folder).glob("*.[hp]*") if path.suffix in (".h", ".pxd")]
+extensions = [
+    Extension(
+        f"pylogseg.{path.stem}",
+        [path.as_posix()],
+        include_dirs=["src/pylogseg/_kernels"],
+        depends=headers,
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+    for path in sorted(Path("src/pylogseg").glob("_*.pyx"))
+]
+
+setup(
+    ext_modules=cythonize(
+        extensions,
+        include_path=["src"],
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": checks,
+            "wraparound": False,
+            "initializedcheck": False,
+            "cdivision": True,
+            "embedsignature": True,
+            "freethreading_compatible": True,
+        },
+    )
+)
