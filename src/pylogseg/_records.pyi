@@ -5,39 +5,36 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-def bodies(rows: npt.NDArray[Any], file_position: int, out: npt.NDArray[Any]) -> int: ...
-def count_records(rows: npt.NDArray[Any], bodies: npt.NDArray[Any], sources: tuple[Any, ...]) -> tuple[int, int]: ...
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+
+def capacity(rows: npt.NDArray[Any], bodies: npt.NDArray[Any]) -> int: ...
 def decode(
     rows: npt.NDArray[Any],
+    first_row: int,
     bodies: npt.NDArray[Any],
     sources: tuple[Any, ...],
-    offset: npt.NDArray[np.int64],
-    timestamp: npt.NDArray[np.int64],
-    key_place: npt.NDArray[np.int64],
-    key_size: npt.NDArray[np.int32],
-    value_place: npt.NDArray[np.int64],
-    value_size: npt.NDArray[np.int32],
-    headers_place: npt.NDArray[np.int64],
-    header_count: npt.NDArray[np.int32],
-    batch: npt.NDArray[np.int32],
-) -> tuple[int, int, int, int]: ...
-def gather_binary(
-    place: npt.NDArray[np.int64],
-    size: npt.NDArray[np.int32],
-    sources: tuple[Any, ...],
-    offsets: npt.NDArray[np.int32],
-    data: npt.NDArray[np.uint8],
-    validity: npt.NDArray[np.uint8],
-) -> int: ...
-def gather_views(
-    place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...], views: npt.NDArray[Any], validity: npt.NDArray[np.uint8]
-) -> int: ...
+    n: int,
+    offset: Int64s,
+    timestamp: Int64s,
+    key_place: Int64s,
+    key_size: Int32s,
+    value_place: Int64s,
+    value_size: Int32s,
+    headers_place: Int64s,
+    header_count: Int32s,
+    batch: Int32s,
+) -> tuple[int, int, int, int, int]: ...
+def payload_bytes(size: Int32s) -> tuple[int, int]: ...
+def gather_binary(place: Int64s, size: Int32s, sources: tuple[Any, ...], offsets: Int32s, data: Bytes, validity: Bytes) -> int: ...
+def gather_views(place: Int64s, size: Int32s, sources: tuple[Any, ...], views: Bytes, validity: Bytes) -> int: ...
 def header_spans(
-    headers_place: npt.NDArray[np.int64],
-    header_count: npt.NDArray[np.int32],
+    headers_place: Int64s,
+    header_count: Int32s,
     sources: tuple[Any, ...],
-    key_place: npt.NDArray[np.int64],
-    key_size: npt.NDArray[np.int32],
-    value_place: npt.NDArray[np.int64],
-    value_size: npt.NDArray[np.int32],
+    key_place: Int64s,
+    key_size: Int32s,
+    value_place: Int64s,
+    value_size: Int32s,
 ) -> int: ...

@@ -1,0 +1,244 @@
+"""The compiled door: varints, checksums, the scan of batch headers, index search.
+
+Functions on buffers: no files, no clock, no state. Each checks its arguments, releases the GIL and turns a status
+into a result or one exception. The kernels are in `_kernels/`.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from pylogseg._kernels cimport batch as header
+from pylogseg._kernels cimport crc as checksum
+from pylogseg._kernels cimport search as index
+from pylogseg._kernels cimport varint
+
+import numpy as np
+
+checksum.crc_init()
+
+
+cdef const uint8_t *address(const uint8_t[::1] view) noexcept:
+    """First byte of a view; an empty one has no byte to point at."""
+    return &view[0] if view.shape[0] else <const uint8_t *>b""
+
+
+# ---- varints ----
+
+def encode_uvarint(value: int) -> bytes:
+    """Unsigned varint of a 32-bit number; a negative one counts as its 32-bit two's complement, as in Kafka."""
+    if not -(1 << 31) <= value < (1 << 32):
+        raise OverflowError(f"{value} does not fit in 32 bits")
+    return written(<uint32_t>(value & 0xFFFFFFFF))
+
+
+def encode_varint(value: int) -> bytes:
+    """ZigZag varint of a signed 32-bit number, 1 to 5 bytes."""
+    cdef int32_t number = value
+    return written(varint.zigzag(number))
+
+
+def encode_varlong(value: int) -> bytes:
+    """ZigZag varint of a signed 64-bit number, 1 to 10 bytes."""
+    cdef int64_t number = value
+    return written(varint.zigzag64(number))
+
+
+cdef bytes written(uint64_t raw):
+    cdef uint8_t[10] out
+    cdef uint8_t *end = varint.write_uvarint(out, raw)
+    return (<const char *>out)[:end - out]
+
+
+cdef const uint8_t *cursor_at(const uint8_t[::1] view, int64_t position) except NULL:
+    if not 0 <= position <= view.shape[0]:
+        raise IndexError(f"position {position} is outside of a buffer of {view.shape[0]} bytes")
+    return address(view) + position
+
+
+cdef refuse(int status, int64_t position, str kind):
+    if status == varint.VARINT_SHORT:
+        raise ValueError(f"{kind} at position {position} is cut off by the end of the buffer")
+    if status == varint.VARINT_LONG:
+        raise ValueError(f"{kind} at position {position} is too long: its last byte still has the top bit set")
+
+
+def decode_uvarint(const uint8_t[::1] buffer not None, int64_t position=0):
+    """Unsigned 32-bit varint at a position: (value, position behind it). ValueError if it is cut off or too long."""
+    cdef const uint8_t *p = cursor_at(buffer, position)
+    cdef uint32_t value = 0
+    refuse(varint.read_uvarint(&p, address(buffer) + buffer.shape[0], &value), position, "unsigned varint")
+    return value, p - address(buffer)
+
+
+def decode_varint(const uint8_t[::1] buffer not None, int64_t position=0):
+    """ZigZag 32-bit varint at a position: (value, position behind it). ValueError if it is cut off or too long."""
+    cdef const uint8_t *p = cursor_at(buffer, position)
+    cdef int32_t value = 0
+    refuse(varint.read_varint(&p, address(buffer) + buffer.shape[0], &value), position, "varint")
+    return value, p - address(buffer)
+
+
+def decode_varlong(const uint8_t[::1] buffer not None, int64_t position=0):
+    """ZigZag 64-bit varint at a position: (value, position behind it). ValueError if it is cut off or too long."""
+    cdef const uint8_t *p = cursor_at(buffer, position)
+    cdef int64_t value = 0
+    refuse(varint.read_varlong(&p, address(buffer) + buffer.shape[0], &value), position, "varlong")
+    return value, p - address(buffer)
+
+
+# ---- checksums ----
+
+def crc32c(const uint8_t[::1] buffer not None, uint32_t crc=0):
+    """CRC-32C of a buffer, going on from the checksum of what came before it."""
+    cdef const uint8_t *p = address(buffer)
+    cdef Py_ssize_t size = buffer.shape[0]
+    with nogil:
+        crc = checksum.crc32c(crc, p, size)
+    return crc
+
+
+def crc32(const uint8_t[::1] buffer not None, uint32_t crc=0):
+    """CRC-32 (IEEE) of a buffer, going on from the checksum of what came before it."""
+    cdef const uint8_t *p = address(buffer)
+    cdef Py_ssize_t size = buffer.shape[0]
+    with nogil:
+        crc = checksum.crc32(crc, p, size)
+    return crc
+
+
+def crc_implementations():
+    """Names of the implementations that this processor can run, the preferred one first."""
+    return [checksum.crc_name(i).decode() for i in range(checksum.crc_count())]
+
+
+def use_crc_implementation(name: str):
+    """Choose an implementation by name, for tests and benchmarks; returns the one used until now."""
+    cdef bytes wanted = name.encode()
+    before = checksum.crc_current().decode()
+    if checksum.crc_use(wanted) != 0:
+        raise ValueError(f"no CRC implementation {name!r} on this processor: {', '.join(crc_implementations())}")
+    return before
+
+
+# ---- batches ----
+
+def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t file_position, rows not None, bint crc):
+    """Fill rows of `BATCH_DTYPE` from the batches in ``buffer[start:end]``.
+
+    Returns (rows filled, position in the buffer where it ended, `errors.Ending`). See `format.batches.scan`.
+    """
+    cdef uint8_t[::1] raw = rows.view(np.uint8).reshape(-1)
+    if rows.dtype.itemsize != sizeof(header.BatchRow):
+        raise TypeError("rows are not of BATCH_DTYPE")
+    if not 0 <= start <= end <= buffer.shape[0]:
+        raise IndexError(f"[{start}, {end}) is outside of a buffer of {buffer.shape[0]} bytes")
+    cdef header.BatchRow *row = <header.BatchRow *>&raw[0] if raw.shape[0] else NULL
+    cdef Py_ssize_t room = len(rows), count = 0
+    cdef const uint8_t *first = address(buffer)
+    cdef const uint8_t *p = first + start
+    cdef const uint8_t *stop = first + end
+    cdef int64_t size = 0
+    cdef int ending
+    with nogil:
+        while True:
+            ending = header.frame(p, stop, &size)
+            if ending != header.MORE or count == room:
+                break
+            header.read_header(p, size, row)
+            row.position = file_position + (p - first)
+            row.verdict = header.UNCHECKED
+            if crc:
+                row.verdict = header.GOOD if header.crc_holds(p, size) else header.CRC_BAD
+            p += size
+            row += 1
+            count += 1
+        if ending > header.MORE and header.is_redpanda(p, stop):
+            ending = header.FOREIGN
+    return count, p - first, ending
+
+
+def find_batch(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t lowest_offset, int64_t budget):
+    """Position of the next whole batch at or behind `start` whose CRC holds, -1 if there is none.
+
+    Parameters
+    ----------
+    buffer : buffer
+    start, end : int
+        The bytes to search; a batch must lie in them whole.
+    lowest_offset : int
+        No batch below this offset is believed.
+    budget : int
+        Bytes that may be summed for false candidates: it bounds the work on bytes made to mislead.
+
+    Returns
+    -------
+    position : int
+        -1 if there is none.
+    exhausted : bool
+        Whether the search ended because the budget did; the position is then -1.
+    """
+    if not 0 <= start <= end <= buffer.shape[0]:
+        raise IndexError(f"[{start}, {end}) is outside of a buffer of {buffer.shape[0]} bytes")
+    cdef const uint8_t *first = address(buffer)
+    cdef const uint8_t *p = first + start
+    cdef const uint8_t *stop = first + end
+    cdef int64_t size = 0, found = -1
+    with nogil:
+        while stop - p >= header.V0_SMALLEST and budget >= 0:
+            if header.plausible(p, stop, lowest_offset, &size):
+                if header.crc_holds(p, size):
+                    found = p - first
+                    break
+                budget -= size
+            p += 1
+    return found, budget < 0
+
+
+# ---- indexes ----
+
+cdef const uint8_t *keys_of(const uint8_t[::1] buffer, int64_t entry_size, int64_t key_at, int64_t key_size, int64_t count) except NULL:
+    if key_size not in (4, 8) or entry_size < 1 or not 0 <= key_at <= entry_size - key_size:
+        raise ValueError(f"a key of {key_size} bytes at {key_at} does not fit into entries of {entry_size} bytes")
+    if count < 0 or count > buffer.shape[0] // entry_size:
+        raise IndexError(f"{count} entries of {entry_size} bytes are not in a buffer of {buffer.shape[0]} bytes")
+    return address(buffer) + key_at
+
+
+def search(
+    const uint8_t[::1] buffer not None, int64_t entry_size, int64_t key_at, int64_t key_size, int64_t count, int64_t key, bint ceiling=False
+):
+    """Slot of a key among `count` sorted entries, in place on their big-endian bytes.
+
+    Parameters
+    ----------
+    buffer : buffer
+        The index; slot 0 at its first byte.
+    entry_size, key_at, key_size : int
+        Bytes of an entry, place of the key in it, width of the key (4 or 8), which is signed.
+    count : int
+        Valid entries.
+    key : int
+        What to look for.
+    ceiling : bool
+        The first entry >= `key` (`count` if there is none), not the last entry <= `key` (-1 if there is none).
+    """
+    cdef const uint8_t *keys = keys_of(buffer, entry_size, key_at, key_size, count)
+    if ceiling:
+        return index.first_at_least(keys, entry_size, <int>key_size, count, key)
+    return index.floor_slot(keys, entry_size, <int>key_size, count, key)
+
+
+def search_many(
+    const uint8_t[::1] buffer not None, int64_t entry_size, int64_t key_at, int64_t key_size, int64_t count, const int64_t[::1] keys not None, bint ceiling=False
+):
+    """Like `search`, for an array of keys: an array of as many slots (int64)."""
+    cdef const uint8_t *first = keys_of(buffer, entry_size, key_at, key_size, count)
+    out = np.empty(keys.shape[0], np.int64)
+    cdef int64_t[::1] slots = out
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(keys.shape[0]):
+            if ceiling:
+                slots[i] = index.first_at_least(first, entry_size, <int>key_size, count, keys[i])
+            else:
+                slots[i] = index.floor_slot(first, entry_size, <int>key_size, count, keys[i])
+    return out

@@ -1,0 +1,204 @@
+"""Records of a batch body, walked once into columns of places: the decoder of magic 0, 1 and 2.
+
+Every length is compared with the bytes that remain before it is used. A place is the position of a byte in its
+source plus the number of the source in the high bits (`format/records.py`).
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from pylogseg._kernels cimport batch as header
+from pylogseg._kernels.endian cimport load_be32, load_be64
+from pylogseg._kernels.varint cimport read_uvarint, read_varint, read_varlong
+
+cdef enum:
+    RECORD_SMALLEST = 7    # length, attributes, two deltas, two sizes, header count: a byte each
+    LEGACY_SMALLEST = 26
+
+cdef enum RecordStatus:    # the texts are in format/records.py
+    RECORD_OK = 0
+    RECORD_COUNT = 1
+    RECORD_LENGTH = 2
+    RECORD_STRUCTURE = 3
+    RECORD_SIZE = 4
+    RECORD_HEADERS = 5
+    RECORD_REMAINS = 6
+    RECORD_EOF = 7
+    RECORD_INNER_SIZE = 8
+    RECORD_INNER_CODEC = 9
+    RECORD_WRAPPER = 10
+    RECORD_NONE = 11
+    RECORD_SOURCE = 12
+    RECORD_INNER_MAGIC = 13
+
+cdef struct Columns:
+    int64_t *offset
+    int64_t *timestamp
+    int64_t *key_place
+    int32_t *key_size
+    int64_t *value_place
+    int32_t *value_size
+    int64_t *headers_place
+    int32_t *header_count
+    int32_t *batch
+
+cdef struct Walk:
+    const uint8_t *p       # where the walk is, or where it failed
+    const uint8_t *end
+    const uint8_t *origin  # address of place 0 of the source
+    int64_t source         # number of the source, shifted
+    int64_t headers        # headers seen
+
+
+cdef inline int read_span(Walk *w, const uint8_t *end, int64_t *place, int32_t *size) noexcept nogil:
+    """A length as a varint and that many bytes; any negative length is a null."""
+    if read_varint(&w.p, end, size) != 0:
+        return RECORD_STRUCTURE
+    place[0] = w.source + (w.p - w.origin)
+    if size[0] < 0:
+        size[0] = -1
+        return RECORD_OK
+    if size[0] > end - w.p:
+        return RECORD_STRUCTURE
+    w.p += size[0]
+    return RECORD_OK
+
+
+cdef inline int skip_headers(Walk *w, const uint8_t *end, int32_t count) noexcept nogil:
+    cdef int32_t size, i
+    if count < 0 or count > end - w.p:
+        return RECORD_HEADERS
+    for i in range(count):
+        if read_varint(&w.p, end, &size) != 0:
+            return RECORD_STRUCTURE
+        if size < 0 or size > end - w.p:
+            return RECORD_HEADERS
+        w.p += size
+        if read_varint(&w.p, end, &size) != 0:
+            return RECORD_STRUCTURE
+        if size > end - w.p:
+            return RECORD_HEADERS
+        if size > 0:
+            w.p += size
+    return RECORD_OK
+
+
+cdef inline int decode_v2(Walk *w, const header.BatchRow *row, int32_t number, Columns *c, int64_t n) noexcept nogil:
+    """Records of one body into the columns from slot `n` on; the caller has room for ``row.count`` of them."""
+    cdef int32_t i, length, delta
+    cdef int64_t time_delta
+    cdef const uint8_t *end
+    cdef int status
+    cdef bint append_time = row.attributes & header.LOG_APPEND_TIME != 0
+    for i in range(row.count):
+        if w.p == w.end:
+            return RECORD_EOF
+        if read_varint(&w.p, w.end, &length) != 0:
+            return RECORD_STRUCTURE
+        if length < 0 or length > w.end - w.p:
+            return RECORD_LENGTH
+        end = w.p + length
+        if length == 0:
+            return RECORD_STRUCTURE
+        w.p += 1           # attributes, unused
+        if read_varlong(&w.p, end, &time_delta) != 0 or read_varint(&w.p, end, &delta) != 0:
+            return RECORD_STRUCTURE
+        # Unsigned: hostile deltas wrap, as Java's do.
+        c.offset[n] = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
+        c.timestamp[n] = row.max_timestamp if append_time else <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>time_delta)
+        status = read_span(w, end, &c.key_place[n], &c.key_size[n])
+        if status != RECORD_OK:
+            return status
+        status = read_span(w, end, &c.value_place[n], &c.value_size[n])
+        if status != RECORD_OK:
+            return status
+        if read_varint(&w.p, end, &c.header_count[n]) != 0:
+            return RECORD_STRUCTURE
+        c.headers_place[n] = w.source + (w.p - w.origin)
+        if c.header_count[n] != 0:
+            status = skip_headers(w, end, c.header_count[n])
+            if status != RECORD_OK:
+                return status
+            w.headers += c.header_count[n]
+        if w.p != end:
+            return RECORD_SIZE
+        c.batch[n] = number
+        n += 1
+    return RECORD_OK if w.p == w.end else RECORD_REMAINS
+
+
+cdef inline int decode_entry(Walk *w, const header.BatchRow *row, int32_t number, Columns *c, int64_t n) noexcept nogil:
+    """One legacy message, offset and length included, that lies whole in ``[w.p, w.p + 12 + length)``."""
+    cdef const uint8_t *p = w.p
+    cdef int64_t length = <int32_t>load_be32(p + 8)
+    cdef const uint8_t *end = p + header.OVERHEAD + length
+    cdef uint8_t magic = p[header.MAGIC_AT]
+    if magic > 1:
+        return RECORD_INNER_MAGIC
+    if length < (14 if magic == 0 else 22) or length > w.end - p - header.OVERHEAD:
+        return RECORD_INNER_SIZE
+    c.offset[n] = <int64_t>load_be64(p)
+    c.timestamp[n] = -1 if magic == 0 else <int64_t>load_be64(p + 18)
+    if row.magic == 1 and row.attributes & header.LOG_APPEND_TIME:
+        c.timestamp[n] = row.max_timestamp
+    p += 18 if magic == 0 else 26
+    c.key_size[n] = <int32_t>load_be32(p)
+    p += 4
+    c.key_place[n] = w.source + (p - w.origin)
+    if c.key_size[n] < 0:
+        c.key_size[n] = -1
+    else:
+        # 4 bytes of the value's size come behind the key.
+        if c.key_size[n] > end - p - 4:
+            return RECORD_STRUCTURE
+        p += c.key_size[n]
+    c.value_size[n] = <int32_t>load_be32(p)
+    p += 4
+    c.value_place[n] = w.source + (p - w.origin)
+    if c.value_size[n] < 0:
+        c.value_size[n] = -1
+    elif c.value_size[n] > end - p:
+        return RECORD_STRUCTURE
+    c.headers_place[n] = c.value_place[n]
+    c.header_count[n] = 0
+    c.batch[n] = number
+    w.p = end
+    return RECORD_OK
+
+
+cdef inline int decode_wrapped(Walk *w, const header.BatchRow *row, int32_t number, Columns *c, int64_t n, int64_t *added) noexcept nogil:
+    """The inner messages of a compressed wrapper; a truncated last one ends them in silence, as in Kafka."""
+    cdef int64_t first = n, length, base
+    cdef int status
+    while w.end - w.p >= header.PREFIX + 1:
+        length = <int32_t>load_be32(w.p + 8)
+        if length < 14:
+            return RECORD_INNER_SIZE
+        if length > w.end - w.p - header.OVERHEAD:
+            break
+        if w.p[17] & header.CODEC_MASK:
+            return RECORD_INNER_CODEC
+        status = decode_entry(w, row, number, c, n)
+        if status != RECORD_OK:
+            return status
+        n += 1
+    added[0] = n - first
+    if n == first:
+        return RECORD_NONE
+    if row.magic == 1:     # inner offsets count from the first one; old writers left 0 as the wrapper's
+        base = 0
+        if row.last_offset != 0:
+            if row.last_offset < c.offset[n - 1]:
+                return RECORD_WRAPPER
+            base = <int64_t>(<uint64_t>row.last_offset - <uint64_t>c.offset[n - 1])
+        for n in range(first, n):
+            c.offset[n] = <int64_t>(<uint64_t>c.offset[n] + <uint64_t>base)
+    return RECORD_OK
+
+
+cdef inline int64_t room_for(const header.BatchRow *row, int64_t body_size) noexcept nogil:
+    """Records that a body can hold at most, whatever its header says; what the columns must have room for."""
+    cdef int64_t most
+    if row.magic == 2:
+        most = body_size // RECORD_SMALLEST
+        return most if row.count > most else row.count if row.count > 0 else 0
+    return 1 if row.attributes & header.CODEC_MASK == 0 else body_size // LEGACY_SMALLEST

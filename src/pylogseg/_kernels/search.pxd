@@ -1,0 +1,32 @@
+"""Floor and ceiling search in place over the big-endian entries of a mapped index."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from pylogseg._kernels.endian cimport load_be32, load_be64
+
+
+cdef inline int64_t entry_key(const uint8_t *p, int key_size) noexcept nogil:
+    return <int64_t>load_be64(p) if key_size == 8 else <int32_t>load_be32(p)
+
+
+cdef inline int64_t first_at_least(const uint8_t *keys, int64_t stride, int key_size, int64_t count, int64_t key) noexcept nogil:
+    """Slot of the first entry whose key is not below `key`; `count` if there is none. `keys` points at the first key."""
+    cdef int64_t low = 0, half
+    while count > 0:
+        half = count >> 1
+        # Written so that compilers make a conditional move of it: a mispredicted branch costs more than the load.
+        if entry_key(keys + (low + half) * stride, key_size) < key:
+            low += half + 1
+            count -= half + 1
+        else:
+            count = half
+    return low
+
+
+cdef inline int64_t floor_slot(const uint8_t *keys, int64_t stride, int key_size, int64_t count, int64_t key) noexcept nogil:
+    """Slot of the last entry whose key is not above `key`; -1 if there is none."""
+    cdef int64_t slot
+    if key == 0x7FFFFFFFFFFFFFFF:
+        return count - 1
+    slot = first_at_least(keys, stride, key_size, count, key + 1)
+    return slot - 1

@@ -1,0 +1,335 @@
+"""The compiled door: batch bodies to record columns, and columns of places to Arrow's layouts.
+
+Functions on buffers, as in `_codec`. A span is a place and a size; every span is checked against its source before
+its bytes are touched, so columns that a caller made up cannot make a kernel read where it must not.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from pylogseg._kernels cimport batch as header
+from pylogseg._kernels cimport record
+from pylogseg._kernels.endian cimport store_le32
+from pylogseg._kernels.varint cimport read_varint
+
+import numpy as np
+
+cdef enum:
+    SOURCES = 4
+    SOURCE_SHIFT = 40
+
+cdef packed struct Body:
+    int64_t place
+    int64_t size
+
+cdef struct Source:
+    const uint8_t *first
+    int64_t size
+
+
+cdef class Sources:
+    """The buffers that places point into, held and unpacked once a call."""
+    cdef Source[SOURCES] all
+    cdef list held
+
+    def __cinit__(self, sources):
+        cdef const uint8_t[::1] view
+        cdef int i = 0
+        if len(sources) > SOURCES:
+            raise ValueError(f"at most {SOURCES} sources, not {len(sources)}")
+        self.held = []
+        memset(self.all, 0, sizeof(self.all))
+        for source in sources:
+            view = source
+            self.held.append(view)
+            if view.shape[0]:
+                self.all[i].first = &view[0]
+                self.all[i].size = view.shape[0]
+            i += 1
+
+
+cdef inline const uint8_t *resolve(const Source *sources, int64_t place, int64_t size) noexcept nogil:
+    """Address of a span, NULL if any byte of it lies outside of its source. An empty span may end a source."""
+    cdef int64_t number = place >> SOURCE_SHIFT
+    cdef int64_t position = place & ((<int64_t>1 << SOURCE_SHIFT) - 1)
+    if number < 0 or number >= SOURCES or size < 0 or position > sources[number].size or size > sources[number].size - position:
+        return NULL
+    if sources[number].first == NULL:
+        return <const uint8_t *>b""
+    return sources[number].first + position
+
+
+cdef bytes_of(array, Py_ssize_t itemsize, str what):
+    if array.dtype.itemsize != itemsize:
+        raise TypeError(f"{what} has {array.dtype.itemsize} bytes an item, not {itemsize}")
+    return array.view(np.uint8).reshape(-1)
+
+
+def capacity(rows not None, bodies not None):
+    """Records that the columns of these batches must have room for: an upper bound from sizes, not from what headers claim."""
+    cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
+    cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
+    cdef Py_ssize_t i, count = len(rows)
+    cdef int64_t total = 0
+    if len(bodies) != count:
+        raise ValueError("rows and bodies differ in length")
+    if count == 0:
+        return 0
+    cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
+    cdef const Body *body = <const Body *>&raw_bodies[0]
+    with nogil:
+        for i in range(count):
+            total += record.room_for(&row[i], body[i].size)
+    return total
+
+
+def decode(
+    rows not None, int64_t first_row, bodies not None, sources not None, int64_t n,
+    int64_t[::1] offset not None, int64_t[::1] timestamp not None,
+    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
+    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
+    int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
+):
+    """Decode the bodies of batches from `first_row` on into columns, from slot `n` on.
+
+    Stops in front of the first batch whose records are damaged (nothing of it stays), or whose body size is negative.
+
+    Returns
+    -------
+    next_row : int
+        ``len(rows)`` if all went well, else the damaged row.
+    n : int
+        Slots filled.
+    headers : int
+        Headers of the records added.
+    status : int
+        0, or what is wrong (`format.records.REASONS`).
+    place : int
+        Where it is wrong.
+    """
+    cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
+    cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
+    cdef Sources held = Sources(sources)
+    cdef Py_ssize_t i, count = len(rows), room = offset.shape[0]
+    cdef int64_t added = 0, most
+    cdef int status = record.RECORD_OK
+    cdef record.Columns columns
+    cdef record.Walk walk
+    if len(bodies) != count or not 0 <= first_row <= count:
+        raise ValueError("rows and bodies differ in length, or the first row is not among them")
+    for other in (timestamp, key_place, key_size, value_place, value_size, headers_place, header_count, batch):
+        room = min(room, other.shape[0])
+    walk.headers = 0
+    if count == first_row:
+        return count, n, 0, 0, 0
+    cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
+    cdef const Body *body = <const Body *>&raw_bodies[0]
+    if room:
+        columns.offset = &offset[0]
+        columns.timestamp = &timestamp[0]
+        columns.key_place = &key_place[0]
+        columns.key_size = &key_size[0]
+        columns.value_place = &value_place[0]
+        columns.value_size = &value_size[0]
+        columns.headers_place = &headers_place[0]
+        columns.header_count = &header_count[0]
+        columns.batch = &batch[0]
+    with nogil:
+        for i in range(first_row, count):
+            added = walk.headers   # what a damaged batch adds is taken back
+            most = record.room_for(&row[i], body[i].size)
+            walk.p = resolve(held.all, body[i].place, body[i].size)
+            walk.source = (body[i].place >> SOURCE_SHIFT) << SOURCE_SHIFT
+            if walk.p == NULL or most > room - n:
+                status = record.RECORD_SOURCE
+                walk.p = NULL
+                break
+            walk.end = walk.p + body[i].size
+            walk.origin = walk.p - (body[i].place - walk.source)
+            if row[i].magic == 2:
+                if row[i].count < 0 or (row[i].count > most):
+                    status = record.RECORD_COUNT
+                elif row[i].count:   # count 0: Kafka does not touch what may lie there
+                    status = record.decode_v2(&walk, &row[i], <int32_t>i, &columns, n)
+                if status != record.RECORD_OK:
+                    break
+                n += row[i].count
+            elif row[i].attributes & header.CODEC_MASK:
+                most = 0
+                status = record.decode_wrapped(&walk, &row[i], <int32_t>i, &columns, n, &most)
+                if status != record.RECORD_OK:
+                    break
+                n += most
+            else:
+                if body[i].size < record.LEGACY_SMALLEST:
+                    status = record.RECORD_INNER_SIZE
+                else:
+                    status = record.decode_entry(&walk, &row[i], <int32_t>i, &columns, n)
+                if status != record.RECORD_OK:
+                    break
+                n += 1
+        else:
+            i = count
+    if status == record.RECORD_OK:
+        return count, n, walk.headers, 0, 0
+    return i, n, added, status, body[i].place if walk.p == NULL else walk.source + (walk.p - walk.origin)
+
+
+# ---- gathering ----
+
+cdef inline void set_validity(uint8_t *validity, Py_ssize_t i, bint valid) noexcept nogil:
+    if valid:
+        validity[i >> 3] |= <uint8_t>(1 << (i & 7))
+
+
+cdef inline void copy_span(uint8_t *out, const uint8_t *p, int64_t size) noexcept nogil:
+    memcpy(out, p, size)
+
+
+def payload_bytes(const int32_t[::1] size not None):
+    """Sum of the sizes that are not null: (bytes, how many are null)."""
+    cdef int64_t total = 0, nulls = 0
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(size.shape[0]):
+            if size[i] < 0:
+                nulls += 1
+            else:
+                total += size[i]
+    return total, nulls
+
+
+def gather_binary(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
+    int32_t[::1] offsets not None, uint8_t[::1] data not None, uint8_t[::1] validity not None,
+):
+    """Copy spans into the layout of an Arrow binary array.
+
+    Parameters
+    ----------
+    place, size : arrays of one length
+        The spans; size -1 is a null.
+    sources : tuple of buffers
+    offsets : int32 array of one more item
+        Filled.
+    data : uint8 array
+        Filled; `payload_bytes` tells how many bytes it needs.
+    validity : uint8 array
+        A bit an item, least significant first; all of it is written.
+
+    Returns
+    -------
+    int
+        How many are null.
+    """
+    cdef Sources held = Sources(sources)
+    cdef Py_ssize_t i, count = place.shape[0], bad = -1
+    cdef int64_t room = data.shape[0], at = 0, nulls = 0
+    cdef const uint8_t *p
+    if size.shape[0] != count or offsets.shape[0] < count + 1 or validity.shape[0] < (count + 7) // 8:
+        raise ValueError("columns and outputs differ in length")
+    cdef uint8_t *out = &data[0] if room else NULL
+    with nogil:
+        if validity.shape[0]:
+            memset(&validity[0], 0, validity.shape[0])
+        if room > 0x7FFFFFFF:
+            room = 0x7FFFFFFF
+        offsets[0] = 0
+        for i in range(count):
+            if size[i] >= 0:
+                p = resolve(held.all, place[i], size[i])
+                if p == NULL or size[i] > room - at:
+                    bad = i
+                    break
+                if size[i]:
+                    memcpy(out + at, p, size[i])
+                    at += size[i]
+                set_validity(&validity[0], i, True)
+            else:
+                nulls += 1
+            offsets[i + 1] = <int32_t>at
+    if bad >= 0:
+        raise ValueError(f"span {bad} lies outside of its source, or the data buffer is too small")
+    return nulls
+
+
+def gather_views(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
+    uint8_t[::1] views not None, uint8_t[::1] validity not None,
+):
+    """Describe spans as Arrow binary views: 16 bytes each, no payload copied but those of at most 12 bytes.
+
+    `views` has 16 bytes an item; the variadic buffers of the array are the sources, in their order. The bytes of the
+    sources must stay alive and unchanged as long as the array. Returns how many are null.
+    """
+    cdef Sources held = Sources(sources)
+    cdef Py_ssize_t i, count = place.shape[0], bad = -1
+    cdef int64_t nulls = 0
+    cdef const uint8_t *p
+    cdef uint8_t *out
+    if size.shape[0] != count or views.shape[0] < 16 * count or validity.shape[0] < (count + 7) // 8:
+        raise ValueError("columns and outputs differ in length")
+    with nogil:
+        if validity.shape[0]:
+            memset(&validity[0], 0, validity.shape[0])
+        for i in range(count):
+            out = &views[16 * i]
+            memset(out, 0, 16)
+            if size[i] < 0:
+                nulls += 1
+                continue
+            p = resolve(held.all, place[i], size[i])
+            if p == NULL or (place[i] & ((<int64_t>1 << SOURCE_SHIFT) - 1)) > 0x7FFFFFFF:
+                bad = i
+                break
+            set_validity(&validity[0], i, True)
+            store_le32(out, <uint32_t>size[i])
+            if size[i] <= 12:
+                memcpy(out + 4, p, size[i])
+            else:
+                memcpy(out + 4, p, 4)
+                store_le32(out + 8, <uint32_t>(place[i] >> SOURCE_SHIFT))
+                store_le32(out + 12, <uint32_t>(place[i] & 0x7FFFFFFF))
+    if bad >= 0:
+        raise ValueError(f"span {bad} lies outside of its source, or too far in it for a view")
+    return nulls
+
+
+def header_spans(
+    const int64_t[::1] headers_place not None, const int32_t[::1] header_count not None, sources not None,
+    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
+    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
+):
+    """Spans of the names and values of all headers of all records, in order. Returns how many there are."""
+    cdef Sources held = Sources(sources)
+    cdef Py_ssize_t i, count = headers_place.shape[0], room = key_place.shape[0], bad = -1
+    cdef int64_t n = 0
+    cdef int32_t k
+    cdef record.Walk walk
+    if header_count.shape[0] != count or key_size.shape[0] != room or value_place.shape[0] != room or value_size.shape[0] != room:
+        raise ValueError("columns and outputs differ in length")
+    with nogil:
+        for i in range(count):
+            if header_count[i] <= 0:
+                continue
+            walk.p = resolve(held.all, headers_place[i], 0)
+            if walk.p == NULL or header_count[i] > room - n:
+                bad = i
+                break
+            walk.source = (headers_place[i] >> SOURCE_SHIFT) << SOURCE_SHIFT
+            walk.origin = held.all[headers_place[i] >> SOURCE_SHIFT].first
+            walk.end = walk.origin + held.all[headers_place[i] >> SOURCE_SHIFT].size
+            if walk.origin == NULL:
+                bad = i
+                break
+            for k in range(header_count[i]):
+                if (record.read_span(&walk, walk.end, &key_place[n], &key_size[n]) != 0 or key_size[n] < 0
+                        or record.read_span(&walk, walk.end, &value_place[n], &value_size[n]) != 0):
+                    bad = i
+                    break
+                n += 1
+            if bad >= 0:
+                break
+    if bad >= 0:
+        raise ValueError(f"the headers of record {bad} lie outside of their source, or there is no room for them")
+    return n
