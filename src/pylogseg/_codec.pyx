@@ -13,7 +13,7 @@ from pylogseg._kernels cimport varint
 
 import numpy as np
 
-checksum.crc_init()
+checksum.pls_crc_init()
 
 
 cdef const uint8_t *address(const uint8_t[::1] view) noexcept:
@@ -92,7 +92,7 @@ def crc32c(const uint8_t[::1] buffer not None, uint32_t crc=0):
     cdef const uint8_t *p = address(buffer)
     cdef Py_ssize_t size = buffer.shape[0]
     with nogil:
-        crc = checksum.crc32c(crc, p, size)
+        crc = checksum.pls_crc32c(crc, p, size)
     return crc
 
 
@@ -101,20 +101,20 @@ def crc32(const uint8_t[::1] buffer not None, uint32_t crc=0):
     cdef const uint8_t *p = address(buffer)
     cdef Py_ssize_t size = buffer.shape[0]
     with nogil:
-        crc = checksum.crc32(crc, p, size)
+        crc = checksum.pls_crc32(crc, p, size)
     return crc
 
 
 def crc_implementations():
     """Names of the implementations that this processor can run, the preferred one first."""
-    return [checksum.crc_name(i).decode() for i in range(checksum.crc_count())]
+    return [(<bytes>checksum.pls_crc_name(i)).decode() for i in range(checksum.pls_crc_count())]
 
 
 def use_crc_implementation(name: str):
     """Choose an implementation by name, for tests and benchmarks; returns the one used until now."""
     cdef bytes wanted = name.encode()
-    before = checksum.crc_current().decode()
-    if checksum.crc_use(wanted) != 0:
+    before = (<bytes>checksum.pls_crc_current()).decode()
+    if checksum.pls_crc_use(wanted) != 0:
         raise ValueError(f"no CRC implementation {name!r} on this processor: {', '.join(crc_implementations())}")
     return before
 

@@ -117,9 +117,10 @@ def decode(
     cdef record.Walk walk
     if len(bodies) != count or not 0 <= first_row <= count:
         raise ValueError("rows and bodies differ in length, or the first row is not among them")
-    for other in (timestamp, key_place, key_size, value_place, value_size, headers_place, header_count, batch):
-        room = min(room, other.shape[0])
-    walk.headers = 0
+    room = min(room, timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0], value_size.shape[0],
+               headers_place.shape[0], header_count.shape[0], batch.shape[0])
+    memset(&columns, 0, sizeof(columns))
+    memset(&walk, 0, sizeof(walk))
     if count == first_row:
         return count, n, 0, 0, 0
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
@@ -180,10 +181,6 @@ def decode(
 cdef inline void set_validity(uint8_t *validity, Py_ssize_t i, bint valid) noexcept nogil:
     if valid:
         validity[i >> 3] |= <uint8_t>(1 << (i & 7))
-
-
-cdef inline void copy_span(uint8_t *out, const uint8_t *p, int64_t size) noexcept nogil:
-    memcpy(out, p, size)
 
 
 def payload_bytes(const int32_t[::1] size not None):

@@ -5,7 +5,7 @@ The structure is `BATCH_DTYPE` of `format/batches.py`; `tests/test_batches.py` c
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
-from pylogseg._kernels.crc cimport crc32, crc32c
+from pylogseg._kernels.crc cimport pls_crc32, pls_crc32c
 from pylogseg._kernels.endian cimport load_be16, load_be32, load_be64, load_le32
 
 cdef enum:
@@ -69,7 +69,7 @@ cdef inline bint all_zero(const uint8_t *p, const uint8_t *end) noexcept nogil:
 
 cdef inline bint is_redpanda(const uint8_t *p, const uint8_t *end) noexcept nogil:
     """Whether a Redpanda batch header starts here: its first four bytes are the CRC32C of the other 57."""
-    return end - p >= V2_HEADER and load_le32(p) == crc32c(0, p + 4, V2_HEADER - 4) and not all_zero(p, p + V2_HEADER)
+    return end - p >= V2_HEADER and load_le32(p) == pls_crc32c(0, p + 4, V2_HEADER - 4) and not all_zero(p, p + V2_HEADER)
 
 
 cdef inline int frame(const uint8_t *p, const uint8_t *end, int64_t *size) noexcept nogil:
@@ -96,8 +96,8 @@ cdef inline int frame(const uint8_t *p, const uint8_t *end, int64_t *size) noexc
 
 cdef inline bint crc_holds(const uint8_t *p, int64_t size) noexcept nogil:
     if p[MAGIC_AT] == 2:
-        return load_be32(p + 17) == crc32c(0, p + V2_CRC_FROM, size - V2_CRC_FROM)
-    return load_be32(p + OVERHEAD) == crc32(0, p + LEGACY_CRC_FROM, size - LEGACY_CRC_FROM)
+        return load_be32(p + 17) == pls_crc32c(0, p + V2_CRC_FROM, size - V2_CRC_FROM)
+    return load_be32(p + OVERHEAD) == pls_crc32(0, p + LEGACY_CRC_FROM, size - LEGACY_CRC_FROM)
 
 
 cdef inline void read_header(const uint8_t *p, int64_t size, BatchRow *row) noexcept nogil:

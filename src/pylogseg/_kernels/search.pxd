@@ -1,6 +1,6 @@
 """Floor and ceiling search in place over the big-endian entries of a mapped index."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from pylogseg._kernels.endian cimport load_be32, load_be64
 
@@ -26,7 +26,7 @@ cdef inline int64_t first_at_least(const uint8_t *keys, int64_t stride, int key_
 cdef inline int64_t floor_slot(const uint8_t *keys, int64_t stride, int key_size, int64_t count, int64_t key) noexcept nogil:
     """Slot of the last entry whose key is not above `key`; -1 if there is none."""
     cdef int64_t slot
-    if key == 0x7FFFFFFFFFFFFFFF:
+    if key == INT64_MAX:
         return count - 1
     slot = first_at_least(keys, stride, key_size, count, key + 1)
     return slot - 1

@@ -16,6 +16,7 @@ cdef inline int read_uvarint(const uint8_t **cursor, const uint8_t *end, uint32_
     cdef const uint8_t *p = cursor[0]
     cdef uint32_t value = 0
     cdef int shift = 0
+    cdef uint8_t byte
     if p < end and p[0] < 0x80:   # the usual case, one byte
         out[0] = p[0]
         cursor[0] = p + 1
@@ -24,8 +25,9 @@ cdef inline int read_uvarint(const uint8_t **cursor, const uint8_t *end, uint32_
         if p >= end:
             return VARINT_SHORT
         value |= <uint32_t>((<uint64_t>(p[0] & 0x7F)) << shift)
+        byte = p[0]
         p += 1
-        if p[-1] < 0x80:
+        if byte < 0x80:
             out[0] = value
             cursor[0] = p
             return VARINT_OK
@@ -44,12 +46,14 @@ cdef inline int read_varlong(const uint8_t **cursor, const uint8_t *end, int64_t
     cdef const uint8_t *p = cursor[0]
     cdef uint64_t raw = 0
     cdef int shift = 0
+    cdef uint8_t byte
     while shift < 70:
         if p >= end:
             return VARINT_SHORT
         raw |= (<uint64_t>(p[0] & 0x7F)) << shift
+        byte = p[0]
         p += 1
-        if p[-1] < 0x80:
+        if byte < 0x80:
             out[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
             cursor[0] = p
             return VARINT_OK

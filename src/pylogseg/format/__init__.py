@@ -1,0 +1,1 @@
+"""On-disk structures as bytes and columns; nothing here opens a file."""
