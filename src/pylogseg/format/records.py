@@ -1,4 +1,4 @@
-"""Record columns: the records of many batches as arrays, with payloads as positions in buffers.
+"""Record columns: the records of many batches as arrays, with payloads as places in buffers.
 
 Decoding copies no payload. It leaves, for every record, where its key, value and headers lie; what a consumer does
 with them (copy, view, text, compare) is one of the gather kernels of `_records`.
@@ -6,11 +6,14 @@ with them (copy, view, text, compare) is one of the gather kernels of `_records`
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg import _records
+from pylogseg.errors import Verdict
 from pylogseg.format.batches import BatchTable
 
 #: A place is ``(source << SOURCE_SHIFT) | position``: byte ``position`` of ``sources[source]``.
@@ -18,10 +21,36 @@ SOURCE_SHIFT = 40
 SOURCE_MASK = (1 << SOURCE_SHIFT) - 1
 
 #: Where the records of a batch lie: in the buffer of the file (source 0) or decompressed in an arena (source 1).
+#: The body of a magic 2 batch is its records; of an uncompressed legacy batch, the whole entry; of a compressed
+#: wrapper, the inner entries. A size of -1 says that the body could not be had.
 BODY_DTYPE = np.dtype([("place", "i8"), ("size", "i8")])
 
+#: Bytes that one batch may decompress to, unless the caller says otherwise.
+DECOMPRESSED_LIMIT_BYTES = 64 << 20
 
-class RecordColumns(NamedTuple):
+_V2_HEADER_BYTES = 61
+
+#: What the statuses of the decoder mean (`_kernels/record.pxd`).
+REASONS = (
+    "",
+    "the header declares more records than the bytes can hold, or a negative number",
+    "a record's length is negative or runs past the end of the batch",
+    "a record's fields run past its end, or a varint in it is malformed",
+    "a record's fields end before its declared length does",
+    "a record's headers have an impossible number or length",
+    "bytes remain behind the last declared record",
+    "the batch ends before its last declared record",
+    "an inner message is smaller than a message can be, or runs past the end",
+    "an inner message of a compressed message is compressed itself",
+    "the offset of a compressed message is below that of its last inner message, and not 0",
+    "a compressed message holds no inner message",
+    "the body of the batch lies outside of its buffer",
+    "an inner message has a magic other than 0 and 1",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
     """Records of a stretch of a log, as columns of equal length.
 
     Attributes
@@ -55,3 +84,153 @@ class RecordColumns(NamedTuple):
     batch: npt.NDArray[np.int32]
     batches: BatchTable
     sources: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def take(self, which: Any) -> RecordColumns:
+        """Some of the records: a slice (copies nothing), a mask or an index array (copies columns, not payloads)."""
+        return RecordColumns(*(getattr(self, name)[which] for name in COLUMN_NAMES), self.batches, self.sources)
+
+    def key(self, i: int) -> bytes | None:
+        """Key of record `i`, copied; None is null."""
+        return self.span(self.key_place[i], self.key_size[i])
+
+    def value(self, i: int) -> bytes | None:
+        """Value of record `i`, copied; None is null."""
+        return self.span(self.value_place[i], self.value_size[i])
+
+    def span(self, place: int, size: int) -> bytes | None:
+        """The bytes of any span of these columns, copied; None for size -1."""
+        if size < 0:
+            return None
+        position = int(place) & SOURCE_MASK
+        return bytes(memoryview(self.sources[int(place) >> SOURCE_SHIFT])[position : position + int(size)])
+
+    def header_spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """All headers of all records, in order: name places and sizes, value places and sizes."""
+        count = int(self.header_count.sum())
+        spans = (np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count, np.int32))
+        if count:
+            _records.header_spans(np.ascontiguousarray(self.headers_place), np.ascontiguousarray(self.header_count), self.sources, *spans)
+        return spans
+
+
+_COLUMN_TYPES = {
+    "offset": np.int64,
+    "timestamp": np.int64,
+    "key_place": np.int64,
+    "key_size": np.int32,
+    "value_place": np.int64,
+    "value_size": np.int32,
+    "headers_place": np.int64,
+    "header_count": np.int32,
+    "batch": np.int32,
+}
+COLUMN_NAMES = tuple(_COLUMN_TYPES)
+
+
+class Scratch:
+    """Memory for the columns of one decoding at a time, so that a stream does not ask the system for it at each step.
+
+    Columns that were decoded with a scratch are overwritten by the next decoding with it, and so are the decompressed
+    bytes that they point at.
+    """
+
+    __slots__ = ("_columns", "arena")
+
+    def __init__(self) -> None:
+        self._columns: list[npt.NDArray[Any]] = []
+        self.arena: Any = None
+
+    def columns(self, room: int) -> list[npt.NDArray[Any]]:
+        """Arrays of at least `room` items, one for each of `COLUMN_NAMES`."""
+        if not self._columns or len(self._columns[0]) < room:
+            self._columns = _allocate(room + room // 4)
+        return self._columns
+
+
+def _allocate(room: int) -> list[npt.NDArray[Any]]:
+    return [np.empty(room, kind) for kind in _COLUMN_TYPES.values()]
+
+
+class BatchDamage(NamedTuple):
+    """A batch whose records cannot be had, though its header can.
+
+    Attributes
+    ----------
+    row : int
+        Row in the batch table.
+    reason : str
+    """
+
+    row: int
+    reason: str
+
+
+def decode(
+    batches: BatchTable,
+    buffer: Any,
+    file_position: int = 0,
+    *,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    scratch: Scratch | None = None,
+) -> tuple[RecordColumns, list[BatchDamage]]:
+    """Decode the records of whole batches.
+
+    Parameters
+    ----------
+    batches : BatchTable
+        From `scan` of the same buffer; rows may have been left out. Rows found damaged get the verdict
+        ``RECORDS_BAD``.
+    buffer : buffer
+        Kept alive by the result; nothing of it is copied, but what was compressed.
+    file_position : int
+        Where byte 0 of the buffer lies in its file, as in `scan`.
+    limit_bytes : int
+        A batch that would decompress to more is damaged.
+    scratch : Scratch, optional
+        Reused memory; the result then lives until the next call with the same scratch.
+
+    Returns
+    -------
+    columns : RecordColumns
+        The records of all good batches, control records among them.
+    damage : list of BatchDamage
+        The batches that were left out.
+    """
+    rows = np.ascontiguousarray(batches.rows)
+    bodies, sources, damage = _bodies(BatchTable(rows), buffer, file_position, limit_bytes, scratch)
+    room = _records.capacity(rows, bodies)
+    arrays = _allocate(room) if scratch is None else scratch.columns(room)
+    row = count = 0
+    while True:
+        row, count, _, status, _ = _records.decode(rows, row, bodies, sources, count, *arrays)
+        if row == len(rows):
+            break
+        if bodies["size"][row] >= 0:
+            damage.append(BatchDamage(row, REASONS[status]))
+        row += 1
+    damage.sort()
+    for bad in damage:
+        rows["verdict"][bad.row] = batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
+    return RecordColumns(*(array[:count] for array in arrays), BatchTable(rows), sources), damage
+
+
+def _bodies(
+    batches: BatchTable, buffer: Any, file_position: int, limit_bytes: int, scratch: Scratch | None
+) -> tuple[npt.NDArray[Any], tuple[Any, ...], list[BatchDamage]]:
+    if batches.codec.any():
+        # Codecs are loaded by the first compressed batch, not by the import.
+        from pylogseg.format import compression
+
+        arena = compression.Arena() if scratch is None or scratch.arena is None else scratch.arena
+        if scratch is not None:
+            scratch.arena = arena
+        bodies, data, errors = compression.fill_bodies(batches, buffer, file_position, limit=limit_bytes, arena=arena)
+        return bodies, (buffer, data), [BatchDamage(row, str(error)) for row, error in errors]
+    bodies = np.empty(len(batches), BODY_DTYPE)
+    head = np.where(batches.magic == 2, _V2_HEADER_BYTES, 0)
+    bodies["place"] = batches.position - file_position + head
+    bodies["size"] = batches.size - head
+    return bodies, (buffer, b""), []

@@ -1,0 +1,229 @@
+"""Reading files and folders: on local disks by memory maps and `pread`, elsewhere through fsspec.
+
+A sealed file does not shrink, so it may be mapped. A file that a broker still writes is read by `pread`: the broker
+trims and truncates it, and touching a mapped page that has vanished kills the process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
+
+from pylogseg.errors import StorageError
+
+
+class Entry(NamedTuple):
+    """One name in a folder."""
+
+    name: str
+    is_dir: bool
+    size: int
+    """Bytes; 0 for a folder."""
+    modified_ms: int
+
+
+class FileView(Protocol):
+    """An open file that is read by position.
+
+    `read` returns up to `size` bytes from `position`: fewer only where the file ends. What it returns stays valid after
+    `close`; a mapped file stays mapped as long as a view of it lives.
+    """
+
+    path: str
+
+    @property
+    def size(self) -> int: ...
+    def read(self, position: int, size: int) -> Any: ...
+    def drop(self, start: int, end: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """What the readers need of a file system; paths are strings of its own."""
+
+    def list(self, path: str) -> list[Entry]: ...
+    def stat(self, path: str) -> Entry: ...
+    def read_all(self, path: str) -> bytes: ...
+    def open(self, path: str, *, sealed: bool) -> FileView: ...
+    def join(self, path: str, name: str) -> str: ...
+    def split(self, path: str) -> tuple[str, str]: ...
+    def glob(self, pattern: str) -> list[str]: ...
+
+
+class _Closing:
+    def __enter__(self: Any) -> Any:
+        return self
+
+    def __exit__(self: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class MappedFile(_Closing):
+    """A sealed local file, mapped; `read` returns slices of the map, so nothing is copied."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with _named(path, "open"):
+            self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            with _named(path, "map"):
+                self._size = os.fstat(self._descriptor).st_size
+                # An empty file cannot be mapped.
+                self._map = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_READ) if self._size else None
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self._view = memoryview(self._map) if self._map is not None else memoryview(b"")
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file when it was opened."""
+        return self._size
+
+    def read(self, position: int, size: int) -> memoryview:
+        """A view of the map."""
+        return self._view[position : position + size]
+
+    def drop(self, start: int, end: int) -> None:
+        """Give the pages of a range back, those of the map and, where the system can, those of the page cache."""
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = end // mmap.PAGESIZE * mmap.PAGESIZE
+        if end <= start or self._map is None or self._closed:
+            return
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Close the descriptor; the map goes when the last view of it does."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._descriptor)
+            self._view = memoryview(b"")
+            self._map = None
+
+
+class PositionedFile(_Closing):
+    """A local file that may change or shrink while it is read; `read` copies."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with _named(path, "open"):
+            self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file now."""
+        with _named(self.path, "stat"):
+            return os.fstat(self._descriptor).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of the bytes that are there now."""
+        with _named(self.path, "read"):
+            return _read_at(self._descriptor, position, max(0, min(size, os.fstat(self._descriptor).st_size - position)))
+
+    def drop(self, start: int, end: int) -> None:
+        """Give the pages of a range of the page cache back."""
+        if hasattr(os, "posix_fadvise") and end > start and not self._closed:
+            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._descriptor)
+
+
+def _read_at(descriptor: int, position: int, size: int) -> bytes:
+    if not hasattr(os, "pread"):  # Windows: nobody else uses this descriptor
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.read(descriptor, size)
+    data = os.pread(descriptor, size, position)
+    while 0 < len(data) < size:  # one call returns at most 2 GiB, and may be interrupted
+        more = os.pread(descriptor, size - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+class _named:
+    """Turns an OSError into a StorageError that names the file."""
+
+    def __init__(self, path: str, operation: str) -> None:
+        self.path, self.operation = path, operation
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise StorageError(self.path, self.operation, error.strerror or str(error)) from error
+
+
+class LocalFiles:
+    """The file system of this machine."""
+
+    def list(self, path: str) -> list[Entry]:
+        """Names in a folder, sorted. A name that vanishes meanwhile is left out."""
+        with _named(path, "list"):
+            return sorted(self._entries(path))
+
+    def _entries(self, path: str) -> Iterator[Entry]:
+        with os.scandir(path) as found:
+            for item in found:
+                try:
+                    status = item.stat()
+                except FileNotFoundError:
+                    continue
+                yield _entry(item.name, status)
+
+    def stat(self, path: str) -> Entry:
+        """One file or folder."""
+        with _named(path, "stat"):
+            return _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))
+
+    def read_all(self, path: str) -> bytes:
+        """A small file, whole."""
+        with _named(path, "read"), open(path, "rb") as file:
+            return file.read()
+
+    def open(self, path: str, *, sealed: bool) -> FileView:
+        """Open a file; sealed ones are mapped."""
+        return MappedFile(path) if sealed else PositionedFile(path)
+
+    def join(self, path: str, name: str) -> str:
+        """A path in a folder."""
+        return os.path.join(path, name)
+
+    def split(self, path: str) -> tuple[str, str]:
+        """Folder and last name."""
+        return os.path.split(os.path.abspath(path))
+
+    def glob(self, pattern: str) -> list[str]:
+        """Paths that match; the pattern itself if it names something."""
+        from glob import glob
+
+        return [pattern] if os.path.lexists(pattern) else sorted(glob(pattern))
+
+
+def _entry(name: str, status: os.stat_result) -> Entry:
+    is_dir = stat.S_ISDIR(status.st_mode)
+    return Entry(name, is_dir, 0 if is_dir else status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def file_system(path: str | os.PathLike[str]) -> tuple[FileSystem, str]:
+    """The file system that a path or URL belongs to, and the path in it."""
+    text = os.fspath(path)
+    if "://" not in text:
+        return LocalFiles(), text
+    from pylogseg.env.remote import remote_files
+
+    return remote_files(text)

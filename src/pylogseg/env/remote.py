@@ -1,0 +1,113 @@
+"""Files behind an fsspec URL: `s3://`, `gs://`, `memory://` and the like; ranged reads, nothing downloaded whole."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from pylogseg.env.files import Entry, FileSystem, FileView, _Closing
+from pylogseg.errors import RequestError, StorageError
+
+
+def remote_files(url: str) -> tuple[FileSystem, str]:
+    """The file system of a URL, and the path in it."""
+    try:
+        import fsspec
+    except ImportError:
+        raise RequestError(f"{url}: reading URLs needs fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')") from None
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise RequestError(f"{url}: {error}") from error
+    return RemoteFiles(system, url.split("://", 1)[0]), path
+
+
+class RemoteFile(_Closing):
+    """An object that is read by ranges; `read` copies."""
+
+    def __init__(self, system: Any, path: str, size: int) -> None:
+        self.path = path
+        self._system = system
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        """Bytes when it was opened."""
+        return self._size
+
+    def read(self, position: int, size: int) -> bytes:
+        """One ranged request."""
+        end = min(position + size, self._size)
+        if end <= position:
+            return b""
+        try:
+            data: bytes = self._system.cat_file(self.path, start=position, end=end)
+        except OSError as error:
+            raise StorageError(self.path, "read", str(error)) from error
+        return data
+
+    def drop(self, start: int, end: int) -> None:
+        """Nothing to give back."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class RemoteFiles:
+    """An fsspec file system with the few calls that the readers need."""
+
+    def __init__(self, system: Any, scheme: str) -> None:
+        self._system = system
+        self._scheme = scheme
+
+    def list(self, path: str) -> list[Entry]:
+        """Names in a folder, sorted."""
+        try:
+            found = self._system.ls(path, detail=True)
+        except OSError as error:
+            raise StorageError(f"{self._scheme}://{path}", "list", str(error) or "no such folder") from error
+        # Object stores list a folder's own placeholder among its children.
+        return sorted(_entry(item) for item in found if item["name"].rstrip("/") != path.rstrip("/"))
+
+    def stat(self, path: str) -> Entry:
+        """One file or folder."""
+        try:
+            return _entry(self._system.info(path))
+        except OSError as error:
+            raise StorageError(f"{self._scheme}://{path}", "stat", str(error) or "no such file") from error
+
+    def read_all(self, path: str) -> bytes:
+        """A small file, whole."""
+        try:
+            data: bytes = self._system.cat_file(path)
+        except OSError as error:
+            raise StorageError(f"{self._scheme}://{path}", "read", str(error)) from error
+        return data
+
+    def open(self, path: str, *, sealed: bool) -> FileView:
+        """Open a file; objects do not change, sealed or not."""
+        return RemoteFile(self._system, path, self.stat(path).size)
+
+    def join(self, path: str, name: str) -> str:
+        """A path in a folder."""
+        return f"{path.rstrip('/')}/{name}"
+
+    def split(self, path: str) -> tuple[str, str]:
+        """Folder and last name."""
+        folder, _, name = path.rstrip("/").rpartition("/")
+        return folder, name
+
+    def glob(self, pattern: str) -> list[str]:
+        """Paths that match."""
+        if not any(sign in pattern for sign in "*?["):
+            return [pattern]
+        return sorted(self._system.glob(pattern))
+
+
+def _entry(info: dict[str, Any]) -> Entry:
+    is_dir = info["type"] == "directory"
+    changed = info.get("mtime") or info.get("LastModified") or info.get("created")
+    if isinstance(changed, datetime.datetime):
+        changed = changed.timestamp()
+    modified_ms = int(changed * 1000) if isinstance(changed, (int, float)) else -1
+    return Entry(info["name"].rstrip("/").rsplit("/", 1)[-1], is_dir, 0 if is_dir else int(info["size"] or 0), modified_ms)
