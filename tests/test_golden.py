@@ -1,7 +1,11 @@
 """The golden data are what they were when Kafka wrote them."""
 
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
+
+from conftest import Decoded
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -29,3 +33,23 @@ def test_golden_unpacks_whole(golden: Path) -> None:
     assert len(list((golden / "broker-4.3").iterdir())) == 14
     assert len([path for path in golden.rglob("*.log") if path.is_file()]) == 1223
     assert sum(1 for path in golden.rglob("*") if path.is_file()) == 6230
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_examples_are_golden(golden: Path, examples: Path, tmp_path: Path) -> None:
+    out = tmp_path / "data"
+    subprocess.run([sys.executable, GOLDEN / "examples.py", golden, out], check=True)
+    assert files(examples) == files(out)
+
+
+def test_kafkas_reading_covers_every_record_file(golden: Path, decoded: Decoded) -> None:
+    record_files = [
+        path for path in golden.rglob("*") if path.is_file() and {".log", ".checkpoint"} & set(path.suffixes)
+    ]
+    readings = [decoded(path) for path in record_files]
+    assert len(readings) == 1307
+    assert sum(len(reading["batches"]) for reading in readings) == 12686
+    assert {reading["end"]["error"] for reading in readings if "error" in reading["end"]} == {"CorruptRecordException"}

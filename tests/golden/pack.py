@@ -3,7 +3,8 @@
 
     pack.py GOLDEN          GOLDEN/replay and GOLDEN/broker-4.3/* -> *.tar.xz and SHA256SUMS
 
-The archives are committed once and never rewritten: this is how they were made. A folder whose archive would pass 1 MiB is cut into parts that unpack over each other.
+The archives are committed once and never rewritten: this is how they were made.
+A folder whose archive would pass 1 MiB is cut into parts that unpack over each other.
 """
 
 from __future__ import annotations
