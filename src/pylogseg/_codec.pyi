@@ -19,7 +19,15 @@ def scan(
     buffer: Any, start: int, end: int, file_position: int, rows: npt.NDArray[Any], crc: bool
 ) -> tuple[int, int, int]: ...
 def find_batch(buffer: Any, start: int, end: int, lowest_offset: int, budget: int) -> tuple[int, bool]: ...
-def search(buffer: Any, entry_size: int, key_at: int, key_size: int, count: int, key: int, ceiling: bool = False) -> int: ...
+def search(
+    buffer: Any, entry_size: int, key_at: int, key_size: int, count: int, key: int, ceiling: bool = False
+) -> int: ...
 def search_many(
-    buffer: Any, entry_size: int, key_at: int, key_size: int, count: int, keys: npt.NDArray[np.int64], ceiling: bool = False
+    buffer: Any,
+    entry_size: int,
+    key_at: int,
+    key_size: int,
+    count: int,
+    keys: npt.NDArray[np.int64],
+    ceiling: bool = False,
 ) -> npt.NDArray[np.int64]: ...

@@ -45,7 +45,7 @@ class FileView(Protocol):
 class FileSystem(Protocol):
     """What the readers need of a file system; paths are strings of its own."""
 
-    def list(self, path: str) -> list[Entry]: ...
+    def list_folder(self, path: str) -> list[Entry]: ...
     def stat(self, path: str) -> Entry: ...
     def read_all(self, path: str) -> bytes: ...
     def open(self, path: str, *, sealed: bool) -> FileView: ...
@@ -58,7 +58,9 @@ class _Closing:
     def __enter__(self: Any) -> Any:
         return self
 
-    def __exit__(self: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -127,7 +129,9 @@ class PositionedFile(_Closing):
     def read(self, position: int, size: int) -> bytes:
         """A copy of the bytes that are there now."""
         with _named(self.path, "read"):
-            return _read_at(self._descriptor, position, max(0, min(size, os.fstat(self._descriptor).st_size - position)))
+            return _read_at(
+                self._descriptor, position, max(0, min(size, os.fstat(self._descriptor).st_size - position))
+            )
 
     def drop(self, start: int, end: int) -> None:
         """Give the pages of a range of the page cache back."""
@@ -163,7 +167,9 @@ class _named:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, OSError) and not isinstance(error, StorageError):
             raise StorageError(self.path, self.operation, error.strerror or str(error)) from error
 
@@ -171,7 +177,7 @@ class _named:
 class LocalFiles:
     """The file system of this machine."""
 
-    def list(self, path: str) -> list[Entry]:
+    def list_folder(self, path: str) -> list[Entry]:
         """Names in a folder, sorted. A name that vanishes meanwhile is left out."""
         with _named(path, "list"):
             return sorted(self._entries(path))

@@ -14,7 +14,9 @@ def remote_files(url: str) -> tuple[FileSystem, str]:
     try:
         import fsspec
     except ImportError:
-        raise RequestError(f"{url}: reading URLs needs fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')") from None
+        raise RequestError(
+            f"{url}: reading URLs needs fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')"
+        ) from None
     try:
         system, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
@@ -60,7 +62,7 @@ class RemoteFiles:
         self._system = system
         self._scheme = scheme
 
-    def list(self, path: str) -> list[Entry]:
+    def list_folder(self, path: str) -> list[Entry]:
         """Names in a folder, sorted."""
         try:
             found = self._system.ls(path, detail=True)
@@ -110,4 +112,6 @@ def _entry(info: dict[str, Any]) -> Entry:
     if isinstance(changed, datetime.datetime):
         changed = changed.timestamp()
     modified_ms = int(changed * 1000) if isinstance(changed, (int, float)) else -1
-    return Entry(info["name"].rstrip("/").rsplit("/", 1)[-1], is_dir, 0 if is_dir else int(info["size"] or 0), modified_ms)
+    return Entry(
+        info["name"].rstrip("/").rsplit("/", 1)[-1], is_dir, 0 if is_dir else int(info["size"] or 0), modified_ms
+    )

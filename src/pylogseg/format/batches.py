@@ -78,7 +78,9 @@ class BatchTable:
     def __repr__(self) -> str:
         if not len(self):
             return "BatchTable(0 batches)"
-        return f"BatchTable({len(self)} batches, offsets {self.rows['base_offset'][0]} to {self.rows['last_offset'][-1]})"
+        return (
+            f"BatchTable({len(self)} batches, offsets {self.rows['base_offset'][0]} to {self.rows['last_offset'][-1]})"
+        )
 
     @property
     def next_offset(self) -> npt.NDArray[np.int64]:
@@ -143,7 +145,13 @@ class Scan(NamedTuple):
 
 
 def scan(
-    buffer: Any, *, start: int = 0, end: int | None = None, file_position: int = 0, crc: bool = True, max_rows: int | None = None
+    buffer: Any,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    file_position: int = 0,
+    crc: bool = True,
+    max_rows: int | None = None,
 ) -> Scan:
     """Read the headers of all batches in a buffer, and check their CRCs.
 

@@ -90,7 +90,7 @@ class RecordColumns:
 
     def take(self, which: Any) -> RecordColumns:
         """Some of the records: a slice (copies nothing), a mask or an index array (copies columns, not payloads)."""
-        return RecordColumns(*(getattr(self, name)[which] for name in COLUMN_NAMES), self.batches, self.sources)
+        return columns_of([getattr(self, name)[which] for name in COLUMN_NAMES], self.batches, self.sources)
 
     def key(self, i: int) -> bytes | None:
         """Key of record `i`, copied; None is null."""
@@ -107,12 +107,21 @@ class RecordColumns:
         position = int(place) & SOURCE_MASK
         return bytes(memoryview(self.sources[int(place) >> SOURCE_SHIFT])[position : position + int(size)])
 
-    def header_spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    def header_spans(
+        self,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """All headers of all records, in order: name places and sizes, value places and sizes."""
         count = int(self.header_count.sum())
-        spans = (np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count, np.int32))
+        spans = (
+            np.empty(count, np.int64),
+            np.empty(count, np.int32),
+            np.empty(count, np.int64),
+            np.empty(count, np.int32),
+        )
         if count:
-            _records.header_spans(np.ascontiguousarray(self.headers_place), np.ascontiguousarray(self.header_count), self.sources, *spans)
+            _records.header_spans(
+                np.ascontiguousarray(self.headers_place), np.ascontiguousarray(self.header_count), self.sources, *spans
+            )
         return spans
 
 
@@ -128,6 +137,11 @@ _COLUMN_TYPES = {
     "batch": np.int32,
 }
 COLUMN_NAMES = tuple(_COLUMN_TYPES)
+
+
+def columns_of(arrays: list[npt.NDArray[Any]], batches: BatchTable, sources: tuple[Any, ...]) -> RecordColumns:
+    """Columns from arrays in the order of `COLUMN_NAMES`."""
+    return RecordColumns(*arrays, batches=batches, sources=sources)
 
 
 class Scratch:
@@ -214,7 +228,7 @@ def decode(
     damage.sort()
     for bad in damage:
         rows["verdict"][bad.row] = batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
-    return RecordColumns(*(array[:count] for array in arrays), BatchTable(rows), sources), damage
+    return columns_of([array[:count] for array in arrays], BatchTable(rows), sources), damage
 
 
 def _bodies(

@@ -1,0 +1,249 @@
+"""A file of batches as a sequence of windows: scanned stretches, with what is damaged between them.
+
+Everything that reads batches (records, verify, stats, dump) goes through here, so a damaged length is treated the same
+everywhere: the walk says what it found, goes on behind it where it can, and the caller decides whether to follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pylogseg import _codec
+from pylogseg.env.files import FileView
+from pylogseg.errors import Ending, Verdict
+from pylogseg.format.batches import BatchTable, Scan, scan
+from pylogseg.reading.findings import Finding, Gap
+
+SMALL_WINDOW_BYTES = 64 << 10
+WINDOW_BYTES = 4 << 20
+#: Bytes whose CRC may be computed for false candidates when looking for the next good batch, for each byte searched.
+_RESYNC_BUDGET_FACTOR = 16
+_RESYNC_WINDOW_BYTES = 64 << 20
+_V2_HEADER_BYTES = 61
+
+
+class Window(NamedTuple):
+    """Whole batches of one stretch of a file.
+
+    Attributes
+    ----------
+    batches : BatchTable
+        Good and unchecked ones; those with a bad CRC are in gaps.
+    buffer : buffer
+        The bytes of the stretch.
+    file_position : int
+        Where the buffer begins in the file.
+    """
+
+    batches: BatchTable
+    buffer: Any
+    file_position: int
+
+
+def walk(
+    view: FileView,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    lowest_offset: int = 0,
+    is_last: bool = True,
+    crc: bool = True,
+    window_bytes: int = WINDOW_BYTES,
+    first_window_bytes: int = WINDOW_BYTES,
+) -> Iterator[Window | Gap]:
+    """Windows and gaps of a file, in order.
+
+    Parameters
+    ----------
+    view : FileView
+    start, end : int
+        Positions; the end is the file's by default. The start must be that of a batch.
+    lowest_offset : int
+        The segment's base offset, or what is known of the offset at `start`.
+    is_last : bool
+        Whether no segment follows: then a torn or zero-filled tail is news, not damage.
+    crc : bool
+        Whether to check CRCs.
+    window_bytes, first_window_bytes : int
+        Bytes read at a time; windows grow from the first size to the other.
+
+    Yields
+    ------
+    Window or Gap
+        A consumer that wants no more behind a gap stops to iterate.
+    """
+    end = view.size if end is None else min(end, view.size)
+    position, size, expected = start, first_window_bytes, lowest_offset
+    while position < end:
+        (batches, stop, ending), buffer = _scan_window(view, position, end, size, crc)
+        if not len(buffer):  # cut off while we read it
+            return
+        reached, size = position + len(buffer), min(size * 2, window_bytes)
+        whole = stop == end or (ending in (Ending.COMPLETE, Ending.TORN) and stop > position and reached < end)
+        if not whole and len(batches) and batches.verdict[-1] == Verdict.CRC_BAD:
+            # A bad CRC and no batch behind it: the length is as doubtful as the rest, so look for batches in it too.
+            batches, stop = batches[:-1], int(batches.position[-1])
+        yield from _good_stretches(view, batches, buffer, position, expected)
+        if len(batches):
+            expected = max(expected, int(batches.last_offset[-1]) + 1)
+        position = stop
+        if whole:
+            continue
+        gap = _gap(view, ending, position, end, expected, is_last)
+        yield gap
+        if gap.kind is Finding.FOREIGN:
+            return
+        position, size = gap.end_position, first_window_bytes
+
+
+def _scan_window(view: FileView, position: int, end: int, size: int, crc: bool) -> tuple[Scan, Any]:
+    """One window from a position on; grown where its first batch is larger than it."""
+    buffer = view.read(position, min(size, end - position))
+    found = scan(buffer, file_position=position, crc=crc)
+    if found.ending is Ending.TORN and not len(found.batches) and position + len(buffer) < end:
+        needed = (
+            12 + int.from_bytes(memoryview(buffer)[8:12], "big", signed=True) if len(buffer) >= 12 else _V2_HEADER_BYTES
+        )
+        if position + needed <= end:
+            buffer = view.read(position, max(needed, size))
+            found = scan(buffer, file_position=position, crc=crc)
+    return found, buffer
+
+
+def _good_stretches(
+    view: FileView, batches: BatchTable, buffer: Any, file_position: int, expected: int
+) -> Iterator[Window | Gap]:
+    """The window around its batches with a bad CRC, each of which is a gap."""
+    bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
+    first = 0
+    for row in bad.tolist():
+        if row > first:
+            yield Window(batches[first:row], buffer, file_position)
+            expected = int(batches.last_offset[row - 1]) + 1
+        yield from _crc_gap(view, batches, row, buffer, file_position, expected)
+        first = row + 1
+    if first < len(batches):
+        yield Window(batches[first:], buffer, file_position)
+
+
+def _crc_gap(
+    view: FileView, batches: BatchTable, row: int, buffer: Any, file_position: int, expected: int
+) -> Iterator[Window | Gap]:
+    """A batch with a bad CRC; where its length looks damaged too, the good batches that it covers come out."""
+    position, size, stored = int(batches.position[row]), int(batches.size[row]), int(batches.crc[row])
+    follows = batches[row + 1 :]
+    next_offset = int(follows.base_offset[0]) if len(follows) else None
+    data = memoryview(buffer)[position - file_position : position - file_position + size]
+    computed = _codec.crc32c(data[21:]) if batches.magic[row] == 2 else _codec.crc32(data[16:])
+    reason = f"CRC mismatch in a batch of {size} bytes: stored {stored:#010x}, computed {computed:#010x}"
+    inner = [] if next_offset == int(batches.last_offset[row]) + 1 else _inner_batches(data, position, expected)
+    begin = int(inner[0].batches.position[0]) if inner else position + size
+    yield Gap(
+        view.path,
+        Finding.CRC_BAD,
+        position,
+        begin,
+        expected,
+        int(inner[0].batches.base_offset[0]) if inner else next_offset,
+        reason,
+        True,
+    )
+    yield from inner
+
+
+def _inner_batches(data: memoryview, position: int, expected: int) -> list[Window]:
+    """Good batches inside the bytes that a damaged length claims.
+
+    They must run to the end of them: payloads that look like batches do not.
+    """
+    at, _ = _codec.find_batch(data, 1, len(data), expected, _RESYNC_BUDGET_FACTOR * len(data))
+    if at < 0:
+        return []
+    found = scan(data, start=at, file_position=position)
+    runs_to_end = found.ending is Ending.COMPLETE and bool((found.batches.verdict == Verdict.GOOD).all())
+    return [Window(found.batches, data, position)] if runs_to_end else []
+
+
+def _gap(view: FileView, ending: Ending, position: int, end: int, expected: int, is_last: bool) -> Gap:
+    """What lies at `position`, where no batch can be read, up to the next good batch or the end."""
+    if ending is Ending.FOREIGN:
+        reason = "another program's format: this is a segment of Redpanda, not of Kafka"
+        return Gap(view.path, Finding.FOREIGN, position, end, expected, None, reason, True)
+    if ending is Ending.ZEROS and _all_zero(view, position, end):
+        return Gap(
+            view.path,
+            Finding.ZEROS,
+            position,
+            end,
+            expected,
+            None,
+            f"only zero bytes follow, {end - position} of them",
+            not is_last,
+        )
+    found, exhausted = _next_batch(view, position + 1, end, expected)
+    kind, reason = _explain(view, ending, position, end, found is not None)
+    if exhausted:
+        reason += "; the search for the next batch was given up, because too much looks like one"
+    following = None if found is None else _offset_at(view, found)
+    return Gap(
+        view.path,
+        kind,
+        position,
+        end if found is None else found,
+        expected,
+        following,
+        reason,
+        kind.is_damage or not is_last,
+    )
+
+
+def _explain(view: FileView, ending: Ending, position: int, end: int, goes_on: bool) -> tuple[Finding, str]:
+    head = bytes(view.read(position, min(17, end - position)))
+    length = int.from_bytes(head[8:12], "big", signed=True)
+    frame_end = position + 12 + length
+    if len(head) == 17 and length >= 14 and head[16] <= 2 and frame_end <= end:
+        return Finding.CRC_BAD, f"CRC mismatch, and the length {length} leads to a place where no batch is"
+    if ending is Ending.UNKNOWN_MAGIC:
+        return Finding.UNKNOWN_MAGIC, f"magic {head[16]} is none of 0, 1 and 2"
+    if ending is Ending.TORN and not goes_on:
+        left = end - position
+        wanted = f"a batch of {12 + length} bytes is cut off" if left >= 12 else "the header of a batch is cut off"
+        return Finding.TORN, f"{wanted} after {left} bytes by the end of the file"
+    if ending is Ending.TORN:
+        return Finding.BAD_LENGTH, f"length {length} runs past the end of the file, though good batches follow"
+    return Finding.BAD_LENGTH, f"length {length} is impossible for a batch"
+
+
+def _offset_at(view: FileView, position: int) -> int:
+    return int.from_bytes(view.read(position, 8), "big", signed=True)
+
+
+def _next_batch(view: FileView, position: int, end: int, expected: int) -> tuple[int | None, bool]:
+    """Position of the next batch whose CRC holds, by looking at every byte; and whether the search was given up."""
+    budget = _RESYNC_BUDGET_FACTOR * (end - position) + _RESYNC_WINDOW_BYTES
+    while end - position >= 26:
+        buffer = view.read(position, min(_RESYNC_WINDOW_BYTES, end - position))
+        at, exhausted = _codec.find_batch(buffer, 0, len(buffer), expected, budget)
+        if at >= 0:
+            return position + at, False
+        if exhausted:
+            return None, True
+        if position + len(buffer) >= end or not len(buffer):
+            break
+        # Windows overlap by half, so that a batch lies whole in one of them, unless it is larger than that.
+        position += len(buffer) // 2
+    return None, False
+
+
+def _all_zero(view: FileView, position: int, end: int) -> bool:
+    while position < end:
+        data = np.frombuffer(view.read(position, min(WINDOW_BYTES, end - position)), np.uint8)
+        if data.any():
+            return False
+        if not len(data):
+            return True
+        position += len(data)
+    return True
