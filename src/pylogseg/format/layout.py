@@ -1,8 +1,8 @@
 """The one table of every structure that Kafka's storage writes: names, byte places and types.
 
-`docs/format.md` shows the same tables and `tests/test_layout.py` compares the two, so neither can drift. The parsers of
-`pylogseg.files` and `pylogseg.format.control` take their `struct` formats, dtypes and field lists from here; the kernels
-have their own constants, which the tests hold against this table.
+`docs/format.md` shows the same tables and `tests/test_layout.py` compares the two, so neither can drift. The parsers
+of `pylogseg.files` and `pylogseg.format.control` take their `struct` formats, dtypes and field lists from here; the
+kernels have their own constants, which the tests hold against this table.
 
 All integers are big-endian.
 """
@@ -208,7 +208,8 @@ STRUCTURES = (
 )
 
 #: A field of a KRaft control record: name as in Kafka's JSON, type, and for composed types the fields inside.
-#: Types: ``i16``, ``u16``, ``i32``, ``i64``, ``uuid`` (16 bytes), ``string`` (compact), ``array`` (compact, of structs), ``struct``.
+#: Types: ``i16``, ``u16``, ``i32``, ``i64``, ``uuid`` (16 bytes), ``string`` (compact), ``array`` (compact, of
+#: structs), ``struct``.
 KRaftFields = tuple[tuple[Any, ...], ...]
 
 _VOTER_V0: KRaftFields = (("voterId", "i32"),)
@@ -226,9 +227,14 @@ _FULL_VOTER: KRaftFields = (
 #: Fields of the KRaft control record values by the name of the record, one tuple per version from 0 on.
 #: Every struct, the outermost too, ends with a count of tagged fields, which these lists do not repeat.
 KRAFT_RECORDS: dict[str, tuple[KRaftFields, ...]] = {
-    "LeaderChange": (
-        (("version", "i16"), ("leaderId", "i32"), ("voters", "array", _VOTER_V0), ("grantingVoters", "array", _VOTER_V0)),
-        (("version", "i16"), ("leaderId", "i32"), ("voters", "array", _VOTER_V1), ("grantingVoters", "array", _VOTER_V1)),
+    "LeaderChange": tuple(
+        (
+            ("version", "i16"),
+            ("leaderId", "i32"),
+            ("voters", "array", voter),
+            ("grantingVoters", "array", voter),
+        )
+        for voter in (_VOTER_V0, _VOTER_V1)
     ),
     "SnapshotHeader": ((("version", "i16"), ("lastContainedLogTimestamp", "i64")),),
     "SnapshotFooter": ((("version", "i16"),),),

@@ -77,7 +77,8 @@ _SEGMENT_KINDS = frozenset(
 _OFFSET_CHECKPOINTS = frozenset(
     [FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS]
 )
-_FIXED_NAMES = {kind.value: kind for kind in FileKind if kind.value and not (kind in _SEGMENT_KINDS or kind is FileKind.KRAFT_SNAPSHOT)}
+_EXTENSIONS = _SEGMENT_KINDS | {FileKind.KRAFT_SNAPSHOT}
+_FIXED_NAMES = {kind.value: kind for kind in FileKind if kind.value and kind not in _EXTENSIONS}
 
 #: A broker writes the records that a new cluster starts with to this file; it has no offset in its name.
 BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
@@ -94,8 +95,9 @@ class FileName(NamedTuple):
     epoch : int or None
         Of a KRaft snapshot the leader epoch.
     suffix : str
-        ``""``, ``".deleted"`` (waits for its removal), ``".cleaned"`` (being written by the cleaner), ``".swap"`` (cleaned,
-        about to replace older segments), ``".part"`` (a KRaft snapshot being written), ``".tmp"`` (text file being written).
+        ``""``, ``".deleted"`` (waits for its removal), ``".cleaned"`` (being written by the cleaner), ``".swap"``
+        (cleaned, about to replace older segments), ``".part"`` (a KRaft snapshot being written), ``".tmp"`` (a text
+        file being written).
     """
 
     kind: FileKind
@@ -235,8 +237,11 @@ def partition_folder_name(topic: str, partition: int, state: str = "", unique_id
     Parameters
     ----------
     topic : str
+        A legal name (see `check_topic`).
     partition : int
+        Its number.
     state : {"", "delete", "future", "stray"}
+        What became of it; see `PartitionFolder`.
     unique_id : str
         32 lowercase hex digits, needed with a state: a random UUID without its dashes.
 
