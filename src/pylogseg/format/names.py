@@ -1,0 +1,280 @@
+"""Names of the folders and files on a broker's disk: taking them apart and making them.
+
+A name says which partition, which offset and which kind of file; nothing here looks at a disk.
+Rules: `docs/format.md`, "Folders and names".
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import NamedTuple
+
+from pylogseg.errors import RequestError
+
+#: The longest file name that Kafka makes, in characters.
+MAX_NAME_LENGTH = 255
+#: The longest topic name.
+MAX_TOPIC_LENGTH = 249
+#: The partition that holds the metadata of a KRaft cluster; its folder also has `.checkpoint` files.
+METADATA_TOPIC = "__cluster_metadata"
+
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MARKED_FOLDER = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
+_PARTITION = re.compile(r"\+?[0-9]+")
+_UNIQUE_ID = re.compile(r"[0-9a-f]{32}")
+_SEGMENT_FILE = re.compile(r"([0-9]+)(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?")
+_KRAFT_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint(\.part|\.deleted)?")
+
+
+class FileKind(enum.Enum):
+    """What a file holds. The value is the extension, or the whole name of a file that has a fixed one."""
+
+    LOG = ".log"
+    OFFSET_INDEX = ".index"
+    TIME_INDEX = ".timeindex"
+    TXN_INDEX = ".txnindex"
+    PRODUCER_SNAPSHOT = ".snapshot"
+    KRAFT_SNAPSHOT = ".checkpoint"
+    LEADER_EPOCHS = "leader-epoch-checkpoint"
+    PARTITION_METADATA = "partition.metadata"
+    QUORUM_STATE = "quorum-state"
+    RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+    LOG_STARTS = "log-start-offset-checkpoint"
+    HIGH_WATERMARKS = "replication-offset-checkpoint"
+    CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+    META_PROPERTIES = "meta.properties"
+    CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+    LOCK = ".lock"
+    UNKNOWN = ""
+
+    @property
+    def is_segment_file(self) -> bool:
+        """Whether each segment has its own: the log, its indexes and the producer snapshot."""
+        return self in _SEGMENT_KINDS
+
+    @property
+    def is_index(self) -> bool:
+        """Whether it is an offset, time or transaction index."""
+        return self in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+
+    @property
+    def is_offset_checkpoint(self) -> bool:
+        """Whether it is one of the four text files with an offset per partition."""
+        return self in _OFFSET_CHECKPOINTS
+
+    @property
+    def holds_batches(self) -> bool:
+        """Whether it is a sequence of record batches."""
+        return self in (FileKind.LOG, FileKind.KRAFT_SNAPSHOT)
+
+
+_SEGMENT_KINDS = frozenset(
+    [FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.PRODUCER_SNAPSHOT]
+)
+_OFFSET_CHECKPOINTS = frozenset(
+    [FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS]
+)
+_EXTENSIONS = _SEGMENT_KINDS | {FileKind.KRAFT_SNAPSHOT}
+_FIXED_NAMES = {kind.value: kind for kind in FileKind if kind.value and kind not in _EXTENSIONS}
+
+#: A broker writes the records that a new cluster starts with to this file; it has no offset in its name.
+BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
+
+
+class FileName(NamedTuple):
+    """A file name, taken apart.
+
+    Attributes
+    ----------
+    kind : FileKind
+    offset : int or None
+        Of a segment file the base offset; of a snapshot the offset after the last record that it covers.
+    epoch : int or None
+        Of a KRaft snapshot the leader epoch.
+    suffix : str
+        ``""``, ``".deleted"`` (waits for its removal), ``".cleaned"`` (being written by the cleaner), ``".swap"``
+        (cleaned, about to replace older segments), ``".part"`` (a KRaft snapshot being written), ``".tmp"`` (a text
+        file being written).
+    """
+
+    kind: FileKind
+    offset: int | None = None
+    epoch: int | None = None
+    suffix: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a broker that starts uses the file as it is."""
+        return not self.suffix and self.kind is not FileKind.UNKNOWN
+
+
+def parse_file_name(name: str) -> FileName:
+    """Tell what a file is from its name.
+
+    Parameters
+    ----------
+    name : str
+        The last part of the path.
+
+    Returns
+    -------
+    FileName
+        Of kind ``UNKNOWN`` for any name that Kafka does not make. Leading zeros may be missing.
+    """
+    if name in _FIXED_NAMES:
+        return FileName(_FIXED_NAMES[name])
+    if name.endswith(".tmp") and name[:-4] in _FIXED_NAMES:
+        return FileName(_FIXED_NAMES[name[:-4]], suffix=".tmp")
+    if name == BOOTSTRAP_SNAPSHOT:
+        return FileName(FileKind.KRAFT_SNAPSHOT)
+    if match := _SEGMENT_FILE.fullmatch(name):
+        return _file_name(FileKind(match[2]), match[1], None, match[3])
+    if match := _KRAFT_SNAPSHOT.fullmatch(name):
+        return _file_name(FileKind.KRAFT_SNAPSHOT, match[1], match[2], match[3])
+    return FileName(FileKind.UNKNOWN)
+
+
+def _file_name(kind: FileKind, offset: str, epoch: str | None, suffix: str | None) -> FileName:
+    # The length is checked first: int() of a thousand digits is slow, and an error beyond 4,300.
+    if len(offset) > 255 or int(offset) > _MAX_INT64 or (epoch is not None and int(epoch) > _MAX_INT32):
+        return FileName(FileKind.UNKNOWN)
+    return FileName(kind, int(offset), None if epoch is None else int(epoch), suffix or "")
+
+
+def segment_file_name(offset: int, kind: FileKind, suffix: str = "") -> str:
+    """Name of a file of the segment, or of the producer snapshot, at an offset.
+
+    >>> segment_file_name(42, FileKind.TIME_INDEX, ".swap")
+    '00000000000000000042.timeindex.swap'
+
+    Raises
+    ------
+    RequestError
+        If the kind is not one that segments have, or the offset is negative or above 2^63-1.
+    """
+    if kind not in _SEGMENT_KINDS:
+        raise RequestError(f"{kind.name} is not a file of a segment")
+    if suffix not in ("", ".deleted", ".cleaned", ".swap"):
+        raise RequestError(f"segment files have no suffix {suffix!r}")
+    return f"{_digits(offset)}{kind.value}{suffix}"
+
+
+def kraft_snapshot_name(offset: int, epoch: int, suffix: str = "") -> str:
+    """Name of the KRaft snapshot that ends before an offset.
+
+    >>> kraft_snapshot_name(1725413, 27)
+    '00000000000001725413-0000000027.checkpoint'
+    """
+    if suffix not in ("", ".part", ".deleted"):
+        raise RequestError(f"KRaft snapshots have no suffix {suffix!r}")
+    if not 0 <= epoch <= _MAX_INT32:
+        raise RequestError(f"leader epoch {epoch} is not in 0..{_MAX_INT32}")
+    return f"{_digits(offset)}-{epoch:010d}.checkpoint{suffix}"
+
+
+def _digits(offset: int) -> str:
+    if not 0 <= offset <= _MAX_INT64:
+        raise RequestError(f"offset {offset} is not in 0..{_MAX_INT64}")
+    return f"{offset:020d}"
+
+
+class PartitionFolder(NamedTuple):
+    """The name of a partition's folder, taken apart.
+
+    Attributes
+    ----------
+    topic : str
+        May be cut short where ``state`` is ``"delete"`` or ``"stray"``: names have at most 255 characters.
+    partition : int
+    state : str
+        ``""`` (live), ``"delete"`` (waits for its removal), ``"future"`` (being moved here from another log directory),
+        ``"stray"`` (a replica that this broker should not have).
+    unique_id : str
+        What keeps the names of several such folders apart, 32 hex digits; ``""`` for a live one.
+    """
+
+    topic: str
+    partition: int
+    state: str = ""
+    unique_id: str = ""
+
+
+def parse_partition_folder(name: str) -> PartitionFolder | None:
+    """Take the name of a partition's folder apart.
+
+    Parameters
+    ----------
+    name : str
+        The last part of the path.
+
+    Returns
+    -------
+    PartitionFolder or None
+        None if no partition can have this name; a broker refuses to start on such a folder (but for those it knows,
+        such as ``remote-log-index-cache``), a reader passes it by.
+    """
+    state = unique_id = ""
+    if name.endswith(("-delete", "-future", "-stray")):
+        match = _MARKED_FOLDER.fullmatch(name)
+        if match is None:
+            return None
+        state = match[4]
+        name, _, marked = name.rpartition(".")
+        unique_id = marked[: -len(state) - 1]
+    topic, _, number = name.rpartition("-")
+    # 255 characters are all that a file system lets through, and int() has a limit of its own.
+    if not topic or len(number) > MAX_NAME_LENGTH or not _PARTITION.fullmatch(number) or int(number) > _MAX_INT32:
+        return None
+    return PartitionFolder(topic, int(number), state, unique_id)
+
+
+def partition_folder_name(topic: str, partition: int, state: str = "", unique_id: str = "") -> str:
+    """Name of a partition's folder.
+
+    Parameters
+    ----------
+    topic : str
+        A legal name (see `check_topic`).
+    partition : int
+        Its number.
+    state : {"", "delete", "future", "stray"}
+        What became of it; see `PartitionFolder`.
+    unique_id : str
+        32 lowercase hex digits, needed with a state: a random UUID without its dashes.
+
+    Returns
+    -------
+    str
+        Cut to 255 characters, at the end of the topic, for ``delete`` and ``stray``; ``future`` is not cut.
+
+    Raises
+    ------
+    RequestError
+        If the topic's name is not a legal one, or another argument is not as above.
+    """
+    check_topic(topic)
+    if not 0 <= partition <= _MAX_INT32:
+        raise RequestError(f"partition {partition} is not in 0..{_MAX_INT32}")
+    if not state:
+        return f"{topic}-{partition}"
+    if state not in ("delete", "future", "stray"):
+        raise RequestError(f"a partition's folder has no state {state!r}")
+    if not _UNIQUE_ID.fullmatch(unique_id):
+        raise RequestError(f"{unique_id!r} is not 32 hex digits")
+    tail = f"-{partition}.{unique_id}-{state}"
+    return (topic if state == "future" else topic[: MAX_NAME_LENGTH - len(tail)]) + tail
+
+
+def check_topic(topic: str) -> None:
+    """Refuse what cannot be the name of a topic.
+
+    Raises
+    ------
+    RequestError
+        Unless it has 1 to 249 letters, digits, dots, underscores and hyphens of ASCII, and is not ``.`` or ``..``.
+    """
+    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise RequestError(f"{topic!r} is not a topic name: 1 to 249 of a-z A-Z 0-9 . _ -, and not . or ..")
