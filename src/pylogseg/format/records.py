@@ -141,7 +141,8 @@ COLUMN_NAMES = tuple(_COLUMN_TYPES)
 
 def columns_of(arrays: list[npt.NDArray[Any]], batches: BatchTable, sources: tuple[Any, ...]) -> RecordColumns:
     """Columns from arrays in the order of `COLUMN_NAMES`."""
-    return RecordColumns(*arrays, batches=batches, sources=sources)
+    columns: Any = arrays
+    return RecordColumns(*columns, batches, sources)
 
 
 class Scratch:

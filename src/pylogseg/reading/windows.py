@@ -59,6 +59,7 @@ def walk(
     Parameters
     ----------
     view : FileView
+        An open file of batches.
     start, end : int
         Positions; the end is the file's by default. The start must be that of a batch.
     lowest_offset : int

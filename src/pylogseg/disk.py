@@ -1,0 +1,366 @@
+"""What lies on a broker's disk: log directories, partitions, segments, found by their names.
+
+Nothing here reads a payload. A path may be a log directory, a folder with several of them, one partition's folder or a
+single file; locally or behind an fsspec URL.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pylogseg.env.files import Entry, FileSystem, FileView, file_system
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
+
+#: Folders in a log directory that hold no partition.
+_OTHER_FOLDERS = frozenset(["remote-log-index-cache"])
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file of batches and the files beside it.
+
+    Attributes
+    ----------
+    files : FileSystem
+        Where the file lies.
+    path : str
+        Of the `.log` file (or of whatever file of batches was named).
+    base_offset : int
+        From the name; 0 where the name has none.
+    size : int
+        Bytes when the folder was listed.
+    modified_ms : int
+    is_last : bool
+        Whether no segment follows it: the active one, which a broker may be writing.
+    topic, partition : str, int
+        ``""`` and -1 where the folder's name does not tell.
+    companions : dict of FileKind to str
+        Paths of its indexes and of the snapshot at its base offset, those that exist.
+    """
+
+    files: FileSystem = field(repr=False)
+    path: str
+    base_offset: int
+    size: int
+    modified_ms: int
+    is_last: bool
+    topic: str = ""
+    partition: int = -1
+    companions: dict[FileKind, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.files.split(self.path)[1]
+
+    def open(self) -> FileView:
+        """Open the file of batches: mapped if it is sealed, read by position if a broker may be writing it."""
+        return self.files.open(self.path, sealed=not self.is_last)
+
+    def companion(self, kind: FileKind) -> bytes | None:
+        """Bytes of an index of this segment, None if there is none (or it vanished)."""
+        path = self.companions.get(kind)
+        if path is None:
+            return None
+        try:
+            return self.files.read_all(path)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+
+@dataclass(frozen=True)
+class OtherFile:
+    """A file in a partition's folder that is not part of a live segment."""
+
+    path: str
+    name: FileName
+    size: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One replica of a partition: a folder of segments.
+
+    Attributes
+    ----------
+    topic, partition : str, int
+    path : str
+    state : str
+        ``""`` live, ``"delete"``, ``"future"`` or ``"stray"``, from the folder's name.
+    segments : tuple of Segment
+        Live ones, by base offset.
+    others : tuple of OtherFile
+        Checkpoints, snapshots, and files with a suffix (`.deleted`, `.cleaned`, `.swap`).
+    log_start_offset : int
+        From the log directory's checkpoint, or the first segment's base offset if that is higher.
+    """
+
+    files: FileSystem = field(repr=False)
+    topic: str
+    partition: int
+    path: str
+    state: str
+    segments: tuple[Segment, ...] = field(repr=False)
+    others: tuple[OtherFile, ...] = field(repr=False)
+    log_start_offset: int
+
+    @property
+    def name(self) -> str:
+        """Topic and partition as in the folder's name."""
+        return self.files.split(self.path)[1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all live segments, indexes not counted."""
+        return sum(segment.size for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class LogDir:
+    """One of a broker's log directories."""
+
+    files: FileSystem = field(repr=False)
+    path: str
+    partitions: tuple[Partition, ...] = field(repr=False)
+    checkpoints: dict[FileKind, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Everything that was found under the paths given to `open_dir`.
+
+    Attributes
+    ----------
+    log_dirs : tuple of LogDir
+    partitions : tuple of Partition
+        Of all log directories and of partition folders named by themselves; by topic and number.
+    loose : tuple of Segment
+        Files named by themselves.
+    """
+
+    log_dirs: tuple[LogDir, ...]
+    partitions: tuple[Partition, ...]
+    loose: tuple[Segment, ...] = ()
+
+    @property
+    def topics(self) -> dict[str, list[Partition]]:
+        """Live partitions by topic."""
+        found: dict[str, list[Partition]] = {}
+        for partition in self.partitions:
+            if not partition.state:
+                found.setdefault(partition.topic, []).append(partition)
+        return found
+
+    @property
+    def segments(self) -> Iterator[Segment]:
+        """Segments of all live partitions, then the files named by themselves."""
+        for partition in self.partitions:
+            if not partition.state:
+                yield from partition.segments
+        yield from self.loose
+
+    def select(self, names: Iterable[str]) -> Disk:
+        """The partitions that names or patterns ask for.
+
+        Parameters
+        ----------
+        names : iterable of str
+            A topic (``orders``), a partition (``orders-3``), a folder's whole name (``orders-3.…-stray``), or a shell
+            pattern for any of these.
+
+        Raises
+        ------
+        RequestError
+            If a name asks for something that is not there; it names what is.
+        """
+        chosen: list[Partition] = []
+        for name in names:
+            matching = [p for p in self.partitions if _asked(p, name)]
+            if not matching:
+                raise RequestError(f"no topic or partition {name!r} here; there are: {_some(sorted(self.topics))}")
+            chosen += [p for p in matching if p not in chosen]
+        return Disk(self.log_dirs, tuple(chosen))
+
+
+def _asked(partition: Partition, name: str) -> bool:
+    if partition.name == name or fnmatch.fnmatchcase(partition.name, name):
+        return True
+    return not partition.state and (partition.topic == name or fnmatch.fnmatchcase(partition.topic, name))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return (", ".join(names[:12]) or "none") + more
+
+
+def open_dir(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *more: str | os.PathLike[str]) -> Disk:
+    """Look at a broker's disk.
+
+    Parameters
+    ----------
+    path, more : path, URL, shell pattern, or a list of them
+        Log directories, folders that hold log directories, partition folders, or files of batches.
+
+    Returns
+    -------
+    Disk
+
+    Raises
+    ------
+    StorageError
+        If a path cannot be listed.
+    RequestError
+        If a path holds nothing that Kafka writes.
+    """
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    log_dirs: list[LogDir] = []
+    partitions: list[Partition] = []
+    loose: list[Segment] = []
+    for item in [*paths, *more]:
+        files, pattern = file_system(item)
+        for found in files.glob(pattern) or [pattern]:
+            _look(files, found, log_dirs, partitions, loose)
+    partitions += [partition for log_dir in log_dirs for partition in log_dir.partitions]
+    partitions.sort(key=lambda p: (p.topic, p.partition, p.state, p.path))
+    return Disk(tuple(log_dirs), tuple(partitions), tuple(loose))
+
+
+def _look(
+    files: FileSystem, path: str, log_dirs: list[LogDir], partitions: list[Partition], loose: list[Segment]
+) -> None:
+    entry = files.stat(path)
+    if not entry.is_dir:
+        loose.append(_loose_segment(files, path, entry))
+        return
+    entries = files.list_folder(path)
+    if _is_partition(entries, entry.name):
+        partitions.append(_partition(files, path, entries, _log_start(files, path)))
+        return
+    if _is_log_dir(entries):
+        log_dirs.append(_log_dir(files, path, entries))
+        return
+    inner = [(files.join(path, e.name), files.list_folder(files.join(path, e.name))) for e in entries if e.is_dir]
+    found = [_log_dir(files, folder, listed) for folder, listed in inner if _is_log_dir(listed)]
+    if not found:
+        raise RequestError(
+            f"{path}: no Kafka log directory, partition folder or segment here "
+            "(a log directory holds folders named <topic>-<partition>, and those files named <20 digits>.log)"
+        )
+    log_dirs += found
+
+
+def _is_partition(entries: list[Entry], name: str) -> bool:
+    kinds = {parse_file_name(e.name).kind for e in entries if not e.is_dir}
+    if any(kind.is_segment_file for kind in kinds):
+        return True
+    # A replica whose segments are all gone still has its checkpoint; log directories have names of that form too.
+    has_own = bool(kinds & {FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA})
+    return parse_partition_folder(name) is not None and (has_own or not entries)
+
+
+def _is_log_dir(entries: list[Entry]) -> bool:
+    if any(parse_file_name(e.name).kind is FileKind.META_PROPERTIES for e in entries):
+        return True
+    return any(e.is_dir and parse_partition_folder(e.name) is not None for e in entries)
+
+
+def _log_dir(files: FileSystem, path: str, entries: list[Entry]) -> LogDir:
+    checkpoints = {
+        name.kind: files.join(path, e.name)
+        for e in entries
+        if not e.is_dir and (name := parse_file_name(e.name)).kind is not FileKind.UNKNOWN and not name.suffix
+    }
+    starts = _log_starts(files, checkpoints.get(FileKind.LOG_STARTS))
+    partitions = []
+    for e in entries:
+        name = parse_partition_folder(e.name) if e.is_dir and e.name not in _OTHER_FOLDERS else None
+        if name is None:
+            continue
+        folder = files.join(path, e.name)
+        try:
+            listed = files.list_folder(folder)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
+                continue
+            raise
+        start = 0 if name.state else starts.get((name.topic, name.partition), 0)
+        partitions.append(_partition(files, folder, listed, start))
+    return LogDir(files, path, tuple(partitions), checkpoints)
+
+
+def _log_starts(files: FileSystem, path: str | None) -> dict[tuple[str, int], int]:
+    if path is None:
+        return {}
+    from pylogseg.files.checkpoint import parse_offset_checkpoint
+
+    return dict(parse_offset_checkpoint(files.read_all(path), path))
+
+
+def _log_start(files: FileSystem, folder: str) -> int:
+    """Log start offset of a partition that was named by itself, from the log directory around it, if it is one."""
+    parent, name = files.split(folder)
+    parsed = parse_partition_folder(name)
+    if parsed is None or parsed.state:
+        return 0
+    path = files.join(parent, FileKind.LOG_STARTS.value)
+    try:
+        starts = _log_starts(files, path)
+    except StorageError:
+        return 0
+    return starts.get((parsed.topic, parsed.partition), 0)
+
+
+def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_offset: int) -> Partition:
+    folder = parse_partition_folder(files.split(path)[1])
+    topic, number, state = (folder.topic, folder.partition, folder.state) if folder else ("", -1, "")
+    logs: dict[int, Entry] = {}
+    companions: dict[int, dict[FileKind, str]] = {}
+    others: list[OtherFile] = []
+    for entry in entries:
+        if entry.is_dir:
+            continue
+        name = parse_file_name(entry.name)
+        if name.kind is FileKind.LOG and not name.suffix and name.offset is not None:
+            logs[name.offset] = entry
+            continue
+        if name.kind.is_segment_file and not name.suffix and name.offset is not None:
+            companions.setdefault(name.offset, {})[name.kind] = files.join(path, entry.name)
+        others.append(OtherFile(files.join(path, entry.name), name, entry.size))
+    last = max(logs, default=-1)
+    segments = tuple(
+        Segment(
+            files,
+            files.join(path, e.name),
+            base,
+            e.size,
+            e.modified_ms,
+            base == last,
+            topic,
+            number,
+            companions.get(base, {}),
+        )
+        for base, e in sorted(logs.items())
+    )
+    first = segments[0].base_offset if segments else 0
+    return Partition(files, topic, number, path, state, segments, tuple(others), max(log_start_offset, first))
+
+
+def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:
+    """A file that was named by itself: with what its folder tells of it."""
+    folder, last_name = files.split(path)
+    name = parse_file_name(last_name)
+    of_partition = parse_partition_folder(files.split(folder)[1])
+    topic, number = (of_partition.topic, of_partition.partition) if of_partition else ("", -1)
+    if name.kind is not FileKind.LOG or name.offset is None:
+        return Segment(files, path, 0, entry.size, entry.modified_ms, True, topic, number)
+    beside = _partition(files, folder, files.list_folder(folder), 0)
+    for segment in beside.segments:
+        if segment.name == last_name:
+            return segment
+    return Segment(files, path, name.offset, entry.size, entry.modified_ms, True, topic, number)
