@@ -1,3 +1,51 @@
 """Kafka's log storage engine and record format, without the broker."""
 
 __version__ = "0.1.0"
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pylogseg.disk import open_dir
+    from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
+    from pylogseg.format.batches import scan
+    from pylogseg.reading.stream import Reader, Record, read
+
+# Loaded on first use: an import of the package must not cost more than what it is used for.
+_HOMES = {
+    "open_dir": "pylogseg.disk",
+    "read": "pylogseg.reading.stream",
+    "Reader": "pylogseg.reading.stream",
+    "Record": "pylogseg.reading.stream",
+    "scan": "pylogseg.format.batches",
+    "PylogsegError": "pylogseg.errors",
+    "RequestError": "pylogseg.errors",
+    "ClosedError": "pylogseg.errors",
+    "CorruptionError": "pylogseg.errors",
+    "StorageError": "pylogseg.errors",
+}
+
+__all__ = [
+    "ClosedError",
+    "CorruptionError",
+    "PylogsegError",
+    "Reader",
+    "Record",
+    "RequestError",
+    "StorageError",
+    "open_dir",
+    "read",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pylogseg' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

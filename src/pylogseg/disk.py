@@ -271,7 +271,7 @@ def _is_log_dir(entries: list[Entry]) -> bool:
 
 
 def _log_dir(files: FileSystem, path: str, entries: list[Entry]) -> LogDir:
-    checkpoints = {
+    checkpoints: dict[FileKind, str] = {
         name.kind: files.join(path, e.name)
         for e in entries
         if not e.is_dir and (name := parse_file_name(e.name)).kind is not FileKind.UNKNOWN and not name.suffix
@@ -279,8 +279,8 @@ def _log_dir(files: FileSystem, path: str, entries: list[Entry]) -> LogDir:
     starts = _log_starts(files, checkpoints.get(FileKind.LOG_STARTS))
     partitions = []
     for e in entries:
-        name = parse_partition_folder(e.name) if e.is_dir and e.name not in _OTHER_FOLDERS else None
-        if name is None:
+        of = parse_partition_folder(e.name) if e.is_dir and e.name not in _OTHER_FOLDERS else None
+        if of is None:
             continue
         folder = files.join(path, e.name)
         try:
@@ -289,7 +289,7 @@ def _log_dir(files: FileSystem, path: str, entries: list[Entry]) -> LogDir:
             if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
                 continue
             raise
-        start = 0 if name.state else starts.get((name.topic, name.partition), 0)
+        start = 0 if of.state else starts.get((of.topic, of.partition), 0)
         partitions.append(_partition(files, folder, listed, start))
     return LogDir(files, path, tuple(partitions), checkpoints)
 

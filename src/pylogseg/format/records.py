@@ -141,8 +141,9 @@ COLUMN_NAMES = tuple(_COLUMN_TYPES)
 
 def columns_of(arrays: list[npt.NDArray[Any]], batches: BatchTable, sources: tuple[Any, ...]) -> RecordColumns:
     """Columns from arrays in the order of `COLUMN_NAMES`."""
-    columns: Any = arrays
-    return RecordColumns(*columns, batches, sources)
+    make: Any = RecordColumns
+    columns: RecordColumns = make(*arrays, batches, sources)
+    return columns
 
 
 class Scratch:

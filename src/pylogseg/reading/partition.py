@@ -1,0 +1,257 @@
+"""The records of one partition, segment after segment, as chunks of columns."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from pylogseg.disk import Segment
+from pylogseg.env.files import FileView
+from pylogseg.errors import RequestError
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch, decode
+from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.seek import position_of_offset
+from pylogseg.reading.transactions import Transactions
+from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
+
+OnCorrupt = Literal["raise", "stop", "skip"]
+Isolation = Literal["read_uncommitted", "read_committed"]
+MAX_OFFSET = 2**63 - 1
+
+_log = logging.getLogger("pylogseg.reading")
+
+
+class Chunk(NamedTuple):
+    """Records of one stretch of a segment.
+
+    Attributes
+    ----------
+    columns : RecordColumns
+    segment : Segment
+    """
+
+    columns: RecordColumns
+    segment: Segment
+
+    @property
+    def topic(self) -> str:
+        """Topic, from the folder's name."""
+        return self.segment.topic
+
+    @property
+    def partition(self) -> int:
+        """Partition, from the folder's name."""
+        return self.segment.partition
+
+
+class Throttle:
+    """Sleeps so that no more than so many bytes a second are read."""
+
+    def __init__(self, max_bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        if max_bytes_per_second <= 0:
+            raise RequestError(f"max_bytes_per_second must be above 0, not {max_bytes_per_second}")
+        self._rate, self._clock = max_bytes_per_second, clock
+        self._free_at = clock()
+
+    def spend(self, size: int, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Account for bytes read, and wait until they are paid for."""
+        now = self._clock()
+        self._free_at = max(self._free_at, now) + size / self._rate
+        if self._free_at > now:
+            sleep(self._free_at - now)
+
+
+@dataclass
+class ReadOptions:
+    """How to read; see `pylogseg.read`."""
+
+    isolation: Isolation = "read_uncommitted"
+    on_corrupt: OnCorrupt = "raise"
+    control: bool = False
+    check_crc: bool = True
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+    window_bytes: int = WINDOW_BYTES
+    first_window_bytes: int = WINDOW_BYTES
+    throttle: Throttle | None = None
+    drop_behind: bool = False
+    reuse: bool = False
+    gaps: list[Gap] = field(default_factory=list)
+    on_bytes: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
+        _one_of("isolation", self.isolation, ("read_uncommitted", "read_committed"))
+        if self.limit_bytes < 1:
+            raise RequestError(f"the limit of decompressed bytes must be above 0, not {self.limit_bytes}")
+        self.first_window_bytes = min(self.first_window_bytes, self.window_bytes)
+
+
+def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise RequestError(f"{name}={value!r}: must be one of {', '.join(map(repr, allowed))}")
+
+
+def small_window(limit: int | None) -> int:
+    """First window for a reader that may want little."""
+    return WINDOW_BYTES if limit is None or limit > 1000 else SMALL_WINDOW_BYTES
+
+
+class PartitionReader:
+    """Reads the segments of one partition in order, within a range of offsets.
+
+    Parameters
+    ----------
+    segments : sequence of Segment
+        Of one partition, by base offset.
+    first_offset, end_offset : int
+        The range, half-open.
+    options : ReadOptions
+        Its `gaps` collect what was passed over.
+    """
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        first_offset: int,
+        end_offset: int,
+        options: ReadOptions,
+        snapshots: dict[int, str] | None = None,
+    ) -> None:
+        self._segments = [
+            segment
+            for i, segment in enumerate(segments)
+            if segment.base_offset < end_offset
+            and not (i + 1 < len(segments) and segments[i + 1].base_offset <= first_offset)
+        ]
+        self._first, self._end, self._options = first_offset, end_offset, options
+        self._scratch = Scratch() if options.reuse else None
+        committed = options.isolation == "read_committed"
+        self._transactions = Transactions(list(segments), snapshots or {}) if committed else None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for segment in self._segments:
+            for chunk in self._read(segment):
+                if chunk is None:
+                    return
+                yield chunk
+
+    def _read(self, segment: Segment) -> Iterator[Chunk | None]:
+        """Chunks of a segment; None ends the partition."""
+        options = self._options
+        with segment.open() as view:
+            start = position_of_offset(segment, view, self._first)
+            found = walk(
+                view,
+                start=start,
+                lowest_offset=segment.base_offset,
+                is_last=segment.is_last,
+                crc=options.check_crc,
+                window_bytes=options.window_bytes,
+                first_window_bytes=options.first_window_bytes,
+            )
+            done = start
+            for item in found:
+                if isinstance(item, Gap):
+                    if self._ends_at(item):
+                        yield None
+                        return
+                    continue
+                if options.on_bytes is not None or options.throttle is not None or options.drop_behind:
+                    done = self._account(view, done, item)
+                rows = item.batches
+                if rows.base_offset[0] >= self._end and rows.magic[0] == 2:
+                    yield None
+                    return
+                rows, undecided = self._wanted(rows)
+                if len(rows):
+                    yield from self._decode(segment, rows, item)
+                if undecided or (len(item.batches) and item.batches.last_offset[-1] + 1 >= self._end):
+                    yield None
+                    return
+
+    def _account(self, view: FileView, done: int, window: Window) -> int:
+        options = self._options
+        end = int(window.batches.position[-1] + window.batches.size[-1])
+        if options.on_bytes is not None:
+            options.on_bytes(end - done)
+        if options.throttle is not None:
+            options.throttle.spend(end - done)
+        if options.drop_behind:
+            view.drop(done, window.file_position)
+            return window.file_position if options.on_bytes is None and options.throttle is None else end
+        return end
+
+    def _wanted(self, rows: BatchTable) -> tuple[BatchTable, bool]:
+        """The batches that may hold records to give; and whether an open transaction ends the reading there."""
+        mask = rows.last_offset >= self._first
+        # A compressed legacy wrapper does not tell its base offset: it is kept, and its records are looked at.
+        mask &= (rows.base_offset < self._end) | (rows.magic < 2)
+        if not self._options.control:
+            mask &= ~rows.is_control
+        undecided = False
+        if self._transactions is not None:
+            kept, last_stable_offset = self._transactions.committed(rows)
+            mask &= kept
+            if last_stable_offset is not None and len(rows) and rows.last_offset[-1] >= last_stable_offset:
+                mask &= rows.base_offset < last_stable_offset
+                undecided = True
+        return (rows if mask.all() else rows[mask]), undecided
+
+    def _decode(self, segment: Segment, rows: BatchTable, window: Window) -> Iterator[Chunk | None]:
+        options = self._options
+        columns, damage = decode(
+            rows, window.buffer, window.file_position, limit_bytes=options.limit_bytes, scratch=self._scratch
+        )
+        for bad in damage:
+            before = columns.batch < bad.row
+            if options.on_corrupt != "skip":
+                # What is good before the damage is given, as it is in front of a batch with a bad CRC.
+                yield self._chunk(columns.take(before), segment)
+            if self._ends_at(_records_gap(segment, rows, bad)):
+                yield None
+                return
+        yield self._chunk(columns, segment)
+
+    def _chunk(self, columns: RecordColumns, segment: Segment) -> Chunk:
+        if len(columns) and (
+            columns.offset[0] < self._first or columns.offset[-1] >= self._end or columns.batches.magic.min() < 2
+        ):
+            columns = columns.take((columns.offset >= self._first) & (columns.offset < self._end))
+        return Chunk(columns, segment)
+
+    def _ends_at(self, gap: Gap) -> bool:
+        """Report a gap; whether the reading ends at it."""
+        if gap.next_offset is not None and gap.next_offset <= self._first:
+            return False
+        if gap.is_alarm and self._options.on_corrupt == "raise":
+            raise gap.as_error()
+        self._options.gaps.append(gap)
+        _log.log(logging.WARNING if gap.is_alarm else logging.INFO, "%s", gap)
+        return gap.is_alarm and self._options.on_corrupt == "stop"
+
+
+def _records_gap(segment: Segment, rows: BatchTable, bad: BatchDamage) -> Gap:
+    row = rows.rows[bad.row]
+    position, size = int(row["position"]), int(row["size"])
+    first = int(row["base_offset"])
+    return Gap(
+        segment.path,
+        Finding.RECORDS_BAD,
+        position,
+        position + size,
+        first,
+        int(row["last_offset"]) + 1,
+        bad.reason,
+        True,
+    )
+
+
+def offsets_of(columns: RecordColumns) -> tuple[int, int]:
+    """First and last offset of a chunk that is not empty."""
+    return int(np.min(columns.offset)), int(np.max(columns.offset))

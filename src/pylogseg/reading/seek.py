@@ -1,0 +1,143 @@
+"""From an offset or a timestamp to a place in a segment, by its indexes.
+
+An index is a hint: after a crash, a truncation or a compaction it may name a place where no batch begins. So the place is
+looked at before it is believed; if it does not hold what the index says, the search begins at the start of the segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pylogseg.disk import Segment
+from pylogseg.env.files import FileView
+from pylogseg.files.index import OffsetIndex, TimeIndex
+from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.names import FileKind
+from pylogseg.format.records import decode
+from pylogseg.reading.windows import SMALL_WINDOW_BYTES, Window, walk
+
+_HEADER_BYTES = 61
+
+
+def position_of_offset(segment: Segment, view: FileView, offset: int) -> int:
+    """Position of a batch from which a scan finds an offset, as near to it as the offset index tells.
+
+    Returns
+    -------
+    int
+        0 without an index, or with one that lies.
+    """
+    if offset <= segment.base_offset:
+        return 0
+    data = segment.companion(FileKind.OFFSET_INDEX)
+    if not data:
+        return 0
+    index = OffsetIndex(data, segment.base_offset, segment.companions[FileKind.OFFSET_INDEX])
+    if not len(index):
+        return 0
+    found = index.floor(offset)
+    return found.position if _last_offset_at(view, found.position) == found.offset else 0
+
+
+def _last_offset_at(view: FileView, position: int) -> int | None:
+    """Last offset of the batch that begins at a position; None if none can begin there."""
+    if not 0 <= position < view.size:
+        return None
+    head = bytes(view.read(position, _HEADER_BYTES))
+    if len(head) < 17 or head[16] > 2 or int.from_bytes(head[8:12], "big", signed=True) < 14:
+        return None
+    offset = int.from_bytes(head[:8], "big", signed=True)
+    if head[16] < 2:
+        return offset
+    return offset + int.from_bytes(head[23:27], "big", signed=True) if len(head) == _HEADER_BYTES else None
+
+
+def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int) -> int:
+    """Offset of the first record whose timestamp is not below a moment, as a broker's look-up by time finds it.
+
+    Parameters
+    ----------
+    segments : sequence of Segment
+        Of one partition, by base offset.
+    timestamp_ms : int
+    default : int
+        The answer if there is no such record.
+    """
+    for segment in segments:
+        with segment.open() as view:
+            index = _time_index(segment)
+            if not segment.is_last and _largest_timestamp(segment, view, index) < timestamp_ms:
+                continue
+            found = _search(segment, view, index, timestamp_ms)
+            if found is not None:
+                return found
+    return default
+
+
+def _time_index(segment: Segment) -> TimeIndex | None:
+    data = segment.companion(FileKind.TIME_INDEX)
+    if not data:
+        return None
+    index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
+    return index if len(index) else None
+
+
+def _largest_timestamp(segment: Segment, view: FileView, index: TimeIndex | None) -> int:
+    if index is not None:
+        timestamp, offset = index[len(index) - 1]
+        start = position_of_offset(segment, view, offset)
+        for rows in _headers(view, segment, start):
+            if rows.last_offset[-1] >= offset:
+                named = rows.max_timestamp[rows.last_offset >= offset][0]
+                if named == timestamp:
+                    return timestamp
+                break
+    return max((int(rows.max_timestamp.max()) for rows in _headers(view, segment, 0)), default=-1)
+
+
+def _search(segment: Segment, view: FileView, index: TimeIndex | None, timestamp_ms: int) -> int | None:
+    start = 0
+    if index is not None:
+        start = position_of_offset(segment, view, index.floor(timestamp_ms).offset)
+    for item in walk(
+        view, start=start, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES
+    ):
+        if not isinstance(item, Window):
+            continue
+        # A magic 0 batch has no timestamp; it counts as -1, as in Kafka.
+        late = item.batches.max_timestamp >= timestamp_ms
+        for row in late.nonzero()[0].tolist():
+            columns, _ = decode(item.batches[row : row + 1], item.buffer, item.file_position)
+            hits = columns.offset[columns.timestamp >= timestamp_ms]
+            if len(hits):
+                return int(hits[0])
+    return None
+
+
+def _headers(view: FileView, segment: Segment, start: int) -> list[BatchTable]:
+    found = walk(view, start=start, lowest_offset=segment.base_offset, crc=False)
+    return [item.batches for item in found if isinstance(item, Window)]
+
+
+def end_offset(segments: Sequence[Segment]) -> int:
+    """Offset after the last whole batch of a partition: its log end offset, 0 if it has no segment.
+
+    The offset index of the last segment is the way in; headers from there on are read.
+    """
+    if not segments:
+        return 0
+    last = segments[-1]
+    with last.open() as view:
+        start = position_of_offset(last, view, 2**63 - 1)
+        end = last.base_offset
+        for item in walk(view, start=start, lowest_offset=last.base_offset, crc=False):
+            if isinstance(item, Window):
+                end = max(end, int(item.batches.last_offset[-1]) + 1)
+    return end
+
+
+def first_batch(segment: Segment) -> BatchTable:
+    """The first batch of a segment, as a table of at most one row."""
+    with segment.open() as view:
+        head = view.read(0, SMALL_WINDOW_BYTES)
+        return scan(head, crc=False, max_rows=1).batches

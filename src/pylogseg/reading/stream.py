@@ -1,0 +1,298 @@
+"""`pylogseg.read`: records of files, partitions or whole disks as a stream in bounded memory."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pylogseg.disk import Disk, Partition, Segment, open_dir
+from pylogseg.errors import RequestError
+from pylogseg.format.names import FileKind
+from pylogseg.format.records import RecordColumns
+from pylogseg.reading.findings import Gap
+from pylogseg.reading.partition import (
+    MAX_OFFSET,
+    Chunk,
+    Isolation,
+    OnCorrupt,
+    PartitionReader,
+    ReadOptions,
+    Throttle,
+    small_window,
+)
+from pylogseg.reading.seek import offset_of_time
+
+Path = str | os.PathLike[str]
+Moment = int | datetime.datetime
+
+
+class Record(NamedTuple):
+    """One record, its payloads copied.
+
+    Attributes
+    ----------
+    offset : int
+    timestamp : int
+        Milliseconds since 1970, UTC; -1 none.
+    timestamp_type : int
+        0 CreateTime, 1 LogAppendTime, -1 none (magic 0).
+    key, value : bytes or None
+    headers : tuple of (str, bytes or None)
+        Pairs in the order of the record; a name that is not UTF-8 keeps its bytes as surrogate escapes.
+    topic, partition : str, int
+    """
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    topic: str
+    partition: int
+
+
+class Log(NamedTuple):
+    """What is read as one log: a partition's segments, or a file by itself."""
+
+    segments: Sequence[Segment]
+    log_start_offset: int
+    snapshots: dict[int, str]
+
+
+class Reader:
+    """A stream of records; iterate over it for `Record`s, or over `chunks()` for columns.
+
+    Each iteration reads from the start. `gaps` tells what the last one passed over: damage under
+    ``on_corrupt="skip"`` and ``"stop"``, and torn or zero-filled tails under any.
+    """
+
+    def __init__(
+        self,
+        logs: Sequence[Log],
+        offsets: tuple[int, int],
+        times: tuple[int | None, int | None],
+        limit: int | None,
+        options: ReadOptions,
+    ) -> None:
+        self.logs = logs
+        self._offsets, self._times, self._limit, self._options = offsets, times, limit, options
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What the last iteration passed over."""
+        return self._options.gaps
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Columns of the records, a stretch of a segment at a time; empty ones are left out."""
+        self._options.gaps.clear()
+        left = MAX_OFFSET if self._limit is None else self._limit
+        for log in self.logs:
+            if left <= 0:
+                return
+            first, end = self._range(log)
+            for chunk in PartitionReader(log.segments, first, end, self._options, log.snapshots):
+                columns = self._in_time(chunk.columns)
+                if len(columns) > left:
+                    columns = columns.take(slice(0, left))
+                left -= len(columns)
+                if len(columns):
+                    yield Chunk(columns, chunk.segment)
+                if left <= 0:
+                    return
+
+    def _range(self, log: Log) -> tuple[int, int]:
+        first, end = self._offsets
+        first = max(first, log.log_start_offset)
+        since, until = self._times
+        if since is not None:
+            first = max(first, offset_of_time(log.segments, since, MAX_OFFSET))
+        if until is not None:
+            end = min(end, offset_of_time(log.segments, until, MAX_OFFSET))
+        return first, end
+
+    def _in_time(self, columns: RecordColumns) -> RecordColumns:
+        since, until = self._times
+        if since is None and until is None:
+            return columns
+        mask = columns.timestamp >= (since if since is not None else -MAX_OFFSET)
+        if until is not None:
+            mask &= columns.timestamp < until
+        return columns if mask.all() else columns.take(mask)
+
+    def __iter__(self) -> Iterator[Record]:
+        for chunk in self.chunks():
+            yield from records_of(chunk)
+
+
+def records_of(chunk: Chunk) -> Iterator[Record]:
+    """The records of a chunk as objects."""
+    columns, topic, partition = chunk.columns, chunk.topic, chunk.partition
+    kinds = columns.batches.timestamp_type[columns.batch].tolist()
+    headers = _headers(columns)
+    for i, (offset, timestamp, kind) in enumerate(
+        zip(columns.offset.tolist(), columns.timestamp.tolist(), kinds, strict=True)
+    ):
+        yield Record(
+            offset, timestamp, kind, columns.key(i), columns.value(i), headers[i] if headers else (), topic, partition
+        )
+
+
+def _headers(columns: RecordColumns) -> list[tuple[tuple[str, bytes | None], ...]]:
+    if not columns.header_count.any():
+        return []
+    key_place, key_size, value_place, value_size = columns.header_spans()
+    pairs = [
+        ((columns.span(kp, ks) or b"").decode("utf-8", "surrogateescape"), columns.span(vp, vs))
+        for kp, ks, vp, vs in zip(key_place, key_size, value_place, value_size, strict=True)
+    ]
+    ends = np.cumsum(columns.header_count).tolist()
+    return [tuple(pairs[end - count : end]) for end, count in zip(ends, columns.header_count.tolist(), strict=True)]
+
+
+def read(
+    path: Path | Sequence[Path] | Disk,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    offset: int | tuple[int | None, int | None] | None = None,
+    timestamp: Moment | tuple[Moment | None, Moment | None] | None = None,
+    limit: int | None = None,
+    isolation: Isolation = "read_uncommitted",
+    on_corrupt: OnCorrupt = "raise",
+    *,
+    control: bool = False,
+    check_crc: bool = True,
+    from_log_start: bool = True,
+    max_decompressed_bytes: int = 64 << 20,
+    max_bytes_per_second: float | None = None,
+    drop_behind: bool = False,
+    reuse_buffers: bool = False,
+) -> Reader:
+    """Read records from files that a Kafka broker wrote.
+
+    Parameters
+    ----------
+    path : path, URL, list of them, or Disk
+        A log directory, a folder of log directories, a partition's folder or a file of batches.
+    topic : str or list of str, optional
+        Topics, partitions (``"orders-3"``) or shell patterns; all live partitions by default.
+    partition : int or list of int, optional
+        Only partitions with these numbers.
+    offset : int or (int, int), optional
+        First offset, or a half-open range; either end may be None.
+    timestamp : int (ms), datetime, or a pair, optional
+        From the first record whose timestamp is not below the start, up to (not including) the first one that is not below
+        the end; records in between that are out of the range of time are left out. A datetime must have a zone.
+    limit : int, optional
+        Give at most so many records, over all partitions.
+    isolation : {"read_uncommitted", "read_committed"}
+        ``read_committed`` leaves out the records of aborted transactions and ends at the first that is still open.
+    on_corrupt : {"raise", "stop", "skip"}
+        At damage: raise `CorruptionError`; end that partition; or go on with the next good batch. `Reader.gaps` has the report.
+    control : bool
+        Give control records (transaction markers and the like) too.
+    check_crc : bool
+        Check the CRC of each batch before its records are given.
+    from_log_start : bool
+        Leave out records below the log start offset, as a consumer sees the log, though they are still in the file.
+    max_decompressed_bytes : int
+        A batch that decompresses to more counts as damaged.
+    max_bytes_per_second : float, optional
+        Read no faster.
+    drop_behind : bool
+        Give pages of the page cache back once they are read, so that reading a whole disk does not evict everything else.
+    reuse_buffers : bool
+        Decode into the same memory again and again: a chunk is then valid only until the next one. Faster; for loops
+        over `Reader.chunks` that keep nothing.
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    RequestError
+        For arguments that make no sense, and names that are not there.
+    StorageError
+        If the disk fails.
+    CorruptionError
+        While iterating, with ``on_corrupt="raise"``.
+
+    Examples
+    --------
+    >>> import pylogseg
+    >>> [record.value for record in pylogseg.read("examples/data", "txn-a-0", limit=2)]
+    [b'committed', b'committed']
+    """
+    disk = path if isinstance(path, Disk) else open_dir(path)
+    if topic is not None:
+        disk = disk.select([topic] if isinstance(topic, str) else topic)
+    options = ReadOptions(
+        isolation,
+        on_corrupt,
+        control=control,
+        check_crc=check_crc,
+        limit_bytes=max_decompressed_bytes,
+        first_window_bytes=small_window(limit),
+        throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+        drop_behind=drop_behind,
+        reuse=reuse_buffers,
+    )
+    if limit is not None and limit < 0:
+        raise RequestError(f"limit must not be negative, not {limit}")
+    first, end = _pair(offset)
+    times = _pair(timestamp)
+    logs = logs_of(disk, partition, by_name=topic is not None, from_log_start=from_log_start)
+    return Reader(
+        logs,
+        (0 if first is None else int(first), MAX_OFFSET if end is None else int(end)),
+        (_milliseconds(times[0]), _milliseconds(times[1])),
+        limit,
+        options,
+    )
+
+
+def logs_of(
+    disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
+) -> list[Log]:
+    """What of a disk is read, in which order: live partitions (others only where they were asked for), then loose files."""
+    numbers = None if partition is None else {partition} if isinstance(partition, int) else set(partition)
+    chosen = [p for p in disk.partitions if (by_name or not p.state) and (numbers is None or p.partition in numbers)]
+    if numbers is not None and not chosen:
+        raise RequestError(f"no partition {', '.join(map(str, sorted(numbers)))} among those asked for")
+    if len(disk.partitions) == 1 and numbers is None:
+        chosen = list(disk.partitions)
+    logs = [Log(p.segments, p.log_start_offset if from_log_start else 0, _snapshots(p)) for p in chosen]
+    return logs + [Log([segment], 0, {}) for segment in disk.loose]
+
+
+def _snapshots(partition: Partition) -> dict[int, str]:
+    return {
+        other.name.offset: other.path
+        for other in partition.others
+        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and not other.name.suffix and other.name.offset is not None
+    }
+
+
+def _pair(value: Any) -> tuple[Any, Any]:
+    if value is None:
+        return None, None
+    if isinstance(value, tuple):
+        if len(value) != 2:
+            raise RequestError(f"a range is a pair (start, end), not {value!r}")
+        return value
+    return value, None
+
+
+def _milliseconds(moment: Moment | None) -> int | None:
+    if isinstance(moment, datetime.datetime):
+        if moment.tzinfo is None:
+            raise RequestError(f"{moment!r} has no time zone; say which, e.g. tzinfo=datetime.timezone.utc")
+        return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(
+            milliseconds=1
+        )
+    return moment
