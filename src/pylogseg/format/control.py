@@ -287,12 +287,12 @@ def _encode_field(value: Any, name: str, kind: str, *inner: KRaftFields) -> byte
     if kind == "struct":
         return _encode_struct(value, inner[0], name)
     if kind == "string":
-        text = value.encode()
-        return bytes(_codec.encode_uvarint(len(text) + 1)) + text
+        text: bytes = value.encode()
+        return _codec.encode_uvarint(len(text) + 1) + text
     if kind == "array":
         items = [_encode_struct(item, inner[0], name) for item in value]
-        return bytes(_codec.encode_uvarint(len(items) + 1)) + b"".join(items)
+        return _codec.encode_uvarint(len(items) + 1) + b"".join(items)
     try:
-        return bytes(_NUMBERS[kind].pack(value))
+        return _NUMBERS[kind].pack(value)
     except struct.error:
         raise RequestError(f"{name} {value!r} is not an {kind}") from None

@@ -1,0 +1,356 @@
+"""Offset index and time index: from an offset or a timestamp to a place in the log.
+
+Both are arrays of big-endian entries in ascending order, without a checksum. A broker makes the file as large as it may
+become, filled with zeros, and cuts it when the segment is closed; so the entries of an active segment, or of one that a
+crash left, end where only zeros follow. Rules: `docs/format.md`, "Indexes".
+
+An index is a hint. After a crash it may hold old entries, and compaction leaves entries whose offset is gone: what it
+answers is a position to begin a scan from, or nothing worse than a wrong one, which the scan notices.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg import _codec
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.files import byte_view
+from pylogseg.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Structure
+
+_MAX_INT32 = 2**31 - 1
+_INT64 = np.iinfo(np.int64)
+
+
+class OffsetPosition(NamedTuple):
+    """An entry of an offset index: the last offset of a batch, and the byte where that batch begins."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """An entry of a time index: the greatest timestamp (ms) so far, and the last offset of the batch that has it."""
+
+    timestamp: int
+    offset: int
+
+
+class _Index:
+    """What the two kinds share: slots, the zero tail, the checks of the entries' order.
+
+    Parameters
+    ----------
+    buffer : buffer
+        The whole file. It is viewed, not copied, and kept alive by the index and by every array it gives out.
+    base_offset : int
+        Of the segment; the file's name has it.
+    path : str
+        For errors.
+
+    Attributes
+    ----------
+    count : int
+        Entries in front of the zero tail.
+    slot_count : int
+        Entries that the file has room for, the zero tail included.
+    odd_bytes : int
+        Bytes behind the last whole slot; a whole file has none.
+    """
+
+    _entry: ClassVar[Structure]
+    #: Fields in ascending order, and whether strictly.
+    _keys: ClassVar[dict[str, bool]]
+    __slots__ = ("base_offset", "buffer", "count", "odd_bytes", "path", "slot_count")
+
+    def __init__(self, buffer: Any, base_offset: int, path: str = "<index>") -> None:
+        self.buffer = byte_view(buffer)
+        self.base_offset = base_offset
+        self.path = str(path)
+        self.slot_count, self.odd_bytes = divmod(len(self.buffer), self._entry.size)
+        self.count = _count_entries(self.buffer, self._entry.size, self.slot_count)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r}, {self.count} entries)"
+
+    @property
+    def entries(self) -> npt.NDArray[Any]:
+        """The entries as a structured big-endian array: a view into the buffer."""
+        return np.frombuffer(self.buffer, self._entry.dtype, self.count)
+
+    @property
+    def slots(self) -> npt.NDArray[Any]:
+        """As `entries`, with the zero tail."""
+        return np.frombuffer(self.buffer, self._entry.dtype, self.slot_count)
+
+    @property
+    def zero_count(self) -> int:
+        """Slots of the zero tail."""
+        return self.slot_count - self.count
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Offset of each entry (int64, a copy)."""
+        return self.entries["relative_offset"].astype(np.int64) + self.base_offset
+
+    def check(self) -> None:
+        """Look at the size, the first and the last entry, as Kafka's tools do.
+
+        Raises
+        ------
+        CorruptionError
+            If bytes are left behind the last whole slot, or the last entry lies before the first, or below the segment.
+        """
+        if self.odd_bytes:
+            reason = f"{self.odd_bytes} bytes behind the last entry: the size is no multiple of {self._entry.size}"
+            self._refuse(self.slot_count, reason)
+        if not self.count:
+            return
+        first, last = self.entries[0], self.entries[-1]
+        if last["relative_offset"] < 0:
+            reason = f"the last entry has relative offset {last['relative_offset']}, below the segment's first"
+            self._refuse(self.count - 1, reason)
+        for name in self._keys:
+            if last[name] < first[name]:
+                self._refuse(self.count - 1, f"the last entry has {name} {last[name]}, the first one {first[name]}")
+
+    def check_entries(self) -> None:
+        """Look at every entry and at the zero tail, as a broker never does.
+
+        Raises
+        ------
+        CorruptionError
+            As `check`, and if the order is broken anywhere (old entries that a truncation left do that) or something
+            follows in the zero tail.
+        """
+        self.check()
+        negative = np.flatnonzero(self.entries["relative_offset"] < 0)
+        if len(negative):
+            self._refuse(int(negative[0]), f"entry {negative[0]} has an offset below the segment's first")
+        for name, strictly in self._keys.items():
+            self._check_ascending(name, strictly)
+        tail = np.frombuffer(self.buffer, np.uint8)[self.count * self._entry.size :]
+        if tail.any():
+            slot = self.count + int(tail.argmax()) // self._entry.size
+            self._refuse(slot, f"slot {slot} is not zero, though slot {self.count} is")
+
+    def _check_ascending(self, name: str, strictly: bool) -> None:
+        column = self.entries[name]
+        broken = column[1:] <= column[:-1] if strictly else column[1:] < column[:-1]
+        if broken.any():
+            slot = int(broken.argmax()) + 1
+            rule = "greater than" if strictly else "at least"
+            self._refuse(
+                slot, f"entry {slot} has {name} {column[slot]}, which is not {rule} {column[slot - 1]} before it"
+            )
+
+    def _refuse(self, slot: int, reason: str) -> None:
+        raise CorruptionError(self.path, slot * self._entry.size, reason)
+
+    def _search(self, name: str, key: int, ceiling: bool = False) -> int:
+        field = self._entry[name]
+        key = max(_INT64.min, min(key, _INT64.max))
+        return _codec.search(self.buffer, self._entry.size, field.offset, field.width, self.count, key, ceiling)
+
+    def _search_many(self, name: str, keys: npt.NDArray[np.int64], ceiling: bool = False) -> npt.NDArray[np.int64]:
+        field = self._entry[name]
+        return _codec.search_many(
+            self.buffer, self._entry.size, field.offset, field.width, self.count, np.ascontiguousarray(keys), ceiling
+        )
+
+
+class OffsetIndex(_Index):
+    """An offset index (``.index``); see `_Index` for parameters and attributes."""
+
+    _entry = OFFSET_INDEX_ENTRY
+    _keys: ClassVar = {"relative_offset": True, "position": True}
+    __slots__ = ()
+
+    @property
+    def positions(self) -> npt.NDArray[np.int32]:
+        """Byte position in the log of each entry's batch (big-endian int32, a view)."""
+        column: npt.NDArray[np.int32] = self.entries["position"]
+        return column
+
+    def __getitem__(self, slot: int) -> OffsetPosition:
+        relative, position = self.entries[slot]
+        return OffsetPosition(self.base_offset + int(relative), int(position))
+
+    def floor(self, offset: int) -> OffsetPosition:
+        """Find the place to begin a scan for an offset.
+
+        Returns
+        -------
+        OffsetPosition
+            The last entry at or below the offset; base offset and position 0 if there is none.
+        """
+        slot = self._search("relative_offset", offset - self.base_offset)
+        return self[slot] if slot >= 0 else OffsetPosition(self.base_offset, 0)
+
+    def floor_positions(self, offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Find the places of many offsets.
+
+        Parameters
+        ----------
+        offsets : array_like of int64
+            In any order.
+
+        Returns
+        -------
+        numpy.ndarray of int64
+            Position of each, as `floor` has it.
+        """
+        keys = np.asarray(offsets, np.int64) - self.base_offset
+        slots = self._search_many("relative_offset", keys)
+        found = np.zeros(len(slots), np.int64)
+        hits = slots >= 0
+        found[hits] = self.positions[slots[hits]]
+        return found
+
+    def upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
+        """Find the first entry at or behind the end of a fetch.
+
+        Parameters
+        ----------
+        position, size_bytes : int
+            Where the fetch begins in the log, and how long it is.
+
+        Returns
+        -------
+        OffsetPosition or None
+            None if the index ends before.
+        """
+        slot = self._search("position", position + size_bytes, ceiling=True)
+        return self[slot] if slot < self.count else None
+
+
+class TimeIndex(_Index):
+    """A time index (``.timeindex``); see `_Index` for parameters and attributes."""
+
+    _entry = TIME_INDEX_ENTRY
+    _keys: ClassVar = {"timestamp": True, "relative_offset": False}
+    __slots__ = ()
+
+    @property
+    def timestamps(self) -> npt.NDArray[np.int64]:
+        """Timestamp of each entry, ms (big-endian int64, a view)."""
+        column: npt.NDArray[np.int64] = self.entries["timestamp"]
+        return column
+
+    def __getitem__(self, slot: int) -> TimestampOffset:
+        timestamp, relative = self.entries[slot]
+        return TimestampOffset(int(timestamp), self.base_offset + int(relative))
+
+    def floor(self, timestamp_ms: int) -> TimestampOffset:
+        """Find the offset to begin a search for a timestamp from.
+
+        Returns
+        -------
+        TimestampOffset
+            The last entry at or below the timestamp; timestamp -1 and the base offset if there is none. Records with a
+            later timestamp come at or behind that offset, but for those that are out of order.
+        """
+        slot = self._search("timestamp", timestamp_ms)
+        return self[slot] if slot >= 0 else TimestampOffset(-1, self.base_offset)
+
+    def floor_offsets(self, timestamps_ms: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Find the offsets of many timestamps.
+
+        Parameters
+        ----------
+        timestamps_ms : array_like of int64
+            In any order.
+
+        Returns
+        -------
+        numpy.ndarray of int64
+            Offset of each, as `floor` has it.
+        """
+        slots = self._search_many("timestamp", np.asarray(timestamps_ms, np.int64))
+        found = np.full(len(slots), self.base_offset, np.int64)
+        hits = slots >= 0
+        found[hits] += self.entries["relative_offset"][slots[hits]]
+        return found
+
+
+def encode_offset_index(base_offset: int, offsets: npt.ArrayLike, positions: npt.ArrayLike) -> bytes:
+    """Make the bytes of an offset index.
+
+    Parameters
+    ----------
+    base_offset : int
+        Of the segment.
+    offsets, positions : array_like of int
+        Last offset and byte position of each batch that gets an entry, both strictly ascending.
+
+    Raises
+    ------
+    RequestError
+        If they do not ascend, differ in number, or lie outside of what 32 bits hold.
+    """
+    return _encode(OFFSET_INDEX_ENTRY, base_offset, offsets, "position", positions, (True, True))
+
+
+def encode_time_index(base_offset: int, timestamps_ms: npt.ArrayLike, offsets: npt.ArrayLike) -> bytes:
+    """Make the bytes of a time index.
+
+    Parameters
+    ----------
+    base_offset : int
+        Of the segment.
+    timestamps_ms, offsets : array_like of int
+        Greatest timestamp so far, strictly ascending, and the last offset of the batch that has it, not descending.
+
+    Raises
+    ------
+    RequestError
+        If they do not ascend, differ in number, or lie outside of what the entries hold.
+    """
+    return _encode(TIME_INDEX_ENTRY, base_offset, offsets, "timestamp", timestamps_ms, (False, True))
+
+
+def _encode(
+    entry: Structure,
+    base_offset: int,
+    offsets: npt.ArrayLike,
+    name: str,
+    values: npt.ArrayLike,
+    strictly: tuple[bool, bool],
+) -> bytes:
+    relative = np.asarray(offsets, np.int64) - base_offset
+    other = np.asarray(values, np.int64)
+    if relative.shape != other.shape or relative.ndim != 1:
+        raise RequestError(f"{relative.size} offsets and {other.size} of {name}")
+    limit = _INT64.max if entry[name].width == 8 else _MAX_INT32
+    for label, column, top, strict in (
+        ("offset", relative, _MAX_INT32, strictly[0]),
+        (name, other, limit, strictly[1]),
+    ):
+        if len(column) and not (column.min() >= 0 and column.max() <= top):
+            raise RequestError(f"{label} out of range: {column.min()} to {column.max()} do not fit into an entry")
+        if (np.diff(column) < int(strict)).any():
+            raise RequestError(f"{label} does not ascend")
+    entries = np.empty(len(other), entry.dtype)
+    entries["relative_offset"], entries[name] = relative, other
+    return entries.tobytes()
+
+
+def _count_entries(buffer: memoryview, entry_size: int, slot_count: int) -> int:
+    """Slots in front of the zero tail, found by bisection: a file of 10 MiB costs 20 looks, not a read of it all."""
+    zero = bytes(entry_size)
+    # The first slot alone does not tell: an entry (timestamp 0, base offset) is all zeros as well.
+    low, high = 1, slot_count
+    while low < high:
+        middle = (low + high) // 2
+        if buffer[middle * entry_size : (middle + 1) * entry_size] == zero:
+            high = middle
+        else:
+            low = middle + 1
+    if low == 1 and slot_count > 1 and buffer[:entry_size] == zero:
+        return 0
+    return min(low, slot_count)

@@ -1,0 +1,51 @@
+"""The order in which Java's hash maps list their keys, which decides the order inside files that brokers write.
+
+Readers need none of this; writers do it so that the same state gives the same bytes as Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def hash_of_long(value: int) -> int:
+    """Java's ``Long.hashCode``, as an unsigned number of 32 bits."""
+    return (value ^ ((value & 0xFFFFFFFFFFFFFFFF) >> 32)) & 0xFFFFFFFF
+
+
+def hash_of_text(text: str) -> int:
+    """Java's ``String.hashCode``, as an unsigned number of 32 bits."""
+    code = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        code = (code * 31 + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    return code
+
+
+def map_order(items: Iterable[Item], hash_code: Callable[[Item], int]) -> list[Item]:
+    """Sort items as a ``HashMap`` lists them after they were put in one by one.
+
+    Parameters
+    ----------
+    items : iterable
+        In the order of insertion, without repeats.
+    hash_code : callable
+        Java's hash code of an item, unsigned.
+
+    Returns
+    -------
+    list
+
+    Notes
+    -----
+    By bucket, and within a bucket by insertion. Two things are not told by the items alone and not followed: a map that
+    was larger before keeps its number of buckets, and eight or more items of one bucket may become a tree.
+    """
+    listed = list(items)
+    buckets = 16
+    while len(listed) * 4 > buckets * 3:
+        buckets *= 2
+    return sorted(listed, key=lambda item: ((code := hash_code(item)) ^ (code >> 16)) & (buckets - 1))
