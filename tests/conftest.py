@@ -28,6 +28,13 @@ settings.register_profile("soak", deadline=None, max_examples=100_000, suppress_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that asks for a real Kafka, so that ``-m "not kafka"`` leaves it out."""
+    for item in items:
+        if "kafka" in getattr(item, "fixturenames", ()):
+            item.add_marker("kafka")
+
+
 def unpack(archives: Iterable[Path], target: Path) -> None:
     """Unpack ``archives`` over each other into ``target``, which appears whole or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
