@@ -44,6 +44,17 @@ static inline uint32_t pls_crc_power(uint64_t exponent, uint32_t poly) {
     return result;
 }
 
+/* floor(x^64 / P), reflected in 33 bits: bit 0 is the coefficient of x^32 */
+static inline uint64_t pls_crc_quotient(uint32_t poly) {
+    uint64_t quotient = 1;
+    uint32_t remainder = poly;
+    for (int bit = 1; bit <= 32; bit++) {
+        quotient |= (uint64_t)(remainder & 1) << bit;
+        remainder = pls_crc_times_x(remainder, poly);
+    }
+    return quotient;
+}
+
 /* slices[k][b] = state left by byte b followed by k zero bytes */
 static inline void pls_crc_build_slices(pls_crc_slices slices, uint32_t poly) {
     for (uint32_t byte = 0; byte < 256; byte++) {
