@@ -11,6 +11,9 @@
 #if defined(__x86_64__) || defined(_M_X64)
 #define PLS_CRC_X86 1
 #include "crc_x86.h"
+#elif defined(__AARCH64EL__) || defined(_M_ARM64)
+#define PLS_CRC_ARM 1
+#include "crc_arm.h"
 #endif
 
 typedef struct {
@@ -45,6 +48,14 @@ static inline void pls_crc_init(void) {
         pls_crc_available[count++] = (pls_crc_means){"sse42", pls_crc32c_three_lanes, pls_crc32_pclmulqdq};
     } else if (features & PLS_CPU_SSE42)
         pls_crc_available[count++] = (pls_crc_means){"sse42", pls_crc32c_one_lane, pls_crc32_tables};
+#elif defined(PLS_CRC_ARM)
+    int features = pls_cpu_features();
+    if (features & PLS_CPU_CRC32) {
+        pls_crc_init_arm();
+        if (features & PLS_CPU_PMULL)
+            pls_crc_available[count++] = (pls_crc_means){"pmull", pls_crc32c_three_lanes, pls_crc32_three_lanes};
+        pls_crc_available[count++] = (pls_crc_means){"armv8", pls_crc32c_one_lane, pls_crc32_one_lane};
+    }
 #endif
     pls_crc_available[count++] = (pls_crc_means){"tables", pls_crc32c_tables, pls_crc32_tables};
     pls_crc_available_count = count;

@@ -19,13 +19,9 @@
 #define PLS_TARGET(features) __attribute__((target(features)))
 #endif
 
-#define PLS_CRC_MOVES 2048   /* the furthest a state can be moved, in words of 8 bytes */
 #define PLS_CRC_DISTANCES 16 /* the furthest a vector can be folded, in blocks of 16 bytes */
-#define PLS_CRC_LEAD 5       /* words by which the last lane outlasts the others, while their products are computed */
 
-/* moves[k] = x^(64k - 33): moves a state over k words. The product of two reflected 32-bit numbers, read as a reflected
- * 64-bit one, gains a factor x, and the crc32 instruction that reduces it a factor x^32. */
-static uint32_t pls_crc32c_moves[PLS_CRC_MOVES + 1];
+static pls_crc_moves pls_crc32c_moves;
 
 /* keys[k] = x^(128k + 63), x^(128k - 1), in the upper half of 64 bits: folds a block of 16 bytes over k blocks. The
  * product of two reflected 64-bit numbers, read as a reflected 128-bit one, gains a factor x. */
@@ -36,12 +32,6 @@ static pls_crc_keys pls_crc32_keys;
 /* What reduces 128 bits to a CRC-32: x^95 and x^63 modulo P, floor(x^64 / P) and P. */
 static uint64_t pls_crc32_reducers[4];
 
-static inline uint64_t pls_crc_load64(const uint8_t *data) {
-    uint64_t word;
-    memcpy(&word, data, 8);
-    return word;
-}
-
 static inline void pls_crc_build_keys(pls_crc_keys keys, uint32_t poly) {
     for (unsigned k = 1; k <= PLS_CRC_DISTANCES; k++) {
         keys[k][0] = (uint64_t)pls_crc_power(128 * k + 63, poly) << 32;
@@ -50,11 +40,7 @@ static inline void pls_crc_build_keys(pls_crc_keys keys, uint32_t poly) {
 }
 
 static inline void pls_crc_init_x86(void) {
-    uint32_t word = pls_crc_power(64, PLS_CRC32C_POLY), move = pls_crc_power(64 - 33, PLS_CRC32C_POLY);
-    for (int k = 1; k <= PLS_CRC_MOVES; k++) {
-        pls_crc32c_moves[k] = move;
-        move = pls_crc_multiply(move, word, PLS_CRC32C_POLY);
-    }
+    pls_crc_build_moves(pls_crc32c_moves, PLS_CRC32C_POLY);
     pls_crc_build_keys(pls_crc32c_keys, PLS_CRC32C_POLY);
     pls_crc_build_keys(pls_crc32_keys, PLS_CRC32_POLY);
     pls_crc32_reducers[0] = (uint64_t)pls_crc_power(95, PLS_CRC32_POLY) << 32;
