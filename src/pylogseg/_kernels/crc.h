@@ -11,6 +11,9 @@
 #if defined(__x86_64__) || defined(_M_X64)
 #define PLS_CRC_X86 1
 #include "crc_x86.h"
+#elif defined(__AARCH64EL__) || defined(_M_ARM64)
+#define PLS_CRC_ARM 1
+#include "crc_arm.h"
 #endif
 
 typedef struct {
@@ -36,13 +39,22 @@ static inline void pls_crc_init(void) {
     int count = 0;
     pls_crc_init_tables();
 #ifdef PLS_CRC_X86
+    int features = pls_cpu_features(), folds = (features & PLS_CPU_SSE42) && (features & PLS_CPU_PCLMUL);
+    if (features & PLS_CPU_SSE42) pls_crc_init_x86();
+    if (folds && features & PLS_CPU_VPCLMUL)
+        pls_crc_available[count++] = (pls_crc_means){"vpclmulqdq", pls_crc32c_vpclmulqdq, pls_crc32_vpclmulqdq};
+    if (folds) {
+        pls_crc_available[count++] = (pls_crc_means){"pclmulqdq", pls_crc32c_pclmulqdq, pls_crc32_pclmulqdq};
+        pls_crc_available[count++] = (pls_crc_means){"sse42", pls_crc32c_three_lanes, pls_crc32_pclmulqdq};
+    } else if (features & PLS_CPU_SSE42)
+        pls_crc_available[count++] = (pls_crc_means){"sse42", pls_crc32c_one_lane, pls_crc32_tables};
+#elif defined(PLS_CRC_ARM)
     int features = pls_cpu_features();
-    if (features & PLS_CPU_SSE42) {
-        pls_crc_init_moves();
-        if (features & PLS_CPU_PCLMUL)
-            pls_crc_available[count++] = (pls_crc_means){"sse42", pls_crc32c_three_lanes, pls_crc32_tables};
-        else
-            pls_crc_available[count++] = (pls_crc_means){"sse42", pls_crc32c_one_lane, pls_crc32_tables};
+    if (features & PLS_CPU_CRC32) {
+        pls_crc_init_arm();
+        if (features & PLS_CPU_PMULL)
+            pls_crc_available[count++] = (pls_crc_means){"pmull", pls_crc32c_three_lanes, pls_crc32_three_lanes};
+        pls_crc_available[count++] = (pls_crc_means){"armv8", pls_crc32c_one_lane, pls_crc32_one_lane};
     }
 #endif
     pls_crc_available[count++] = (pls_crc_means){"tables", pls_crc32c_tables, pls_crc32_tables};

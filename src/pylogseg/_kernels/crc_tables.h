@@ -44,6 +44,36 @@ static inline uint32_t pls_crc_power(uint64_t exponent, uint32_t poly) {
     return result;
 }
 
+/* floor(x^64 / P), reflected in 33 bits: bit 0 is the coefficient of x^32 */
+static inline uint64_t pls_crc_quotient(uint32_t poly) {
+    uint64_t quotient = 1;
+    uint32_t remainder = poly;
+    for (int bit = 1; bit <= 32; bit++) {
+        quotient |= (uint64_t)(remainder & 1) << bit;
+        remainder = pls_crc_times_x(remainder, poly);
+    }
+    return quotient;
+}
+
+#define PLS_CRC_MOVES 2048 /* the furthest a state can be moved, in words of 8 bytes */
+#define PLS_CRC_LEAD 5     /* words by which the last lane outlasts the others, while their products are computed */
+
+/* moves[k] = x^(64k - 33): moves a state over k words. The carry-less product of two reflected 32-bit numbers, read as a
+ * reflected 64-bit one, gains a factor x, and the crc32 instructions that reduce it a factor x^32. */
+typedef uint32_t pls_crc_moves[PLS_CRC_MOVES + 1];
+
+static inline void pls_crc_build_moves(pls_crc_moves moves, uint32_t poly) {
+    uint32_t word = pls_crc_power(64, poly);
+    moves[1] = pls_crc_power(64 - 33, poly);
+    for (int k = 2; k <= PLS_CRC_MOVES; k++) moves[k] = pls_crc_multiply(moves[k - 1], word, poly);
+}
+
+static inline uint64_t pls_crc_load64(const uint8_t *data) {
+    uint64_t word;
+    memcpy(&word, data, 8);
+    return word;
+}
+
 /* slices[k][b] = state left by byte b followed by k zero bytes */
 static inline void pls_crc_build_slices(pls_crc_slices slices, uint32_t poly) {
     for (uint32_t byte = 0; byte < 256; byte++) {
