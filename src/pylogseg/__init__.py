@@ -5,6 +5,7 @@ __version__ = "0.1.0"
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pylogseg.arrow import read_arrow
     from pylogseg.disk import open_dir
     from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
     from pylogseg.format.batches import scan
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 # Loaded on first use: an import of the package must not cost more than what it is used for.
 _HOMES = {
     "open_dir": "pylogseg.disk",
+    "read_arrow": "pylogseg.arrow",
     "read": "pylogseg.reading.stream",
     "Reader": "pylogseg.reading.stream",
     "Record": "pylogseg.reading.stream",
@@ -34,6 +36,7 @@ __all__ = [
     "StorageError",
     "open_dir",
     "read",
+    "read_arrow",
     "scan",
 ]
 

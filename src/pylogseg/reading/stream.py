@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from pylogseg.disk import Disk, Partition, Segment, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind
-from pylogseg.format.records import RecordColumns
+from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import (
     MAX_OFFSET,
@@ -78,8 +79,9 @@ class Reader:
         times: tuple[int | None, int | None],
         limit: int | None,
         options: ReadOptions,
+        columns: Sequence[str] | None = None,
     ) -> None:
-        self.logs = logs
+        self.logs, self.columns = logs, columns
         self._offsets, self._times, self._limit, self._options = offsets, times, limit, options
 
     @property
@@ -126,30 +128,52 @@ class Reader:
 
     def __iter__(self) -> Iterator[Record]:
         for chunk in self.chunks():
-            yield from records_of(chunk)
+            yield from records_of(chunk, self.columns)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The stream as Arrow: what polars, duckdb and pyarrow call when they are given a reader."""
+        # The one step up to an edge: the interface has to be a method of the object that is handed over.
+        import pyarrow as pa
+
+        from pylogseg.arrow import batches, schema
+
+        wanted = schema(self.columns)
+        return pa.RecordBatchReader.from_batches(wanted, batches(self, wanted)).__arrow_c_stream__(requested_schema)
 
 
-def records_of(chunk: Chunk) -> Iterator[Record]:
-    """The records of a chunk as objects."""
+def records_of(chunk: Chunk, wanted: Sequence[str] | None = None) -> Iterator[Record]:
+    """The records of a chunk as objects; payloads that are not wanted are None."""
     columns, topic, partition = chunk.columns, chunk.topic, chunk.partition
+    count = len(columns)
+    keys = _payloads(columns, columns.key_place, columns.key_size) if _is_wanted("key", wanted) else [None] * count
+    values = (
+        _payloads(columns, columns.value_place, columns.value_size) if _is_wanted("value", wanted) else [None] * count
+    )
     kinds = columns.batches.timestamp_type[columns.batch].tolist()
-    headers = _headers(columns)
-    for i, (offset, timestamp, kind) in enumerate(
-        zip(columns.offset.tolist(), columns.timestamp.tolist(), kinds, strict=True)
-    ):
-        yield Record(
-            offset, timestamp, kind, columns.key(i), columns.value(i), headers[i] if headers else (), topic, partition
-        )
+    headers = (_headers(columns) if _is_wanted("headers", wanted) else []) or [()] * count
+    offsets, timestamps = columns.offset.tolist(), columns.timestamp.tolist()
+    yield from map(Record, offsets, timestamps, kinds, keys, values, headers, repeat(topic), repeat(partition))
+
+
+def _is_wanted(name: str, wanted: Sequence[str] | None) -> bool:
+    return wanted is None or name in wanted
+
+
+def _payloads(columns: RecordColumns, places: Any, sizes: Any) -> list[bytes | None]:
+    views = [memoryview(source) for source in columns.sources]
+    positions, sources = (places & SOURCE_MASK).tolist(), (places >> SOURCE_SHIFT).tolist()
+    return [
+        None if size < 0 else bytes(views[source][position : position + size])
+        for source, position, size in zip(sources, positions, sizes.tolist(), strict=True)
+    ]
 
 
 def _headers(columns: RecordColumns) -> list[tuple[tuple[str, bytes | None], ...]]:
     if not columns.header_count.any():
         return []
     key_place, key_size, value_place, value_size = columns.header_spans()
-    pairs = [
-        ((columns.span(kp, ks) or b"").decode("utf-8", "surrogateescape"), columns.span(vp, vs))
-        for kp, ks, vp, vs in zip(key_place, key_size, value_place, value_size, strict=True)
-    ]
+    names = ((name or b"").decode("utf-8", "surrogateescape") for name in _payloads(columns, key_place, key_size))
+    pairs = list(zip(names, _payloads(columns, value_place, value_size), strict=True))
     ends = np.cumsum(columns.header_count).tolist()
     return [tuple(pairs[end - count : end]) for end, count in zip(ends, columns.header_count.tolist(), strict=True)]
 
@@ -163,6 +187,7 @@ def read(
     limit: int | None = None,
     isolation: Isolation = "read_uncommitted",
     on_corrupt: OnCorrupt = "raise",
+    columns: Sequence[str] | None = None,
     *,
     control: bool = False,
     check_crc: bool = True,
@@ -193,6 +218,9 @@ def read(
         ``read_committed`` leaves out the records of aborted transactions and ends at the first that is still open.
     on_corrupt : {"raise", "stop", "skip"}
         At damage: raise `CorruptionError`; end that partition; or go on with the next good batch. `Reader.gaps` has the report.
+    columns : sequence of str, optional
+        What to give, by the names of the Arrow columns (``"key"``, ``"value"``, ``"headers"``, ...). A `Record` has None or
+        nothing in the place of payloads that are not asked for.
     control : bool
         Give control records (transaction markers and the like) too.
     check_crc : bool
@@ -253,6 +281,7 @@ def read(
         (_milliseconds(times[0]), _milliseconds(times[1])),
         limit,
         options,
+        columns,
     )
 
 

@@ -1,0 +1,243 @@
+"""Record columns as Arrow: batches with the schema of Spark's Kafka source, copied or as views into the mapped file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pylogseg import _records
+from pylogseg.errors import RequestError
+from pylogseg.format.records import RecordColumns
+from pylogseg.reading.partition import Chunk
+from pylogseg.reading.stream import Reader, read
+
+#: The columns of Spark's Kafka source, in its order.
+DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", _HEADER)),
+    "batchOffset": pa.int64(),
+    "leaderEpoch": pa.int32(),
+    "producerId": pa.int64(),
+    "producerEpoch": pa.int16(),
+    "sequence": pa.int32(),
+    "isTransactional": pa.bool_(),
+    "isControl": pa.bool_(),
+    "segment": pa.string(),
+    "position": pa.int64(),
+}
+#: Columns that tell of the batch a record came in; given when they are asked for.
+BATCH_COLUMNS = tuple(name for name in _TYPES if name not in DEFAULT_COLUMNS)
+
+_MAX_MS = (2**63 - 1) // 1000
+_MAX_SEQUENCE = 2**31 - 1
+
+
+def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.Schema:
+    """The Arrow schema of records.
+
+    Parameters
+    ----------
+    columns : sequence of str, optional
+        Names out of `DEFAULT_COLUMNS` (all of them by default) and `BATCH_COLUMNS`, in the wanted order.
+    views : bool
+        Whether keys and values are binary views instead of binary.
+
+    Raises
+    ------
+    RequestError
+        For a name that there is not.
+    """
+    names = DEFAULT_COLUMNS if columns is None else tuple(columns)
+    unknown = [name for name in names if name not in _TYPES]
+    if unknown or len(set(names)) != len(names):
+        raise RequestError(f"columns {list(names)}: each must be one of {', '.join(_TYPES)}, once")
+    kind = pa.binary_view() if views else pa.binary()
+    return pa.schema([pa.field(name, kind if name in ("key", "value") else _TYPES[name]) for name in names])
+
+
+def record_batch(chunk: Chunk, wanted: pa.Schema) -> pa.RecordBatch:
+    """Turn a chunk into an Arrow record batch.
+
+    Parameters
+    ----------
+    chunk : Chunk
+        From `Reader.chunks`.
+    wanted : pyarrow.Schema
+        From `schema`.
+
+    Returns
+    -------
+    pyarrow.RecordBatch
+        It owns its buffers, but for views: those point into the chunk's sources and keep them alive.
+    """
+    return pa.RecordBatch.from_arrays([_MAKERS[field.name](chunk, field.type) for field in wanted], schema=wanted)
+
+
+def batches(reader: Reader, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The chunks of a reader as Arrow record batches."""
+    for chunk in reader.chunks():
+        yield record_batch(chunk, wanted)
+
+
+def read_arrow(
+    *args: Any, columns: Sequence[str] | None = None, views: bool = False, **options: Any
+) -> pa.RecordBatchReader:
+    """Read records as a stream of Arrow record batches.
+
+    Parameters
+    ----------
+    *args, **options
+        As for `pylogseg.read`.
+    columns : sequence of str, optional
+        Names out of `DEFAULT_COLUMNS` and `BATCH_COLUMNS`; what is not asked for is not made.
+    views : bool
+        Keys and values as binary views into the mapped file (for compressed batches into decompressed bytes), so that
+        no payload is copied. The file stays mapped as long as a batch lives.
+
+    Returns
+    -------
+    pyarrow.RecordBatchReader
+        It has the Arrow C stream interface, so polars, duckdb and others read it as it is.
+
+    Examples
+    --------
+    >>> import pylogseg
+    >>> table = pylogseg.read_arrow("examples/data", "txn-a-0", columns=["offset", "value"]).read_all()
+    >>> table.column_names
+    ['offset', 'value']
+    """
+    wanted = schema(columns, views=views)
+    # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point into it.
+    reader = read(*args, **{**options, "reuse_buffers": not views})
+    return pa.RecordBatchReader.from_batches(wanted, batches(reader, wanted))
+
+
+def _filled(size_bytes: int, dtype: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
+    """Memory of Arrow's pool, which keeps freed pages: asking the system for them costs more than filling them."""
+    buffer = pa.allocate_buffer(size_bytes)
+    return buffer, np.frombuffer(buffer, dtype)
+
+
+def _binary(
+    place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...], kind: pa.DataType
+) -> pa.Array:
+    place, size = np.ascontiguousarray(place), np.ascontiguousarray(size)
+    count = len(size)
+    total, null_count = _records.payload_bytes(size)
+    if null_count == count:
+        return pa.nulls(count, kind)
+    validity, bits = _filled((count + 7) // 8, np.uint8)
+    if kind == pa.binary_view():
+        views, out = _filled(16 * count, np.uint8)
+        _records.gather_views(place, size, sources, out, bits)
+        buffers = [views, *(pa.py_buffer(source) for source in sources)]
+    else:
+        if total > 2**31 - 1:
+            raise RequestError(f"{total} bytes of payload in one chunk are too many for a binary array; ask for views")
+        offsets, ends = _filled(4 * (count + 1), np.int32)
+        data, out = _filled(total, np.uint8)
+        _records.gather_binary(place, size, sources, ends, out, bits)
+        buffers = [offsets, data]
+    return pa.Array.from_buffers(kind, count, [validity if null_count else None, *buffers], null_count)
+
+
+def _key(chunk: Chunk, kind: pa.DataType) -> pa.Array:
+    return _binary(chunk.columns.key_place, chunk.columns.key_size, chunk.columns.sources, kind)
+
+
+def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
+    return _binary(chunk.columns.value_place, chunk.columns.value_size, chunk.columns.sources, kind)
+
+
+def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
+    columns = chunk.columns
+    counts = columns.header_count
+    if not counts.any():
+        return pa.nulls(len(columns), kind)
+    key_place, key_size, value_place, value_size = columns.header_spans()
+    names = _as_text(_binary(key_place, key_size, columns.sources, pa.binary()))
+    values = _binary(value_place, value_size, columns.sources, pa.binary())
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    structs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER))
+    valid = np.packbits(counts > 0, bitorder="little")
+    buffers = [pa.py_buffer(valid), pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, len(counts), buffers, int((counts == 0).sum()), children=[structs])
+
+
+def _as_text(names: pa.Array) -> pa.Array:
+    """Header names as strings. Kafka does not check that they are UTF-8; what is not becomes U+FFFD."""
+    text = pa.Array.from_buffers(pa.string(), len(names), names.buffers(), names.null_count)
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
+    return text
+
+
+def _numbers(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    buffer, out = _filled(len(values) * values.dtype.itemsize, values.dtype)
+    np.copyto(out, values)
+    return pa.Array.from_buffers(kind, len(values), [None, buffer], 0)
+
+
+def _timestamp(chunk: Chunk, kind: pa.DataType) -> pa.Array:
+    buffer, out = _filled(8 * len(chunk.columns), np.int64)
+    # Timestamps beyond the year 294247 do not fit microseconds: they are taken to that limit.
+    np.clip(chunk.columns.timestamp, -_MAX_MS, _MAX_MS, out=out)
+    np.multiply(out, 1000, out=out)
+    return pa.Array.from_buffers(kind, len(out), [None, buffer], 0)
+
+
+def _of_batch(value: Callable[[RecordColumns], npt.NDArray[Any]]) -> Callable[[Chunk, pa.DataType], pa.Array]:
+    """A column that has one value a batch."""
+
+    def make(chunk: Chunk, kind: pa.DataType) -> pa.Array:
+        per_batch = value(chunk.columns)
+        if len(per_batch) and (per_batch == per_batch[0]).all():
+            return pa.repeat(pa.scalar(per_batch[0].item(), kind), len(chunk.columns))
+        return pa.array(per_batch[chunk.columns.batch], kind)
+
+    return make
+
+
+def _sequence(chunk: Chunk, kind: pa.DataType) -> pa.Array:
+    """Sequence of each record: that of the batch and the offset delta, going on with 0 behind 2^31-1; -1 none."""
+    columns = chunk.columns
+    base = columns.batches.base_sequence.astype(np.int64)[columns.batch]
+    delta = columns.offset - columns.batches.base_offset[columns.batch]
+    return pa.array(np.where(base < 0, -1, (base + delta) & _MAX_SEQUENCE).astype(np.int32), kind)
+
+
+_MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {
+    "key": _key,
+    "value": _value,
+    "topic": lambda chunk, kind: pa.repeat(pa.scalar(chunk.topic, kind), len(chunk.columns)),
+    "partition": lambda chunk, kind: pa.repeat(pa.scalar(chunk.partition, kind), len(chunk.columns)),
+    "offset": lambda chunk, kind: _numbers(chunk.columns.offset, kind),
+    "timestamp": _timestamp,
+    "timestampType": _of_batch(lambda columns: columns.batches.timestamp_type),
+    "headers": _headers,
+    "batchOffset": _of_batch(lambda columns: columns.batches.base_offset),
+    "leaderEpoch": _of_batch(lambda columns: columns.batches.leader_epoch),
+    "producerId": _of_batch(lambda columns: columns.batches.producer_id),
+    "producerEpoch": _of_batch(lambda columns: columns.batches.producer_epoch),
+    "sequence": _sequence,
+    "isTransactional": _of_batch(lambda columns: columns.batches.is_transactional),
+    "isControl": _of_batch(lambda columns: columns.batches.is_control),
+    "segment": lambda chunk, kind: pa.repeat(pa.scalar(chunk.segment.name, kind), len(chunk.columns)),
+    "position": _of_batch(lambda columns: columns.batches.position),
+}
