@@ -1,0 +1,69 @@
+# Everything runs in .venv, which the first target makes; PYTHON picks the interpreter (3.10 or newer).
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+DATA := examples/data
+SOURCES := pyproject.toml setup.py $(shell find src -name '*.py*' -o -name '*.h' -o -name '*.pxd' | grep -v '\.pyc$$')
+
+.PHONY: demo test test-env lint bench docs soak wheel clean help
+.DELETE_ON_ERROR:
+
+help:  ## what there is
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp per set of dependencies; each is remade when a source changes. Installing, not linking: what is tested is what a user gets.
+$(VENV)/.demo: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install -q --disable-pip-version-check .
+	@touch $@
+
+$(VENV)/.test: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install -q --disable-pip-version-check '.[test]'
+	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install -q --disable-pip-version-check '.[bench]'
+	@touch $@
+
+$(VENV)/.lint: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install -q --disable-pip-version-check '.[lint]'
+	@touch $@
+
+$(VENV)/.docs: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install -q --disable-pip-version-check '.[docs]'
+	@touch $@
+
+demo: $(VENV)/.demo  ## build, install, and read a broker's directory
+	$(BIN)/pylogseg ls $(DATA)
+	$(BIN)/pylogseg verify $(DATA)
+	$(BIN)/pylogseg stats $(DATA)
+	$(BIN)/pylogseg cat $(DATA) txn-a-0 --limit 5
+
+test-env: $(VENV)/.test
+
+test: test-env  ## build, install, and run all tests (ARGS='-k name' for some)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.lint  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy src
+
+bench: $(VENV)/.bench  ## the table of rates, side by side with other readers
+	$(BIN)/python asv_benchmarks/table.py $(ARGS)
+
+docs: $(VENV)/.docs  ## the site, in site/
+	$(BIN)/mkdocs build --strict
+
+soak: test-env  ## the property tests for hours, under other seeds each time
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
+
+wheel: $(BIN)/python  ## a wheel in dist/
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
+
+clean:  ## remove what was built
+	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -f src/pylogseg/_*.c src/pylogseg/_*.so
