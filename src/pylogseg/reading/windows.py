@@ -23,6 +23,8 @@ WINDOW_BYTES = 4 << 20
 _RESYNC_BUDGET_FACTOR = 16
 _RESYNC_WINDOW_BYTES = 64 << 20
 _V2_HEADER_BYTES = 61
+#: Bytes of the smallest batch of each magic.
+_SMALLEST = (26, 34, _V2_HEADER_BYTES)
 
 
 class Window(NamedTuple):
@@ -83,11 +85,19 @@ def walk(
         if not len(buffer):  # cut off while we read it
             return
         reached, size = position + len(buffer), min(size * 2, window_bytes)
-        whole = stop == end or (ending in (Ending.COMPLETE, Ending.TORN) and stop > position and reached < end)
-        if not whole and len(batches) and batches.verdict[-1] == Verdict.CRC_BAD:
+        # The window's edge cuts a batch, or zeros of its header: the next window begins with it.
+        whole = stop == end or (
+            ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and stop > position and reached < end
+        )
+        if (
+            len(batches)
+            and batches.verdict[-1] == Verdict.CRC_BAD
+            and stop < end
+            and _offset_at(view, stop, end) is None
+        ):
             # A bad CRC and no batch behind it: the length is as doubtful as the rest, so look for batches in it too.
-            batches, stop = batches[:-1], int(batches.position[-1])
-        yield from _good_stretches(view, batches, buffer, position, expected)
+            batches, stop, whole = batches[:-1], int(batches.position[-1]), False
+        yield from _good_stretches(view, batches, buffer, position, end, expected)
         if len(batches):
             expected = max(expected, int(batches.last_offset[-1]) + 1)
         position = stop
@@ -115,7 +125,7 @@ def _scan_window(view: FileView, position: int, end: int, size: int, crc: bool) 
 
 
 def _good_stretches(
-    view: FileView, batches: BatchTable, buffer: Any, file_position: int, expected: int
+    view: FileView, batches: BatchTable, buffer: Any, file_position: int, end: int, expected: int
 ) -> Iterator[Window | Gap]:
     """The window around its batches with a bad CRC, each of which is a gap."""
     bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
@@ -124,19 +134,18 @@ def _good_stretches(
         if row > first:
             yield Window(batches[first:row], buffer, file_position)
             expected = int(batches.last_offset[row - 1]) + 1
-        yield from _crc_gap(view, batches, row, buffer, file_position, expected)
+        yield from _crc_gap(view, batches, row, buffer, file_position, end, expected)
         first = row + 1
     if first < len(batches):
         yield Window(batches[first:], buffer, file_position)
 
 
 def _crc_gap(
-    view: FileView, batches: BatchTable, row: int, buffer: Any, file_position: int, expected: int
+    view: FileView, batches: BatchTable, row: int, buffer: Any, file_position: int, end: int, expected: int
 ) -> Iterator[Window | Gap]:
     """A batch with a bad CRC; where its length looks damaged too, the good batches that it covers come out."""
     position, size, stored = int(batches.position[row]), int(batches.size[row]), int(batches.crc[row])
-    follows = batches[row + 1 :]
-    next_offset = int(follows.base_offset[0]) if len(follows) else None
+    next_offset = _offset_at(view, position + size, end)
     data = memoryview(buffer)[position - file_position : position - file_position + size]
     computed = _codec.crc32c(data[21:]) if batches.magic[row] == 2 else _codec.crc32(data[16:])
     reason = f"CRC mismatch in a batch of {size} bytes: stored {stored:#010x}, computed {computed:#010x}"
@@ -188,7 +197,7 @@ def _gap(view: FileView, ending: Ending, position: int, end: int, expected: int,
     kind, reason = _explain(view, ending, position, end, found is not None)
     if exhausted:
         reason += "; the search for the next batch was given up, because too much looks like one"
-    following = None if found is None else _offset_at(view, found)
+    following = None if found is None else _offset_at(view, found, end)
     return Gap(
         view.path,
         kind,
@@ -204,8 +213,7 @@ def _gap(view: FileView, ending: Ending, position: int, end: int, expected: int,
 def _explain(view: FileView, ending: Ending, position: int, end: int, goes_on: bool) -> tuple[Finding, str]:
     head = bytes(view.read(position, min(17, end - position)))
     length = int.from_bytes(head[8:12], "big", signed=True)
-    frame_end = position + 12 + length
-    if len(head) == 17 and length >= 14 and head[16] <= 2 and frame_end <= end:
+    if len(head) == 17 and head[16] <= 2 and _SMALLEST[head[16]] <= 12 + length <= end - position:
         return Finding.CRC_BAD, f"CRC mismatch, and the length {length} leads to a place where no batch is"
     if ending is Ending.UNKNOWN_MAGIC:
         return Finding.UNKNOWN_MAGIC, f"magic {head[16]} is none of 0, 1 and 2"
@@ -218,8 +226,12 @@ def _explain(view: FileView, ending: Ending, position: int, end: int, goes_on: b
     return Finding.BAD_LENGTH, f"length {length} is impossible for a batch"
 
 
-def _offset_at(view: FileView, position: int) -> int:
-    return int.from_bytes(view.read(position, 8), "big", signed=True)
+def _offset_at(view: FileView, position: int, end: int) -> int | None:
+    """Offset of the batch that seems to begin at a position; None if none can."""
+    head = bytes(view.read(position, min(17, end - position)))
+    if len(head) < 17 or head[16] > 2 or int.from_bytes(head[8:12], "big", signed=True) + 12 < _SMALLEST[head[16]]:
+        return None
+    return int.from_bytes(head[:8], "big", signed=True)
 
 
 def _next_batch(view: FileView, position: int, end: int, expected: int) -> tuple[int | None, bool]:

@@ -1,0 +1,42 @@
+"""Index search against a list, and on every kind of buffer."""
+
+import struct
+from bisect import bisect_left, bisect_right
+
+import numpy as np
+import pytest
+from buffers import BUFFERS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pylogseg import _codec
+
+WIDTHS = {4: ">i", 8: ">q"}
+
+
+@given(st.sampled_from([4, 8]), st.data(), st.sampled_from(sorted(BUFFERS)))
+def test_as_bisect(width, data, kind):
+    limit = 1 << (8 * width - 1)
+    keys = sorted(data.draw(st.lists(st.integers(-limit, limit - 1), max_size=40)))
+    wanted = data.draw(
+        st.lists(st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.sampled_from(keys or [0])), min_size=1)
+    )
+    before, behind = data.draw(st.integers(0, 5)), data.draw(st.integers(0, 5))
+    entries = b"".join(b"\xee" * before + struct.pack(WIDTHS[width], key) + b"\xee" * behind for key in keys)
+    arguments = (BUFFERS[kind](entries), before + width + behind, before, width, len(keys))
+    floors = [bisect_right(keys, key) - 1 for key in wanted]
+    ceilings = [bisect_left(keys, key) for key in wanted]
+    assert [_codec.search(*arguments, key) for key in wanted] == floors
+    assert [_codec.search(*arguments, key, True) for key in wanted] == ceilings
+    many = np.array(wanted, np.int64)
+    assert _codec.search_many(*arguments, many).tolist() == floors
+    assert _codec.search_many(*arguments, many, ceiling=True).tolist() == ceilings
+
+
+def test_arguments_are_checked():
+    with pytest.raises(IndexError, match="3 entries of 8 bytes are not in a buffer of 16"):
+        _codec.search(bytes(16), 8, 0, 4, 3, 1)
+    with pytest.raises(ValueError, match="does not fit"):
+        _codec.search(bytes(16), 8, 5, 4, 2, 1)
+    with pytest.raises(ValueError, match="does not fit"):
+        _codec.search(bytes(16), 8, 0, 3, 2, 1)

@@ -1,0 +1,195 @@
+"""Damage, piece by piece: what is found, what is given in spite of it, and that windows of any size see the same."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import build
+from reference.batch import Record
+
+from pylogseg.env.files import LocalFiles
+from pylogseg.errors import Verdict
+from pylogseg.format.records import decode
+from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.windows import Window, walk
+
+
+class Bytes:
+    """An open file, from bytes."""
+
+    path = "a.log"
+
+    def __init__(self, data):
+        self.data = data
+
+    @property
+    def size(self):
+        return len(self.data)
+
+    def read(self, position, size):
+        return self.data[position : position + size]
+
+    def drop(self, start, end):
+        pass
+
+    def close(self):
+        pass
+
+
+def batch(number, records=3, value=b"x" * 20):
+    first = number * records
+    return build.batch_v2([Record(first + i, 1000 + first + i, b"k", value) for i in range(records)])
+
+
+BATCHES = [batch(i) for i in range(12)]
+SIZE = len(BATCHES[0])
+LOG = b"".join(BATCHES)
+
+
+def outcome(data, **options):
+    """Offsets that came out, and the gaps."""
+    offsets, gaps = [], []
+    for item in walk(Bytes(bytes(data)), **options):
+        if isinstance(item, Gap):
+            gaps.append(item)
+        else:
+            assert (item.batches.verdict == Verdict.GOOD).all()
+            columns, damage = decode(item.batches, item.buffer, item.file_position)
+            assert not damage
+            offsets += columns.offset.tolist()
+    return offsets, gaps
+
+
+def without(*numbers):
+    return [3 * i + k for i in range(12) if i not in numbers for k in range(3)]
+
+
+def damaged(changes):
+    data = bytearray(LOG)
+    for at, new in changes.items():
+        data[at : at + len(new)] = new
+    return bytes(data)
+
+
+def test_nothing_wrong():
+    assert outcome(LOG) == (without(), [])
+    assert outcome(b"") == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost", "kind", "position", "end"),
+    [
+        # a bit of a value
+        ({5 * SIZE + 70: b"\xff"}, [5], Finding.CRC_BAD, 5 * SIZE, 6 * SIZE),
+        # lengths: negative, zero, too small, larger than the file, and of exactly three batches
+        ({5 * SIZE + 8: struct.pack(">i", -5)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 0)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 20)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 2**31 - 1)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 1 << 20)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 3 * SIZE - 12)}, [5], Finding.CRC_BAD, 5 * SIZE, 6 * SIZE),
+        # a length that ends between two batches
+        ({5 * SIZE + 8: struct.pack(">i", SIZE + 40)}, [5], Finding.CRC_BAD, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 70)}, [5], Finding.CRC_BAD, 5 * SIZE, 6 * SIZE),
+        # magic
+        ({5 * SIZE + 16: b"\x03"}, [5], Finding.UNKNOWN_MAGIC, 5 * SIZE, 6 * SIZE),
+        # a hole of zeros, and junk, over two batches and a half
+        ({5 * SIZE: bytes(2 * SIZE + SIZE // 2)}, [5, 6, 7], Finding.BAD_LENGTH, 5 * SIZE, 8 * SIZE),
+        ({5 * SIZE: b"\x7f" * (2 * SIZE)}, [5, 6], Finding.UNKNOWN_MAGIC, 5 * SIZE, 7 * SIZE),
+        # the first batch
+        ({8: struct.pack(">i", 9)}, [0], Finding.BAD_LENGTH, 0, SIZE),
+    ],
+)
+@pytest.mark.parametrize("window", [64, 300, 1 << 20])
+def test_one_damage(changes, lost, kind, position, end, window):
+    offsets, gaps = outcome(damaged(changes), window_bytes=window, first_window_bytes=window)
+    assert offsets == without(*lost)
+    assert len(gaps) == 1
+    assert gaps[0][1:4] == (kind, position, end)
+    assert gaps[0].first_offset == 3 * lost[0]
+    assert gaps[0].next_offset == 3 * (lost[-1] + 1)
+    assert gaps[0].is_alarm
+    assert "a.log" in str(gaps[0])
+    assert str(position) in str(gaps[0])
+
+
+@pytest.mark.parametrize("window", [64, 300, 1 << 20])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_tails(window, is_last):
+    options = {"is_last": is_last, "window_bytes": window, "first_window_bytes": window}
+    for cut in (1, 13, SIZE - 61, SIZE - 18, SIZE - 12):
+        offsets, gaps = outcome(LOG[:-cut], **options)
+        assert offsets == without(11)
+        assert [gap[1:4] for gap in gaps] == [(Finding.TORN, 11 * SIZE, 12 * SIZE - cut)]
+        assert gaps[0].is_alarm is not is_last
+    for zeros in (1, 16, 17, 100, 10_000):
+        offsets, gaps = outcome(LOG + bytes(zeros), **options)
+        assert offsets == without()
+        assert [gap[1:4] for gap in gaps] == [(Finding.ZEROS, len(LOG), len(LOG) + zeros)]
+        assert gaps[0].is_alarm is not is_last
+    offsets, gaps = outcome(LOG + b"garbage" * 20, **options)
+    assert offsets == without()
+    assert [gap.kind for gap in gaps] == [Finding.UNKNOWN_MAGIC]
+
+
+def test_several_damages_and_a_batch_larger_than_the_window():
+    large = build.batch_v2([Record(36, 1, None, b"y" * 5000)])
+    data = bytearray(LOG + large + batch(13))
+    data[2 * SIZE + 70] ^= 1
+    data[7 * SIZE + 16] = 9
+    offsets, gaps = outcome(data, window_bytes=200, first_window_bytes=100)
+    assert offsets == [*without(2, 7), 36, 39, 40, 41]
+    assert [gap.kind for gap in gaps] == [Finding.CRC_BAD, Finding.UNKNOWN_MAGIC]
+
+
+def test_a_batch_as_a_payload_is_no_batch():
+    """A value that holds a whole batch is not taken for one when the CRC around it is bad."""
+    carrier = bytearray(build.batch_v2([Record(0, 1, None, batch(1)), Record(1, 1, None, b"tail")]))
+    carrier[-2] ^= 1
+    offsets, gaps = outcome(bytes(carrier) + build.batch_v2([Record(2, 1, None, b"z")]))
+    assert offsets == [2]
+    assert [gap.kind for gap in gaps] == [Finding.CRC_BAD]
+
+
+def test_redpanda_is_named(corpus):
+    path = next((corpus / "redpanda-foreign").rglob("0-1-v1.log"))
+    with LocalFiles().open(str(path), sealed=True) as view:
+        items = list(walk(view))
+    assert [item.kind for item in items if isinstance(item, Gap)] == [Finding.FOREIGN]
+    assert "Redpanda" in str(items[-1])
+    assert not any(isinstance(item, Window) for item in items)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(LOG) - 1), st.integers(1, 255)), max_size=4),
+    st.integers(0, 300),
+    st.sampled_from([64, 200, 1 << 16]),
+)
+def test_any_flips(flips, cut, window):
+    """Batches that are untouched come out, in order; nothing that was not written does; every byte is accounted for."""
+    data = bytearray(LOG[: len(LOG) - cut])
+    touched = {len(data) // SIZE} if cut else set()
+    for at, change in flips:
+        if at < len(data):
+            data[at] ^= change
+            touched.add(at // SIZE)
+    offsets, gaps = [], []
+    covered = 0
+    for item in walk(Bytes(bytes(data)), window_bytes=window, first_window_bytes=window):
+        if isinstance(item, Gap):
+            gaps.append(item)
+            assert item.position == covered
+            covered = item.end_position
+        else:
+            assert item.batches.position[0] == covered
+            covered = int(item.batches.position[-1] + item.batches.size[-1])
+            offsets += item.batches.position.tolist()
+    assert covered == len(data)
+    untouched = [i * SIZE for i in range(12) if i not in touched and (i + 1) * SIZE <= len(data)]
+    # A base offset or a leader epoch is under no CRC: such a batch is good, whatever it says. It may hide nothing else,
+    # but offsets that it raises make lower ones behind damage implausible.
+    header_only = {i for i in touched if all(at % SIZE < 16 for at, _ in flips if at // SIZE == i)}
+    if not header_only:
+        assert set(untouched) <= set(offsets)
+    assert set(offsets) <= {i * SIZE for i in range(12)}
