@@ -186,8 +186,8 @@ static inline __m128i pls_crc32_odd_bytes(uint32_t state, const uint8_t *data, s
 #define PLS_V(name) name##_vpclmulqdq
 #define PLS_V_TARGET PLS_TARGET(PLS_SSE42 ",pclmul,avx2,vpclmulqdq")
 #define PLS_V_TYPE __m256i
-#define PLS_V_COUNT 3
-#define PLS_V_LANE_WORDS 4
+#define PLS_V_COUNT 2
+#define PLS_V_LANE_WORDS 3
 #define PLS_V_LEAST_WORDS 64
 #define PLS_V_LOAD(data) _mm256_loadu_si256((const __m256i *)(data))
 #define PLS_V_SPREAD(block) _mm256_broadcastsi128_si256(block)
