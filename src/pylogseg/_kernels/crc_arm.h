@@ -89,7 +89,7 @@ PLS_CRC_INLINE uint64_t pls_crc_moved(uint32_t state, uint32_t move) {
 #ifdef __clang__
     return (uint64_t)__builtin_neon_vmull_p64((poly64_t)state, (poly64_t)move);
 #elif defined(_MSC_VER)
-    return vgetq_lane_u64(vreinterpretq_u64_p128(vmull_p64(vcreate_p64(state), vcreate_p64(move))), 0);
+    return vgetq_lane_u64(vmull_p64(vcreate_u64(state), vcreate_u64(move)), 0);
 #else
     return (uint64_t)vmull_p64((poly64_t)state, (poly64_t)move);
 #endif

@@ -56,7 +56,7 @@ static inline uint64_t pls_crc_quotient(uint32_t poly) {
 }
 
 #define PLS_CRC_MOVES 2048 /* the furthest a state can be moved, in words of 8 bytes */
-#define PLS_CRC_LEAD 5     /* words by which the last lane outlasts the others, while their products are computed */
+#define PLS_CRC_LEAD 4     /* words by which the last lane outlasts the others, while their products are computed */
 
 /* moves[k] = x^(64k - 33): moves a state over k words. The carry-less product of two reflected 32-bit numbers, read as a
  * reflected 64-bit one, gains a factor x, and the crc32 instructions that reduce it a factor x^32. */

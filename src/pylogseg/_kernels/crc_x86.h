@@ -19,6 +19,12 @@
 #define PLS_TARGET(features) __attribute__((target(features)))
 #endif
 
+#if defined(__clang__) && __clang_major__ >= 14 /* there the crc32 instruction is a feature beside SSE4.2 */
+#define PLS_SSE42 "sse4.2,crc32"
+#else
+#define PLS_SSE42 "sse4.2"
+#endif
+
 #define PLS_CRC_DISTANCES 16 /* the furthest a vector can be folded, in blocks of 16 bytes */
 
 static pls_crc_moves pls_crc32c_moves;
@@ -51,7 +57,7 @@ static inline void pls_crc_init_x86(void) {
 
 /* The lanes of the crc32 instruction */
 
-PLS_TARGET("sse4.2")
+PLS_TARGET(PLS_SSE42)
 static inline uint32_t pls_crc32c_chain(uint32_t state, const uint8_t *data, size_t words) {
     uint64_t wide = state;
     for (size_t i = 0; i < words; i++) wide = _mm_crc32_u64(wide, pls_crc_load64(data + 8 * i));
@@ -61,14 +67,14 @@ static inline uint32_t pls_crc32c_chain(uint32_t state, const uint8_t *data, siz
 /* Takes size modulo 8 bytes, so that whole words are left, without a branch on how many: zeros before the first byte
  * change nothing, so the bytes go to the upper end of one word. The state belongs to the first four bytes; what of it
  * lies behind the taken ones is passed on. Needs size >= 8. */
-PLS_TARGET("sse4.2")
+PLS_TARGET(PLS_SSE42)
 static inline uint32_t pls_crc32c_odd_bytes(uint32_t state, const uint8_t *data, size_t size) {
     unsigned bits = 8 * (unsigned)(size & 7);
     uint64_t word = (pls_crc_load64(data) ^ state) << (56 - bits) << 8;
     return (uint32_t)_mm_crc32_u64(0, word) ^ (uint32_t)((uint64_t)state >> bits);
 }
 
-PLS_TARGET("sse4.2")
+PLS_TARGET(PLS_SSE42)
 static inline uint32_t pls_crc32c_few_bytes(uint32_t state, const uint8_t *data, size_t size) {
     if (size & 4) {
         state = _mm_crc32_u32(state, pls_crc_load32(data));
@@ -82,7 +88,7 @@ static inline uint32_t pls_crc32c_few_bytes(uint32_t state, const uint8_t *data,
 }
 
 /* For processors that have the crc32 instruction and no carry-less multiplication. */
-PLS_TARGET("sse4.2")
+PLS_TARGET(PLS_SSE42)
 static uint32_t pls_crc32c_one_lane(uint32_t state, const uint8_t *data, size_t size) {
     if (size < 8) return pls_crc32c_few_bytes(state, data, size);
     state = pls_crc32c_odd_bytes(state, data, size);
@@ -90,13 +96,13 @@ static uint32_t pls_crc32c_one_lane(uint32_t state, const uint8_t *data, size_t 
 }
 
 /* A state moved over `words` words, but not yet reduced. */
-PLS_TARGET("sse4.2,pclmul")
+PLS_TARGET(PLS_SSE42 ",pclmul")
 static inline uint64_t pls_crc32c_moved(uint64_t state, size_t words) {
     __m128i move = _mm_cvtsi32_si128((int)pls_crc32c_moves[words]);
     return (uint64_t)_mm_cvtsi128_si64(_mm_clmulepi64_si128(_mm_cvtsi32_si128((int)(uint32_t)state), move, 0));
 }
 
-PLS_TARGET("sse4.2,pclmul")
+PLS_TARGET(PLS_SSE42 ",pclmul")
 static inline uint32_t pls_crc32c_lanes(uint32_t state, const uint8_t *data, size_t words) {
     while (words >= 12) {
         size_t chunk = words < PLS_CRC_MOVES ? words : PLS_CRC_MOVES;
@@ -117,7 +123,7 @@ static inline uint32_t pls_crc32c_lanes(uint32_t state, const uint8_t *data, siz
     return pls_crc32c_chain(state, data, words);
 }
 
-PLS_TARGET("sse4.2,pclmul")
+PLS_TARGET(PLS_SSE42 ",pclmul")
 static uint32_t pls_crc32c_three_lanes(uint32_t state, const uint8_t *data, size_t size) {
     if (size < 8) return pls_crc32c_few_bytes(state, data, size);
     state = pls_crc32c_odd_bytes(state, data, size);
@@ -126,14 +132,14 @@ static uint32_t pls_crc32c_three_lanes(uint32_t state, const uint8_t *data, size
 
 /* Folding of one block of 16 bytes */
 
-PLS_TARGET("sse4.2,pclmul")
+PLS_TARGET(PLS_SSE42 ",pclmul")
 static inline __m128i pls_crc_fold(__m128i block, const uint64_t key[2]) {
     __m128i k = _mm_loadu_si128((const __m128i *)key);
     return _mm_xor_si128(_mm_clmulepi64_si128(block, k, 0x00), _mm_clmulepi64_si128(block, k, 0x11));
 }
 
 /* block * x^32 modulo P: 128 bits to 96, to 64, and the rest by Barrett's quotient. */
-PLS_TARGET("sse4.2,pclmul")
+PLS_TARGET(PLS_SSE42 ",pclmul")
 static inline uint32_t pls_crc32_reduce(__m128i block) {
     __m128i keys = _mm_loadu_si128((const __m128i *)pls_crc32_reducers);
     __m128i barrett = _mm_loadu_si128((const __m128i *)(pls_crc32_reducers + 2));
@@ -149,7 +155,7 @@ static inline uint32_t pls_crc32_reduce(__m128i block) {
 
 /* Takes size modulo 16 bytes, as pls_crc32c_odd_bytes does, and gives what is to be added to the block behind them.
  * Needs size >= 16. */
-PLS_TARGET("sse4.2,pclmul")
+PLS_TARGET(PLS_SSE42 ",pclmul")
 static inline __m128i pls_crc32_odd_bytes(uint32_t state, const uint8_t *data, size_t size) {
     int odd = (int)(size & 15);
     __m128i ramp = _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -163,7 +169,7 @@ static inline __m128i pls_crc32_odd_bytes(uint32_t state, const uint8_t *data, s
 /* The two widths of vectors */
 
 #define PLS_V(name) name##_pclmulqdq
-#define PLS_V_TARGET PLS_TARGET("sse4.2,pclmul")
+#define PLS_V_TARGET PLS_TARGET(PLS_SSE42 ",pclmul")
 #define PLS_V_TYPE __m128i
 #define PLS_V_COUNT 4
 #define PLS_V_LANE_WORDS 3
@@ -178,10 +184,10 @@ static inline __m128i pls_crc32_odd_bytes(uint32_t state, const uint8_t *data, s
 #include "crc_x86_fold.h"
 
 #define PLS_V(name) name##_vpclmulqdq
-#define PLS_V_TARGET PLS_TARGET("sse4.2,pclmul,avx2,vpclmulqdq")
+#define PLS_V_TARGET PLS_TARGET(PLS_SSE42 ",pclmul,avx2,vpclmulqdq")
 #define PLS_V_TYPE __m256i
-#define PLS_V_COUNT 3
-#define PLS_V_LANE_WORDS 4
+#define PLS_V_COUNT 2
+#define PLS_V_LANE_WORDS 3
 #define PLS_V_LEAST_WORDS 64
 #define PLS_V_LOAD(data) _mm256_loadu_si256((const __m256i *)(data))
 #define PLS_V_SPREAD(block) _mm256_broadcastsi128_si256(block)

@@ -6,7 +6,7 @@
  * words of every lane, in the ratio of the units' rates.
  */
 
-/* vectors[i] folded forward over `blocks` blocks of 16 bytes */
+/* The vector moved by the distance `key` stands for. */
 PLS_V_TARGET
 static inline PLS_V_TYPE PLS_V(pls_fold)(PLS_V_TYPE vector, PLS_V_TYPE key) {
     return PLS_V_XOR(PLS_V_MULTIPLY(vector, key, 0x00), PLS_V_MULTIPLY(vector, key, 0x11));
