@@ -1,0 +1,182 @@
+"""Record columns against the slow reader: every field, damaged bodies, hostile bytes."""
+
+import numpy as np
+import pytest
+from buffers import BUFFERS
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import batch as slow
+from reference import build
+
+from pylogseg import _records
+from pylogseg.errors import Verdict
+from pylogseg.format.batches import scan
+from pylogseg.format.records import BODY_DTYPE, REASONS, Scratch, decode
+
+payloads = st.none() | st.binary(max_size=30)
+headers = st.lists(st.tuples(st.binary(max_size=5), payloads), max_size=3).map(tuple)
+
+
+@st.composite
+def record_lists(draw, with_headers=True):
+    gaps = draw(st.lists(st.integers(1, 300), min_size=1, max_size=8))
+    first = draw(st.integers(0, 2**40))
+    offsets = [first + sum(gaps[:i]) for i in range(len(gaps))]
+    moments = st.integers(-1, 2**45)
+    extra = headers if with_headers else st.just(())
+    return [slow.Record(offset, draw(moments), draw(payloads), draw(payloads), draw(extra)) for offset in offsets]
+
+
+def as_records(columns):
+    """Columns as the records of the slow reader."""
+    names, name_sizes, values, value_sizes = columns.header_spans()
+    pairs = [
+        (columns.span(names[i], name_sizes[i]), columns.span(values[i], value_sizes[i])) for i in range(len(names))
+    ]
+    out, at = [], 0
+    for i in range(len(columns)):
+        count = int(columns.header_count[i])
+        out.append(
+            slow.Record(
+                int(columns.offset[i]),
+                int(columns.timestamp[i]),
+                columns.key(i),
+                columns.value(i),
+                tuple(pairs[at : at + count]),
+            )
+        )
+        at += count
+    return out
+
+
+def decoded(data, **options):
+    return decode(scan(data).batches, data, **options)
+
+
+@given(st.lists(record_lists(), min_size=1, max_size=4), st.sampled_from(sorted(BUFFERS)), st.sampled_from([None, 77]))
+def test_magic_2(lists, kind, append_time):
+    data = b"".join(build.batch_v2(records, log_append_time=append_time) for records in lists)
+    columns, damage = decoded(BUFFERS[kind](data))
+    assert not damage
+    assert as_records(columns) == [record for batch in slow.batches(data) for record in slow.records(batch)]
+    assert columns.batch.tolist() == [i for i, records in enumerate(lists) for _ in records]
+
+
+@given(record_lists(with_headers=False), st.sampled_from([0, 1]))
+def test_legacy(records, magic):
+    records = [record._replace(timestamp=max(record.timestamp, -1)) for record in records]
+    data = build.legacy(records, magic)
+    columns, damage = decoded(data)
+    assert not damage
+    assert as_records(columns) == [record for batch in slow.batches(data) for record in slow.records(batch)]
+
+
+def test_scratch_is_reused_and_grows():
+    scratch = Scratch()
+    small = build.batch_v2([slow.Record(0, 1, b"a", b"b")])
+    large = build.batch_v2([slow.Record(i, 1, b"key", b"value") for i in range(5000)])
+    one, _ = decoded(small, scratch=scratch)
+    two, _ = decoded(large, scratch=scratch)
+    three, _ = decoded(small, scratch=scratch)
+    assert (len(one), len(two), len(three)) == (1, 5000, 1)
+    assert np.shares_memory(two.offset, three.offset)
+    assert three.value(0) == b"b"
+
+
+def test_an_empty_batch_and_no_batch():
+    empty = build.batch_v2([], base_offset=10, last_offset=14)
+    columns, damage = decoded(empty)
+    assert (len(columns), damage) == (0, [])
+    assert len(decoded(b"")[0]) == 0
+
+
+def test_take():
+    data = build.batch_v2([slow.Record(i, 1, None, b"%d" % i) for i in range(5)])
+    columns, _ = decoded(data)
+    assert [columns.take(slice(1, 3)).value(i) for i in range(2)] == [b"1", b"2"]
+    assert [record.value for record in as_records(columns.take(columns.offset % 2 == 0))] == [b"0", b"2", b"4"]
+
+
+def with_good_crc(data):
+    return data[:17] + slow.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
+
+
+@pytest.mark.parametrize(
+    ("body", "count", "reason"),
+    [
+        (b"", 1, 1),
+        (bytes.fromhex("0e00000001010000"), -1, 1),
+        (bytes.fromhex("0e00000001010000"), 2, 1),
+        (bytes.fromhex("1000000001010000"), 1, 2),
+        (bytes.fromhex("0100000001010000"), 1, 2),
+        (bytes.fromhex("0000000001010000"), 1, 3),
+        (bytes.fromhex("0e00000014010000"), 1, 3),
+        (bytes.fromhex("0c000000010101"), 1, 5),
+        (bytes.fromhex("0c000000010102"), 1, 5),
+        (bytes.fromhex("0e00000001000000"), 1, 4),
+        (bytes.fromhex("0c000000010100ff"), 1, 6),
+        (bytes.fromhex("ffffffffffff0101"), 1, 3),
+    ],
+)
+def test_damaged_bodies_leave_the_other_batches_whole(body, count, reason):
+    good = build.batch_v2([slow.Record(0, 1, b"a", b"b")])
+    head = build.batch_v2([slow.Record(3, 1, None, None)], count=count)[:61]
+    bad = with_good_crc(head[:8] + (49 + len(body)).to_bytes(4, "big") + head[12:] + body)
+    data = good + bad + good
+    table = scan(data).batches
+    assert table.verdict.tolist() == [Verdict.GOOD] * 3
+    columns, damage = decode(table, data)
+    assert [record.offset for record in as_records(columns)] == [0, 0]
+    assert columns.batch.tolist() == [0, 2]
+    assert damage == [(1, REASONS[reason])]
+    assert table.verdict.tolist() == [Verdict.GOOD, Verdict.RECORDS_BAD, Verdict.GOOD]
+    with pytest.raises(slow.InvalidRecords):
+        list(slow.records(list(slow.batches(data))[1]))
+
+
+@given(record_lists(), st.data())
+def test_hostile_bodies(records, data):
+    """Any change of a body ends as the slow reader says: the same records, or damage."""
+    whole = bytearray(build.batch_v2(records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(57, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    raw = with_good_crc(bytes(whole))
+    columns, damage = decoded(raw)
+    batch = next(slow.batches(raw))
+    try:
+        expected = list(slow.records(batch))
+    except slow.InvalidRecords:
+        assert len(columns) == 0
+        assert len(damage) == 1
+    else:
+        assert not damage
+        assert as_records(columns) == expected
+
+
+def test_what_a_caller_makes_up_is_refused():
+    data = build.batch_v2([slow.Record(0, 1, b"a", b"b")])
+    rows = scan(data).batches.rows
+    columns, _ = decoded(data)
+    arrays = [getattr(columns, name) for name in ("offset", "timestamp", "key_place", "key_size", "value_place")]
+    arrays += [columns.value_size, columns.headers_place, columns.header_count, columns.batch]
+    for place, size in ((0, len(data) + 1), (-1, 5), (1 << 41, 5), (5 << 40, 1), (len(data), 1), (0, 1 << 62)):
+        body = np.array([(place, size)], BODY_DTYPE)
+        assert _records.decode(rows, 0, body, (data, b""), 0, *arrays)[3] != 0
+    out = (np.zeros(2, np.int32), np.zeros(8, np.uint8), np.zeros(1, np.uint8))
+    for place, size in ((len(data), 1), (0, len(data) + 1), (-5, 2), (1 << 50, 1)):
+        spans = np.array([place], np.int64), np.array([size], np.int32)
+        with pytest.raises(ValueError, match="outside of its source"):
+            _records.gather_binary(*spans, (data,), *out)
+        with pytest.raises(ValueError, match="outside of its source"):
+            _records.gather_views(*spans, (data,), np.zeros(16, np.uint8), out[2])
+    many = np.full(1, 1 << 30, np.int32)
+    with pytest.raises(ValueError, match="headers of record 0"):
+        _records.header_spans(
+            np.zeros(1, np.int64),
+            many,
+            (data,),
+            np.zeros(1, np.int64),
+            np.zeros(1, np.int32),
+            np.zeros(1, np.int64),
+            np.zeros(1, np.int32),
+        )
