@@ -1,0 +1,130 @@
+"""Reading whole directories: what Kafka's consumer reads, and what Kafka's own reader says of every file."""
+
+import base64
+import gzip
+import hashlib
+import json
+from collections import defaultdict
+
+import pytest
+
+import pylogseg
+from pylogseg.format.names import parse_file_name
+
+BROKERS = [
+    "codecs",
+    "txn",
+    "txn-old",
+    "compact-0-before",
+    "compact-1-cleaned",
+    "compact-2-before",
+    "compact-3-cleaned",
+    "compact-4-before",
+    "compact-5-cleaned",
+    "metadata",
+    "metadata-trimmed",
+    "retention",
+    "unclean",
+]
+TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+
+
+def payload(data):
+    """As in expected.jsonl.gz: base64, or length and hash where it is long."""
+    if data is None:
+        return None
+    if len(data) > 200:
+        return {"len": len(data), "sha1": hashlib.sha1(data).hexdigest()}
+    return base64.b64encode(data).decode()
+
+
+def as_expected(record):
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestampType": record.timestamp_type,
+        "key": payload(record.key),
+        "value": payload(record.value),
+        "headers": [[name, payload(value)] for name, value in record.headers],
+    }
+
+
+def expectations(folder):
+    """Rows of a consumer, by partition."""
+    rows = defaultdict(list)
+    with gzip.open(folder / "expected.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            rows[row.pop("topic"), row.pop("partition")].append(row)
+    return rows
+
+
+def simplified(row):
+    headers = [list(pair.values()) if isinstance(pair, dict) else list(pair) for pair in row["headers"]]
+    names = ("offset", "timestamp", "key", "value")
+    return {**{name: row[name] for name in names}, "timestampType": TYPES[row["timestampType"]], "headers": headers}
+
+
+@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_as_kafkas_consumer(golden, name, isolation):
+    folder = golden / "broker-4.3" / name
+    expected = expectations(folder)
+    disk = pylogseg.open_dir(sorted(folder.glob("data*")))
+    found = defaultdict(list)
+    # Some of the crashed broker's logs end torn; that is news, and its consumer read up to there.
+    for record in pylogseg.read(disk, isolation=isolation):
+        if record.topic != "__cluster_metadata":  # no consumer reads it
+            found[record.topic, record.partition].append(as_expected(record))
+    committed = isolation == "read_committed"
+    wanted = {
+        partition: [simplified(row) for row in rows if row["committed"] or not committed]
+        for partition, rows in expected.items()
+    }
+    wanted = {partition: rows for partition, rows in wanted.items() if rows}
+    assert found.keys() == wanted.keys()
+    for partition, rows in wanted.items():
+        assert found[partition] == rows, partition
+
+
+def short(data):
+    """As in decode.jsonl.xz: hex, or size and hash where it is long."""
+    if data is None or len(data) <= 256:
+        return None if data is None else data.hex()
+    return {"size": len(data), "sha1": hashlib.sha1(data).hexdigest()}
+
+
+def decoded_row(record):
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": short(record.key),
+        "value": short(record.value),
+        "headers": [[name, None if value is None else value.hex()] for name, value in record.headers],
+    }
+
+
+def test_every_golden_log_as_kafkas_reader(golden, decoded):
+    """Batches, records and where they end, file by file, control records among them."""
+    count = 0
+    for path in sorted(golden.rglob("*")):
+        if not path.is_file() or not parse_file_name(path.name).kind.holds_batches:
+            continue
+        try:
+            kafka = decoded(path)
+        except KeyError:
+            continue
+        count += 1
+        reader = pylogseg.read(path, control=True, on_corrupt="stop", from_log_start=False)
+        found = [decoded_row(record) for record in reader]
+        wanted, broken = [], False
+        for batch in kafka["batches"]:
+            if not batch["valid"] or "error" in batch:
+                broken = True
+                break
+            wanted += batch["records"]
+        names = ("offset", "timestamp", "key", "value", "headers")
+        assert found == [{name: row[name] for name in names} for row in wanted], path
+        assert broken <= any(gap.is_alarm for gap in reader.gaps), path
+        if not broken and "error" not in kafka["end"] and not kafka["end"].get("trailing_bytes"):
+            assert not reader.gaps, path
+    assert count > 500
