@@ -1,0 +1,27 @@
+"""Types of the compiled door to the framing of compressed payloads; `tests/test_stubs.py` compares it with the module."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+def xxh32(buffer: Any, seed: int = 0) -> int: ...
+def lz4_blocks(
+    buffer: Any,
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    unchecked: npt.NDArray[np.uint8],
+    limit: int,
+    row: int,
+    counts: npt.NDArray[np.int32],
+    blocks: npt.NDArray[np.uint8],
+) -> tuple[int, int]: ...
+def xerial_blocks(
+    buffer: Any,
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    limit: int,
+    row: int,
+    counts: npt.NDArray[np.int32],
+    blocks: npt.NDArray[np.uint8],
+) -> tuple[int, int]: ...

@@ -1,0 +1,13 @@
+"""The one error of all codecs."""
+
+
+class CodecError(ValueError):
+    """Compressed bytes that cannot be read; the text says why.
+
+    It knows no file: the caller turns it into a `pylogseg.errors.CorruptionError` with path and position.
+    """
+
+
+def over(limit: int) -> CodecError:
+    """The error for bytes that would become more than `limit` bytes."""
+    return CodecError(f"decompresses to more than {limit} bytes, the limit for one batch")
