@@ -69,7 +69,7 @@ def simplified(row):
 def test_as_kafkas_consumer(golden, name, isolation):
     folder = golden / "broker-4.3" / name
     expected = expectations(folder)
-    disk = pylogseg.open_dir(sorted(folder.glob("data*")))
+    disk = pylogseg.open_dir(sorted(folder.glob("data[01]")))
     found = defaultdict(list)
     # Some of the crashed broker's logs end torn; that is news, and its consumer read up to there.
     for record in pylogseg.read(disk, isolation=isolation):
@@ -118,7 +118,8 @@ def test_every_golden_log_as_kafkas_reader(golden, decoded):
         found = [decoded_row(record) for record in reader]
         wanted, broken = [], False
         for batch in kafka["batches"]:
-            if not batch["valid"] or "error" in batch:
+            # Kafka's reader of files takes any magic above 2 for 2, and its consumers fail on it; here it is damage.
+            if not batch["valid"] or batch["magic"] > 2:
                 broken = True
                 break
             wanted += batch["records"]
