@@ -207,7 +207,8 @@ def _logical_lines(text: str) -> list[tuple[int, str]]:
         line = line[:-1] if goes_on else line
         if line:
             parts.append(line)
-        if parts and (not goes_on or at == len(text)):
+        # At the end of the text Java counts even a lone backslash as a line, with an empty key.
+        if at == len(text) if goes_on else parts:
             lines.append((first, "".join(parts)))
             parts = []
     return lines
