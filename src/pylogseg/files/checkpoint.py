@@ -145,8 +145,8 @@ class _Line(NamedTuple):
     text: str
 
     def fields(self, count: int) -> list[str]:
-        """Split at white space; another number of fields is an error."""
-        parts = _SPACES.split(self.text)
+        """Split at white space, which may also end the line; another number of fields is an error."""
+        parts = _SPACES.split(self.text.rstrip(" \t\x0b\f"))
         if len(parts) != count or not parts[0]:
             raise self.error()
         return parts
