@@ -49,6 +49,10 @@ def test_offset_index_vector() -> None:
     assert list(index) == [OffsetPosition(104, 4200), OffsetPosition(209, 8500)]
     assert (len(index), index.zero_count, index.odd_bytes) == (2, 0, 0)
     assert encode_offset_index(100, [104, 209], [4200, 8500]) == raw
+    assert index[-1] == (209, 8500)
+    for slot in (2, -3):
+        with pytest.raises(IndexError):
+            index[slot]
     assert index.floor(103) == (100, 0)
     assert index.floor(104) == (104, 4200)
     assert index.floor(208) == (104, 4200)
