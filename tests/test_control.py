@@ -1,12 +1,18 @@
 """Control records, against bytes that a real broker wrote and bytes that nobody would."""
 
+import gzip
 import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format.batches import scan
 from pylogseg.format.control import (
     ControlKind,
     decode_control,
@@ -15,6 +21,8 @@ from pylogseg.format.control import (
     format_uuid,
     parse_uuid,
 )
+from pylogseg.format.names import parse_file_name
+from pylogseg.format.records import decode
 
 i16 = st.integers(0, 2**15 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)
@@ -218,3 +226,44 @@ def test_reserved_uuid() -> None:
 def test_not_uuids(text: str) -> None:
     with pytest.raises(RequestError):
         parse_uuid(text)
+
+
+DUMPED = re.compile(
+    r" endTxnMarker: (COMMIT|ABORT) coordinatorEpoch: (-?[0-9]+)$"
+    r"| (LeaderChange|SnapshotHeader|SnapshotFooter|KRaftVersion|KRaftVoters):? ([{].*[}])$"
+)
+
+
+def _as_kafka_dumps_it(raw: bytes) -> Iterator[tuple[str, str]]:
+    """Decode the records of one file's control batches, and write them as Kafka's tool does."""
+    batches = scan(raw).batches
+    columns, damage = decode(batches[batches.is_control], raw)
+    assert not damage
+    for i in range(len(columns)):
+        key, value = columns.key(i), columns.value(i)
+        record = decode_control(key, value)
+        assert encode_control(record.key.kind, record.fields) == (key, value)
+        if record.key.kind.ends_transaction:
+            yield record.key.kind.name, str(record.fields["coordinatorEpoch"])
+        else:
+            name = record.key.kind.name.replace("_", "")
+            yield name, json.dumps(record.fields, separators=(",", ":"))
+
+
+def test_golden(golden: Path) -> None:
+    found: Counter[tuple[str, str]] = Counter()
+    dumped: Counter[tuple[str, str]] = Counter()
+    for dump in golden.glob("broker-4.3/*/dump/*/*.txt.gz"):
+        folder = dump.parents[2] / dump.parent.name / dump.name.removesuffix(".txt.gz")
+        if not folder.is_dir():
+            continue
+        for line in gzip.decompress(dump.read_bytes()).decode().splitlines():
+            if match := DUMPED.search(line):
+                name, value = (group for group in match.groups() if group is not None)
+                dumped[name.upper(), value] += 1
+        for path in folder.iterdir():
+            name = parse_file_name(path.name)
+            if name.kind.holds_batches and not name.suffix:
+                found.update(_as_kafka_dumps_it(path.read_bytes()))
+    assert found == dumped
+    assert {name for name, _ in found} >= {"COMMIT", "ABORT", "LEADERCHANGE", "SNAPSHOTHEADER", "KRAFTVOTERS"}

@@ -50,8 +50,8 @@ def parse_offset_checkpoint(data: Any, path: str = "<offset checkpoint>") -> dic
     Returns
     -------
     dict of (topic, partition) to offset
-        In the order of the file. An empty file, or one with a version alone, is an empty checkpoint. Of a partition that
-        comes twice the later line counts.
+        In the order of the file. An empty file, or one with a version alone, is an empty checkpoint. Of a partition
+        that comes twice the later line counts.
 
     Raises
     ------
@@ -140,13 +140,13 @@ def encode_leader_epochs(epochs: Iterable[EpochEntry]) -> bytes:
 
 class _Line(NamedTuple):
     path: str
-    index: int  # from 1
+    row: int  # from 1
     position: int
     text: str
 
     def fields(self, count: int) -> list[str]:
-        """Split at white space; another number of fields is an error."""
-        parts = _SPACES.split(self.text)
+        """Split at white space, which may also end the line; another number of fields is an error."""
+        parts = _SPACES.split(self.text.rstrip(" \t\x0b\f"))
         if len(parts) != count or not parts[0]:
             raise self.error()
         return parts
@@ -159,7 +159,7 @@ class _Line(NamedTuple):
 
     def error(self, reason: str = "malformed") -> CorruptionError:
         shown = self.text if len(self.text) <= 200 else self.text[:200] + "..."
-        return CorruptionError(self.path, self.position, f"line {self.index} is {reason}: {shown!r}")
+        return CorruptionError(self.path, self.position, f"line {self.row} is {reason}: {shown!r}")
 
 
 def _entries(data: Any, path: str) -> list[_Line]:

@@ -21,7 +21,7 @@ from pylogseg.files import byte_view
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Structure
 
 _MAX_INT32 = 2**31 - 1
-_INT64 = np.iinfo(np.int64)
+_MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 
 
 class OffsetPosition(NamedTuple):
@@ -152,9 +152,15 @@ class _Index:
     def _refuse(self, slot: int, reason: str) -> None:
         raise CorruptionError(self.path, slot * self._entry.size, reason)
 
+    def _place(self, slot: int) -> int:
+        if not -self.count <= slot < self.count:
+            raise IndexError(f"slot {slot} of {self.count}")
+        return (slot if slot >= 0 else slot + self.count) * self._entry.size
+
     def _search(self, name: str, key: int, ceiling: bool = False) -> int:
         field = self._entry[name]
-        key = max(_INT64.min, min(key, _INT64.max))
+        if not _MIN_INT64 <= key <= _MAX_INT64:
+            key = _MIN_INT64 if key < 0 else _MAX_INT64
         return _codec.search(self.buffer, self._entry.size, field.offset, field.width, self.count, key, ceiling)
 
     def _search_many(self, name: str, keys: npt.NDArray[np.int64], ceiling: bool = False) -> npt.NDArray[np.int64]:
@@ -178,8 +184,8 @@ class OffsetIndex(_Index):
         return column
 
     def __getitem__(self, slot: int) -> OffsetPosition:
-        relative, position = self.entries[slot]
-        return OffsetPosition(self.base_offset + int(relative), int(position))
+        relative, position = OFFSET_INDEX_ENTRY.struct.unpack_from(self.buffer, self._place(slot))
+        return OffsetPosition(self.base_offset + relative, position)
 
     def floor(self, offset: int) -> OffsetPosition:
         """Find the place to begin a scan for an offset.
@@ -243,8 +249,8 @@ class TimeIndex(_Index):
         return column
 
     def __getitem__(self, slot: int) -> TimestampOffset:
-        timestamp, relative = self.entries[slot]
-        return TimestampOffset(int(timestamp), self.base_offset + int(relative))
+        timestamp, relative = TIME_INDEX_ENTRY.struct.unpack_from(self.buffer, self._place(slot))
+        return TimestampOffset(timestamp, self.base_offset + relative)
 
     def floor(self, timestamp_ms: int) -> TimestampOffset:
         """Find the offset to begin a search for a timestamp from.
@@ -326,7 +332,7 @@ def _encode(
     other = np.asarray(values, np.int64)
     if relative.shape != other.shape or relative.ndim != 1:
         raise RequestError(f"{relative.size} offsets and {other.size} of {name}")
-    limit = _INT64.max if entry[name].width == 8 else _MAX_INT32
+    limit = _MAX_INT64 if entry[name].width == 8 else _MAX_INT32
     for label, column, top, strict in (
         ("offset", relative, _MAX_INT32, strictly[0]),
         (name, other, limit, strictly[1]),

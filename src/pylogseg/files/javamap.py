@@ -41,8 +41,9 @@ def map_order(items: Iterable[Item], hash_code: Callable[[Item], int]) -> list[I
 
     Notes
     -----
-    By bucket, and within a bucket by insertion. Two things are not told by the items alone and not followed: a map that
-    was larger before keeps its number of buckets, and eight or more items of one bucket may become a tree.
+    By bucket, and within a bucket by insertion. Some things are not told by the items alone, or not followed: a map
+    that was larger before keeps its number of buckets, eight or more items of one bucket may become a tree, and the
+    map behind ``Properties``, which is another one, may turn a bucket round when it grows beyond 12 items.
     """
     listed = list(items)
     buckets = 16

@@ -1,7 +1,7 @@
 r"""Java properties text, and the file ``meta.properties`` that tells whose a log directory is.
 
-The text rules are Java's: comments, ``key=value``, ``key:value`` or ``key value``, lines continued by a backslash, escapes
-and ``\uXXXX``. Rules: `docs/format.md`, "meta.properties".
+The text rules are Java's: comments, ``key=value``, ``key:value`` or ``key value``, lines continued by a backslash,
+escapes and ``\uXXXX``. Rules: `docs/format.md`, "meta.properties".
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pylogseg.format.control import parse_uuid
 
 _BLANKS = " \t\f"
 _NATURAL_LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
-_TRAILING_BACKSLASHES = re.compile(r"(\\*)\Z")
 _KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -27,7 +26,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 
 
 def parse_properties(data: Any, path: str = "<properties>") -> dict[str, str]:
-    """Read Java properties text.
+    r"""Read Java properties text.
 
     Parameters
     ----------
@@ -44,7 +43,7 @@ def parse_properties(data: Any, path: str = "<properties>") -> dict[str, str]:
     Raises
     ------
     CorruptionError
-        If ``\\u`` is not followed by four hex digits.
+        If ``\u`` is not followed by four hex digits.
     """
     raw = bytes(byte_view(data))
     encoding = "utf-8"
@@ -188,27 +187,30 @@ def _check_directory_id(text: str, path: str) -> None:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines without comments and blank ones, joined where a backslash continues them, each with its place in the text."""
+    """Lines but comments and blank ones, joined where a backslash continues them, each with its place in the text."""
     lines: list[tuple[int, str]] = []
-    going_on = False
-    at = 0
+    parts: list[str] = []
+    first = at = 0
     while at < len(text):
         match = _NATURAL_LINE.match(text, at)
         if match is None:
             raise AssertionError("the expression matches anywhere")
         line = match[1].lstrip(_BLANKS)
         start, at = at, match.end()
-        if not going_on and (not line or line[0] in "#!"):
-            continue
+        # As in Java, a lone backslash continues nothing: a comment or a blank line may follow it.
+        if not parts:
+            if not line or line[0] in "#!":
+                continue
+            first = start
         # An odd number of backslashes at the end: the last one escapes the line end.
-        backslashes = _TRAILING_BACKSLASHES.search(line)
-        goes_on = backslashes is not None and len(backslashes[1]) % 2 == 1
-        part = line[:-1] if goes_on else line
-        if going_on:
-            start, before = lines.pop()
-            part = before + part
-        lines.append((start, part))
-        going_on = goes_on
+        goes_on = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        line = line[:-1] if goes_on else line
+        if line:
+            parts.append(line)
+        # At the end of the text Java counts even a lone backslash as a line, with an empty key.
+        if at == len(text) if goes_on else parts:
+            lines.append((first, "".join(parts)))
+            parts = []
     return lines
 
 

@@ -126,17 +126,19 @@ def parse_quorum_state(data: Any, path: str = "<quorum-state>") -> QuorumState:
     fields = _json_object(data)
     if fields is None:
         raise CorruptionError(path, 0, "not a JSON object")
-    numbers = [fields.get("data_version"), fields.get("leaderId"), fields.get("leaderEpoch"), fields.get("votedId", -1)]
+    names = ("data_version", "leaderId", "leaderEpoch", "votedId")
+    numbers: list[Any] = [fields.get(name) for name in names]
     voters = fields.get("currentVoters") or []
     if not all(_is_int32(number) for number in numbers):
-        names = "data_version, leaderId, leaderEpoch and votedId"
-        raise CorruptionError(path, 0, f"{names} are {str(numbers)[:200]}, not all numbers of 32 bits")
+        raise CorruptionError(path, 0, f"{', '.join(names)} are {str(numbers)[:200]}, not all numbers of 32 bits")
     if not isinstance(voters, list) or not all(isinstance(v, dict) and _is_int32(v.get("voterId")) for v in voters):
         raise CorruptionError(path, 0, f"currentVoters is not a list of voters: {str(voters)[:200]}")
     texts = [fields.get("votedDirectoryId"), fields.get("clusterId")]
     if not all(text is None or isinstance(text, str) for text in texts):
         raise CorruptionError(path, 0, f"votedDirectoryId and clusterId are not text: {str(texts)[:200]}")
-    return QuorumState(*numbers, texts[0], tuple(voter["voterId"] for voter in voters), texts[1])
+    version, leader_id, leader_epoch, voted_id = numbers
+    voter_ids = tuple(voter["voterId"] for voter in voters)
+    return QuorumState(version, leader_id, leader_epoch, voted_id, texts[0], voter_ids, texts[1])
 
 
 def encode_quorum_state(state: QuorumState) -> bytes:

@@ -63,6 +63,7 @@ class Structure:
     def __init__(self, name: str, *fields: tuple[int, str, str]) -> None:
         self.name = name
         self.fields = tuple(Field(*field) for field in fields)
+        self._by_name = {field.name: field for field in self.fields}
         end = 0
         for field in self.fields:
             if field.offset != end:
@@ -77,10 +78,7 @@ class Structure:
         return iter(self.fields)
 
     def __getitem__(self, name: str) -> Field:
-        for field in self.fields:
-            if field.name == name:
-                return field
-        raise KeyError(name)
+        return self._by_name[name]
 
     def __repr__(self) -> str:
         return f"Structure({self.name!r}, {self.size} bytes)"
