@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.files import byte_view
+from pylogseg.format.buffers import byte_view
 
 #: The only version there is.
 VERSION = 0

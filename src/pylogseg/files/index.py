@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pylogseg import _codec
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.files import byte_view
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Structure
 
 _MAX_INT32 = 2**31 - 1

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.files import byte_view
 from pylogseg.files.javamap import hash_of_text, map_order
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.control import parse_uuid
 
 _BLANKS = " \t\f"

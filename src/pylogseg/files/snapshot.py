@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from pylogseg import _codec
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.files import byte_view
 from pylogseg.files.javamap import hash_of_long, map_order
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.layout import SNAPSHOT_ENTRY, SNAPSHOT_HEADER
 
 #: The only version there is.

@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.files import byte_view
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.control import parse_uuid
 
 _METADATA_LINE = re.compile(r"([^:\s]+):\s+(\S+)")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.files import byte_view
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.layout import TXN_INDEX_ENTRY
 
 _SIZE = TXN_INDEX_ENTRY.size

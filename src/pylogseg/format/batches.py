@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from pylogseg import _codec
 from pylogseg.errors import Ending
+from pylogseg.format.buffers import byte_view
 
 #: One row of the batch table. `_kernels/batch.pxd` has the same structure; `tests/test_batches.py` compares the two.
 BATCH_DTYPE = np.dtype(
@@ -173,7 +174,7 @@ def scan(
     Scan
         Never raises for what the bytes hold: a bad CRC is a verdict, a damaged length an ending.
     """
-    view = memoryview(buffer).cast("B")
+    view = byte_view(buffer)
     stop = len(view) if end is None else end
     parts: list[npt.NDArray[Any]] = []
     left = max_rows
