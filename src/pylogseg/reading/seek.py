@@ -52,7 +52,7 @@ def _last_offset_at(view: FileView, position: int) -> int | None:
     return offset + int.from_bytes(head[23:27], "big", signed=True) if len(head) == _HEADER_BYTES else None
 
 
-def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int) -> int:
+def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int, log_start_offset: int = 0) -> int:
     """Offset of the first record whose timestamp is not below a moment, as a broker's look-up by time finds it.
 
     Parameters
@@ -60,15 +60,18 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int)
     segments : sequence of Segment
         Of one partition, by base offset.
     timestamp_ms : int
+        The moment, in milliseconds since 1970.
     default : int
         The answer if there is no such record.
+    log_start_offset : int
+        Records below it do not count.
     """
     for segment in segments:
         with segment.open() as view:
             index = _time_index(segment)
             if not segment.is_last and _largest_timestamp(segment, view, index) < timestamp_ms:
                 continue
-            found = _search(segment, view, index, timestamp_ms)
+            found = _search(segment, view, index, timestamp_ms, log_start_offset)
             if found is not None:
                 return found
     return default
@@ -95,10 +98,12 @@ def _largest_timestamp(segment: Segment, view: FileView, index: TimeIndex | None
     return max((int(rows.max_timestamp.max()) for rows in _headers(view, segment, 0)), default=-1)
 
 
-def _search(segment: Segment, view: FileView, index: TimeIndex | None, timestamp_ms: int) -> int | None:
+def _search(
+    segment: Segment, view: FileView, index: TimeIndex | None, timestamp_ms: int, log_start_offset: int
+) -> int | None:
     start = 0
     if index is not None:
-        start = position_of_offset(segment, view, index.floor(timestamp_ms).offset)
+        start = position_of_offset(segment, view, max(index.floor(timestamp_ms).offset, log_start_offset))
     for item in walk(
         view, start=start, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES
     ):
@@ -108,7 +113,7 @@ def _search(segment: Segment, view: FileView, index: TimeIndex | None, timestamp
         late = item.batches.max_timestamp >= timestamp_ms
         for row in late.nonzero()[0].tolist():
             columns, _ = decode(item.batches[row : row + 1], item.buffer, item.file_position)
-            hits = columns.offset[columns.timestamp >= timestamp_ms]
+            hits = columns.offset[(columns.timestamp >= timestamp_ms) & (columns.offset >= log_start_offset)]
             if len(hits):
                 return int(hits[0])
     return None

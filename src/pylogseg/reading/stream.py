@@ -112,9 +112,9 @@ class Reader:
         first = max(first, log.log_start_offset)
         since, until = self._times
         if since is not None:
-            first = max(first, offset_of_time(log.segments, since, MAX_OFFSET))
+            first = max(first, offset_of_time(log.segments, since, MAX_OFFSET, log.log_start_offset))
         if until is not None:
-            end = min(end, offset_of_time(log.segments, until, MAX_OFFSET))
+            end = min(end, offset_of_time(log.segments, until, MAX_OFFSET, log.log_start_offset))
         return first, end
 
     def _in_time(self, columns: RecordColumns) -> RecordColumns:

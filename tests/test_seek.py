@@ -1,0 +1,140 @@
+"""Ranges of offsets and of time: the same records as reading everything and choosing, whatever the indexes say."""
+
+import datetime
+import json
+import random
+import shutil
+
+import pytest
+
+import pylogseg
+from pylogseg.env.files import LocalFiles
+from pylogseg.reading.seek import end_offset, offset_of_time
+from pylogseg.reading.stream import logs_of
+from pylogseg.reading.transactions import last_stable_offset
+
+
+def records(path, *args, **options):
+    return list(pylogseg.read(path, *args, **options))
+
+
+@pytest.fixture(
+    params=["codec-none-1", "codec-gzip-0", "cmp-short-0", "del-records-0", "legacy-0", "mixed-0", "timestamps-0"]
+)
+def partition(request, examples):
+    return examples / request.param
+
+
+def test_offset_ranges(partition):
+    everything = records(partition)
+    assert everything
+    first, last = everything[0].offset, everything[-1].offset
+    chance = random.Random(3)
+    bounds = [first - 1, first, first + 1, last - 1, last, last + 1, last + 1000]
+    bounds += [chance.randint(first, last) for _ in range(12)]
+    for start in bounds:
+        found = records(partition, offset=start)
+        assert found == [r for r in everything if r.offset >= start]
+        end = chance.choice(bounds)
+        found = records(partition, offset=(start, end))
+        assert found == [r for r in everything if start <= r.offset < end]
+        assert records(partition, offset=(None, end), limit=5) == [r for r in everything if r.offset < end][:5]
+
+
+def expected_in_time(everything, since, until):
+    """From the first record at or behind the start up to the first at or behind the end; out of range ones left out."""
+    begin = next((r.offset for r in everything if r.timestamp >= since), 2**63)
+    end = next((r.offset for r in everything if r.timestamp >= until), 2**63)
+    return [r for r in everything if begin <= r.offset < end and since <= r.timestamp < until]
+
+
+def test_time_ranges(partition):
+    everything = records(partition, from_log_start=False)
+    moments = sorted({r.timestamp for r in everything})
+    chance = random.Random(5)
+    some = [moments[0] - 1, moments[0], moments[-1], moments[-1] + 1, *(chance.choice(moments) + 1 for _ in range(10))]
+    for since in some:
+        until = since + chance.choice([1, 1000, 10**6])
+        found = records(partition, timestamp=(since, until), from_log_start=False)
+        assert found == expected_in_time(everything, since, until)
+    moment = datetime.datetime.fromtimestamp(moments[-1] / 1000, datetime.timezone.utc)
+    assert records(partition, timestamp=moment)[-1].timestamp == moments[-1]
+    with pytest.raises(pylogseg.RequestError, match="no time zone"):
+        records(partition, timestamp=datetime.datetime(2020, 1, 1))
+
+
+@pytest.mark.parametrize("damage", ["none", "missing", "zeros", "ones", "shuffled", "odd"])
+def test_indexes_are_hints(partition, tmp_path, damage):
+    copy = tmp_path / partition.name
+    shutil.copytree(partition, copy)
+    for path in [*copy.glob("*.index"), *copy.glob("*.timeindex")]:
+        data = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+        elif damage == "zeros":
+            path.write_bytes(bytes(len(data)))
+        elif damage == "ones":
+            path.write_bytes(b"\x00\x00\x00\x01" * (len(data) // 4))
+        elif damage == "shuffled":
+            path.write_bytes(data[::-1])
+        elif damage == "odd":
+            path.write_bytes(data[:-3] + b"\x7f" * 5)
+    everything = records(partition, from_log_start=False)
+    for record in everything[:: max(1, len(everything) // 9)]:
+        assert (
+            records(copy, offset=record.offset, limit=3, from_log_start=False)
+            == [r for r in everything if r.offset >= record.offset][:3]
+        )
+        segments = pylogseg.open_dir(copy).partitions[0].segments
+        wanted = next(r.offset for r in everything if r.timestamp >= record.timestamp)
+        assert offset_of_time(segments, record.timestamp, -1) == wanted
+    assert end_offset(pylogseg.open_dir(copy).partitions[0].segments) == end_offset(
+        pylogseg.open_dir(partition).partitions[0].segments
+    )
+
+
+original = LocalFiles.open
+
+
+def test_a_range_reads_little(golden, monkeypatch):
+    """Ten records from the middle of the largest partition cost windows around them, not its segments."""
+    folder = max(
+        (golden / "broker-4.3" / "codecs").glob("data*/*-?"),
+        key=lambda p: sum(f.stat().st_size for f in p.glob("*.log")),
+    )
+    partition = pylogseg.open_dir(folder).partitions[0]
+    opened = []
+    monkeypatch.setattr(
+        LocalFiles, "open", lambda self, path, sealed: opened.append(path) or original(self, path, sealed=sealed)
+    )
+    middle = partition.segments[len(partition.segments) // 2]
+    assert len(records(folder, offset=(middle.base_offset, middle.base_offset + 1))) == 1
+    assert set(opened) == {middle.path}
+
+
+@pytest.mark.parametrize("name", ["codecs", "txn", "txn-old", "retention", "compact-1-cleaned", "unclean"])
+def test_as_the_broker_says(golden, name):
+    """Earliest, latest, last stable and look-ups by time, as a real broker answered (`expected.json`)."""
+    folder = golden / "broker-4.3" / name
+    topics = json.loads((folder / "expected.json").read_text())["topics"]
+    checked = 0
+    for partition in pylogseg.open_dir(sorted(folder.glob("data[01]"))).partitions:
+        said = topics.get(partition.topic, {"partitions": {}})["partitions"].get(str(partition.partition))
+        if partition.state or said is None or partition.topic.startswith("__"):
+            continue
+        segments = partition.segments
+        assert partition.log_start_offset == said["earliest"]["offset"], partition
+        assert max(end_offset(segments), partition.log_start_offset) == said["latest"]["offset"], partition
+        for moment, answer in said["offsetsForTimes"].items():
+            found = offset_of_time(segments, int(moment), -1, partition.log_start_offset)
+            if answer["offset"] == -1 and found != -1:
+                # The broker looks into one segment only, even where compaction left no such record in it.
+                late = [r.offset for r in pylogseg.read(partition.path) if r.timestamp >= int(moment)]
+                assert found == late[0], (partition, moment)
+            else:
+                assert found == answer["offset"], (partition, moment)
+            checked += 1
+        snapshots = logs_of(pylogseg.open_dir(partition.path))[0].snapshots
+        stable = last_stable_offset(list(segments), snapshots)
+        assert said["latestCommitted"]["offset"] == (said["latest"]["offset"] if stable is None else stable), partition
+    assert checked

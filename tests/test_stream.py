@@ -1,0 +1,179 @@
+"""The reader: selection, limits, damage, isolation, bounded memory, arguments."""
+
+import shutil
+import time
+
+import pytest
+
+import pylogseg
+from pylogseg.reading.findings import Finding
+from pylogseg.reading.partition import Throttle
+
+
+def test_selection(examples):
+    def names(**options):
+        return sorted({(r.topic, r.partition) for r in pylogseg.read(examples, **options)})
+
+    assert names(topic="txn-a") == [("txn-a", 0), ("txn-a", 1)]
+    assert names(topic="txn-a-1") == [("txn-a", 1)]
+    assert names(topic="txn-a", partition=1) == [("txn-a", 1)]
+    assert names(topic=["txn-b", "legacy-*"]) == [("legacy", 0), ("txn-b", 0)]
+    assert len(names()) > 10
+    with pytest.raises(pylogseg.RequestError, match="no topic or partition 'nothing' here; there are: .*cmp-short"):
+        names(topic="nothing")
+    with pytest.raises(pylogseg.RequestError, match="no partition 7"):
+        names(topic="txn-a", partition=7)
+
+
+def test_one_file_and_several_paths(examples):
+    folder = examples / "codec-none-1"
+    whole = list(pylogseg.read(folder))
+    files = sorted(folder.glob("*.log"))
+    assert len(files) > 1
+    assert list(pylogseg.read(files)) == whole
+    assert list(pylogseg.read(str(folder / "*.log"))) == whole
+    assert list(pylogseg.read(pylogseg.open_dir(folder))) == whole
+    assert {r.topic for r in pylogseg.read(files[0])} == {"codec-none"}
+
+
+def test_limit(examples):
+    everything = list(pylogseg.read(examples))
+    for limit in (0, 1, 5, 500, len(everything), len(everything) + 1):
+        assert list(pylogseg.read(examples, limit=limit)) == everything[:limit]
+    with pytest.raises(pylogseg.RequestError, match="limit"):
+        pylogseg.read(examples, limit=-1)
+
+
+def test_columns(examples):
+    plain = next(iter(pylogseg.read(examples, "txn-a-0")))
+    few = next(iter(pylogseg.read(examples, "txn-a-0", columns=["value", "offset"])))
+    assert (few.value, few.key, few.headers) == (plain.value, None, ())
+
+
+def test_control_records_are_no_data(examples):
+    data = list(pylogseg.read(examples, "txn-a-0"))
+    all_of_it = list(pylogseg.read(examples, "txn-a-0", control=True))
+    assert len(all_of_it) > len(data)
+    markers = [r for r in all_of_it if r not in data]
+    assert {len(r.key) for r in markers} == {4}
+
+
+def test_arguments(examples):
+    with pytest.raises(pylogseg.RequestError, match="on_corrupt='ignore': must be one of 'raise', 'stop', 'skip'"):
+        pylogseg.read(examples, on_corrupt="ignore")
+    with pytest.raises(pylogseg.RequestError, match="isolation"):
+        pylogseg.read(examples, isolation="committed")
+    with pytest.raises(pylogseg.RequestError, match="a pair"):
+        pylogseg.read(examples, offset=(1, 2, 3))
+    with pytest.raises(pylogseg.StorageError, match=r"no-such-dir: cannot stat"):
+        pylogseg.read(examples / "no-such-dir")
+
+
+def test_what_is_no_log(tmp_path):
+    with pytest.raises(pylogseg.RequestError, match="no Kafka log directory"):
+        pylogseg.read(tmp_path)
+    (tmp_path / "text.txt").write_text("this is not a log, whatever the name of it may be")
+    with pytest.raises(pylogseg.CorruptionError, match=r"text\.txt: at position 0, offset 0: magic"):
+        list(pylogseg.read(tmp_path / "text.txt"))
+    (tmp_path / "empty").write_bytes(b"")
+    assert list(pylogseg.read(tmp_path / "empty")) == []
+
+
+@pytest.fixture
+def damaged(examples, tmp_path):
+    """A partition whose second segment has a flipped bit in its first batch, and a copy of it that is whole."""
+    copy = tmp_path / "codec-none-1"
+    shutil.copytree(examples / "codec-none-1", copy)
+    second = sorted(copy.glob("*.log"))[1]
+    data = bytearray(second.read_bytes())
+    data[75] ^= 1
+    second.write_bytes(bytes(data))
+    return copy
+
+
+def test_damage_by_choice(examples, damaged):
+    whole = list(pylogseg.read(examples / "codec-none-1"))
+    base = pylogseg.open_dir(damaged).partitions[0].segments[1].base_offset
+    before = [r for r in whole if r.offset < base]
+
+    seen = []
+    with pytest.raises(pylogseg.CorruptionError) as error:
+        for record in pylogseg.read(damaged):
+            seen.append(record)
+    assert seen == before
+    assert (error.value.position, error.value.offset) == (0, base)
+    assert "CRC mismatch" in str(error.value)
+    assert 'on_corrupt="skip"' in str(error.value)
+
+    reader = pylogseg.read(damaged, on_corrupt="stop")
+    assert list(reader) == before
+    assert [gap.kind for gap in reader.gaps] == [Finding.CRC_BAD]
+
+    reader = pylogseg.read(damaged, on_corrupt="skip")
+    found = list(reader)
+    gap = reader.gaps[0]
+    assert found == [r for r in whole if not gap.first_offset <= r.offset < gap.next_offset]
+    assert len(found) < len(whole)
+    assert list(reader) == found  # again, from the start
+    assert len(reader.gaps) == 1
+
+    # A range that does not touch the damage does not see it.
+    assert list(pylogseg.read(damaged, offset=gap.next_offset)) == [r for r in whole if r.offset >= gap.next_offset]
+    assert list(pylogseg.read(damaged, offset=(0, base))) == before
+    # Without the CRC nothing is noticed: what was asked for.
+    assert len(list(pylogseg.read(damaged, check_crc=False))) == len(whole)
+
+
+def test_every_damage_of_a_broker_is_reported(golden):
+    """What a real broker did with a damaged folder is known; here no damage passes in silence, and none crashes."""
+    for case in sorted((golden / "broker-4.3" / "damage").iterdir()):
+        folder = case / "in"
+        if not folder.is_dir():
+            continue
+        partitions = pylogseg.open_dir(folder).partitions
+        for partition in partitions:
+            reader = pylogseg.read(partition.path, on_corrupt="skip")
+            count = sum(1 for _ in reader)
+            assert count or reader.gaps, case
+
+
+def test_decompression_is_bounded(examples):
+    with pytest.raises(pylogseg.CorruptionError, match="more than 100 bytes"):
+        list(pylogseg.read(examples / "codec-zstd-0", max_decompressed_bytes=100))
+    reader = pylogseg.read(examples / "codec-zstd-0", max_decompressed_bytes=100, on_corrupt="skip")
+    list(reader)
+    assert {gap.kind for gap in reader.gaps} == {Finding.RECORDS_BAD}
+
+
+def test_log_start(examples):
+    folder = examples / "del-records-0"
+    start = pylogseg.open_dir(folder).partitions[0].log_start_offset
+    assert start == 123
+    assert next(iter(pylogseg.read(folder))).offset == start
+    assert next(iter(pylogseg.read(folder, from_log_start=False))).offset < start
+
+
+def test_throttle():
+    now, slept = [100.0], []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        now[0] += seconds
+
+    throttle = Throttle(1000, clock=lambda: now[0])
+    throttle.spend(500, sleep)
+    throttle.spend(1500, sleep)
+    assert slept == pytest.approx([0.5, 1.5])
+    now[0] += 10
+    throttle.spend(100, sleep)  # what was not used does not add up
+    assert slept[-1] == pytest.approx(0.1)
+    with pytest.raises(pylogseg.RequestError):
+        Throttle(0)
+
+
+def test_a_throttled_read_takes_its_time(examples):
+    size = pylogseg.open_dir(examples / "codec-none-1").partitions[0].size
+    began = time.monotonic()
+    count = sum(1 for _ in pylogseg.read(examples / "codec-none-1", max_bytes_per_second=size * 2, drop_behind=True))
+    assert time.monotonic() - began > 0.4
+    assert count == sum(1 for _ in pylogseg.read(examples / "codec-none-1"))
