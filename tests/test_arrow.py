@@ -75,7 +75,7 @@ def test_batch_columns(examples):
     assert any(row["isControl"] for row in rows)
     assert all(row["sequence"] == -1 for row in rows if row["isControl"])
     data = [row for row in rows if not row["isControl"]]
-    assert {(row["isTransactional"], row["producerId"] >= 0) for row in data} == {(True, True), (False, False), (False, True)}
+    assert {(row["isTransactional"], row["producerId"] >= 0) for row in data} == {(True, True), (False, True)}
     first = data[0]
     assert (first["sequence"], first["batchOffset"], first["position"]) == (0, 0, 0)
     assert first["segment"].endswith(".log")
