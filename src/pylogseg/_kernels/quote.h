@@ -1,0 +1,182 @@
+/* Bytes as text: JSON strings, CSV fields, and what Java makes of bytes that should be UTF-8.
+
+   [p, end) are the bytes; up to `limit` (>= end) memory may be read, which saves the copy of short tails. As in
+   sink.h, 0 means that there was no room. */
+#ifndef PLS_QUOTE_H
+#define PLS_QUOTE_H
+
+#include "bytescan.h"
+#include "sink.h"
+
+/* What JSON has for each ASCII byte that cannot stand for itself, and in the last place how long that is: a look-up
+   costs less than a branch that is guessed wrong. `pls_quote_init` fills it when the module is loaded. */
+static uint8_t pls_json_escapes[128][8];
+
+static inline void pls_quote_init(void) {
+    static const char bytes[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    int i;
+    for (i = 0; i < 128; i++) {
+        memcpy(pls_json_escapes[i], "\\u00", 4);
+        pls_json_escapes[i][4] = pls_nibble((uint8_t)(i >> 4));
+        pls_json_escapes[i][5] = pls_nibble(i & 15);
+        pls_json_escapes[i][7] = 6;
+    }
+    for (i = 0; bytes[i]; i++) {
+        pls_json_escapes[(uint8_t)bytes[i]][1] = (uint8_t)letters[i];
+        pls_json_escapes[(uint8_t)bytes[i]][7] = 2;
+    }
+}
+
+/* One UTF-8 sequence of 2 to 4 bytes, without the call that a copy of any size would be. The caller has checked for
+   room. Returns what comes behind it. */
+static inline const uint8_t *pls_copy_sequence(pls_sink *s, const uint8_t *p, int size) {
+    s->at[0] = p[0];
+    s->at[1] = p[1];
+    if (size > 2)
+        s->at[2] = p[2];
+    if (size > 3)
+        s->at[3] = p[3];
+    s->at += size;
+    return p + size;
+}
+
+/* A JSON string with its quotes. A byte 0xNN that is not part of UTF-8 becomes the escape \udcNN, as Python's
+   "surrogateescape" has it: no byte is lost, and no well-formed text can look the same. */
+static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit) {
+    uint8_t spare[16];
+    pls_sink w = *s; /* a copy stays in registers: a write of bytes could change *s, for all the compiler knows */
+    if (!pls_put_byte(&w, '"'))
+        return 0;
+    while (p < end) {
+        const uint8_t *block = pls_sixteen(p, end, limit, spare);
+        int64_t plain = pls_json_stop(block);
+        if (!PLS_ROOM(&w, 24)) /* a block, and an escape or a sequence behind it */
+            return 0;
+        memcpy(w.at, block, 16);
+        if (plain > end - p)
+            plain = end - p;
+        w.at += plain;
+        p += plain;
+        if (plain == 16 || p == end)
+            continue;
+        if (*p < 0x80) {
+            const uint8_t *escape = pls_json_escapes[*p++];
+            memcpy(w.at, escape, 8);
+            w.at += escape[7];
+            continue;
+        }
+        while (p < end && *p >= 0x80) { /* text that is not Latin comes in runs */
+            int size = pls_utf8_size(p, end);
+            if (!PLS_ROOM(&w, 8))
+                return 0;
+            if (size == 0) {
+                memcpy(w.at, "\\udc", 4);
+                w.at[4] = pls_nibble(*p >> 4);
+                w.at[5] = pls_nibble(*p++ & 15);
+                w.at += 6;
+                continue;
+            }
+            p = pls_copy_sequence(&w, p, size);
+        }
+    }
+    if (!pls_put_byte(&w, '"'))
+        return 0;
+    s->at = w.at;
+    return 1;
+}
+
+/* UTF-8 that Java's `new String(bytes, UTF_8)` would print: U+FFFD (EF BF BD) for what is malformed. */
+static inline int pls_put_java_text(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit) {
+    uint8_t spare[16];
+    pls_sink w = *s;
+    while (p < end) {
+        const uint8_t *block = pls_sixteen(p, end, limit, spare);
+        int64_t plain = pls_ascii_stop(block);
+        if (!PLS_ROOM(&w, 16))
+            return 0;
+        memcpy(w.at, block, 16);
+        if (plain > end - p)
+            plain = end - p;
+        w.at += plain;
+        p += plain;
+        while (p < end && *p >= 0x80) {
+            int size = pls_utf8_size(p, end);
+            if (!PLS_ROOM(&w, 4))
+                return 0;
+            if (size == 0) {
+                memcpy(w.at, "\xEF\xBF\xBD", 3);
+                w.at += 3;
+                p += pls_java_malformed(p, end);
+                continue;
+            }
+            p = pls_copy_sequence(&w, p, size);
+        }
+    }
+    s->at = w.at;
+    return 1;
+}
+
+static inline int pls_csv_plain(const uint8_t *p, const uint8_t *end, const uint8_t *limit, uint8_t delimiter) {
+    uint8_t spare[16];
+    for (;;) {
+        int64_t stop = pls_csv_stop(pls_sixteen(p, end, limit, spare), delimiter);
+        if (stop < 16 && stop < end - p)
+            return 0;
+        if (end - p <= 16)
+            return 1;
+        p += 16;
+    }
+}
+
+/* A CSV field (RFC 4180): quoted if it has to be; an empty one is quoted, so that it is not a null. */
+static inline int pls_put_csv_field(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit, uint8_t delimiter) {
+    uint8_t spare[16];
+    pls_sink w = *s;
+    if (p < end && pls_csv_plain(p, end, limit, delimiter))
+        return pls_put_bytes(s, p, end - p);
+    if (!pls_put_byte(&w, '"'))
+        return 0;
+    while (p < end) {
+        const uint8_t *block = pls_sixteen(p, end, limit, spare);
+        int64_t plain = pls_byte_stop(block, '"');
+        if (!PLS_ROOM(&w, 18))
+            return 0;
+        memcpy(w.at, block, 16);
+        if (plain > end - p)
+            plain = end - p;
+        w.at += plain;
+        p += plain;
+        if (plain < 16 && p < end) {
+            memcpy(w.at, "\"\"", 2);
+            w.at += 2;
+            p++;
+        }
+    }
+    if (!pls_put_byte(&w, '"'))
+        return 0;
+    s->at = w.at;
+    return 1;
+}
+
+/* Quotes what was written from `first` on as a CSV field, in place: the text grows from its end. */
+static inline int pls_csv_quote_written(pls_sink *s, uint8_t *first) {
+    uint8_t *from = s->at, *to;
+    int64_t quotes = 2;
+    const uint8_t *p;
+    for (p = first; p < s->at; p++)
+        quotes += *p == '"';
+    if (!PLS_ROOM(s, quotes))
+        return 0;
+    s->at += quotes;
+    to = s->at;
+    *--to = '"';
+    while (from > first) {
+        *--to = *--from;
+        if (*to == '"')
+            *--to = '"';
+    }
+    *--to = '"';
+    return 1;
+}
+
+#endif

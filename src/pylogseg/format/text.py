@@ -1,0 +1,419 @@
+"""Records as text: JSON lines, CSV, templates, the lines of Kafka's dump tool; and the search for bytes in them.
+
+What is wanted is compiled once, into a `Program`; a kernel then runs it for all records without the GIL. Topic,
+partition and segment are the same for all records of a call, so they are part of the program.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg import _text
+from pylogseg._text import TextBuffer
+from pylogseg.errors import RequestError, Verdict
+from pylogseg.format.records import RecordColumns
+
+__all__ = [
+    "CSV_FIELDS",
+    "FIELD_NAMES",
+    "JSON_FIELDS",
+    "Program",
+    "TextBuffer",
+    "csv",
+    "csv_header",
+    "dump_lines",
+    "find",
+    "json_lines",
+    "render",
+    "template",
+]
+
+# What an operation writes: the numbers of _kernels/render.h.
+_FIELD_OPS = {
+    "offset": 1,
+    "timestamp": 2,
+    "timestampType": 3,
+    "key": 4,
+    "value": 5,
+    "keySize": 6,
+    "valueSize": 7,
+    "headers": 8,
+    "leaderEpoch": 9,
+    "producerId": 10,
+    "producerEpoch": 11,
+    "sequence": 12,
+    "isTransactional": 13,
+    "position": 14,
+}
+_KEY_SIZE_BE, _VALUE_SIZE_BE = 15, 16
+_CONSTANTS = ("topic", "partition", "segment")
+
+_RAW, _JSON_TEXT, _BASE64, _HEX = 0, 1, 6, 7
+_JSON_STYLES = {"text": _JSON_TEXT, "base64": 2, "hex": 3, "json": 4}
+_CSV_STYLES = {"text": 5, "base64": _BASE64, "hex": _HEX}
+_RAW_STYLES = {"text": _RAW, "base64": _BASE64, "hex": _HEX}
+
+#: Every field that JSON lines and CSV know. Sizes of nulls are -1; ``position`` is that of the batch in its file.
+FIELD_NAMES = (*_CONSTANTS, *_FIELD_OPS)
+#: The fields of a JSON line, unless others are named: the schema of Spark's Kafka source.
+JSON_FIELDS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+#: The same for CSV.
+CSV_FIELDS = JSON_FIELDS
+
+_Part = bytes | tuple[int, int]
+
+
+class Program(NamedTuple):
+    """A compiled wish: what to write for each record.
+
+    Attributes
+    ----------
+    ops : numpy.ndarray of int32, shape (n, 4)
+        Field, style, and start and size of the label in front of it.
+    labels : bytes
+    delimiter : int
+        Byte between the fields of CSV; 0 elsewhere.
+    """
+
+    ops: npt.NDArray[np.int32]
+    labels: bytes
+    delimiter: int
+
+
+def _program(parts: Iterable[_Part], delimiter: int = 0) -> Program:
+    """Join texts that meet, and make each the label of the field behind it."""
+    ops: list[tuple[int, int, int, int]] = []
+    labels = bytearray()
+    start = 0
+    for part in parts:
+        if isinstance(part, bytes):
+            labels += part
+        else:
+            ops.append((*part, start, len(labels) - start))
+            start = len(labels)
+    ops.append((0, 0, start, len(labels) - start))
+    return Program(np.array(ops, np.int32), bytes(labels), delimiter)
+
+
+def _style(styles: dict[str, int], name: str, what: str) -> int:
+    if name not in styles:
+        raise RequestError(f"unknown format of the {what}: {name!r}; there are {', '.join(styles)}")
+    return styles[name]
+
+
+def _styles(styles: dict[str, int], key: str, value: str, headers: int) -> dict[str, int]:
+    return {"key": _style(styles, key, "key"), "value": _style(styles, value, "value"), "headers": headers}
+
+
+def _check_fields(fields: Sequence[str]) -> None:
+    if isinstance(fields, str):
+        raise RequestError("fields are a sequence of names, not one string")
+    for field in fields:
+        if field not in FIELD_NAMES:
+            raise RequestError(f"unknown field {field!r}; there are {', '.join(FIELD_NAMES)}")
+
+
+def _fields(
+    fields: Sequence[str], constants: dict[str, Any], styles: dict[str, int], constant: Callable[[Any], str]
+) -> Iterable[tuple[str, _Part]]:
+    for field in fields:
+        if field in _CONSTANTS:
+            yield field, constant(constants[field]).encode("utf-8", "surrogateescape")
+        else:
+            yield field, (_FIELD_OPS[field], styles.get(field, _RAW))
+
+
+def json_lines(
+    fields: Sequence[str] = JSON_FIELDS,
+    *,
+    key: str = "text",
+    value: str = "text",
+    header: str = "text",
+    topic: str | None = None,
+    partition: int | None = None,
+    segment: str | None = None,
+) -> Program:
+    r"""Compile JSON lines: one object a record, on one line, in ASCII and UTF-8.
+
+    Parameters
+    ----------
+    fields : sequence of str
+        Names of members, in the order in which they are written (`FIELD_NAMES`).
+    key, value, header : str
+        How keys, values and the values of headers are written; null is always ``null``.
+
+        ``"text"``
+            A string. A byte NN (hex) that is not part of well-formed UTF-8 becomes ``\udcNN``, so that
+            ``json.loads(line)["value"].encode("utf-8", "surrogateescape")`` gives the bytes back.
+        ``"base64"``, ``"hex"``
+            A string; standard alphabet with padding; small letters.
+        ``"json"``
+            The bytes as they are, if they are JSON in well-formed UTF-8 nested at most 512 deep; else as text, so a
+            reader cannot tell the text ``1x`` from the JSON string ``"1x"``. Line breaks, which can only stand
+            between tokens, become spaces; nothing else is changed, neither numbers nor repeated names.
+    topic, partition, segment
+        The constants for the fields of these names; None is null.
+
+    Returns
+    -------
+    Program
+        Headers are ``[{"key": name, "value": ...}, ...]`` in their order, repeated names kept. Names that are not
+        UTF-8 are written like text.
+    """
+    _check_fields(fields)
+    styles = _styles(_JSON_STYLES, key, value, _style(_JSON_STYLES, header, "headers")) | {"timestampType": _JSON_TEXT}
+    constants = {"topic": topic, "partition": partition, "segment": segment}
+    parts: list[_Part] = []
+    for field, part in _fields(fields, constants, styles, json.dumps):
+        parts += [f'{"," if parts else "{"}"{field}":'.encode(), part]
+    return _program([*(parts or [b"{"]), b"}\n"])
+
+
+def csv(
+    fields: Sequence[str] = CSV_FIELDS,
+    *,
+    key: str = "text",
+    value: str = "text",
+    delimiter: str = ",",
+    topic: str | None = None,
+    partition: int | None = None,
+    segment: str | None = None,
+) -> Program:
+    r"""Compile CSV (RFC 4180, but lines end in ``\n``); `csv_header` gives the header row.
+
+    Parameters
+    ----------
+    fields : sequence of str
+        Names of columns, in their order (`FIELD_NAMES`).
+    key, value : str
+        ``"text"`` (the bytes as they are: CSV knows no escapes, so the file is UTF-8 only if they are), ``"base64"``
+        or ``"hex"``.
+    delimiter : str
+        One ASCII character that no number, base64 or quote has.
+    topic, partition, segment
+        As in `json_lines`.
+
+    Returns
+    -------
+    Program
+        A null is an empty field, an empty string is ``""``. Headers are the JSON array of `json_lines`, quoted.
+    """
+    _check_fields(fields)
+    if not fields:
+        raise RequestError("CSV needs a field")
+    between = _delimiter(delimiter)
+    constants = {"topic": topic, "partition": partition, "segment": segment}
+
+    def constant(value: Any) -> str:
+        return "" if value is None else _csv_field(str(value), delimiter)
+
+    parts: list[_Part] = []
+    for _, part in _fields(fields, constants, _styles(_CSV_STYLES, key, value, _JSON_TEXT), constant):
+        parts += [between if parts else b"", part]
+    return _program([*parts, b"\n"], ord(delimiter))
+
+
+def csv_header(fields: Sequence[str] = CSV_FIELDS, delimiter: str = ",") -> bytes:
+    """The first line of a CSV file: the names of the fields."""
+    _check_fields(fields)
+    return _delimiter(delimiter).join(field.encode() for field in fields) + b"\n"
+
+
+def _delimiter(delimiter: str) -> bytes:
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n\0+-/=':
+        raise RequestError(f"{delimiter!r} cannot stand between the fields of CSV")
+    return delimiter.encode()
+
+
+def _csv_field(text: str, delimiter: str) -> str:
+    if text and not any(c in text for c in ('"', "\r", "\n", delimiter)):
+        return text
+    return '"' + text.replace('"', '""') + '"'
+
+
+_TEMPLATE = re.compile(r"%(?P<field>.?)|\\x(?P<hex>[0-9A-Fa-f]{1,2})|\\(?P<escape>.)|(?P<text>[^%\\]+|\\$)", re.DOTALL)
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0"}
+_LETTERS = {"o": "offset", "T": "timestamp", "k": "key", "s": "value", "K": "keySize", "S": "valueSize", "h": "headers"}
+
+
+def template(
+    text: str, *, key: str = "text", value: str = "text", topic: str | None = None, partition: int | None = None
+) -> Program:
+    r"""Compile a template, in the language of kcat's ``-f``.
+
+    Parameters
+    ----------
+    text : str
+        ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in ms, ``%k`` key, ``%s`` value, ``%K`` and
+        ``%S`` their sizes in bytes (-1 for null), ``%R`` the value's size in four bytes, big-endian, ``%h`` headers as
+        ``name=value,name=value`` (a null value is ``NULL``), ``%%`` a percent sign; ``\n``, ``\t``, ``\r``, ``\0``,
+        ``\xNN`` (a byte, one or two digits); any other character behind a backslash stands for itself. Nothing ends a
+        record but what the template says.
+    key, value : str
+        ``"text"`` (the bytes as they are; nothing for null), ``"base64"`` or ``"hex"``.
+    topic, partition
+        For ``%t`` and ``%p``; None is empty.
+
+    Raises
+    ------
+    RequestError
+        An unknown letter behind ``%``, or ``\x`` without a digit.
+    """
+    styles = _styles(_RAW_STYLES, key, value, _RAW)
+    constants = {"t": topic, "p": partition}
+    parts: list[_Part] = []
+    for match in _TEMPLATE.finditer(text):
+        if match["hex"]:
+            parts.append(bytes([int(match["hex"], 16)]))
+        elif match["escape"]:
+            if match["escape"] == "x":
+                raise RequestError(f"no hex digit behind \\x at character {match.start()} of the template")
+            parts.append(_ESCAPES.get(match["escape"], match["escape"].encode("utf-8", "surrogateescape")))
+        elif match["text"]:
+            parts.append(match["text"].encode("utf-8", "surrogateescape"))
+        else:
+            parts.append(_template_field(match["field"], constants, styles))
+    return _program(parts)
+
+
+def _template_field(letter: str, constants: dict[str, Any], styles: dict[str, int]) -> _Part:
+    if letter == "%":
+        return b"%"
+    if letter == "R":
+        return (_VALUE_SIZE_BE, _RAW)
+    if letter in constants:
+        return b"" if constants[letter] is None else str(constants[letter]).encode("utf-8", "surrogateescape")
+    if letter not in _LETTERS:
+        raise RequestError(f"unknown field %{letter} in the template; there are %t %p %o %T %k %s %K %S %R %h %%")
+    field = _LETTERS[letter]
+    return (_FIELD_OPS[field], styles.get(field, _RAW))
+
+
+def render(
+    columns: RecordColumns, program: Program, out: TextBuffer | None = None, start: int = 0, stop: int | None = None
+) -> TextBuffer:
+    """Write records as a program says.
+
+    Parameters
+    ----------
+    columns : RecordColumns
+        Columns of one length; read, not kept.
+    program : Program
+        From `json_lines`, `csv` or `template`.
+    out : TextBuffer, optional
+        Appended to; without, a new one. ``clear`` it between chunks: its memory is reused.
+    start, stop : int
+        The records; all by default.
+
+    Returns
+    -------
+    TextBuffer
+        `out`. A file's ``write`` takes it as it is.
+
+    Raises
+    ------
+    RequestError
+        A span that lies outside of its source, with the number of the record. The records in front of it are in `out`.
+    """
+    buffer = TextBuffer() if out is None else out
+    _text.render(
+        columns, program.ops, program.labels, program.delimiter, start, len(columns) if stop is None else stop, buffer
+    )
+    return buffer
+
+
+def dump_lines(
+    columns: RecordColumns,
+    out: TextBuffer | None = None,
+    *,
+    start_batch: int = 0,
+    stop_batch: int | None = None,
+    start: int | None = None,
+    stop: int | None = None,
+    batch_lines: bool = True,
+    metadata: bool = True,
+    payload: bool = True,
+) -> TextBuffer:
+    """Write the lines of ``kafka-dump-log.sh --deep-iteration`` (Kafka 4.3): each batch, and its records behind it.
+
+    Parameters
+    ----------
+    columns : RecordColumns
+        In the order of their batches, with checked CRCs; a batch without records has a line as well.
+    out : TextBuffer, optional
+        Appended to.
+    start_batch, stop_batch : int
+        Rows of the batch table; all by default.
+    start, stop : int
+        The records, of these batches only; by default all of these batches.
+    batch_lines : bool
+        Whether batches have lines.
+    metadata : bool
+        Whether records have offset, time, sizes, sequence and names of headers: not with ``--skip-record-metadata``.
+    payload : bool
+        Whether keys and values are written: ``--print-data-log``. Bytes that are not UTF-8 become U+FFFD, as many as
+        in Java.
+
+    Returns
+    -------
+    TextBuffer
+        `out`. A record of a control batch gets its metadata and **no end of line**: the caller, who knows what it
+        means, appends that. So such records are written one at a time.
+
+    Raises
+    ------
+    RequestError
+        CRCs that were not checked, spans outside of their sources, records that do not belong to the batches.
+    """
+    stop_batch = len(columns.batches) if stop_batch is None else stop_batch
+    if start is None:
+        start = int(np.searchsorted(columns.batch, start_batch))
+    if stop is None:
+        stop = int(np.searchsorted(columns.batch, stop_batch))
+    if batch_lines and (columns.batches.verdict[start_batch:stop_batch] == Verdict.UNCHECKED).any():
+        raise RequestError("a dump says whether CRCs hold: scan with crc=True")
+    buffer = TextBuffer() if out is None else out
+    what = 1 * metadata + 2 * payload + 4 * batch_lines
+    _text.dump_lines(columns, start_batch, stop_batch, start, stop, what, buffer)
+    return buffer
+
+
+def find(
+    place: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int32],
+    sources: tuple[Any, ...],
+    needle: bytes,
+    *,
+    ignore_case: bool = False,
+) -> npt.NDArray[np.bool_]:
+    """Which spans hold a string of bytes.
+
+    Parameters
+    ----------
+    place, size : numpy.ndarray
+        Two columns of `RecordColumns`, or of its ``header_spans()``; size -1 is a null, which holds nothing.
+    sources : tuple of buffers
+        What the places point into: ``columns.sources``.
+    needle : bytes
+        An empty one lies in every span that is not null.
+    ignore_case : bool
+        ASCII letters match in both cases; nothing else is folded.
+
+    Returns
+    -------
+    numpy.ndarray of bool
+
+    Raises
+    ------
+    RequestError
+        A span outside of its source.
+    """
+    found = np.empty(len(place), np.uint8)
+    _text.find(np.ascontiguousarray(place), np.ascontiguousarray(size), sources, needle, found, ignore_case)
+    return found.view(np.bool_)
