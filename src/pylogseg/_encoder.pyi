@@ -1,0 +1,38 @@
+"""Types of the compiled door to encoding; `tests/test_stubs.py` compares it with the module."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+
+class Columns:
+    def __init__(
+        self,
+        count: int,
+        offset: Int64s | None,
+        timestamp: Int64s | None,
+        key_place: Int64s | None,
+        key_size: Int32s | None,
+        value_place: Int64s | None,
+        value_size: Int32s | None,
+        headers_place: Int64s | None,
+        header_count: Int32s | None,
+        sources: Sequence[Any],
+        base_offset: int = 0,
+        default_timestamp: int = -1,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+
+def plan(
+    columns: Columns, start: int, rows: npt.NDArray[Any], batch_bytes: int, batch_records: int
+) -> tuple[int, int, int]: ...
+def measure(columns: Columns, rows: npt.NDArray[Any]) -> tuple[int, int, int]: ...
+def blank(size: int) -> bytearray: ...
+def write(columns: Columns, start: int, rows: npt.NDArray[Any], out: Any, sealed: bool) -> tuple[int, int]: ...
+def seal(rows: npt.NDArray[Any], out: Any) -> None: ...
+def wire_headers(headers: Columns, header_count: Int32s) -> tuple[Bytes, Int64s, int]: ...

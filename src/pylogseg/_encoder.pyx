@@ -1,0 +1,361 @@
+"""The compiled door: record columns to record batches of magic 0, 1 and 2.
+
+Three steps, each for many batches in one call: `plan` or `measure` (which record goes into which batch, and how many
+bytes that takes; everything a caller can do wrong is found here, before a byte is written), `write` (the records,
+and in front of uncompressed ones header and CRC), `seal` (header and CRC around records that a codec compressed).
+"""
+
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+
+from pylogseg._kernels cimport batch as header
+from pylogseg._kernels cimport crc as checksum
+from pylogseg._kernels cimport record_write as record
+from pylogseg._kernels.endian cimport load_be32
+
+import numpy as np
+
+checksum.pls_crc_init()
+
+
+cdef class Columns:
+    """Columns of records, held and unpacked once for all calls.
+
+    Parameters
+    ----------
+    count : int
+        Items of every column.
+    offset, timestamp : int64 arrays or None
+        None stands for consecutive offsets from `base_offset`, and for `default_timestamp` everywhere.
+    key_place, key_size, value_place, value_size, headers_place, header_count : arrays or None
+        Spans as in `RecordColumns`; a pair of None stands for nulls, and for no headers.
+    sources : sequence of buffers
+        What places point into, any number of them.
+    """
+    cdef record.Input input
+    cdef record.Source *buffers
+    cdef list held
+
+    def __cinit__(
+        self, int64_t count, offset, timestamp, key_place, key_size, value_place, value_size, headers_place, header_count,
+        sources not None, int64_t base_offset=0, int64_t default_timestamp=-1,
+    ):
+        cdef const uint8_t[::1] view
+        cdef Py_ssize_t i = 0, total = len(sources)
+        self.held = []
+        if count < 0 or (key_place is None) != (key_size is None) or (value_place is None) != (value_size is None) or (
+            (headers_place is None) != (header_count is None)
+        ):
+            raise ValueError("a column of places needs one of sizes, and the other way round")
+        self.buffers = <record.Source *>malloc((total + 1) * sizeof(record.Source))
+        if self.buffers == NULL:
+            raise MemoryError
+        for source in sources:
+            whole = memoryview(source)
+            view = whole.cast("B") if whole.nbytes else b""   # an empty numpy array cannot be cast
+            self.held.append(view)
+            self.buffers[i].first = &view[0] if view.shape[0] else <const uint8_t *>b""
+            self.buffers[i].size = view.shape[0]
+            i += 1
+        self.input.count = count
+        self.input.offset = self.longs(offset, count)
+        self.input.timestamp = self.longs(timestamp, count)
+        self.input.key_place = self.longs(key_place, count)
+        self.input.key_size = self.ints(key_size, count)
+        self.input.value_place = self.longs(value_place, count)
+        self.input.value_size = self.ints(value_size, count)
+        self.input.headers_place = self.longs(headers_place, count)
+        self.input.header_count = self.ints(header_count, count)
+        self.input.base_offset = base_offset
+        self.input.default_timestamp = default_timestamp
+        self.input.sources = self.buffers
+        self.input.source_count = total
+
+    def __dealloc__(self):
+        free(self.buffers)
+
+    def __len__(self):
+        return self.input.count
+
+    cdef const int64_t *longs(self, column, int64_t count) except? NULL:
+        cdef const int64_t[::1] view
+        if column is None:
+            return NULL
+        view = column
+        if view.shape[0] != count:
+            raise ValueError(f"a column has {view.shape[0]} items, not {count}")
+        self.held.append(view)
+        return &view[0] if count else NULL
+
+    cdef const int32_t *ints(self, column, int64_t count) except? NULL:
+        cdef const int32_t[::1] view
+        if column is None:
+            return NULL
+        view = column
+        if view.shape[0] != count:
+            raise ValueError(f"a column has {view.shape[0]} items, not {count}")
+        self.held.append(view)
+        return &view[0] if count else NULL
+
+
+cdef uint8_t[::1] rows_of(rows):
+    if rows.dtype.itemsize != sizeof(header.BatchRow):
+        raise TypeError(f"rows have {rows.dtype.itemsize} bytes an item, not {sizeof(header.BatchRow)}")
+    return rows.view(np.uint8).reshape(-1)
+
+
+cdef inline int32_t next_sequence(int32_t sequence, int64_t records) noexcept nogil:
+    """Sequences count the records of a producer and wrap to 0 behind 2^31 - 1."""
+    if sequence < 0:
+        return sequence
+    return <int32_t>((<int64_t>sequence + records) & INT32_MAX)
+
+
+def plan(Columns columns not None, int64_t start, rows not None, int64_t batch_bytes, int64_t batch_records):
+    """Distribute records over batches, from record `start` on, into `rows`.
+
+    ``rows[0]`` comes filled with what all batches share (`record_write.measure_batch`), and with the position and the
+    base sequence of the first one. A batch takes records until the next would make it larger than `batch_bytes`.
+
+    Returns
+    -------
+    record : int
+        The first record that found no row; the one that may not be written, if the status is not 0.
+    count : int
+        Rows filled, at most ``len(rows) - 1``: the one behind is prepared for the next call.
+    status : int
+        0, or an index of `format.builder.REASONS`.
+    """
+    cdef uint8_t[::1] raw = rows_of(rows)
+    cdef Py_ssize_t k = 0, room = len(rows) - 1
+    cdef int64_t bad = start
+    cdef int status = record.WRITE_OK
+    cdef header.BatchRow shared
+    cdef header.BatchRow *row
+    if not 0 <= start <= columns.input.count or room < 1 or batch_records < 1:
+        raise ValueError("start lies outside of the columns, there are too few rows, or batches of no records are asked for")
+    with nogil:
+        row = <header.BatchRow *>&raw[0]
+        shared = row[0]
+        while start < columns.input.count and k < room:
+            row[k] = shared
+            status = record.measure_batch(&columns.input, start, batch_records, batch_bytes, False, &row[k], &bad)
+            if status != record.WRITE_OK:
+                break
+            start += row[k].count
+            shared.position += row[k].size
+            shared.base_sequence = next_sequence(shared.base_sequence, row[k].last_offset - row[k].base_offset + 1)
+            k += 1
+        row[k] = shared
+    return (start if status == record.WRITE_OK else bad), k, status
+
+
+def measure(Columns columns not None, rows not None):
+    """Compute size, position, timestamps and, in legacy rows, offsets of batches whose record counts are given.
+
+    Rows take the records in order. A v2 row of no records becomes the empty batch that compaction leaves.
+
+    Returns
+    -------
+    record : int
+        ``len(columns)``, or the record that may not be written.
+    row : int
+        ``len(rows)``, or the row in which it would be.
+    status : int
+        As in `plan`.
+    """
+    cdef uint8_t[::1] raw = rows_of(rows)
+    cdef Py_ssize_t k = 0, count = len(rows)
+    cdef int64_t start = 0, position = 0, bad = 0
+    cdef int status = record.WRITE_OK
+    cdef header.BatchRow *row
+    if count == 0:
+        return 0, 0, record.WRITE_OK if columns.input.count == 0 else record.WRITE_BATCH
+    with nogil:
+        row = <header.BatchRow *>&raw[0]
+        position = row.position
+        for k in range(count):
+            bad = start
+            if not fixed_row_holds(&row[k], columns.input.count - start):
+                status = record.WRITE_BATCH
+                break
+            if row[k].count == 0:
+                empty(&row[k])
+            else:
+                status = record.measure_batch(&columns.input, start, row[k].count, 0, True, &row[k], &bad)
+                if status != record.WRITE_OK:
+                    break
+            row[k].position = position
+            position += row[k].size
+            start += row[k].count
+        else:
+            k = count
+            bad = start
+            if start != columns.input.count:
+                status = record.WRITE_BATCH
+    return bad, k, status
+
+
+cdef inline bint fixed_row_holds(const header.BatchRow *row, int64_t left) noexcept nogil:
+    if row.magic < 0 or row.magic > 2 or row.count < 0 or row.count > left:
+        return False
+    if row.magic == 2:
+        return row.base_offset >= 0 and 0 <= row.last_offset - row.base_offset <= INT32_MAX
+    return row.count == 1 if row.attributes & header.CODEC_MASK == 0 else row.count > 0
+
+
+cdef inline void empty(header.BatchRow *row) noexcept nogil:
+    row.size = header.V2_HEADER
+    row.base_timestamp = -1
+    row.attributes &= ~(header.CODEC_MASK | record.DELETE_HORIZON)
+
+
+def blank(Py_ssize_t size):
+    """Return a bytearray whose bytes are whatever memory held: for output that is written whole."""
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+
+def write(Columns columns not None, int64_t start, rows not None, uint8_t[::1] out not None, bint sealed):
+    """Write the records of planned batches, record `start` being the first of ``rows[0]``.
+
+    Parameters
+    ----------
+    columns, start, rows
+        As `plan` or `measure` left them, all with the same magic and codec bits set or not.
+    out : writable bytes
+        Filled from its first byte on: with whole batches if `sealed`, else with the records alone, back to back.
+    sealed : bool
+        Whether headers and CRCs are written too; ``rows["crc"]`` is set.
+
+    Returns
+    -------
+    tuple of (int, int)
+        The record behind the last one written, and the bytes written.
+    """
+    cdef uint8_t[::1] raw = rows_of(rows)
+    cdef Py_ssize_t k, count = len(rows)
+    cdef int64_t room = out.shape[0], at = 0, size, prefix
+    cdef int status = record.WRITE_OK
+    cdef header.BatchRow *row
+    cdef uint8_t *p
+    if count == 0 or room == 0:
+        return start, 0
+    with nogil:
+        row = <header.BatchRow *>&raw[0]
+        p = &out[0]
+        for k in range(count):
+            prefix = record.header_size(&row[k])
+            size = row[k].size - prefix
+            if not sealed:
+                prefix = 0
+            if size < 0 or size + prefix > room - at or row[k].count < 0 or not 0 <= start <= columns.input.count - row[k].count:
+                status = record.WRITE_CHANGED
+                break
+            status = record.write_records(&columns.input, start, &row[k], p + at + prefix, p + at + prefix + size)
+            if status != record.WRITE_OK:
+                break
+            if sealed:
+                if row[k].magic == 2:
+                    record.seal_v2(&row[k], p + at)
+                elif prefix:
+                    record.seal_wrapper(&row[k], p + at)
+                else:
+                    row[k].crc = load_be32(p + at + header.OVERHEAD)
+            at += size + prefix
+            start += row[k].count
+    if status != record.WRITE_OK:
+        raise ValueError(f"the columns or rows changed while batch {k} was written")
+    return start, at
+
+
+def seal(rows not None, uint8_t[::1] out not None):
+    """Write headers and CRCs in front of records that lie in `out` already, a batch behind the other from byte 0.
+
+    ``rows["size"]`` says where each ends; ``rows["crc"]`` is set. An uncompressed legacy entry has its header already.
+    """
+    cdef uint8_t[::1] raw = rows_of(rows)
+    cdef Py_ssize_t k = 0, count = len(rows)
+    cdef int64_t at = 0, room = out.shape[0], prefix
+    cdef bint short = False
+    cdef header.BatchRow *row
+    if count == 0:
+        return
+    with nogil:
+        row = <header.BatchRow *>&raw[0]
+        for k in range(count):
+            prefix = record.header_size(&row[k])
+            if prefix == 0 or row[k].size < prefix or row[k].size > room - at:
+                short = True
+                break
+            if row[k].magic == 2:
+                record.seal_v2(&row[k], &out[at])
+            else:
+                record.seal_wrapper(&row[k], &out[at])
+            at += row[k].size
+    if short:
+        raise ValueError(f"batch {k} does not lie in the buffer, or has no header")
+
+
+def wire_headers(Columns headers not None, const int32_t[::1] header_count not None):
+    """Write headers in their wire form.
+
+    Parameters
+    ----------
+    headers : Columns
+        The headers of all records one behind the other, names as keys.
+    header_count : int32 array
+        An item a record, none negative.
+
+    Returns
+    -------
+    arena : numpy.ndarray of uint8
+    place : numpy.ndarray of int64
+        An item a record: where its headers begin in the arena.
+    bad : int
+        -1, or the record of a header that has no name or lies outside of its source; the rest is then void.
+    """
+    cdef Py_ssize_t i, records = header_count.shape[0]
+    cdef int64_t[::1] place = np.empty(records, np.int64)
+    cdef int64_t n = 0, size = 0, k = 0, bad = -1
+    cdef record.Loaded r
+    cdef uint8_t *p
+    cdef uint8_t *origin
+    cdef const uint8_t *end
+    if headers.input.count and (headers.input.key_size == NULL or headers.input.value_size == NULL):
+        raise ValueError("headers need names and values")
+    for i in range(records):
+        if header_count[i] < 0 or header_count[i] > headers.input.count - n:
+            raise ValueError(f"record {i} counts more headers than there are")
+        n += header_count[i]
+    with nogil:
+        for i in range(records):
+            place[i] = size
+            n = k + header_count[i]
+            while k < n:
+                if record.load_header(&headers.input, k, &r) != record.WRITE_OK:
+                    bad = i
+                    break
+                size += record.span_size(r.key_size) + record.span_size(r.value_size)
+                k += 1
+            if bad >= 0:
+                break
+    if bad >= 0:
+        return np.empty(0, np.uint8), np.asarray(place), bad
+    arena = np.empty(size, np.uint8)
+    cdef uint8_t[::1] out = arena
+    if size:
+        with nogil:
+            p = &out[0]
+            end = p + size
+            for k in range(n):
+                if record.load_header(&headers.input, k, &r) != record.WRITE_OK or (
+                    record.span_size(r.key_size) + record.span_size(r.value_size) > end - p
+                ):
+                    bad = 0
+                    break
+                p = record.write_span(p, r.key, r.key_size)
+                p = record.write_span(p, r.value, r.value_size)
+    if bad >= 0:
+        raise ValueError("the headers changed while they were written")
+    return arena, np.asarray(place), -1

@@ -1,0 +1,286 @@
+"""Record batches from columns: which record goes into which batch, the bytes of records and headers, CRCs.
+
+`build` distributes records over batches as a producer does; `rebuild` writes batches whose bounds are given, as
+compaction does. Both find everything a caller can do wrong before the first byte is written. Sources of the rules:
+`docs/format.md`, "Record batch", "Record" and "Legacy messages".
+"""
+
+from __future__ import annotations
+
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg import _encoder
+from pylogseg._encoder import Columns
+from pylogseg.errors import RequestError
+from pylogseg.format.batches import BATCH_DTYPE, CODEC_NAMES, BatchTable
+from pylogseg.format.records import RecordColumns
+
+Rows = npt.NDArray[Any]
+
+LOG_APPEND = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+CODEC_MASK = 0x07
+
+#: What the statuses of the encoder mean (`_kernels/record_write.pxd`).
+REASONS = (
+    "",
+    "its key, value or headers lie outside of their buffer",
+    "a header has no name, or its headers are malformed",
+    "its timestamp is negative and not -1",
+    "its offset is negative, or not above that of the record before it",
+    "its offset is too far from the base offset of its batch, or above the last offset",
+    "it makes a batch larger than 2^31 - 1 bytes",
+    "messages of magic 0 and 1 have no headers",
+    "the columns changed while they were written",
+    "a batch has no records, more than there are, or an impossible range of offsets; or records are left over",
+)
+
+# Records of so many bytes are laid out at once before they are compressed: enough for many batches, little memory.
+_SCRATCH_BYTES = 4 << 20
+
+
+def codec_number(compression: str | int) -> int:
+    """Return the number of a codec that is given by name or number."""
+    if isinstance(compression, str) and compression in CODEC_NAMES:
+        return CODEC_NAMES.index(compression)
+    if isinstance(compression, int) and 0 <= compression < len(CODEC_NAMES):
+        return compression
+    raise RequestError(f"unknown compression {compression!r}: one of {', '.join(CODEC_NAMES)}")
+
+
+def shared_row(
+    *,
+    magic: int = 2,
+    compression: str | int = "none",
+    leader_epoch: int = -1,
+    append_time_ms: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    delete_horizon_ms: int | None = None,
+) -> Rows:
+    """Return a batch row with what all batches of one call share, checked against the rules of the format.
+
+    Raises
+    ------
+    RequestError
+        For a combination that no batch may have: zstd, producers or epochs below magic 2, a transaction without a
+        producer, a producer without epoch or sequence, a number that its field cannot hold.
+    """
+    codec = codec_number(compression)
+    if magic not in (0, 1, 2):
+        raise RequestError(f"unknown magic {magic}: 0, 1 or 2")
+    if magic < 2:
+        _check_legacy(
+            magic, codec, leader_epoch, producer_id, base_sequence, transactional or control, delete_horizon_ms
+        )
+    if magic == 0 and append_time_ms is not None:
+        raise RequestError("magic 0 has no timestamps, so no append time")
+    if transactional and producer_id == -1:
+        raise RequestError("a transactional batch needs a producer id")
+    if producer_id != -1 and (producer_epoch < 0 or (base_sequence < 0 and not control)):
+        raise RequestError(
+            f"producer {producer_id} needs an epoch and a base sequence, not {producer_epoch} and {base_sequence}"
+        )
+    row = np.zeros(1, BATCH_DTYPE)
+    flags = (append_time_ms is not None, transactional, control, delete_horizon_ms is not None)
+    bits = (LOG_APPEND, TRANSACTIONAL, CONTROL, DELETE_HORIZON)
+    row["magic"] = magic
+    row["attributes"] = codec | sum(bit for bit, flag in zip(bits, flags, strict=True) if flag)
+    fields = {
+        "leader_epoch": (leader_epoch, -1),
+        "producer_id": (producer_id, -1),
+        "producer_epoch": (producer_epoch, -1),
+        "base_sequence": (base_sequence, -1),
+        "max_timestamp": (-1 if append_time_ms is None else append_time_ms, -1 if append_time_ms is None else 0),
+        "base_timestamp": (0 if delete_horizon_ms is None else delete_horizon_ms, 0),
+    }
+    for name, (value, least) in fields.items():
+        if not least <= value <= np.iinfo(BATCH_DTYPE[name]).max:
+            raise RequestError(f"{name} {value} is out of range")
+        row[name] = value
+    return row
+
+
+def _check_legacy(
+    magic: int,
+    codec: int,
+    leader_epoch: int,
+    producer_id: int,
+    base_sequence: int,
+    flagged: bool,
+    delete_horizon_ms: int | None,
+) -> None:
+    if CODEC_NAMES[codec] == "zstd":
+        raise RequestError(f"zstd is not supported for magic {magic}")
+    if producer_id != -1 or base_sequence != -1 or flagged:
+        raise RequestError(f"magic {magic} knows no producers, transactions and control records")
+    if leader_epoch != -1 or delete_horizon_ms is not None:
+        raise RequestError(f"magic {magic} has no leader epoch and no delete horizon")
+
+
+def plan(columns: Columns, shared: Rows, *, batch_bytes: int = 16384, batch_records: int | None = None) -> Rows:
+    """Distribute records over batches.
+
+    Parameters
+    ----------
+    columns : Columns
+        The records.
+    shared : row of `BATCH_DTYPE`
+        From `shared_row`.
+    batch_bytes : int
+        A batch takes records as long as it stays, uncompressed and with its header, at or below this; at least one.
+    batch_records : int, optional
+        The most records of a batch. An uncompressed legacy message is always alone.
+
+    Returns
+    -------
+    numpy.ndarray of `BATCH_DTYPE`
+        Positions count from 0; sizes are before compression; the CRC is not known yet. Base sequences go on from
+        batch to batch.
+    """
+    if batch_bytes < 1 or (batch_records is not None and batch_records < 1):
+        raise RequestError(f"a batch cannot have {batch_bytes} bytes and {batch_records} records")
+    most = min(batch_records or 0x7FFFFFFF, 0x7FFFFFFF)
+    if int(shared["magic"][0]) < 2 and int(shared["attributes"][0]) & CODEC_MASK == 0:
+        most = 1
+    parts: list[Rows] = []
+    start, room, status = 0, 256, 0
+    before = shared
+    while start < len(columns):
+        rows = np.empty(room + 1, BATCH_DTYPE)
+        rows[0] = before[0]
+        start, count, status = _encoder.plan(columns, start, rows, min(batch_bytes, 0x7FFFFFFF), most)
+        if status:
+            raise RequestError(f"record {start}: {REASONS[status]}")
+        parts.append(rows[:count])
+        before = rows[count : count + 1]
+        room = min(room * 4, 1 << 16)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, BATCH_DTYPE)
+
+
+def build(
+    columns: Columns,
+    shared: Rows,
+    *,
+    batch_bytes: int = 16384,
+    batch_records: int | None = None,
+    level: int | None = None,
+) -> tuple[bytearray, BatchTable]:
+    """Encode records into as many batches as they need: the bytes, and the table that a scan of them would give.
+
+    Parameters as those of `plan`; `level` is the codec's. In a compressed legacy wrapper the table tells the base
+    offset and the count, which a scan cannot see.
+    """
+    rows = plan(columns, shared, batch_bytes=batch_bytes, batch_records=batch_records)
+    return _emit(columns, rows, level), BatchTable(rows)
+
+
+def rebuild(columns: Columns, batches: BatchTable, *, level: int | None = None) -> tuple[bytearray, BatchTable]:
+    """Encode records into batches whose headers are given, as compaction does.
+
+    Parameters
+    ----------
+    columns : Columns
+        Records with their offsets. Each batch takes its ``count`` of them, in order.
+    batches : BatchTable
+        Base offset, last offset, flags, codec, producer fields and leader epoch are kept. Where the flags say so, so
+        are the delete horizon (base timestamp) and the append time (max timestamp); else both come from the records.
+        A batch of magic 2 and no records becomes the empty batch of 61 bytes that keeps its producer's state.
+    level : int, optional
+        Of the codecs.
+
+    Returns
+    -------
+    tuple of (bytearray, BatchTable)
+        The bytes, and the table that describes them; the one given is not changed.
+    """
+    rows = np.array(batches.rows)
+    rows["verdict"] = 0
+    if len(rows):
+        rows["position"][0] = 0
+    record, row, status = _encoder.measure(columns, rows)
+    if status:
+        where = f"record {record}" if row < len(rows) else "batches"
+        raise RequestError(f"{where}: batch {row}: {REASONS[status]}")
+    return _emit(columns, rows, level), BatchTable(rows)
+
+
+def _emit(columns: Columns, rows: Rows, level: int | None) -> bytearray:
+    """The bytes of measured rows; sets their CRC, and size and position where a codec changes them."""
+    compressed = rows["attributes"] & CODEC_MASK != 0
+    if not compressed.any():
+        out = _encoder.blank(int(rows["size"].sum(dtype=np.int64)))
+        _encoder.write(columns, 0, rows, out, True)
+        return out
+    out = bytearray()
+    start = 0
+    for first, last in pairwise(_group_bounds(rows, compressed)):
+        group = rows[first:last]
+        if compressed[first]:
+            part = _compressed_group(columns, start, group, level)
+        else:
+            part = _encoder.blank(int(group["size"].sum(dtype=np.int64)))
+            _encoder.write(columns, start, group, part, True)
+        start += int(group["count"].sum(dtype=np.int64))
+        out += part
+    rows["position"][1:] = np.cumsum(rows["size"][:-1], dtype=np.int64)
+    return out
+
+
+def _group_bounds(rows: Rows, compressed: npt.NDArray[np.bool_]) -> list[int]:
+    """Where groups of rows begin that are all compressed or all not and, but for large batches, fill one scratch."""
+    slabs = np.cumsum(rows["size"], dtype=np.int64) // _SCRATCH_BYTES
+    turns = np.flatnonzero((np.diff(slabs) != 0) | (compressed[1:] != compressed[:-1])) + 1
+    return [0, *turns.tolist(), len(rows)]
+
+
+def _compressed_group(columns: Columns, start: int, rows: Rows, level: int | None) -> bytearray:
+    from pylogseg.format.compression import compress  # codecs are loaded when they are needed
+
+    prefix = np.array([26, 34, 61])[rows["magic"]]
+    ends = np.cumsum(rows["size"] - prefix, dtype=np.int64)
+    scratch = memoryview(_encoder.blank(int(ends[-1])))
+    _encoder.write(columns, start, rows, scratch, False)
+    bounds = pairwise([0, *ends.tolist()])
+    codecs = (rows["attributes"] & CODEC_MASK).tolist()
+    bodies = [
+        compress(codec, scratch[first:last], magic=magic, level=level)
+        for (first, last), codec, magic in zip(bounds, codecs, rows["magic"].tolist(), strict=True)
+    ]
+    sizes = prefix + [len(body) for body in bodies]
+    if (sizes > 0x7FFFFFFF).any():
+        raise RequestError("a compressed batch is larger than 2^31 - 1 bytes")
+    rows["size"] = sizes
+    out = bytearray().join(chain.from_iterable(zip(map(bytes, prefix.tolist()), bodies, strict=True)))
+    _encoder.seal(rows, out)
+    return out
+
+
+def columns_of(records: RecordColumns, *, base_offset: int | None = None) -> Columns:
+    """Decoded records as columns to encode; their payloads stay where they are.
+
+    `base_offset` numbers them anew and consecutively; without it they keep their offsets.
+    """
+    has_headers = bool(records.header_count.any())
+    return Columns(
+        len(records),
+        np.ascontiguousarray(records.offset) if base_offset is None else None,
+        np.ascontiguousarray(records.timestamp),
+        np.ascontiguousarray(records.key_place),
+        np.ascontiguousarray(records.key_size),
+        np.ascontiguousarray(records.value_place),
+        np.ascontiguousarray(records.value_size),
+        np.ascontiguousarray(records.headers_place) if has_headers else None,
+        np.ascontiguousarray(records.header_count) if has_headers else None,
+        records.sources,
+        base_offset or 0,
+    )
