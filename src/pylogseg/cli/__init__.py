@@ -1,0 +1,120 @@
+"""The shell: `pylogseg COMMAND PATH... NAME...`.
+
+Commands are loaded when they are called, so that help and errors come at once. click and rich are imported only in this
+package. What a command means for the exit code is the same everywhere: see `_EPILOG`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from pylogseg import __version__
+from pylogseg.errors import CorruptionError, PylogsegError
+
+# Name -> where the command is, and its line in the help: which must not cost an import of the command.
+_COMMANDS = {
+    "ls": ("pylogseg.cli.ls:ls", "Topics, partitions and segments: offsets, sizes, times, state."),
+    "cat": ("pylogseg.cli.cat:cat", "Records as JSON lines, CSV or by a template; ranges, tail, follow."),
+    "grep": ("pylogseg.cli.grep:grep", "Records that hold a text, a regular expression or bytes."),
+    "dump": ("pylogseg.cli.dump:dump", "Any file of a broker's disk: batches, entries, fields."),
+    "verify": ("pylogseg.cli.verify:verify", "Check headers, CRCs, records and indexes."),
+    "stats": ("pylogseg.cli.stats:stats", "Batches, codecs, sizes, keys, producers, and gaps explained."),
+    "export": ("pylogseg.cli.export:export", "Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."),
+}
+
+_EPILOG = """\b
+Paths are log directories, folders of them, partition folders, files, globs or
+URLs (s3://..., with an extra installed); other arguments are names, as on the
+broker: a topic (orders), a partition (orders-3) or a pattern ('orders-*').
+
+\b
+  pylogseg ls /data/kafka
+  pylogseg cat /data/kafka orders-3 --tail 10
+
+\b
+Exit codes: 0 fine; 1 damage was found (grep: nothing was found);
+2 wrong usage, or the disk failed; 130 interrupted. A reader that goes away
+(| head) is no error.
+"""
+
+
+class LazyCommands(click.Group):
+    """A group whose commands are imported when they are called, and which turns errors into a line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, name = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what goes wrong becomes one line on stderr and an exit code."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except PylogsegError as error:
+            # Outcomes of one kind of error are the same in every command.
+            _complain(str(error))
+            ctx.exit(1 if isinstance(error, CorruptionError) else 2)
+        except BrokenPipeError:
+            _forget_output()
+            ctx.exit(0)
+        except KeyboardInterrupt:
+            ctx.exit(130)
+        except OSError as error:  # of files that a command writes; reading raises StorageError
+            _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            ctx.exit(2)
+
+
+def _complain(message: str) -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_output()
+    click.echo(f"pylogseg: {message}", err=True)
+
+
+def _forget_output() -> None:
+    """Let what is still buffered go nowhere: the interpreter flushes once more when it ends."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+@click.group(
+    cls=LazyCommands,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def shell() -> None:
+    """Read Kafka's log directories: no broker, no JVM."""
+    # Gaps are reported by the commands; without a handler logging would print them a second time.
+    logging.getLogger("pylogseg").addHandler(logging.NullHandler())
+
+
+def main() -> None:
+    """Entry point of the `pylogseg` script; ends the process."""
+    shell(prog_name="pylogseg")

@@ -1,0 +1,312 @@
+"""What the commands share: paths and names, options, units, tables, progress, the report of damage."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from glob import glob, has_magic
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from pylogseg.disk import Disk, open_dir
+from pylogseg.errors import RequestError
+from pylogseg.reading.findings import Gap
+from pylogseg.reading.stream import Log, logs_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# ---- what to read ----
+
+
+class Selection(NamedTuple):
+    """What of a disk was asked for.
+
+    Attributes
+    ----------
+    disk : Disk
+        Already cut down to the names.
+    names : list of str
+        Topics, partitions and patterns; empty if all.
+    partitions : list of int or None
+        From ``--partition``.
+    """
+
+    disk: Disk
+    names: list[str]
+    partitions: list[int] | None
+
+    def logs(self, from_log_start: bool = True) -> list[Log]:
+        """What is read, partition by partition."""
+        return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=from_log_start)
+
+
+def selection_options(function: F) -> F:
+    """Add PATH... NAME..., ``--topic`` and ``--partition``: parameters ``arguments``, ``topic``, ``partition``."""
+    add = [
+        click.argument("arguments", nargs=-1, required=True, metavar="PATH... [NAME...]"),
+        click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable."),
+        click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable."),
+    ]
+    return _decorated(function, add)
+
+
+def select(arguments: Sequence[str], topic: Sequence[str] = (), partition: Sequence[int] = ()) -> Selection:
+    """Open what the arguments of `selection_options` name.
+
+    Raises
+    ------
+    RequestError
+        If there is no path, or a name asks for what is not there.
+    """
+    paths, names = split_arguments(arguments)
+    names += topic
+    disk = open_dir(paths)
+    return Selection(disk.select(names) if names else disk, names, list(partition) or None)
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Paths and names: an argument that exists, is a URL, matches as a glob or has a slash is a path."""
+    paths: list[str] = []
+    names: list[str] = []
+    for argument in arguments:
+        (paths if _is_path(argument) else names).append(argument)
+    if not paths:
+        raise RequestError(f"no path to read: {', '.join(names)} is no file or folder here")
+    return paths, names
+
+
+def _is_path(argument: str) -> bool:
+    if "://" in argument or os.path.lexists(argument) or (has_magic(argument) and glob(argument)):
+        return True
+    # No topic has one: a path that is not there.
+    if "/" in argument or os.sep in argument:
+        raise RequestError(f"{argument}: no such file or folder")
+    return False
+
+
+# ---- options ----
+
+
+def _decorated(function: F, decorators: Iterable[Callable[[Any], Any]]) -> F:
+    for decorator in reversed(list(decorators)):
+        function = decorator(function)
+    return function
+
+
+def parse_size(text: str) -> int:
+    """Bytes from a number with a suffix: K, M, G, T are powers of 1000, Ki, Mi, Gi, Ti of 1024; a B may follow.
+
+    >>> parse_size("50M"), parse_size("1.5Gi"), parse_size("4096")
+    (50000000, 1610612736, 4096)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
+    if match is None or (match[3] and not match[2]):
+        raise RequestError(f"{text!r} is not a size: a number with K, M, G, T (1000) or Ki, Mi, Gi, Ti (1024)")
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " "))
+
+
+def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """Callback of an option whose value a function parses; its RequestError becomes wrong usage of that option."""
+
+    def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+        try:
+            return None if value is None else parse(value)
+        except RequestError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
+
+    return convert
+
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+
+
+def parse_moment(text: str) -> int:
+    """Milliseconds since 1970 from ``2h`` (ago; also s, m, d, w), ISO 8601 with a zone, or milliseconds.
+
+    Raises
+    ------
+    RequestError
+        Anything else; also an ISO time without a zone, which could mean two moments.
+    """
+    text = text.strip()
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    if text == "now":
+        return time.time_ns() // 1_000_000
+    ago = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", text)
+    if ago:
+        return time.time_ns() // 1_000_000 - int(float(ago[1]) * _UNITS_MS[ago[2]])
+    try:
+        # Python 3.10 knows no Z.
+        moment = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+    except ValueError:
+        raise RequestError(
+            f"{text!r} is not a time: 2h or 7d (ago), 2026-01-31T12:00:00Z or +02:00, or milliseconds"
+        ) from None
+    if moment.tzinfo is None:
+        raise RequestError(f"{text!r} has no time zone: add Z or an offset such as +02:00")
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    return (moment - epoch) // datetime.timedelta(milliseconds=1)
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
+jobs_option = click.option(
+    "--jobs", "-j", type=click.IntRange(min=1), metavar="N", default=cores, help="Threads; default: the processors."
+)
+rate_option = click.option(
+    "--max-bytes-per-second",
+    callback=parsed(parse_size),
+    metavar="RATE",
+    help="Read no faster, e.g. 50M: spares a broker's disk.",
+)
+isolation_option = click.option(
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="read_committed leaves out aborted transactions, and ends at an open one.",
+)
+
+
+def on_corrupt_option(default: str = "raise") -> Callable[[F], F]:
+    """``--on-corrupt``: parameter ``on_corrupt``."""
+    return click.option(
+        "--on-corrupt",
+        type=click.Choice(["raise", "stop", "skip"]),
+        default=default,
+        show_default=True,
+        help="At damage: an error; end that partition; or go on behind it. Exit code 1 in each case.",
+    )
+
+
+# ---- output ----
+
+
+def write(data: Any) -> None:
+    """Write bytes to stdout, whole, past the text layer."""
+    sys.stdout.buffer.write(data)
+
+
+def print_json(row: Any) -> None:
+    """One JSON line."""
+    click.echo(json.dumps(row, ensure_ascii=False))
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether a person looks at a stream."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):
+        return False
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Iterable[str] = ()) -> None:
+    """A table: by rich on a terminal, as plain aligned columns elsewhere.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Headings.
+    rows : sequence of sequences
+        Values; None is shown as ``-``.
+    right : iterable of str
+        Headings of columns that are aligned to the right.
+    """
+    texts = [["-" if value is None else str(value) for value in row] for row in rows]
+    to_right = set(right)
+    if is_terminal(sys.stdout):
+        _rich_table(columns, texts, to_right)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
+    for line in [list(columns), *texts]:
+        cells = [
+            text.rjust(width) if name in to_right else text.ljust(width)
+            for text, width, name in zip(line, widths, columns, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=True, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def size_text(size: float) -> str:
+    """Bytes for a person.
+
+    >>> size_text(999), size_text(1536000)
+    ('999 B', '1.5 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def time_text(timestamp_ms: int | None) -> str | None:
+    """A timestamp as ISO 8601 in UTC with milliseconds; None for none, the bare number where no calendar reaches."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return None
+    try:
+        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(timespec="milliseconds") + "Z"
+
+
+@contextlib.contextmanager
+def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, where that is a terminal, and silence elsewhere.
+
+    Yields
+    ------
+    callable
+        Takes the bytes done since the last call; any thread may call it.
+    """
+    if not is_terminal(sys.stderr):
+        yield lambda size: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    parts = (TextColumn(label), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total_bytes)
+        yield lambda size: bar.advance(task, size)
+
+
+def report_gaps(gaps: Iterable[Gap]) -> bool:
+    """Tell of gaps on stderr, one line each; whether one of them is damage (exit code 1)."""
+    damage = False
+    for gap in gaps:
+        damage |= gap.is_alarm
+        click.echo(f"pylogseg: {'damage' if gap.is_alarm else 'note'}: {gap}", err=True)
+    return damage
+
+
+def end_with(damage: bool) -> None:
+    """End the command: exit code 1 if damage was found."""
+    if damage:
+        click.get_current_context().exit(1)
