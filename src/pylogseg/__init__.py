@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
     from pylogseg.format.batches import scan
     from pylogseg.reading.stream import Reader, Record, read
+    from pylogseg.write import encode
 
 # Loaded on first use: an import of the package must not cost more than what it is used for.
 _HOMES = {
+    "encode": "pylogseg.write",
     "open_dir": "pylogseg.disk",
     "read_arrow": "pylogseg.arrow",
     "read": "pylogseg.reading.stream",
@@ -34,6 +36,7 @@ __all__ = [
     "Record",
     "RequestError",
     "StorageError",
+    "encode",
     "open_dir",
     "read",
     "read_arrow",
