@@ -177,3 +177,30 @@ def test_a_throttled_read_takes_its_time(examples):
     count = sum(1 for _ in pylogseg.read(examples / "codec-none-1", max_bytes_per_second=size * 2, drop_behind=True))
     assert time.monotonic() - began > 0.4
     assert count == sum(1 for _ in pylogseg.read(examples / "codec-none-1"))
+
+
+def test_read_committed_from_the_middle(golden):
+    """Wherever a reader begins, it sees what one from the start sees from there on: up to the first open transaction."""
+    for folder in sorted((golden / "broker-4.3" / "txn").glob("data[01]/txn-*")):
+        whole = list(pylogseg.read(folder, isolation="read_committed"))
+        everything = list(pylogseg.read(folder))
+        for record in everything[:: max(1, len(everything) // 15)]:
+            start = record.offset
+            found = list(pylogseg.read(folder, isolation="read_committed", offset=start))
+            assert found == [r for r in whole if r.offset >= start], (folder, start)
+
+
+@pytest.mark.parametrize("missing", ["*.txnindex", "*.snapshot", "*.*index", "*.txnindex *.snapshot"])
+def test_read_committed_from_markers_alone(golden, tmp_path, missing):
+    for folder in sorted((golden / "broker-4.3" / "txn-old").glob("data[01]/txn-*")):
+        copy = tmp_path / folder.name
+        shutil.copytree(folder, copy)
+        for pattern in missing.split():
+            for path in copy.glob(pattern):
+                path.unlink()
+        whole = list(pylogseg.read(folder, isolation="read_committed"))
+        assert list(pylogseg.read(copy, isolation="read_committed")) == whole
+        middle = whole[len(whole) // 2].offset if whole else 0
+        if "snapshot" not in missing:
+            found = list(pylogseg.read(copy, isolation="read_committed", offset=middle))
+            assert found == [r for r in whole if r.offset >= middle]

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from pylogseg.disk import Segment
 from pylogseg.env.files import FileView
 from pylogseg.errors import RequestError
@@ -132,7 +130,7 @@ class PartitionReader:
         self._first, self._end, self._options = first_offset, end_offset, options
         self._scratch = Scratch() if options.reuse else None
         committed = options.isolation == "read_committed"
-        self._transactions = Transactions(list(segments), snapshots or {}) if committed else None
+        self._transactions = Transactions(list(segments), snapshots or {}, first_offset) if committed else None
 
     def __iter__(self) -> Iterator[Chunk]:
         for segment in self._segments:
@@ -155,15 +153,14 @@ class PartitionReader:
                 window_bytes=options.window_bytes,
                 first_window_bytes=options.first_window_bytes,
             )
-            done = start
+            done = dropped = start
             for item in found:
                 if isinstance(item, Gap):
                     if self._ends_at(item):
                         yield None
                         return
                     continue
-                if options.on_bytes is not None or options.throttle is not None or options.drop_behind:
-                    done = self._account(view, done, item)
+                done, dropped = self._account(view, item, done, dropped)
                 rows = item.batches
                 if rows.base_offset[0] >= self._end and rows.magic[0] == 2:
                     yield None
@@ -175,7 +172,8 @@ class PartitionReader:
                     yield None
                     return
 
-    def _account(self, view: FileView, done: int, window: Window) -> int:
+    def _account(self, view: FileView, window: Window, done: int, dropped: int) -> tuple[int, int]:
+        """Count the bytes of a window, wait for them to be paid for, and give back the pages before it."""
         options = self._options
         end = int(window.batches.position[-1] + window.batches.size[-1])
         if options.on_bytes is not None:
@@ -183,9 +181,8 @@ class PartitionReader:
         if options.throttle is not None:
             options.throttle.spend(end - done)
         if options.drop_behind:
-            view.drop(done, window.file_position)
-            return window.file_position if options.on_bytes is None and options.throttle is None else end
-        return end
+            view.drop(dropped, window.file_position)
+        return end, window.file_position
 
     def _wanted(self, rows: BatchTable) -> tuple[BatchTable, bool]:
         """The batches that may hold records to give; and whether an open transaction ends the reading there."""
@@ -209,11 +206,11 @@ class PartitionReader:
             rows, window.buffer, window.file_position, limit_bytes=options.limit_bytes, scratch=self._scratch
         )
         for bad in damage:
-            before = columns.batch < bad.row
-            if options.on_corrupt != "skip":
-                # What is good before the damage is given, as it is in front of a batch with a bad CRC.
-                yield self._chunk(columns.take(before), segment)
-            if self._ends_at(_records_gap(segment, rows, bad)):
+            ends = options.on_corrupt != "skip"
+            if ends:  # what is good in front of the damage is given first
+                yield self._chunk(columns.take(columns.batch < bad.row), segment)
+            self._ends_at(_records_gap(segment, columns.batches, bad))
+            if ends:
                 yield None
                 return
         yield self._chunk(columns, segment)
@@ -250,8 +247,3 @@ def _records_gap(segment: Segment, rows: BatchTable, bad: BatchDamage) -> Gap:
         bad.reason,
         True,
     )
-
-
-def offsets_of(columns: RecordColumns) -> tuple[int, int]:
-    """First and last offset of a chunk that is not empty."""
-    return int(np.min(columns.offset)), int(np.max(columns.offset))

@@ -30,7 +30,7 @@ _ABORT = 0
 class Transactions:
     """What became of the transactions of one partition; asked window by window, in the order of the log.
 
-    Nothing is read before the first transactional batch is met.
+    A reader from the start of the log costs nothing before it meets the first transactional batch.
 
     Parameters
     ----------
@@ -38,10 +38,14 @@ class Transactions:
         All of the partition, by base offset.
     snapshots : dict of int to str
         Paths of producer snapshots by offset.
+    first_offset : int
+        Where the reader begins.
     """
 
-    def __init__(self, segments: list[Segment], snapshots: dict[int, str]) -> None:
+    def __init__(self, segments: list[Segment], snapshots: dict[int, str], first_offset: int = 0) -> None:
         self._segments, self._snapshots = segments, snapshots
+        # A reader that begins in the middle of the log may begin behind the first batch of an open transaction.
+        self._starts_inside = bool(segments) and first_offset > segments[0].base_offset
         self._next: int | None = None  # segment up to which outcomes are known
         self._stable: int | None = None
         self._ranges: dict[int, list[tuple[int, int]]] = {}  # producer -> aborted, both ends inclusive, from indexes
@@ -61,7 +65,7 @@ class Transactions:
         kept = np.ones(len(rows), np.bool_)
         data = rows.is_transactional & ~rows.is_control
         if not data.any():
-            if self._next is None and rows.is_transactional.any():
+            if self._next is None and (self._starts_inside or rows.is_transactional.any()):
                 self._begin(int(rows.base_offset[0]))
             return kept, self._stable
         if self._next is None:
