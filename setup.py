@@ -18,12 +18,14 @@ checks = os.environ.get("PYLOGSEG_CHECKS", "") == "1"
 if sys.platform == "win32":
     compile_args, link_args = ["/O2"], []
 else:
-    compile_args, link_args = ["-O3", "-fno-strict-aliasing", "-Wno-unused-function"], []
+    # An interpreter hands its own -g on to extensions; five sixths of a module would be debug information.
+    compile_args, link_args = ["-O3", "-g0", "-fno-strict-aliasing", "-Wno-unused-function"], []
 if sanitize:
-    compile_args += ["-g", "-O1", "-fno-omit-frame-pointer", f"-fsanitize={sanitize}", "-fno-sanitize-recover=undefined"]
+    compile_args += ["-g", "-O1", "-fno-omit-frame-pointer"]
+    compile_args += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=undefined"]
     link_args += [f"-fsanitize={sanitize}"]
 
-headers = [str(path) for folder in ("src/pylogseg/_kernels",) for path in Path(folder).glob("*.[hp]*") if path.suffix in (".h", ".pxd")]
+headers = [str(path) for path in Path("src/pylogseg/_kernels").glob("*.[hp]*") if path.suffix in (".h", ".pxd")]
 extensions = [
     Extension(
         f"pylogseg.{path.stem}",
