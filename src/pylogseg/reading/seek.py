@@ -1,7 +1,8 @@
 """From an offset or a timestamp to a place in a segment, by its indexes.
 
-An index is a hint: after a crash, a truncation or a compaction it may name a place where no batch begins. So the place is
-looked at before it is believed; if it does not hold what the index says, the search begins at the start of the segment.
+An index is a hint: after a crash, a truncation or a compaction it may name a place where no batch begins. So the place
+is looked at before it is believed; if it does not hold what the index says, the search begins at the start of the
+segment.
 """
 
 from __future__ import annotations

@@ -210,17 +210,18 @@ def read(
     offset : int or (int, int), optional
         First offset, or a half-open range; either end may be None.
     timestamp : int (ms), datetime, or a pair, optional
-        From the first record whose timestamp is not below the start, up to (not including) the first one that is not below
-        the end; records in between that are out of the range of time are left out. A datetime must have a zone.
+        From the first record whose timestamp is not below the start, up to (not including) the first one that is not
+        below the end; records in between that are out of the range of time are left out. A datetime must have a zone.
     limit : int, optional
         Give at most so many records, over all partitions.
     isolation : {"read_uncommitted", "read_committed"}
         ``read_committed`` leaves out the records of aborted transactions and ends at the first that is still open.
     on_corrupt : {"raise", "stop", "skip"}
-        At damage: raise `CorruptionError`; end that partition; or go on with the next good batch. `Reader.gaps` has the report.
+        At damage: raise `CorruptionError`; end that partition; or go on with the next good batch. `Reader.gaps` has
+        the report.
     columns : sequence of str, optional
-        What to give, by the names of the Arrow columns (``"key"``, ``"value"``, ``"headers"``, ...). A `Record` has None or
-        nothing in the place of payloads that are not asked for.
+        What to give, by the names of the Arrow columns (``"key"``, ``"value"``, ``"headers"``, ...). A `Record` has
+        None or nothing in the place of payloads that are not asked for.
     control : bool
         Give control records (transaction markers and the like) too.
     check_crc : bool
@@ -232,7 +233,8 @@ def read(
     max_bytes_per_second : float, optional
         Read no faster.
     drop_behind : bool
-        Give pages of the page cache back once they are read, so that reading a whole disk does not evict everything else.
+        Give pages of the page cache back once they are read, so that reading a whole disk does not evict everything
+        else.
     reuse_buffers : bool
         Decode into the same memory again and again: a chunk is then valid only until the next one. Faster; for loops
         over `Reader.chunks` that keep nothing.
@@ -288,7 +290,7 @@ def read(
 def logs_of(
     disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
 ) -> list[Log]:
-    """What of a disk is read, in which order: live partitions (others only where they were asked for), then loose files."""
+    """What of a disk is read, in order: live partitions (others only where they were asked for), then loose files."""
     numbers = None if partition is None else {partition} if isinstance(partition, int) else set(partition)
     chosen = [p for p in disk.partitions if (by_name or not p.state) and (numbers is None or p.partition in numbers)]
     if numbers is not None and not chosen:

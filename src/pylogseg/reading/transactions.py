@@ -1,9 +1,9 @@
 """Which transactional batches a read_committed reader sees, from the files alone.
 
 A batch is aborted if an abort marker of its producer ends its transaction. The markers of a segment are in its
-`.txnindex`; where that is missing (a segment without aborts has none, and neither has a damaged folder) the headers of the
-segment are read for them. Looking ahead stops as soon as nothing later can matter. The end of what is stable is that of
-the oldest transaction still open at the end of the log: the last producer snapshot tells, and the headers behind it.
+`.txnindex`; where that is missing (a segment without aborts has none, and neither has a damaged folder) the headers of
+the segment are read for them. Looking ahead stops as soon as nothing later can matter. The end of what is stable is that
+of the oldest transaction still open at the end of the log: the last producer snapshot tells, and the headers behind it.
 """
 
 from __future__ import annotations
@@ -171,7 +171,9 @@ def last_stable_offset(segments: list[Segment], snapshots: dict[int, str], from_
     Parameters
     ----------
     segments : list of Segment
+        All of the partition, by base offset.
     snapshots : dict of int to str
+        Paths of producer snapshots by offset.
     from_segment : int
         Where to begin if no snapshot can be read.
     """
