@@ -1,4 +1,4 @@
-"""Types of the compiled door to encoding; `tests/test_stubs.py` compares it with the module."""
+"""Types of the compiled door to encoding; `tests/test_meta.py` compares it with the module."""
 
 from collections.abc import Sequence
 from typing import Any

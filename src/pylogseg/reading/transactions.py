@@ -2,8 +2,9 @@
 
 A batch is aborted if an abort marker of its producer ends its transaction. The markers of a segment are in its
 `.txnindex`; where that is missing (a segment without aborts has none, and neither has a damaged folder) the headers of
-the segment are read for them. Looking ahead stops as soon as nothing later can matter. The end of what is stable is that
-of the oldest transaction still open at the end of the log: the last producer snapshot tells, and the headers behind it.
+the segment are read for them. Looking ahead stops as soon as nothing later can matter. The end of what is stable is
+that of the oldest transaction still open at the end of the log: the last producer snapshot tells, and the headers
+behind it.
 """
 
 from __future__ import annotations
