@@ -38,9 +38,15 @@ extensions = [
     for path in sorted(Path("src/pylogseg").glob("_*.pyx"))
 ]
 
+# Cython does not see that a door depends on a kernel of a subpackage, and would keep the C of an older one.
+written = [path.with_suffix(".c") for path in Path("src/pylogseg").glob("_*.pyx")]
+changed = max(map(os.path.getmtime, headers), default=0.0)
+stale = any(path.exists() and path.stat().st_mtime < changed for path in written)
+
 setup(
     ext_modules=cythonize(
         extensions,
+        force=stale,
         include_path=["src"],
         compiler_directives={
             "language_level": 3,

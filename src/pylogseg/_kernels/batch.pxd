@@ -135,7 +135,8 @@ cdef inline bint plausible(const uint8_t *p, const uint8_t *end, int64_t lowest_
     """Whether the bytes at `p` could be a batch: everything that is checked before its CRC is worth computing."""
     cdef int64_t offset
     cdef int32_t delta, count
-    if p[MAGIC_AT] > 2 or frame(p, end, size) != MORE:
+    # The length comes first: `frame` looks through all that follows for zeros when it is too small.
+    if p[MAGIC_AT] > 2 or <int32_t>load_be32(p + 8) < V0_SMALLEST - OVERHEAD or frame(p, end, size) != MORE:
         return False
     offset = <int64_t>load_be64(p)
     # A segment spans less than 2^31 offsets, so what follows a batch of it cannot lie farther away.
