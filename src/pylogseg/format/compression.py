@@ -13,7 +13,7 @@ gzip    isal (reading)                      PSF-2.0  20.7 us; zlib-ng 28, zlib 3
 gzip    deflate (libdeflate; writing)       MIT      92 us to write; zlib-ng 105, zlib 162
 ======  ==================================  =======  ====================================================
 
-libdeflate also reads, but knows neither an output limit that holds nor a second member; isal also writes, but in
+python-lz4 (BSD-3) serves the levels of lz4 other than 9. libdeflate also reads, but knows neither an output limit that holds nor a second member; isal also writes, but in
 four levels that compress less. python-zstandard has no wheels for free-threaded builds: there, as from Python 3.14
 on unless it is installed, cramjam reads and writes zstd. Without isal or deflate, zlib of the standard library serves.
 
@@ -24,7 +24,7 @@ Reading never makes more than a limit, nor takes memory by a length that the byt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cramjam
@@ -89,8 +89,10 @@ def decompress(codec: int | str, data: Any, *, magic: int = 2, limit: int = DECO
     CodecError
         For any bytes that are not what the codec and Kafka's framing allow, and for more than `limit` bytes.
     """
-    number = codec_number(codec)
-    view = memoryview(data).cast("B")
+    return _payload(codec_number(codec), memoryview(data).cast("B"), magic, limit)
+
+
+def _payload(number: int, view: memoryview, magic: int, limit: int) -> bytes:
     if number == GZIP:
         return gzip_members.decompress(view, limit)
     if number == SNAPPY:
@@ -230,11 +232,8 @@ def fill_bodies(
     work = _Work(table, view, limit, Arena() if arena is None else arena, bodies, codec)
     payload_rows = work.payloads(rows)
     work.arena.reserve(4 * int(bodies["size"][payload_rows].sum()), 0)
-    for number, kernel in ((SNAPPY, work.snappy), (LZ4, work.lz4)):
-        chosen = payload_rows[codec[payload_rows] == number]
-        if len(chosen):
-            kernel(chosen)
-    work.one_by_one(payload_rows[(codec[payload_rows] != SNAPPY) & (codec[payload_rows] != LZ4)])
+    for number in np.unique(codec[payload_rows]).tolist():
+        work.run(number, payload_rows[codec[payload_rows] == number])
     work.errors.sort(key=lambda error: error[0])
     return bodies, work.arena.memory[: work.used], work.errors
 
@@ -276,20 +275,65 @@ class _Work:
                 self.fail(row, error)
         return rows[bodies["size"][rows] >= 0]
 
-    def one_by_one(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress payloads of any codec with the function for one payload."""
-        view, limit, bodies, used = self.view, self.limit, self.bodies, self.used
+    def run(self, codec: int, rows: npt.NDArray[np.intp]) -> None:
+        """Decompress the payloads of rows that have one codec."""
+        if codec == SNAPPY:
+            self.snappy(rows)
+        elif codec == LZ4:
+            self.lz4(rows)
+        elif codec == ZSTD:
+            self.store(rows, self.zstd(rows))
+        else:
+            self.store(rows, self.careful(rows))
+
+    def columns(self, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, int, memoryview]]:
+        """Row, magic and payload of each of the rows."""
+        view, begins = self.view, self.bodies["place"][rows]
+        ends = (begins + self.bodies["size"][rows]).tolist()
+        for row, magic, start, end in zip(
+            rows.tolist(), self.table.magic[rows].tolist(), begins.tolist(), ends, strict=True
+        ):
+            yield row, magic, view[start:end]
+
+    def careful(self, rows: npt.NDArray[np.intp]) -> Iterator[bytes | CodecError]:
+        """Each payload decompressed by the function for one payload."""
+        codec, limit = int(self.codec[rows[0]]) if len(rows) else NONE, self.limit
+        for _, magic, payload in self.columns(rows):
+            try:
+                if codec > ZSTD:
+                    codec_number(codec)
+                yield _payload(codec, payload, magic, limit)
+            except CodecError as error:
+                yield error
+
+    def zstd(self, rows: npt.NDArray[np.intp]) -> Iterator[bytes | CodecError]:
+        """Each payload decompressed: at once where a kernel found one frame that keeps to the limit."""
+        limit, quick = self.limit, zstd_frames.quick()
+        begins = self.bodies["place"][rows]
+        rooms = np.empty(len(rows), np.int64)
+        _framing.zstd_rooms(self.view, begins, begins + self.bodies["size"][rows], limit, rooms)
+        for room, (_, magic, payload) in zip(rooms.tolist(), self.columns(rows), strict=True):
+            try:
+                if quick is not None and room > 0 and magic == 2:
+                    yield quick(payload, max_output_size=room)
+                else:
+                    yield _payload(ZSTD, payload, magic, limit)
+            except CodecError as error:
+                yield error
+            except zstd_frames.Failure as error:
+                yield CodecError(f"zstd: {error}")
+
+    def store(self, rows: npt.NDArray[np.intp], produced: Iterator[bytes | CodecError]) -> None:
+        """Put what was decompressed into the arena."""
+        used = self.used
         memory = self.arena.reserve(0, 0)
         places: list[int] = []
         sizes: list[int] = []
-        columns = (self.codec[rows], self.table.magic[rows], bodies["place"][rows], bodies["size"][rows])
-        for row, codec, magic, start, size in zip(rows.tolist(), *(column.tolist() for column in columns), strict=True):
-            places.append(_ARENA | used)
-            try:
-                data = decompress(codec, view[start : start + size], magic=magic, limit=limit)
-            except CodecError as error:
+        for data in produced:
+            places.append(used)
+            if isinstance(data, CodecError):
                 sizes.append(-1)
-                self.errors.append((row, error))
+                self.errors.append((int(rows[len(places) - 1]), data))
                 continue
             end = used + len(data)
             if end > len(memory):
@@ -297,12 +341,12 @@ class _Work:
             memory[used:end] = data
             sizes.append(len(data))
             used = end
-        bodies["place"][rows] = places
-        bodies["size"][rows] = sizes
+        self.bodies["place"][rows] = np.array(places, np.int64) | _ARENA
+        self.bodies["size"][rows] = sizes
         self.used = used
 
     def snappy(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress plain xerial streams block by block, all others one by one."""
+        """Decompress plain xerial streams block by block, all others carefully."""
 
         def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
             return _framing.xerial_blocks(self.view, start, end, self.limit, row, counts, blocks)
@@ -310,7 +354,7 @@ class _Work:
         self._blocks(rows, tables, self._snappy_blocks)
 
     def lz4(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress plain lz4 frames block by block, all others one by one."""
+        """Decompress plain lz4 frames block by block, all others carefully."""
         unchecked = (self.table.magic[rows] == 0).astype(np.uint8)
 
         def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
@@ -336,7 +380,8 @@ class _Work:
             chunk, chunk_counts = rows[first:row], counts[first:row]
             plain = chunk_counts >= 0
             careful += chunk[~plain], self._place(chunk[plain], chunk_counts[plain], run(blocks[:count]))
-        self.one_by_one(np.concatenate(careful))
+        late = np.concatenate(careful)
+        self.store(late, self.careful(late))
 
     def _place(
         self, rows: npt.NDArray[np.intp], counts: npt.NDArray[np.int32], marks: list[int]
