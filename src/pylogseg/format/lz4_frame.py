@@ -19,7 +19,7 @@ from pylogseg.format.codec_error import CodecError, over
 
 thorough: Any
 try:
-    import lz4.block as thorough
+    import lz4.block as thorough  # type: ignore[import-untyped, import-not-found, no-redef, unused-ignore]
 except ImportError:
     thorough = None
 
