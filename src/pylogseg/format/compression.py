@@ -119,14 +119,16 @@ def fill_bodies(
     bodies["place"] = table.position - file_position + head
     bodies["size"] = table.size - head
     codec = table.codec
-    # Kafka does not touch the payload of a compressed batch without records.
-    bodies["size"][(codec != NONE) & (table.magic == 2) & (table.count == 0)] = 0
-    rows = np.flatnonzero((codec != NONE) & ((table.magic != 2) | (table.count != 0)))
+    compressed = codec != NONE
+    # Kafka does not touch the payload of a compressed batch without records; a wrapper has the count -1.
+    bodies["size"][compressed & (table.count == 0)] = 0
+    rows = np.flatnonzero(compressed & (table.count != 0))
     work = _Work(table, view, limit, Arena() if arena is None else arena, bodies, codec)
     payload_rows = work.payloads(rows)
     work.arena.reserve(4 * int(bodies["size"][payload_rows].sum()), 0)
-    for number in np.unique(codec[payload_rows]).tolist():
-        work.run(number, payload_rows[codec[payload_rows] == number])
+    numbers = codec[payload_rows]
+    for number in sorted(set(numbers.tolist())):
+        work.run(number, payload_rows[numbers == number])
     work.errors.sort(key=lambda error: error[0])
     return bodies, work.arena.memory[: work.used], work.errors
 
@@ -158,9 +160,12 @@ class _Work:
         begins = bodies["place"][rows]
         ends = begins + bodies["size"][rows]
         outside = (begins < 0) | (ends < begins) | (ends > len(self.view))
+        legacy = self.table.magic[rows] != 2
+        if not outside.any() and not legacy.any():
+            return rows
         for row in rows[outside].tolist():
             self.fail(row, CodecError("the batch lies outside of the buffer"))
-        for row in rows[~outside & (self.table.magic[rows] != 2)].tolist():
+        for row in rows[legacy & ~outside].tolist():
             start, size = bodies[row].item()
             try:
                 bodies[row] = _wrapper_value(self.view, start, start + size, int(self.table.magic[row]))
@@ -179,36 +184,31 @@ class _Work:
         else:
             self.store(rows, self.careful(rows))
 
-    def columns(self, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, int, memoryview]]:
-        """Row, magic and payload of each of the rows."""
-        view, begins = self.view, self.bodies["place"][rows]
-        ends = (begins + self.bodies["size"][rows]).tolist()
-        for row, magic, start, end in zip(
-            rows.tolist(), self.table.magic[rows].tolist(), begins.tolist(), ends, strict=True
-        ):
-            yield row, magic, view[start:end]
-
     def careful(self, rows: npt.NDArray[np.intp]) -> Iterator[bytes | CodecError]:
-        """Each payload decompressed by the function for one payload."""
-        codec, limit = int(self.codec[rows[0]]) if len(rows) else NONE, self.limit
-        for _, magic, payload in self.columns(rows):
+        """Each payload of rows of one codec decompressed by the function for one payload."""
+        view, limit, begins = self.view, self.limit, self.bodies["place"][rows]
+        ends = (begins + self.bodies["size"][rows]).tolist()
+        columns = (self.codec[rows].tolist(), self.table.magic[rows].tolist(), begins.tolist(), ends)
+        for codec, magic, start, end in zip(*columns, strict=True):
             try:
-                yield decompress_view(codec, payload, magic, limit)
+                yield decompress_view(codec, view[start:end], magic, limit)
             except CodecError as error:
                 yield error
 
     def zstd(self, rows: npt.NDArray[np.intp]) -> Iterator[bytes | CodecError]:
         """Each payload decompressed: at once where a kernel found one frame that keeps to the limit."""
-        limit, quick = self.limit, zstd_frames.quick()
+        view, limit, quick = self.view, self.limit, zstd_frames.quick()
         begins = self.bodies["place"][rows]
+        ends = begins + self.bodies["size"][rows]
         rooms = np.empty(len(rows), np.int64)
-        _framing.zstd_rooms(self.view, begins, begins + self.bodies["size"][rows], limit, rooms)
-        for room, (_, magic, payload) in zip(rooms.tolist(), self.columns(rows), strict=True):
+        _framing.zstd_rooms(view, begins, ends, limit, rooms)
+        rooms[self.table.magic[rows] != 2] = 0
+        for row, start, end, room in zip(rows.tolist(), begins.tolist(), ends.tolist(), rooms.tolist(), strict=True):
             try:
-                if quick is not None and room > 0 and magic == 2:
-                    yield quick(payload, max_output_size=room)
+                if quick is not None and room > 0:
+                    yield quick(view[start:end], max_output_size=room)
                 else:
-                    yield decompress_view(ZSTD, payload, magic, limit)
+                    yield decompress_view(ZSTD, view[start:end], int(self.table.magic[row]), limit)
             except CodecError as error:
                 yield error
             except zstd_frames.Failure as error:
@@ -272,7 +272,8 @@ class _Work:
             plain = chunk_counts >= 0
             careful += chunk[~plain], self._place(chunk[plain], chunk_counts[plain], run(blocks[:count]))
         late = np.concatenate(careful)
-        self.store(late, self.careful(late))
+        if len(late):
+            self.store(late, self.careful(late))
 
     def _place(
         self, rows: npt.NDArray[np.intp], counts: npt.NDArray[np.int32], marks: list[int]
