@@ -25,3 +25,13 @@ def xerial_blocks(
     counts: npt.NDArray[np.int32],
     blocks: npt.NDArray[np.uint8],
 ) -> tuple[int, int]: ...
+def zstd_frame(buffer: Any, position: int) -> tuple[int, int, int]: ...
+def zstd_rooms(
+    buffer: Any,
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    limit: int,
+    rooms: npt.NDArray[np.int64],
+) -> None: ...
+
+ZSTD_REASONS: tuple[str, ...]

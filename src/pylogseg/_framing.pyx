@@ -1,4 +1,4 @@
-"""The compiled door to the framing of compressed payloads: block tables of many batches at once, and xxHash32.
+"""The compiled door to the framing of compressed payloads: block tables and sizes of many batches at once, xxHash32.
 
 The codecs themselves are other packages' and are called from Python; a call per block is all that is left to do there.
 """
@@ -56,6 +56,52 @@ def lz4_blocks(buffer, start, end, unchecked, limit: int, row: int, counts, bloc
 def xerial_blocks(buffer, start, end, limit: int, row: int, counts, blocks) -> tuple[int, int]:
     """Block tables of payloads that are plain xerial snappy streams; the parameters are those of `lz4_blocks`."""
     return tables(buffer, start, end, None, limit, row, counts, blocks, True)
+
+
+def zstd_frame(buffer, position: int) -> tuple[int, int, int]:
+    """Measure the zstd frame at a position without decompressing it.
+
+    Returns
+    -------
+    end, declared, most : int
+        Position behind the frame; its content size, -1 where the header has none; the bytes that its blocks
+        can become at most.
+
+    Raises
+    ------
+    ValueError
+        Where there is no whole frame.
+    """
+    cdef const uint8_t[::1] view = buffer
+    cdef int64_t start = position
+    cdef framing.ZstdFrame frame
+    cdef int status
+    cdef const uint8_t *base = address(view)
+    if not 0 <= start <= view.shape[0]:
+        raise IndexError(f"position {start} is outside of a buffer of {view.shape[0]} bytes")
+    with nogil:
+        status = framing.zstd_frame(base + start, view.shape[0] - start, &frame)
+    if status != framing.ZSTD_OK:
+        raise ValueError(ZSTD_REASONS[status])
+    return start + frame.end, frame.declared, frame.most
+
+
+ZSTD_REASONS = ("", "the stream ends early", "no frame", "a reserved bit is set", "a block of unknown type")
+
+
+def zstd_rooms(
+    const uint8_t[::1] buffer, const int64_t[::1] start, const int64_t[::1] end, int64_t limit, int64_t[::1] rooms
+) -> None:
+    """Fill, for each payload, the most bytes that it becomes; -1 unless it is one frame, known to keep to the limit."""
+    cdef const uint8_t *base = address(buffer)
+    cdef int64_t row
+    if end.shape[0] != start.shape[0] or rooms.shape[0] != start.shape[0]:
+        raise ValueError("the arrays differ in length")
+    with nogil:
+        for row in range(start.shape[0]):
+            rooms[row] = framing.NOT_PLAIN
+            if 0 <= start[row] <= end[row] <= buffer.shape[0]:
+                rooms[row] = framing.zstd_room(base + start[row], end[row] - start[row], limit)
 
 
 cdef tuple tables(

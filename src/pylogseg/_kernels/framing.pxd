@@ -1,4 +1,5 @@
-"""Framing of compressed payloads: the block tables of plain lz4 frames and xerial snappy streams, and xxHash32.
+"""Framing of compressed payloads: the block tables of plain lz4 frames and xerial snappy streams, the
+extent of zstd frames, and xxHash32.
 
 *Plain* is the one shape that Kafka's own writers emit. A kernel either reads the whole payload as plain or says that
 it is not; whatever is not plain, damage included, is for the careful readers in `format/`, which know all rules and
@@ -124,6 +125,90 @@ cdef inline int xerial_blocks(
         count += 1
         position += size
     return count if position == end else NOT_PLAIN
+
+
+cdef enum:
+    ZSTD_OK = 0
+    ZSTD_SHORT = 1
+    ZSTD_NO_FRAME = 2
+    ZSTD_RESERVED = 3
+    ZSTD_BAD_BLOCK = 4
+
+    ZSTD_MAGIC = 0xFD2FB528
+    ZSTD_LARGEST_BLOCK = 1 << 17
+
+
+cdef struct ZstdFrame:
+    int64_t end       # from the start of the bytes
+    int64_t declared  # content size in the header; -1 none
+    int64_t most      # bytes that the blocks can become
+
+
+cdef inline int64_t load_le(const uint8_t *at, int size) noexcept nogil:
+    """Unsigned little-endian number of up to 8 bytes; what does not fit counts as the largest that does."""
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value |= <uint64_t>at[i] << (8 * i)
+    if value > <uint64_t>0x7FFFFFFFFFFFFFFF:
+        return 0x7FFFFFFFFFFFFFFF
+    return <int64_t>value
+
+
+cdef inline int zstd_frame(const uint8_t *at, int64_t size, ZstdFrame *out) noexcept nogil:
+    """Walk the header and the blocks of the frame at the start of the bytes, without decompressing (RFC 8878)."""
+    cdef int64_t position = 5
+    cdef int64_t largest = ZSTD_LARGEST_BLOCK
+    cdef int64_t window
+    cdef int size_bytes, flags, kind
+    cdef uint32_t header = 0
+    if size < 5:
+        return ZSTD_SHORT
+    if load_le32(at) != <uint32_t>ZSTD_MAGIC:
+        return ZSTD_NO_FRAME
+    flags = at[4]
+    if flags & 0x08:
+        return ZSTD_RESERVED
+    size_bytes = 1 << (flags >> 6)
+    if size_bytes == 1:
+        size_bytes = (flags >> 5) & 1
+    position += (not flags & 0x20) + ((1 << (flags & 3)) >> 1) + size_bytes
+    if size < position:
+        return ZSTD_SHORT
+    out.declared = -1
+    if size_bytes:
+        out.declared = load_le(at + position - size_bytes, size_bytes) + (256 if size_bytes == 2 else 0)
+    if flags & 0x20:
+        largest = min(largest, out.declared)
+    else:
+        window = <int64_t>(8 + (at[5] & 7)) << (7 + (at[5] >> 3))
+        largest = min(largest, window)
+    out.most = 0
+    while not header & 1:
+        if size - position < 3:
+            return ZSTD_SHORT
+        header = <uint32_t>load_le(at + position, 3)
+        kind = (header >> 1) & 3
+        if kind == 3:
+            return ZSTD_BAD_BLOCK
+        out.most += largest if kind == 2 else <int64_t>(header >> 3)
+        position += 3 + (1 if kind == 1 else <int64_t>(header >> 3))
+        if position > size:
+            return ZSTD_SHORT
+    position += 4 if flags & 0x04 else 0
+    out.end = position
+    return ZSTD_OK if position <= size else ZSTD_SHORT
+
+
+cdef inline int64_t zstd_room(const uint8_t *at, int64_t size, int64_t limit) noexcept nogil:
+    """Bytes that a payload of exactly one frame becomes at most; NOT_PLAIN where that is over the limit or unsure."""
+    cdef ZstdFrame frame
+    cdef int64_t room
+    if zstd_frame(at, size, &frame) != ZSTD_OK or frame.end != size or frame.declared > frame.most:
+        return NOT_PLAIN
+    room = frame.most if frame.declared < 0 else frame.declared
+    # A library that is told of 0 bytes verifies nothing.
+    return room if 0 < room <= limit else NOT_PLAIN
 
 
 cdef enum:

@@ -1,30 +1,13 @@
-"""The four codecs with exactly Kafka's framing, and the bodies of many batches decompressed into one arena.
+"""Compressed batches: the bodies of many of them decompressed into one arena, and the functions for one payload.
 
-Which library does what, and why (wheels for CPython 3.10 to 3.14 on Linux x86-64 and aarch64, macOS and Windows;
-licences that fit Apache-2.0; microseconds on one 16 KiB batch of one machine, for comparison only):
-
-======  ==================================  =======  ====================================================
-codec   library                             licence  reading; the next best
-======  ==================================  =======  ====================================================
-lz4     cramjam (blocks; frames are ours)   MIT      1.3 us
-snappy  cramjam (blocks; xerial is ours)    MIT      2.7 us
-zstd    python-zstandard                    BSD-3    11.5 us; cramjam 22, compression.zstd 22
-gzip    isal (reading)                      PSF-2.0  20.7 us; zlib-ng 28, zlib 39
-gzip    deflate (libdeflate; writing)       MIT      92 us to write; zlib-ng 105, zlib 162
-======  ==================================  =======  ====================================================
-
-libdeflate also reads, but knows neither an output limit that holds nor a second member; isal also writes, but in
-four levels that compress less. python-zstandard has no wheels for free-threaded builds: there, as from Python 3.14
-on unless it is installed, cramjam reads and writes zstd. Without isal or deflate, zlib of the standard library serves.
-
-All of these let go of the GIL while they work, so threads use all cores (zstd contexts are kept per thread).
-
-Reading never makes more than a limit, nor takes memory by a length that the bytes cannot bear out.
+A kernel finds the blocks of all payloads that have the plain shape of Kafka's own writers; what is left for Python is a
+call of the codec for each. Payloads of any other shape, and damaged ones, go through the careful readers in `codecs`,
+whose module says which library does what.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cramjam
@@ -32,19 +15,32 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg import _framing
-from pylogseg.format import gzip_members, lz4_frame, xerial, zstd_frames
-from pylogseg.format.batches import CODEC_NAMES, BatchTable
-from pylogseg.format.codec_error import CodecError as CodecError
-from pylogseg.format.codec_error import over
+from pylogseg.format import zstd_frames
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.codec_error import CodecError
+from pylogseg.format.codecs import (
+    DEFAULT_LEVELS,
+    LEVELS,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    compress,
+    decompress,
+    decompress_view,
+)
 from pylogseg.format.records import BODY_DTYPE, DECOMPRESSED_LIMIT_BYTES, SOURCE_SHIFT
 
-NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
-
-#: Levels that Kafka's configuration allows, the ends included; codecs that are not here have none.
-LEVELS = {GZIP: (1, 9), LZ4: (1, 17), ZSTD: (-131072, 22)}
-
-#: What Kafka uses by default. For gzip -1 stands for 6.
-DEFAULT_LEVELS = {GZIP: -1, LZ4: 9, ZSTD: 3}
+__all__ = [
+    "BLOCK_DTYPE",
+    "DEFAULT_LEVELS",
+    "LEVELS",
+    "Arena",
+    "CodecError",
+    "compress",
+    "decompress",
+    "fill_bodies",
+]
 
 #: A row of a block table, as in `_kernels/framing.pxd`.
 BLOCK_DTYPE = np.dtype([("position", "i8"), ("size", "i4"), ("room", "i4")])
@@ -54,108 +50,6 @@ _V2_HEADER_BYTES = 61
 _KEY_AT = {0: 18, 1: 26}
 # Rows of a block table at a time; a payload with more blocks than this goes the careful way.
 _BLOCK_ROWS = 4096
-
-
-def codec_number(codec: int | str) -> int:
-    """The number of a codec that is given by number or name; `CodecError` where there is none."""
-    if isinstance(codec, str):
-        if codec in CODEC_NAMES:
-            return CODEC_NAMES.index(codec)
-    elif 0 <= codec < len(CODEC_NAMES):
-        return int(codec)
-    raise CodecError(f"{codec!r} is no codec; the codecs are {', '.join(CODEC_NAMES)} (0 to {len(CODEC_NAMES) - 1})")
-
-
-def decompress(codec: int | str, data: Any, *, magic: int = 2, limit: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """Decompress the payload of one batch.
-
-    Parameters
-    ----------
-    codec : int or str
-        Number or name, as in `CODEC_NAMES`.
-    data : buffer
-        The bytes behind a magic 2 header, or the value of a compressed message of magic 0 or 1.
-    magic : int
-        Of the batch. lz4 differs (KAFKA-3160), and zstd is not known before 2.
-    limit : int
-        Most bytes to make.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    CodecError
-        For any bytes that are not what the codec and Kafka's framing allow, and for more than `limit` bytes.
-    """
-    number = codec_number(codec)
-    view = memoryview(data).cast("B")
-    if number == GZIP:
-        return gzip_members.decompress(view, limit)
-    if number == SNAPPY:
-        return xerial.decompress(view, limit)
-    if number == LZ4:
-        return lz4_frame.decompress(view, limit, magic=magic)
-    if number == ZSTD:
-        _check_zstd(magic)
-        return zstd_frames.decompress(view, limit)
-    if len(view) > limit:
-        raise over(limit)
-    return bytes(view)
-
-
-def compress(codec: int | str, data: Any, *, magic: int = 2, level: int | None = None) -> bytes:
-    """Compress the payload of one batch with the framing of Kafka's own writers.
-
-    Parameters
-    ----------
-    codec, magic
-        As for `decompress`.
-    data : buffer
-        Records (magic 2), or whole inner messages (0 and 1).
-    level : int, optional
-        In the range of `LEVELS`; `DEFAULT_LEVELS` otherwise. snappy has none. For lz4, 9 is the fast compressor
-        and every other level the thorough one, which knows no difference above 12.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    CodecError
-        For a codec or level that does not exist.
-    """
-    number = codec_number(codec)
-    view = memoryview(data).cast("B")
-    check_level(number, level)
-    if number == GZIP:
-        return gzip_members.compress(view, level)
-    if number == SNAPPY:
-        return xerial.compress(view)
-    if number == LZ4:
-        return lz4_frame.compress(view, magic=magic, level=level)
-    if number == ZSTD:
-        _check_zstd(magic)
-        return zstd_frames.compress(view, level)
-    return bytes(view)
-
-
-def check_level(codec: int, level: int | None) -> None:
-    """Raise `CodecError` for a level that Kafka's configuration does not allow."""
-    if level is None or level == DEFAULT_LEVELS.get(codec):
-        return
-    if codec not in LEVELS:
-        raise CodecError(f"{CODEC_NAMES[codec]} has no levels")
-    first, last = LEVELS[codec]
-    if not first <= level <= last:
-        raise CodecError(f"{CODEC_NAMES[codec]} has levels {first} to {last}, not {level}")
-
-
-def _check_zstd(magic: int) -> None:
-    if magic < 2:
-        raise CodecError(f"zstd is not supported in batches of magic {magic}")
 
 
 class Arena:
@@ -184,7 +78,7 @@ class Arena:
             larger = np.empty(max(size, 2 * len(self.memory)), np.uint8)
             larger[:used] = self.memory[:used]
             self.memory = larger
-        return memoryview(self.memory)
+        return self.memory.data
 
 
 def fill_bodies(
@@ -200,6 +94,7 @@ def fill_bodies(
     Parameters
     ----------
     table : BatchTable
+        From `scan`.
     buffer : buffer
         The bytes of the file that the table was scanned from.
     file_position : int
@@ -224,17 +119,16 @@ def fill_bodies(
     bodies["place"] = table.position - file_position + head
     bodies["size"] = table.size - head
     codec = table.codec
-    # Kafka does not touch the payload of a compressed batch without records.
-    bodies["size"][(codec != NONE) & (table.magic == 2) & (table.count == 0)] = 0
-    rows = np.flatnonzero((codec != NONE) & ((table.magic != 2) | (table.count != 0)))
+    compressed = codec != NONE
+    # Kafka does not touch the payload of a compressed batch without records; a wrapper has the count -1.
+    bodies["size"][compressed & (table.count == 0)] = 0
+    rows = np.flatnonzero(compressed & (table.count != 0))
     work = _Work(table, view, limit, Arena() if arena is None else arena, bodies, codec)
     payload_rows = work.payloads(rows)
     work.arena.reserve(4 * int(bodies["size"][payload_rows].sum()), 0)
-    for number, kernel in ((SNAPPY, work.snappy), (LZ4, work.lz4)):
-        chosen = payload_rows[codec[payload_rows] == number]
-        if len(chosen):
-            kernel(chosen)
-    work.one_by_one(payload_rows[(codec[payload_rows] != SNAPPY) & (codec[payload_rows] != LZ4)])
+    numbers = codec[payload_rows]
+    for number in sorted(set(numbers.tolist())):
+        work.run(number, payload_rows[numbers == number])
     work.errors.sort(key=lambda error: error[0])
     return bodies, work.arena.memory[: work.used], work.errors
 
@@ -266,9 +160,12 @@ class _Work:
         begins = bodies["place"][rows]
         ends = begins + bodies["size"][rows]
         outside = (begins < 0) | (ends < begins) | (ends > len(self.view))
+        legacy = self.table.magic[rows] != 2
+        if not outside.any() and not legacy.any():
+            return rows
         for row in rows[outside].tolist():
             self.fail(row, CodecError("the batch lies outside of the buffer"))
-        for row in rows[~outside & (self.table.magic[rows] != 2)].tolist():
+        for row in rows[legacy & ~outside].tolist():
             start, size = bodies[row].item()
             try:
                 bodies[row] = _wrapper_value(self.view, start, start + size, int(self.table.magic[row]))
@@ -276,20 +173,58 @@ class _Work:
                 self.fail(row, error)
         return rows[bodies["size"][rows] >= 0]
 
-    def one_by_one(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress payloads of any codec with the function for one payload."""
-        view, limit, bodies, used = self.view, self.limit, self.bodies, self.used
+    def run(self, codec: int, rows: npt.NDArray[np.intp]) -> None:
+        """Decompress the payloads of rows that have one codec."""
+        if codec == SNAPPY:
+            self.snappy(rows)
+        elif codec == LZ4:
+            self.lz4(rows)
+        elif codec == ZSTD:
+            self.store(rows, self.zstd(rows))
+        else:
+            self.store(rows, self.careful(rows))
+
+    def careful(self, rows: npt.NDArray[np.intp]) -> Iterator[bytes | CodecError]:
+        """Each payload of rows of one codec decompressed by the function for one payload."""
+        view, limit, begins = self.view, self.limit, self.bodies["place"][rows]
+        ends = (begins + self.bodies["size"][rows]).tolist()
+        columns = (self.codec[rows].tolist(), self.table.magic[rows].tolist(), begins.tolist(), ends)
+        for codec, magic, start, end in zip(*columns, strict=True):
+            try:
+                yield decompress_view(codec, view[start:end], magic, limit)
+            except CodecError as error:
+                yield error
+
+    def zstd(self, rows: npt.NDArray[np.intp]) -> Iterator[bytes | CodecError]:
+        """Each payload decompressed: at once where a kernel found one frame that keeps to the limit."""
+        view, limit, quick = self.view, self.limit, zstd_frames.quick()
+        begins = self.bodies["place"][rows]
+        ends = begins + self.bodies["size"][rows]
+        rooms = np.empty(len(rows), np.int64)
+        _framing.zstd_rooms(view, begins, ends, limit, rooms)
+        rooms[self.table.magic[rows] != 2] = 0
+        for row, start, end, room in zip(rows.tolist(), begins.tolist(), ends.tolist(), rooms.tolist(), strict=True):
+            try:
+                if quick is not None and room > 0:
+                    yield quick(view[start:end], max_output_size=room)
+                else:
+                    yield decompress_view(ZSTD, view[start:end], int(self.table.magic[row]), limit)
+            except CodecError as error:
+                yield error
+            except zstd_frames.Failure as error:
+                yield CodecError(f"zstd: {error}")
+
+    def store(self, rows: npt.NDArray[np.intp], produced: Iterator[bytes | CodecError]) -> None:
+        """Put what was decompressed into the arena."""
+        used = self.used
         memory = self.arena.reserve(0, 0)
         places: list[int] = []
         sizes: list[int] = []
-        columns = (self.codec[rows], self.table.magic[rows], bodies["place"][rows], bodies["size"][rows])
-        for row, codec, magic, start, size in zip(rows.tolist(), *(column.tolist() for column in columns), strict=True):
-            places.append(_ARENA | used)
-            try:
-                data = decompress(codec, view[start : start + size], magic=magic, limit=limit)
-            except CodecError as error:
+        for data in produced:
+            places.append(used)
+            if isinstance(data, CodecError):
                 sizes.append(-1)
-                self.errors.append((row, error))
+                self.errors.append((int(rows[len(places) - 1]), data))
                 continue
             end = used + len(data)
             if end > len(memory):
@@ -297,12 +232,12 @@ class _Work:
             memory[used:end] = data
             sizes.append(len(data))
             used = end
-        bodies["place"][rows] = places
-        bodies["size"][rows] = sizes
+        self.bodies["place"][rows] = np.array(places, np.int64) | _ARENA
+        self.bodies["size"][rows] = sizes
         self.used = used
 
     def snappy(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress plain xerial streams block by block, all others one by one."""
+        """Decompress plain xerial streams block by block, all others carefully."""
 
         def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
             return _framing.xerial_blocks(self.view, start, end, self.limit, row, counts, blocks)
@@ -310,7 +245,7 @@ class _Work:
         self._blocks(rows, tables, self._snappy_blocks)
 
     def lz4(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress plain lz4 frames block by block, all others one by one."""
+        """Decompress plain lz4 frames block by block, all others carefully."""
         unchecked = (self.table.magic[rows] == 0).astype(np.uint8)
 
         def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
@@ -336,7 +271,9 @@ class _Work:
             chunk, chunk_counts = rows[first:row], counts[first:row]
             plain = chunk_counts >= 0
             careful += chunk[~plain], self._place(chunk[plain], chunk_counts[plain], run(blocks[:count]))
-        self.one_by_one(np.concatenate(careful))
+        late = np.concatenate(careful)
+        if len(late):
+            self.store(late, self.careful(late))
 
     def _place(
         self, rows: npt.NDArray[np.intp], counts: npt.NDArray[np.int32], marks: list[int]
@@ -354,12 +291,16 @@ class _Work:
         """Decompress blocks until one fails; the arena positions before the first and behind each."""
         view, into = self.view, cramjam.snappy.decompress_raw_into
         marks = np.concatenate(([0], np.cumsum(blocks["room"], dtype=np.int64))) + self.used
-        places = marks.tolist()
+        places: list[int] = marks.tolist()
         memory = self.arena.reserve(places[-1], self.used)
         count = 0
         try:
             for start, end, place, place_end in zip(
-                blocks["position"].tolist(), (blocks["position"] + blocks["size"]).tolist(), places, places[1:]
+                blocks["position"].tolist(),
+                (blocks["position"] + blocks["size"]).tolist(),
+                places,
+                places[1:],
+                strict=False,
             ):
                 if into(view[start:end], memory[place:place_end]) != place_end - place:
                     break

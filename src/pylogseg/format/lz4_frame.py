@@ -3,16 +3,25 @@
 Independent blocks only. For magic 0 Kafka's writers computed the header checksum over the wrong bytes (KAFKA-3160),
 so there it is written wrong and not looked at. Kafka reads one frame and ignores what follows its end mark; here
 frames behind the first are read too, since records in them would else be lost.
+
+cramjam has the fast compressor alone; the thorough one (HC) is python-lz4's. Without that (it has no wheels for
+free-threaded builds) every level compresses as the fast one does.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cramjam
 
 from pylogseg._framing import xxh32
 from pylogseg.format.codec_error import CodecError, over
+
+thorough: Any
+try:
+    import lz4.block as thorough  # type: ignore[import-untyped, import-not-found, no-redef, unused-ignore]
+except ImportError:
+    thorough = None
 
 MAGIC = b"\x04\x22\x4d\x18"
 BLOCK_BYTES = 64 << 10
@@ -127,7 +136,8 @@ def compress(data: memoryview, *, magic: int, level: int | None) -> bytes:
 
 
 def _packed(raw: memoryview, level: int | None) -> bytes:
-    if level in (None, FAST_LEVEL):
+    if level in (None, FAST_LEVEL) or thorough is None:
         return bytes(cramjam.lz4.compress_block(raw, store_size=False))
     strength = min(level or 0, _STRONGEST_LEVEL)
-    return bytes(cramjam.lz4.compress_block(raw, mode="high_compression", compression=strength, store_size=False))
+    packed: bytes = thorough.compress(raw, mode="high_compression", compression=strength, store_size=False)
+    return packed
