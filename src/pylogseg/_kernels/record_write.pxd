@@ -17,6 +17,9 @@ cdef enum:
     DELETE_HORIZON = 0x40
     V0_RECORD = 26         # of an entry without key and value
     V1_RECORD = 34
+    RECORD_OVERHEAD = 36   # most bytes that a v2 record has besides its payload
+    SHORTEST_TWO = 58      # bytes of payload for which a record's length, 64 to 8191, takes two bytes in any case
+    LONGEST_TWO = 8155
 
 cdef enum WriteStatus:     # the texts are in format/builder.py
     WRITE_OK = 0
@@ -243,12 +246,8 @@ cdef inline uint8_t *write_span(uint8_t *p, const uint8_t *first, int64_t size) 
     return p + size
 
 
-cdef inline uint8_t *write_record(uint8_t *p, const uint8_t *end, const Loaded *r, const header.BatchRow *row) noexcept nogil:
-    """A v2 record at `p`; NULL if it does not fit."""
-    cdef int64_t size = body_size(r, row)
-    if size > INT32_MAX or size + uvarint_size(zigzag(<int32_t>size)) > end - p:
-        return NULL
-    p = write_uvarint(p, zigzag(<int32_t>size))
+cdef inline uint8_t *write_body(uint8_t *p, const Loaded *r, const header.BatchRow *row) noexcept nogil:
+    """A v2 record behind its length; the caller has seen to the room."""
     p[0] = 0               # attributes, unused
     p = write_uvarint(p + 1, zigzag64(<int64_t>(<uint64_t>r.timestamp - <uint64_t>row.base_timestamp)))
     p = write_uvarint(p, zigzag(<int32_t>(r.offset - row.base_offset)))
@@ -258,6 +257,27 @@ cdef inline uint8_t *write_record(uint8_t *p, const uint8_t *end, const Loaded *
     if r.headers_size:
         memcpy(p, r.headers, r.headers_size)
     return p + r.headers_size
+
+
+cdef inline uint8_t *write_record(uint8_t *p, const uint8_t *end, const Loaded *r, const header.BatchRow *row) noexcept nogil:
+    """A v2 record at `p`; NULL if it does not fit.
+
+    Where there is room to spare, the body is written first, behind a gap for a length of two bytes, which most
+    records have: its length is then known without summing up the sizes of its parts.
+    """
+    cdef int64_t payload = (r.key_size if r.key_size > 0 else 0) + (r.value_size if r.value_size > 0 else 0) + r.headers_size
+    cdef int64_t size
+    cdef uint8_t *behind
+    if SHORTEST_TWO <= payload <= LONGEST_TWO and payload + RECORD_OVERHEAD <= end - p:
+        behind = write_body(p + 2, r, row)
+        size = behind - p - 2
+        p[0] = <uint8_t>(size << 1 | 0x80)
+        p[1] = <uint8_t>(size >> 6)
+        return behind
+    size = body_size(r, row)
+    if size > INT32_MAX or size + uvarint_size(zigzag(<int32_t>size)) > end - p:
+        return NULL
+    return write_body(write_uvarint(p, zigzag(<int32_t>size)), r, row)
 
 
 cdef inline uint8_t *write_legacy_span(uint8_t *p, const uint8_t *first, int64_t size) noexcept nogil:

@@ -41,8 +41,8 @@ REASONS = (
     "a batch has no records, more than there are, or an impossible range of offsets; or records are left over",
 )
 
-# Records of so many bytes are laid out at once before they are compressed: enough for many batches, little memory.
-_SCRATCH_BYTES = 4 << 20
+# Records of so many bytes are laid out at once before they are compressed: many batches, but they stay in the cache.
+_SCRATCH_BYTES = 512 << 10
 
 
 def codec_number(compression: str | int) -> int:

@@ -47,9 +47,12 @@ def columns_from_records(
             timestamps.append(timestamp_default_ms if timestamp is None else operator.index(timestamp))
             offsets.append(offset)
             for payload in (key, value):
-                data = _payload(payload)
-                sizes.append(-1 if data is None else len(data))
-                chunks.append(data or b"")
+                data = payload if type(payload) is bytes else _payload(payload)
+                if data is None:
+                    sizes.append(-1)
+                else:
+                    sizes.append(len(data))
+                    chunks.append(data)
             before = len(headers)
             if pairs:
                 headers.extend(_pairs(pairs))
