@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from pylogseg.disk import Disk, open_dir
+from pylogseg.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.stream import Log, logs_of
@@ -43,6 +43,15 @@ class Selection(NamedTuple):
     names: list[str]
     partitions: list[int] | None
 
+    def live_partitions(self) -> list[Partition]:
+        """The partitions that `logs` gives the logs of, in its order."""
+        return [
+            p
+            for p in self.disk.partitions
+            if (self.names or not p.state or len(self.disk.partitions) == 1)
+            and (self.partitions is None or p.partition in self.partitions)
+        ]
+
     def logs(self, from_log_start: bool = True) -> list[Log]:
         """What is read, partition by partition."""
         return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=from_log_start)
@@ -55,7 +64,7 @@ def selection_options(function: F) -> F:
         click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable."),
         click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable."),
     ]
-    return _decorated(function, add)
+    return decorated(function, add)
 
 
 def select(arguments: Sequence[str], topic: Sequence[str] = (), partition: Sequence[int] = ()) -> Selection:
@@ -95,7 +104,8 @@ def _is_path(argument: str) -> bool:
 # ---- options ----
 
 
-def _decorated(function: F, decorators: Iterable[Callable[[Any], Any]]) -> F:
+def decorated(function: F, decorators: Iterable[Callable[[Any], Any]]) -> F:
+    """A function under several decorators, the first one outermost."""
     for decorator in reversed(list(decorators)):
         function = decorator(function)
     return function

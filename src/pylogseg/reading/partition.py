@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -49,20 +50,23 @@ class Chunk(NamedTuple):
 
 
 class Throttle:
-    """Sleeps so that no more than so many bytes a second are read."""
+    """Sleeps so that no more than so many bytes a second are read, by all threads that share it."""
 
     def __init__(self, max_bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         if max_bytes_per_second <= 0:
             raise RequestError(f"max_bytes_per_second must be above 0, not {max_bytes_per_second}")
         self._rate, self._clock = max_bytes_per_second, clock
         self._free_at = clock()
+        self._lock = threading.Lock()
 
     def spend(self, size: int, sleep: Callable[[float], None] = time.sleep) -> None:
         """Account for bytes read, and wait until they are paid for."""
-        now = self._clock()
-        self._free_at = max(self._free_at, now) + size / self._rate
-        if self._free_at > now:
-            sleep(self._free_at - now)
+        with self._lock:
+            now = self._clock()
+            self._free_at = max(self._free_at, now) + size / self._rate
+            wait = self._free_at - now
+        if wait > 0:
+            sleep(wait)
 
 
 @dataclass

@@ -1,0 +1,137 @@
+"""`pylogseg cat`: records as text."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.cli.output import RecordText, output_options, record_text
+from pylogseg.cli.query import Query, make_query, query_options
+from pylogseg.cli.tail import Followed, follow, last_records
+from pylogseg.errors import RequestError
+from pylogseg.format.text import TextBuffer
+from pylogseg.reading.findings import Gap
+from pylogseg.reading.partition import Chunk
+from pylogseg.reading.stream import Log
+
+_EPILOG = r"""\b
+Examples:
+  pylogseg cat /data/kafka orders-3                    a partition as JSON lines
+  pylogseg cat /data/kafka orders --since 2h           by time, all partitions
+  pylogseg cat /data/kafka orders-3 --offset 500:600   offsets 500 to 599
+  pylogseg cat /data/kafka orders-3 --tail 10 --follow the end, and what comes
+  pylogseg cat /data/kafka orders --key user-17        one key
+  pylogseg cat 00000000000000000000.log --csv --fields offset,key,value
+  pylogseg cat /data/kafka orders -f '%p/%o %k=%s\n'   kcat's template
+
+\b
+JSON: a byte that is no UTF-8 becomes an escape \udcNN; --value-as base64 or hex
+is for payloads that are not text, json for those that are JSON themselves.
+Partitions come one after the other, each in the order of its offsets.
+Records below the log start offset are not shown, as to a consumer.
+
+\b
+Exit codes: 0 fine; 1 damage was met; 2 wrong usage or the disk failed;
+130 interrupted (also the end of --follow). A closed pipe is no error.
+"""
+
+
+@click.command(epilog=_EPILOG.replace(r"\b", "\b"))
+@common.selection_options
+@output_options
+@query_options()
+@click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most N records in all.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N records of each partition.")
+@click.option("--follow", "-F", "following", is_flag=True, help="Wait for new records, until Ctrl-C or --limit.")
+def cat(
+    arguments: tuple[str, ...],
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    template: str | None,
+    as_csv: bool,
+    key_as: str,
+    value_as: str,
+    fields: str | None,
+    headers: bool,
+    limit: int | None,
+    tail: int | None,
+    following: bool,
+    **ranges: Any,
+) -> None:
+    """Records as JSON lines, CSV or by a template."""
+    text = record_text(template, as_csv, key_as, value_as, fields, headers)
+    query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
+    chosen = common.select(arguments, topic, partition)
+    logs = chosen.logs(from_log_start=not ranges["below_log_start"])
+    gaps = Gaps()
+    if following:
+        chunks = _following(query, logs, chosen, tail, gaps)
+    else:
+        chunks = _once(query, logs, tail, gaps)
+    print_records(text, chunks, limit)
+    common.end_with(gaps.damage)
+
+
+class Gaps:
+    """Tells of each gap once, on stderr."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, int]] = set()
+        self.damage = False
+
+    def tell(self, gaps: Iterable[Gap], alarms_only: bool = False) -> None:
+        """Tell of those that are new."""
+        new = [gap for gap in gaps if (gap.path, gap.position) not in self._told and (gap.is_alarm or not alarms_only)]
+        self._told.update((gap.path, gap.position) for gap in new)
+        self.damage |= common.report_gaps(new)
+
+
+def _once(query: Query, logs: list[Log], tail: int | None, gaps: Gaps) -> Iterator[Chunk]:
+    for log in logs:
+        wanted = log if tail is None else last_records(query, log, tail)
+        try:
+            yield from query.chunks(wanted)
+        finally:
+            gaps.tell(query.options.gaps)
+
+
+def _following(
+    query: Query, logs: list[Log], chosen: common.Selection, tail: int | None, gaps: Gaps
+) -> Iterator[Chunk]:
+    if query.offsets.end is not None or query.offsets.at_most is not None or query.until is not None:
+        raise RequestError("--follow has no end: not with an end of --offset, and not with --until")
+    if chosen.disk.loose:
+        raise RequestError("--follow needs a partition's folder, not a file: a file ends when its segment is rolled")
+    followed = []
+    for log, partition in zip(logs, chosen.live_partitions(), strict=True):
+        start = log if tail is None else last_records(query, log, tail)
+        followed.append(Followed(query.another(), start, partition))
+    for chunk in follow(followed):
+        yield chunk
+        # A batch that is being written looks cut off: that is no news.
+        gaps.tell(itertools.chain.from_iterable(part.query.options.gaps for part in followed), alarms_only=True)
+
+
+def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None) -> int:
+    """Write records to stdout; how many they were."""
+    if text.head:
+        common.write(text.head)
+    out, count = TextBuffer(), 0
+    if limit == 0:
+        return 0
+    for chunk in chunks:
+        columns = chunk.columns
+        if limit is not None and len(columns) > limit - count:
+            columns = columns.take(slice(0, limit - count))
+        for piece in text.slices(columns, chunk.segment, out):
+            common.write(piece)
+        count += len(columns)
+        sys.stdout.buffer.flush()
+        if limit is not None and count >= limit:
+            break
+    return count

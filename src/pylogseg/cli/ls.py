@@ -1,0 +1,157 @@
+"""`pylogseg ls`: what lies on a broker's disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.disk import Partition, Segment
+from pylogseg.format.names import FileKind
+from pylogseg.jobs.listing import PartitionRow, SegmentRow, partition_row, segment_row
+from pylogseg.jobs.pool import map_ordered
+
+_EPILOG = """\b
+Examples:
+  pylogseg ls /data/kafka                   all partitions
+  pylogseg ls /data/kafka 'orders*' -l      segments of some topics
+  pylogseg ls /data/kafka --all             and what waits for its removal
+  pylogseg ls /data/kafka --json | jq .sizeBytes
+
+\b
+START and END are the log start and log end offset: END is one above the last
+record's. TIMES are UTC: of the first record, and the newest in the last
+segment. Sizes are of the .log files, without their indexes.
+Only indexes and a few headers are read; damage is not looked for (verify does).
+"""
+
+
+@click.command(epilog=_EPILOG)
+@common.selection_options
+@click.option("--segments", "-l", is_flag=True, help="A line for each segment.")
+@click.option("--all", "-a", "everything", is_flag=True, help="Also .deleted, .cleaned, .swap and other leftovers.")
+@common.json_option
+@common.jobs_option
+def ls(
+    arguments: tuple[str, ...],
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    segments: bool,
+    everything: bool,
+    as_json: bool,
+    jobs: int,
+) -> None:
+    """Topics, partitions and segments: offsets, sizes, times, state."""
+    chosen = common.select(arguments, topic, partition)
+    partitions = [p for p in chosen.disk.partitions if chosen.partitions is None or p.partition in chosen.partitions]
+    if segments or not partitions:
+        found = [segment for p in partitions for segment in p.segments] + list(chosen.disk.loose)
+        rows = list(zip(found, map_ordered(segment_row, found, jobs), strict=True))
+        _print_segments(rows, as_json)
+    else:
+        listed = list(zip(partitions, map_ordered(partition_row, partitions, jobs), strict=True))
+        _print_partitions(listed, as_json, everything)
+    if everything and not as_json:
+        _print_leftovers(partitions)
+
+
+def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool, everything: bool) -> None:
+    if as_json:
+        for partition, row in rows:
+            common.print_json(_partition_json(partition, row, everything))
+        return
+    columns = ["TOPIC", "PARTITION", "STATE", "SEGMENTS", "START", "END", "SIZE", "FIRST TIME", "NEWEST TIME"]
+    table = [
+        (
+            p.topic or p.name,
+            None if p.partition < 0 else p.partition,
+            p.state or "live",
+            len(p.segments),
+            row.log_start_offset,
+            row.log_end_offset,
+            common.size_text(p.size),
+            common.time_text(row.first_timestamp),
+            common.time_text(row.newest_timestamp),
+        )
+        for p, row in rows
+    ]
+    common.print_table(columns, table, right=["PARTITION", "SEGMENTS", "START", "END", "SIZE"])
+
+
+def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "topic": partition.topic or None,
+        "partition": partition.partition if partition.partition >= 0 else None,
+        "state": partition.state or "live",
+        "path": partition.path,
+        "segments": len(partition.segments),
+        "logStartOffset": row.log_start_offset,
+        "logEndOffset": row.log_end_offset,
+        "sizeBytes": partition.size,
+        "firstTimestamp": row.first_timestamp,
+        "newestTimestamp": row.newest_timestamp,
+    }
+    if everything:
+        fields["leftovers"] = [
+            {"path": other.path, "suffix": other.name.suffix, "sizeBytes": other.size}
+            for other in partition.others
+            if not other.name.is_live
+        ]
+    return fields
+
+
+def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> None:
+    if as_json:
+        for segment, row in rows:
+            common.print_json(_segment_json(segment, row))
+        return
+    columns = ["PARTITION", "SEGMENT", "STATE", "BASE", "END", "SIZE", "INDEXES", "FIRST TIME", "LARGEST TIME"]
+    table = [
+        (
+            f"{s.topic}-{s.partition}" if s.topic else None,
+            s.name,
+            "active" if s.is_last else "sealed",
+            row.base_offset,
+            row.end_offset,
+            common.size_text(row.size_bytes),
+            ",".join(_companions(s)) or None,
+            common.time_text(row.first_timestamp),
+            common.time_text(row.largest_timestamp),
+        )
+        for s, row in rows
+    ]
+    common.print_table(columns, table, right=["BASE", "END", "SIZE"])
+
+
+def _companions(segment: Segment) -> list[str]:
+    kinds = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.PRODUCER_SNAPSHOT)
+    return [kind.value[1:] for kind in kinds if kind in segment.companions]
+
+
+def _segment_json(segment: Segment, row: SegmentRow) -> dict[str, Any]:
+    return {
+        "topic": segment.topic or None,
+        "partition": segment.partition if segment.partition >= 0 else None,
+        "path": row.path,
+        "state": "active" if segment.is_last else "sealed",
+        "baseOffset": row.base_offset,
+        "endOffset": row.end_offset,
+        "sizeBytes": row.size_bytes,
+        "modified": row.modified_ms,
+        "firstTimestamp": row.first_timestamp,
+        "largestTimestamp": row.largest_timestamp,
+        "companions": _companions(segment),
+    }
+
+
+def _print_leftovers(partitions: list[Partition]) -> None:
+    found = [(p.name, other) for p in partitions for other in p.others if not other.name.is_live]
+    if not found:
+        return
+    click.echo()
+    table = [
+        (name, other.path.rsplit("/", 1)[-1], other.name.suffix or None, common.size_text(other.size))
+        for name, other in found
+    ]
+    common.print_table(["PARTITION", "LEFTOVER", "SUFFIX", "SIZE"], table, right=["SIZE"])

@@ -1,0 +1,113 @@
+"""Records as text on stdout: JSON lines, CSV, or by a template; shared by `cat` and `grep`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+from pylogseg.cli import common
+from pylogseg.disk import Segment
+from pylogseg.errors import RequestError
+from pylogseg.format import text
+from pylogseg.format.records import RecordColumns
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Payload that is turned into text at a time: a buffer that stays in the processor's cache.
+_SLICE_BYTES = 1 << 18
+_SLICE_RECORDS = 1 << 12
+
+
+class RecordText:
+    """Turns records into text, in one form for the whole output.
+
+    Parameters
+    ----------
+    template : str or None
+        As kcat's; else JSON lines, or CSV.
+    as_csv : bool
+    key_as, value_as : str
+    fields : sequence of str
+        Of JSON lines and CSV.
+    """
+
+    def __init__(self, template: str | None, as_csv: bool, key_as: str, value_as: str, fields: tuple[str, ...]) -> None:
+        self._template, self._csv, self._styles, self._fields = template, as_csv, (key_as, value_as), fields
+        self._programs: dict[tuple[Any, ...], text.Program] = {}
+        self.head = text.csv_header(fields) if as_csv else b""
+        self._compile(("", 0, ""))  # what is wrong with the wish shows before anything is read
+
+    def slices(self, columns: RecordColumns, segment: Segment, out: text.TextBuffer) -> Iterator[text.TextBuffer]:
+        """Text of some records, a piece at a time; each piece is in `out`, which the next one overwrites."""
+        program = self._program(segment)
+        begin = 0
+        for end in _cuts(columns):
+            out.clear()
+            text.render(columns, program, out, begin, end)
+            begin = end
+            yield out
+
+    def _program(self, segment: Segment) -> text.Program:
+        where = (segment.topic or None, segment.partition if segment.partition >= 0 else None, "")
+        if "segment" in self._fields:
+            where = (*where[:2], segment.name)
+        if where not in self._programs:
+            self._programs[where] = self._compile(where)
+        return self._programs[where]
+
+    def _compile(self, where: tuple[Any, ...]) -> text.Program:
+        topic, partition, segment = where
+        key, value = self._styles
+        if self._template is not None:
+            return text.template(self._template, key=key, value=value, topic=topic, partition=partition)
+        if self._csv:
+            return text.csv(
+                self._fields, key=key, value=value, topic=topic, partition=partition, segment=segment or None
+            )
+        return text.json_lines(
+            self._fields, key=key, value=value, topic=topic, partition=partition, segment=segment or None
+        )
+
+
+def _cuts(columns: RecordColumns) -> list[int]:
+    """Ends of stretches of records with so many bytes and records at most (one record may be larger)."""
+    count = len(columns)
+    ends = np.cumsum(np.maximum(columns.key_size, 0).astype(np.int64) + np.maximum(columns.value_size, 0))
+    cuts, at = [], 0
+    while at < count:
+        done = int(ends[at - 1]) if at else 0
+        by_bytes = int(np.searchsorted(ends, done + _SLICE_BYTES, "right"))
+        at = min(max(by_bytes, at + 1), at + _SLICE_RECORDS, count)
+        cuts.append(at)
+    return cuts
+
+
+_AS = click.Choice(["text", "base64", "hex", "json"])
+
+
+def output_options(function: F) -> F:
+    """Add the options that `record_text` takes."""
+    add = [
+        click.option("--format", "-f", "template", metavar="TEMPLATE", help=r"As kcat's: '%t %p %o %T %k %s %h\n'."),
+        click.option("--csv", "as_csv", is_flag=True, help="CSV with a head line."),
+        click.option("--key-as", type=_AS, default="text", show_default=True, help="How keys are written."),
+        click.option("--value-as", type=_AS, default="text", show_default=True, help="How values are written."),
+        click.option("--fields", metavar="A,B,...", help=f"Of {', '.join(text.FIELD_NAMES)}."),
+        click.option("--headers/--no-headers", default=True, help="With the records' headers (default), or without."),
+    ]
+    return common.decorated(function, add)
+
+
+def record_text(
+    template: str | None, as_csv: bool, key_as: str, value_as: str, fields: str | None, headers: bool
+) -> RecordText:
+    """What the options of `output_options` ask for."""
+    if template is not None and (as_csv or fields):
+        raise RequestError("--format says everything: not together with --csv or --fields")
+    names = text.JSON_FIELDS if fields is None else tuple(name.strip() for name in fields.split(","))
+    if not headers:
+        names = tuple(name for name in names if name != "headers")
+    return RecordText(template, as_csv, key_as, value_as, names)

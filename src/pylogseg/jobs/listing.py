@@ -1,0 +1,138 @@
+"""What a segment or a partition holds, by its names, its indexes and a few headers: for lists of a whole disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pylogseg.disk import Partition, Segment
+from pylogseg.env.files import FileView
+from pylogseg.errors import CorruptionError
+from pylogseg.files.index import TimeIndex
+from pylogseg.format.names import FileKind
+from pylogseg.format.records import decode
+from pylogseg.jobs.pool import Advance
+from pylogseg.reading.seek import end_offset, position_of_offset
+from pylogseg.reading.windows import SMALL_WINDOW_BYTES, Window, walk
+
+
+@dataclass(frozen=True)
+class SegmentRow:
+    """One segment of a list.
+
+    Attributes
+    ----------
+    path : str
+    base_offset : int
+        From the file's name.
+    end_offset : int
+        After the last whole batch.
+    size_bytes : int
+    modified_ms : int
+    first_timestamp, largest_timestamp : int or None
+        Of the first record, and the largest in any header; None if no record has one.
+    """
+
+    path: str
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    modified_ms: int
+    first_timestamp: int | None
+    largest_timestamp: int | None
+
+
+@dataclass(frozen=True)
+class PartitionRow:
+    """One partition of a list.
+
+    Attributes
+    ----------
+    log_start_offset, log_end_offset : int
+    first_timestamp : int or None
+        Of the first record in the files.
+    newest_timestamp : int or None
+        The largest one in the last segment that has any: older segments are not opened.
+    """
+
+    log_start_offset: int
+    log_end_offset: int
+    first_timestamp: int | None
+    newest_timestamp: int | None
+
+
+def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
+    """List one segment. Damage is passed over: `pylogseg verify` looks for it."""
+    with segment.open() as view:
+        first, largest = _first_timestamp(segment, view), _largest_timestamp(segment, view)
+        size = view.size
+    end = max(segment.base_offset, end_offset([segment]))
+    return SegmentRow(segment.path, segment.base_offset, end, size, segment.modified_ms, first, largest)
+
+
+def partition_row(partition: Partition, advance: Advance | None = None) -> PartitionRow:
+    """List one partition: from its first and its last segment."""
+    segments = partition.segments
+    start = partition.log_start_offset
+    first = _first_of(segments, _first_timestamp)
+    newest = _first_of(segments[::-1], _largest_timestamp)
+    return PartitionRow(start, max(start, end_offset(segments)), first, newest)
+
+
+def _first_of(segments: Sequence[Segment], find: Callable[[Segment, FileView], int | None]) -> int | None:
+    for segment in segments:
+        if not segment.size:
+            continue
+        with segment.open() as view:
+            found = find(segment, view)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_timestamp(segment: Segment, view: FileView) -> int | None:
+    for item in walk(view, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES):
+        if not isinstance(item, Window):
+            continue
+        for row in range(len(item.batches)):
+            columns, _ = decode(item.batches[row : row + 1], item.buffer, item.file_position)
+            if len(columns):
+                timestamp = int(columns.timestamp[0])
+                return timestamp if timestamp >= 0 else None
+    return None
+
+
+def _largest_timestamp(segment: Segment, view: FileView) -> int | None:
+    found = _indexed_timestamp(segment, view)
+    if found is None:
+        found = _largest_from(segment, view, 0)
+    return found if found >= 0 else None
+
+
+def _largest_from(segment: Segment, view: FileView, start: int) -> int:
+    found = walk(view, start=start, lowest_offset=segment.base_offset, crc=False)
+    return max((int(item.batches.max_timestamp.max()) for item in found if isinstance(item, Window)), default=-1)
+
+
+def _indexed_timestamp(segment: Segment, view: FileView) -> int | None:
+    """From the last entry of the time index, if the batch that it names agrees."""
+    data = segment.companion(FileKind.TIME_INDEX)
+    if not data:
+        return None
+    try:
+        index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
+        if not len(index):
+            return None
+        timestamp, offset = index[len(index) - 1]
+        start = position_of_offset(segment, view, offset)
+    except CorruptionError:  # the headers know as well
+        return None
+    for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
+        if isinstance(item, Window) and item.batches.last_offset[-1] >= offset:
+            batches = item.batches
+            named = int(batches.max_timestamp[batches.last_offset >= offset][0])
+            if named != timestamp:
+                return None
+            # A sealed segment's last entry is its largest; an active one has batches behind it.
+            return max(timestamp, _largest_from(segment, view, start)) if segment.is_last else timestamp
+    return None
