@@ -1,0 +1,79 @@
+"""`pylogseg dump`: what is in a file, decoded."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from pylogseg.cli.common import end_with, json_option, write
+from pylogseg.errors import CorruptionError, RequestError
+
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="FILE...")
+@click.option("--files", metavar="F1,F2", help="More files, as Kafka's tool names them.")
+@click.option("--records", "-r", is_flag=True, help="The records of batches, too.")
+@json_option
+@click.option(
+    "--style",
+    type=click.Choice(["table", "kafka"]),
+    default="table",
+    show_default=True,
+    help="kafka prints the lines of kafka-dump-log.sh 4.3.",
+)
+@click.option("--deep-iteration", is_flag=True, help="kafka style: records.")
+@click.option("--print-data-log", is_flag=True, help="kafka style: records with keys and payloads.")
+@click.option("--skip-record-metadata", is_flag=True, help="kafka style: only keys and payloads of records.")
+@click.option("--verify-index-only", is_flag=True, help="kafka style: check indexes, print no entries.")
+@click.option("--index-sanity-check", is_flag=True, help="kafka style: only what a broker checks of an index.")
+@click.option("--max-message-size", type=int, metavar="BYTES", help="kafka style: largest batch that an index names.")
+@click.option("--max-bytes", type=int, metavar="BYTES", help="kafka style: read so much of a log.")
+def dump(
+    paths: tuple[str, ...], files: str | None, records: bool, as_json: bool, style: str, **kafka: Any
+) -> None:
+    """Decode any FILE of a broker's disk: batches, entries or fields.
+
+    Logs, indexes, snapshots, checkpoints, meta.properties and the other small files, also with a suffix such as
+    .deleted; of a folder all its files.
+    """
+    from pylogseg.dump.native import files_of
+
+    named = [*paths, *(files.split(",") if files else [])]
+    if not named:
+        raise RequestError("no file to dump")
+    given = {name: value for name, value in kafka.items() if value not in (None, False)}
+    if style == "kafka":
+        if records or as_json:
+            raise RequestError("--records and --json do not go with --style kafka; there it is --print-data-log")
+        _as_kafka(named, given)
+    elif given:
+        options = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise RequestError(f"{options}: only with --style kafka")
+    else:
+        _as_rows(list(files_of(named)), records, as_json)
+
+
+def _as_kafka(paths: list[str], given: dict[str, Any]) -> None:
+    from pylogseg.dump.kafka_style import KafkaOptions, kafka_dump
+
+    def complain(line: str) -> None:
+        sys.stdout.flush()
+        click.echo(line, err=True)
+
+    end_with(not kafka_dump(paths, write, complain, KafkaOptions(**given)))
+
+
+def _as_rows(paths: list[str], records: bool, as_json: bool) -> None:
+    from pylogseg.dump.native import dump_file
+
+    damage = False
+    for path in paths:
+        try:
+            damage |= not dump_file(path, write, records=records, as_json=as_json)
+        except CorruptionError as error:
+            damage = True
+            click.echo(f"pylogseg: damage: {error}", err=True)
+    end_with(damage)

@@ -1,0 +1,199 @@
+"""Files of batches as rows: a dictionary for each batch, gap and control record; data records as text by a kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pylogseg.disk import Segment
+from pylogseg.dump.entries import Row, none_if_negative
+from pylogseg.errors import CorruptionError, Verdict
+from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
+from pylogseg.format.control import decode_control
+from pylogseg.format.records import RecordColumns, Scratch, decode
+from pylogseg.format.text import Program, TextBuffer, json_lines, render
+from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.windows import Window, walk
+
+_MAX_SEQUENCE = 2**31 - 1
+_TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: None}
+
+
+def records_program(lead: str, fields: tuple[str, ...]) -> Program:
+    """JSON lines of records, with other text in place of the first brace.
+
+    Parameters
+    ----------
+    lead : str
+        ``"{"`` and members with a comma behind each, or such a thing with blanks in front.
+    fields : tuple of str
+        As in `pylogseg.format.text.json_lines`.
+    """
+    program = json_lines(fields)
+    text = lead.encode()
+    ops = program.ops.copy()
+    # The first label begins with the brace; the others come behind it and move by as much as it grows.
+    ops[0, 3] += len(text) - 1
+    ops[1:, 2] += len(text) - 1
+    return Program(ops, text + program.labels[1:], program.delimiter)
+
+
+def batches(segment: Segment, program: Program | None = None) -> Iterator[Row | TextBuffer]:
+    """Decode a file of batches.
+
+    Parameters
+    ----------
+    segment : Segment
+        Any file of batches.
+    program : Program, optional
+        How data records are written; without it there are no records.
+
+    Yields
+    ------
+    dict or TextBuffer
+        A row for each batch, the good and the bad ones, and each gap; behind a batch the text of its records (valid until
+        the next is taken) or the rows of its control records.
+    """
+    reader = _Records(program) if program is not None else None
+    with segment.open() as view:
+        for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
+            if isinstance(item, Gap):
+                if item.kind is Finding.CRC_BAD:
+                    data = view.read(item.position, item.end_position - item.position)
+                    yield from _rows(scan(data, file_position=item.position, max_rows=1).batches)
+                yield gap_row(item)
+            elif reader is None:
+                yield from _rows(item.batches)
+            else:
+                yield from reader.window(segment, item)
+
+
+def gap_row(gap: Gap) -> Row:
+    """A stretch without good batches."""
+    return {
+        "type": "gap",
+        "kind": gap.kind.value,
+        "isDamage": gap.is_alarm,
+        "position": gap.position,
+        "endPosition": gap.end_position,
+        "firstOffset": gap.first_offset,
+        "nextOffset": gap.next_offset,
+        "reason": gap.reason,
+    }
+
+
+def _rows(table: BatchTable) -> Iterator[Row]:
+    names = [name for name in table.rows.dtype.names or () if name != "pad"]
+    columns = [table.rows[name].tolist() for name in names]
+    kinds = table.timestamp_type.tolist()
+    horizons = table.has_delete_horizon.tolist()
+    flags = zip(table.is_transactional.tolist(), table.is_control.tolist(), strict=True)
+    for values, kind, horizon, (transactional, control) in zip(
+        zip(*columns, strict=True), kinds, horizons, flags, strict=True
+    ):
+        yield _row(dict(zip(names, values, strict=True)), kind, horizon, transactional, control)
+
+
+def _row(v: dict[str, Any], kind: int, horizon: bool, transactional: bool, control: bool) -> Row:
+    codec = v["attributes"] & 7
+    wrapper = v["magic"] < 2 and codec
+    row: Row = {
+        "type": "batch",
+        "position": v["position"],
+        "size": v["size"],
+        "magic": v["magic"],
+        # A wrapper does not tell where its offsets begin, nor how many there are.
+        "baseOffset": None if wrapper else v["base_offset"],
+        "lastOffset": v["last_offset"],
+        "count": none_if_negative(v["count"]),
+        "codec": CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else f"unknown ({codec})",
+        "timestampType": _TIMESTAMP_TYPES[kind],
+        "maxTimestamp": none_if_negative(v["max_timestamp"]),
+        "crc": v["crc"],
+        "isValid": v["verdict"] == Verdict.GOOD,
+    }
+    if v["magic"] == 2:
+        base = v["base_sequence"]
+        row |= {
+            "baseTimestamp": None if horizon else none_if_negative(v["base_timestamp"]),
+            "deleteHorizon": v["base_timestamp"] if horizon else None,
+            "leaderEpoch": none_if_negative(v["leader_epoch"]),
+            "producerId": none_if_negative(v["producer_id"]),
+            "producerEpoch": none_if_negative(v["producer_epoch"]),
+            "baseSequence": none_if_negative(base),
+            "lastSequence": _last_sequence(base, v["last_offset"] - v["base_offset"]),
+            "isTransactional": transactional,
+            "isControl": control,
+        }
+    return row
+
+
+def _last_sequence(base: int, delta: int) -> int | None:
+    """Sequences go on with 0 behind the greatest number."""
+    return None if base < 0 else (base + delta) & _MAX_SEQUENCE
+
+
+class _Records:
+    """Records behind their batches; reuses its memory."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._scratch, self._out = program, Scratch(), TextBuffer()
+
+    def window(self, segment: Segment, window: Window) -> Iterator[Row | TextBuffer]:
+        """Rows of the batches of a window, each with its records behind it."""
+        columns, damage = decode(window.batches, window.buffer, window.file_position, scratch=self._scratch)
+        reasons = {bad.row: bad.reason for bad in damage}
+        table = columns.batches
+        stops = np.searchsorted(columns.batch, np.arange(1, len(table) + 1)).tolist()
+        controls = table.is_control.tolist()
+        start = 0
+        for i, (row, stop) in enumerate(zip(_rows(table), stops, strict=True)):
+            row["isValid"] = True  # else it would be in a gap
+            yield row
+            if i in reasons:
+                yield _damaged(segment, row, reasons[i])
+            elif controls[i]:
+                yield from (control_row(columns, record, row["position"]) for record in range(start, stop))
+            elif start < stop:
+                self._out.clear()
+                yield render(columns, self._program, self._out, start, stop)
+            start = stop
+
+
+def _damaged(segment: Segment, row: Row, reason: str) -> Row:
+    end, first = row["position"] + row["size"], row["baseOffset"]
+    gap = Gap(
+        segment.path,
+        Finding.RECORDS_BAD,
+        row["position"],
+        end,
+        row["lastOffset"] if first is None else first,
+        row["lastOffset"] + 1,
+        reason,
+        True,
+    )
+    return gap_row(gap)
+
+
+def control_row(columns: RecordColumns, i: int, position: int) -> Row:
+    """What a control record says; its bytes in hex where they cannot be decoded."""
+    row: Row = {
+        "type": "controlRecord",
+        "position": position,
+        "offset": int(columns.offset[i]),
+        "timestamp": int(columns.timestamp[i]),
+    }
+    key, value = columns.key(i) or b"", columns.value(i)
+    try:
+        record = decode_control(key, value)
+    except CorruptionError as error:
+        return row | {"kind": None, "reason": error.reason, "key": key.hex(), "value": (value or b"").hex()}
+    return row | {"kind": record.key.kind.name, "fields": record.fields}
+
+
+def json_lead(path: str) -> str:
+    """The lead of `records_program` for JSON lines."""
+    return f'{{"file":{json.dumps(path, ensure_ascii=False)},"type":"record",'

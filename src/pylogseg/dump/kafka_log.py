@@ -1,0 +1,260 @@
+"""Files of batches in the words of Kafka's dump tool: batch lines, record lines, control records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pylogseg.dump.kafka_failure import KafkaFailure, number_of, too_small
+from pylogseg.env.files import FileSystem, FileView
+from pylogseg.errors import CorruptionError, Ending
+from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.control import ControlKind, decode_control, decode_control_key
+from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, parse_file_name
+from pylogseg.format.records import COLUMN_NAMES, RecordColumns, Scratch, columns_of, decode
+from pylogseg.format.text import TextBuffer, dump_lines
+
+if TYPE_CHECKING:
+    from pylogseg.dump.kafka_style import KafkaOptions
+
+Write = Callable[[Any], object]
+
+WINDOW_BYTES = 4 << 20
+_MAX_INT = 2**31 - 1
+_INVALID = "org.apache.kafka.common.InvalidRecordException"
+
+_VALUE_LABELS = {
+    ControlKind.LEADER_CHANGE: "LeaderChange:",
+    ControlKind.SNAPSHOT_HEADER: "SnapshotHeader",
+    ControlKind.SNAPSHOT_FOOTER: "SnapshotFooter",
+    ControlKind.KRAFT_VERSION: "KRaftVersion",
+    ControlKind.KRAFT_VOTERS: "KRaftVoters",
+}
+
+
+class Stretch(NamedTuple):
+    """Batches that lie one behind the other, as Kafka reads a file: a bad CRC or an unknown magic is no end.
+
+    Attributes
+    ----------
+    batches : BatchTable
+    buffer : buffer
+        The bytes; those of a batch with an unknown magic are a copy with magic 2, which is how Kafka reads it.
+    file_position : int
+        Of the buffer.
+    magic : int
+        The magic in the file of a single batch whose magic is unknown; else -1.
+    """
+
+    batches: BatchTable
+    buffer: Any
+    file_position: int
+    magic: int = -1
+
+
+def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = _MAX_INT) -> Iterator[Stretch]:
+    """Batches from a position on by Kafka's rules for files.
+
+    Parameters
+    ----------
+    view : FileView
+    start, end : int
+        Positions, half-open.
+    crc : bool
+        Whether to check CRCs.
+    limit : int
+        Bytes to read at first; the windows grow from there.
+
+    Raises
+    ------
+    KafkaFailure
+        Where Kafka raises: behind the last batch lies a length below 14.
+    """
+    position, size = start, min(limit, WINDOW_BYTES)
+    while position < end - 17:
+        buffer = view.read(position, min(size, end - position))
+        found = scan(buffer, file_position=position, crc=crc)
+        if len(found.batches):
+            yield Stretch(found.batches, buffer, position)
+        reached, position = position + len(buffer), found.position
+        size = min(max(size, 1 << 16) * 2, WINDOW_BYTES)
+        if found.ending is Ending.COMPLETE or not len(buffer):
+            if reached >= end or not len(buffer):
+                return
+            continue
+        if found.ending is Ending.TORN and len(found.batches) and reached < end:
+            continue
+        odd, position = _at(view, position, end, crc)
+        if odd is None:
+            return
+        yield odd
+
+
+def _at(view: FileView, position: int, end: int, crc: bool) -> tuple[Stretch | None, int]:
+    """The one batch at a position where a scan of a window went no further; None if Kafka ends there too."""
+    if position >= end - 17:
+        return None, position
+    head = bytes(view.read(position, 17))
+    size = int.from_bytes(head[8:12], "big", signed=True)
+    if size < 14:
+        raise too_small(size, view.path)
+    if position > end - 12 - size:
+        return None, position
+    magic = int.from_bytes(head[16:17], "big", signed=True)
+    buffer = view.read(position, 12 + size)
+    if magic > 2:
+        buffer = bytearray(buffer)
+        buffer[16] = 2
+    found = scan(buffer, file_position=position, crc=crc)
+    if not len(found.batches):
+        reason = f"Record is corrupt: {size} bytes of magic {magic} at position {position}"
+        raise KafkaFailure("org.apache.kafka.common.errors.CorruptRecordException", reason)
+    return Stretch(found.batches, buffer, position, magic if magic > 2 else -1), position + 12 + size
+
+
+def dump_log(
+    files: FileSystem, path: str, name: str, write: Write, options: KafkaOptions, jumps: dict[int, int]
+) -> None:
+    """Write the lines of a file of batches.
+
+    Parameters
+    ----------
+    files, path, name
+        The file, and the last part of its path.
+    write : callable
+    options : KafkaOptions
+    jumps : dict of int to int
+        Gets the record offsets that are not followed by the next number, and what follows.
+    """
+    write(f"{_title(name)}\n".encode())
+    dump = _Dump(write, options, jumps)
+    with files.open(path, sealed=False) as view:
+        size = view.size
+        end = min(size, options.max_bytes)
+        position = 0
+        for stretch in stretches(view, 0, end, crc=True):
+            dump.stretch(stretch)
+            last = stretch.batches.rows[-1]
+            position = int(last["position"]) + int(last["size"])
+    if position < end and options.max_bytes == _MAX_INT:
+        write(f"Found {end - position} invalid bytes at the end of {name}\n".encode())
+
+
+def _title(name: str) -> str:
+    if name.endswith(".log"):
+        return f"Log starting offset: {number_of(name)}"
+    if name == BOOTSTRAP_SNAPSHOT:
+        return "KRaft bootstrap snapshot"
+    parsed = parse_file_name(name)
+    if parsed.offset is None or parsed.epoch is None:
+        raise KafkaFailure("java.util.NoSuchElementException", "No value present")
+    return f"Snapshot end offset: {parsed.offset}, epoch: {parsed.epoch}"
+
+
+class _Dump:
+    """Goes through the batches of one file; remembers the last record's offset and reuses memory."""
+
+    def __init__(self, write: Write, options: KafkaOptions, jumps: dict[int, int]) -> None:
+        self._write, self._options, self._jumps = write, options, jumps
+        self._last_offset = -1
+        self._scratch = Scratch()
+        self._out = TextBuffer()
+
+    def stretch(self, stretch: Stretch) -> None:
+        """Write the lines of some batches."""
+        columns, bad_row, reason = self._decode(stretch)
+        stop = len(stretch.batches) if bad_row is None else bad_row + 1
+        try:
+            self._lines(columns, stop)
+        finally:
+            self._flush(stretch)
+        if bad_row is not None:
+            raise KafkaFailure(_INVALID, reason)
+
+    def _decode(self, stretch: Stretch) -> tuple[RecordColumns, int | None, str]:
+        if not self._options.is_deep:
+            empty: list[Any] = [np.empty(0, np.int32 if "size" in n or "count" in n or n == "batch" else np.int64)
+                                for n in COLUMN_NAMES]  # fmt: skip
+            return columns_of(empty, stretch.batches, (b"", b"")), None, ""
+        verdicts = stretch.batches.verdict.copy()
+        columns, damage = decode(stretch.batches, stretch.buffer, stretch.file_position, scratch=self._scratch)
+        # A line says whether the CRC holds, not whether the records do.
+        columns.batches.rows["verdict"] = verdicts
+        if not damage:
+            return columns, None, ""
+        return columns, damage[0].row, damage[0].reason
+
+    def _lines(self, columns: RecordColumns, stop: int) -> None:
+        """Data batches by the kernel, control batches record by record."""
+        first = 0
+        if self._options.is_deep:
+            self._note_jumps(columns, stop)
+            for row in np.flatnonzero(columns.batches.is_control[:stop]).tolist():
+                self._data(columns, first, row)
+                self._control(columns, row)
+                first = row + 1
+        self._data(columns, first, stop)
+
+    def _data(self, columns: RecordColumns, start_batch: int, stop_batch: int, **what: Any) -> None:
+        if start_batch < stop_batch:
+            options = self._options
+            dump_lines(
+                columns,
+                self._out,
+                start_batch=start_batch,
+                stop_batch=stop_batch,
+                metadata=not options.skip_record_metadata,
+                payload=options.print_data_log,
+                **what,
+            )
+
+    def _control(self, columns: RecordColumns, row: int) -> None:
+        first, last = np.searchsorted(columns.batch, (row, row + 1)).tolist()
+        self._data(columns, row, row + 1, start=first, stop=first)
+        for i in range(first, last):
+            if not self._options.skip_record_metadata:
+                dump_lines(columns, self._out, start_batch=row, stop_batch=row + 1, start=i, stop=i + 1,
+                           batch_lines=False, payload=False)  # fmt: skip
+                self._out.append(control_text(columns.key(i), columns.value(i)).encode())
+            self._out.append(b"\n")
+
+    def _note_jumps(self, columns: RecordColumns, stop: int) -> None:
+        offsets = columns.offset[: np.searchsorted(columns.batch, stop)]
+        if not len(offsets):
+            return
+        before = np.concatenate(([self._last_offset], offsets[:-1]))
+        for i in np.flatnonzero(offsets != before + 1).tolist():
+            self._jumps[int(before[i])] = int(offsets[i])
+        self._last_offset = int(offsets[-1])
+
+    def _flush(self, stretch: Stretch) -> None:
+        if stretch.magic >= 0:
+            text = bytes(self._out).replace(b" magic: 2 ", b" magic: %d " % stretch.magic, 1)
+            self._write(text)
+        elif len(self._out):
+            self._write(self._out)
+        self._out.clear()
+
+
+def control_text(key: bytes | None, value: bytes | None) -> str:
+    """What the tool says of a control record.
+
+    Raises
+    ------
+    KafkaFailure
+        If it cannot be decoded.
+    """
+    try:
+        head = decode_control_key(key or b"")
+        if head.kind is ControlKind.UNKNOWN:
+            return f" controlType: UNKNOWN({head.type})"
+        fields = decode_control(key, value).fields
+    except CorruptionError as error:
+        raise KafkaFailure(_INVALID, error.reason) from None
+    if head.kind.ends_transaction:
+        return f" endTxnMarker: {head.kind.name} coordinatorEpoch: {fields['coordinatorEpoch']}"
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return f" {_VALUE_LABELS[head.kind]} {text}"

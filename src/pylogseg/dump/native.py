@@ -1,0 +1,248 @@
+"""Any file of a broker's disk as lines: JSON for programs, aligned columns for people."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pylogseg.disk import open_dir
+from pylogseg.dump.entries import Row, can_decode, entries
+from pylogseg.env.files import FileSystem, file_system
+from pylogseg.errors import Ending, RequestError
+from pylogseg.format.names import FileKind, parse_file_name
+
+Write = Callable[[Any], object]
+
+_RECORD_FIELDS = ("position", "offset", "timestamp", "timestampType", "key", "value", "headers")
+_SHORT_FIELDS = ("offset", "timestamp", "key", "value", "headers")
+_LOOK_BYTES = 64 << 10
+
+
+def files_of(paths: Iterable[str]) -> Iterator[str]:
+    """The files that paths name: patterns are expanded, and of a folder the files in it that Kafka writes."""
+    for given in paths:
+        files, pattern = file_system(given)
+        for path in files.glob(pattern) or [pattern]:
+            if not files.stat(path).is_dir:
+                yield _with_scheme(given, path)
+                continue
+            names = [e.name for e in files.list_folder(path) if not e.is_dir]
+            known = [name for name in names if parse_file_name(name).kind is not FileKind.UNKNOWN]
+            if not known:
+                raise RequestError(f"{path}: no file that Kafka writes in this folder")
+            yield from (_with_scheme(given, files.join(path, name)) for name in known)
+
+
+def _with_scheme(given: str, path: str) -> str:
+    scheme, separator, _ = given.partition("://")
+    return path if not separator or "://" in path else f"{scheme}://{path}"
+
+
+def dump_file(path: str, write: Write, *, records: bool = False, as_json: bool = False) -> bool:
+    """Write what a file holds.
+
+    Parameters
+    ----------
+    path : str
+        A file or URL. Its name tells what it is; a file with another name is taken for one of batches if it begins
+        with one.
+    write : callable
+        Takes bytes; a piece is valid only until the call returns.
+    records : bool
+        Write the records of batches, too.
+    as_json : bool
+        JSON lines; without, a heading and aligned columns.
+
+    Returns
+    -------
+    bool
+        Whether the file is whole: no damage was met.
+
+    Raises
+    ------
+    CorruptionError
+        If a file without batches cannot be decoded.
+    RequestError
+        If it is no file that Kafka writes.
+    """
+    good = True
+    lines = _JsonLines(path, write) if as_json else _Columns(path, write)
+    for item in _items(path, records, as_json):
+        if isinstance(item, dict):
+            good &= not item.get("isDamage", False)
+            lines.row(item)
+        else:
+            write(item)
+    lines.end()
+    return good
+
+
+def _items(path: str, records: bool, as_json: bool) -> Iterator[Any]:
+    files, plain = file_system(path)
+    name = parse_file_name(files.split(plain)[1])
+    if can_decode(name.kind):
+        return entries(files.read_all(plain), name, path)
+    if not name.kind.holds_batches and not _looks_like_batches(files, plain):
+        raise RequestError(f"{path}: no file that Kafka writes, by its name and by its first bytes")
+    from pylogseg.dump.batches import batches, json_lead, records_program
+
+    program = None
+    if records and as_json:
+        program = records_program(json_lead(path), _RECORD_FIELDS)
+    elif records:
+        program = records_program("    {", _SHORT_FIELDS)
+    return batches(open_dir(path).loose[0], program)
+
+
+def _looks_like_batches(files: FileSystem, path: str) -> bool:
+    from pylogseg.format.batches import scan
+
+    with files.open(path, sealed=False) as view:
+        found = scan(view.read(0, _LOOK_BYTES), crc=False, max_rows=1)
+        return bool(len(found.batches)) or found.ending is Ending.FOREIGN
+
+
+class _JsonLines:
+    """A JSON object a line, each with the path of its file."""
+
+    def __init__(self, path: str, write: Write) -> None:
+        self._path, self._write = path, write
+
+    def row(self, row: Row) -> None:
+        line = json.dumps({"file": self._path, **row}, ensure_ascii=False, separators=(",", ":"))
+        self._write(line.encode("utf-8", "surrogatepass") + b"\n")
+
+    def end(self) -> None:
+        pass
+
+
+#: Columns of each type of row for people: heading, field, least width (negative: to the left).
+_COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
+    "batch": (
+        ("POSITION", "position", 11),
+        ("SIZE", "size", 9),
+        ("BASE", "baseOffset", 12),
+        ("LAST", "lastOffset", 12),
+        ("COUNT", "count", 7),
+        ("CODEC", "codec", -6),
+        ("MAX TIMESTAMP", "maxTimestamp", -24),
+        ("EPOCH", "leaderEpoch", 5),
+        ("PRODUCER", "producer", -12),
+        ("FLAGS", "flags", -5),
+        ("CRC", "crc", -3),
+    ),
+    "offsetIndexEntry": (("SLOT", "slot", 8), ("OFFSET", "offset", 12), ("POSITION", "position", 11)),
+    "timeIndexEntry": (("SLOT", "slot", 8), ("OFFSET", "offset", 12), ("TIMESTAMP", "timestamp", -24)),
+    "abortedTransaction": (
+        ("SLOT", "slot", 8),
+        ("PRODUCER", "producerId", 10),
+        ("FIRST", "firstOffset", 12),
+        ("LAST", "lastOffset", 12),
+        ("LAST STABLE", "lastStableOffset", 12),
+    ),
+    "producer": (
+        ("PRODUCER", "producerId", 10),
+        ("EPOCH", "producerEpoch", 5),
+        ("SEQUENCES", "sequences", -15),
+        ("LAST OFFSET", "lastOffset", 12),
+        ("TIMESTAMP", "timestamp", -24),
+        ("COORDINATOR EPOCH", "coordinatorEpoch", 17),
+        ("TXN FROM", "firstTxnOffset", 12),
+    ),
+    "leaderEpoch": (("EPOCH", "epoch", 8), ("START OFFSET", "startOffset", 12)),
+    "checkpointEntry": (("OFFSET", "offset", 12), ("PARTITION", "partition", 9), ("TOPIC", "topic", -1)),
+    "property": (("KEY", "key", -16), ("VALUE", "value", -1)),
+}
+_TIMES = frozenset(["maxTimestamp", "timestamp"])
+
+
+class _Columns:
+    """A heading where the type of rows changes, and aligned columns."""
+
+    def __init__(self, path: str, write: Write) -> None:
+        self._write = write
+        self._heading = ""
+        self._written = False
+        self._line(f"# {path}")
+
+    def row(self, row: Row) -> None:
+        kind = row["type"]
+        self._written = True
+        if kind == "gap":
+            level = "DAMAGE" if row["isDamage"] else "notice"
+            self._line(f"  {level}: bytes {row['position']} to {row['endPosition']}: {row['kind']}: {row['reason']}")
+        elif kind == "controlRecord":
+            what = row.get("fields") or row.get("reason", "")
+            self._line(f"    offset {row['offset']}  {row['kind']} {json.dumps(what, ensure_ascii=False)}")
+        elif kind == "indexRest":
+            self._line(f"  {row['zeroSlots']} empty slots, {row['oddBytes']} odd bytes behind the entries")
+        elif kind in _COLUMNS:
+            self._cells(kind, row)
+        else:
+            for name, value in row.items():
+                if name != "type":
+                    self._line(f"{name}: {'-' if value is None else value}")
+
+    def _cells(self, kind: str, row: Row) -> None:
+        columns = _COLUMNS[kind]
+        if kind != self._heading:
+            self._heading = kind
+            self._line("  ".join(_justified(title, width) for title, _, width in columns).rstrip())
+        self._line("  ".join(_justified(_cell(row, name), width) for _, name, width in columns).rstrip())
+
+    def _line(self, text: str) -> None:
+        self._write(text.encode("utf-8", "surrogatepass") + b"\n")
+
+    def end(self) -> None:
+        if not self._written:
+            self._line("  empty")
+
+
+def _justified(text: str, width: int) -> str:
+    return text.rjust(width) if width > 0 else text.ljust(-width)
+
+
+def _cell(row: Row, name: str) -> str:
+    if name == "producer":
+        return _producer(row)
+    if name == "flags":
+        return _flags(row)
+    if name == "crc":
+        return "ok" if row["isValid"] else "BAD"
+    if name == "sequences":
+        return "-" if row["lastSequence"] is None else f"{row['firstSequence']}..{row['lastSequence']}"
+    value = row.get(name)
+    if value is None:
+        return "-"
+    return time_text(value) if name in _TIMES else str(value)
+
+
+def _producer(row: Row) -> str:
+    """Id, epoch and first sequence."""
+    if row.get("producerId") is None:
+        return "-"
+    base = row["baseSequence"]
+    return f"{row['producerId']}/{row['producerEpoch']}" + ("" if base is None else f":{base}")
+
+
+def _flags(row: Row) -> str:
+    """T transactional, C control, H delete horizon, A the broker's clock; the magic where it is an old one."""
+    flags = {
+        "T": row.get("isTransactional"),
+        "C": row.get("isControl"),
+        "H": row.get("deleteHorizon") is not None,
+        "A": row["timestampType"] == "LogAppendTime",
+        f"v{row['magic']}": row["magic"] < 2,
+    }
+    return "".join(letter for letter, is_set in flags.items() if is_set) or "-"
+
+
+def time_text(timestamp_ms: int) -> str:
+    """A timestamp as ISO 8601 in UTC; the bare number where no calendar reaches."""
+    try:
+        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(timespec="milliseconds") + "Z"

@@ -1,0 +1,159 @@
+"""The check of a whole disk: segments over threads, then what lies between and beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pylogseg.disk import Disk, LogDir, Partition, Segment
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.jobs.pool import Advance, map_ordered
+from pylogseg.jobs.remarks import Level, Remark
+from pylogseg.jobs.verify import SegmentReport, verify_segment
+from pylogseg.jobs.verify_partition import check_log_dir, check_partition, explained_gaps
+
+
+@dataclass
+class Summary:
+    """What was checked, and what was not.
+
+    Attributes
+    ----------
+    level : Level
+    log_dirs, partitions, segments, batches, records, bytes : int
+    damaged, notices : int
+        Findings of either kind.
+    explained_gaps : int
+        Missing stretches of offsets that compaction explains.
+    not_checked : list of str
+        Sentences.
+    """
+
+    level: Level
+    log_dirs: int = 0
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    damaged: int = 0
+    notices: int = 0
+    explained_gaps: int = 0
+    not_checked: list[str] = field(default_factory=list)
+
+    def add_segment(self, report: SegmentReport) -> None:
+        """Count a segment."""
+        self.segments += 1
+        self.batches += report.batches
+        self.records += report.records
+        self.bytes += report.size
+        self.not_checked += report.undecided
+
+    def add_remark(self, remark: Remark) -> Remark:
+        """Count a finding."""
+        if remark.is_damage:
+            self.damaged += 1
+        else:
+            self.notices += 1
+        return remark
+
+
+_BY_LEVEL = {
+    Level.CRC: "check sums (--level crc)",
+    Level.RECORDS: "records, and what is inside of compressed batches (--level records)",
+    Level.INDEXES: "indexes, snapshots, checkpoints and other small files (--level indexes)",
+}
+_NEVER = (
+    "whether producer snapshots and checkpoints say what the log says, beyond their form and their ends",
+    "whether other replicas hold the same records",
+)
+
+
+def verify(
+    disk: Disk,
+    summary: Summary,
+    *,
+    partitions: Sequence[Partition] | None = None,
+    jobs: int = 1,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    drop_behind: bool = False,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[Remark]:
+    """Check a disk.
+
+    Parameters
+    ----------
+    disk : Disk
+    summary : Summary
+        With the level to check; filled while the findings are taken, and complete behind the last one.
+    partitions : sequence of Partition, optional
+        Instead of all live ones of the disk.
+    jobs : int
+        Threads.
+    limit_bytes : int
+        Batches that decompress to more are not checked.
+    drop_behind : bool
+        Give the pages of the page cache back.
+    on_bytes : callable, optional
+        Gets the bytes done.
+
+    Yields
+    ------
+    Remark
+        Segment by segment in the order of the disk, then those of its partition; those of log directories at the end.
+    """
+    level = summary.level
+    chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
+    segments = [segment for p in chosen for segment in p.segments] + list(disk.loose)
+
+    def check(segment: Segment, advance: Advance) -> SegmentReport:
+        return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance, drop_behind=drop_behind)
+
+    results = map_ordered(check, segments, jobs, on_bytes)
+    ends: dict[str, dict[tuple[str, int], int]] = {}
+    for part in chosen:
+        reports = [next(results) for _ in part.segments]
+        yield from map(summary.add_remark, _partition_remarks(part, reports, summary))
+        if reports and not part.state:
+            folder = part.files.split(part.path)[0]
+            ends.setdefault(folder, {})[part.topic, part.partition] = reports[-1].next_offset
+    for report in results:  # files named by themselves
+        summary.add_segment(report)
+        yield from map(summary.add_remark, report.remarks)
+    for log_dir in disk.log_dirs:
+        summary.log_dirs += 1
+        found = check_log_dir(log_dir, ends.get(_absolute(log_dir), {}), level)
+        yield from map(summary.add_remark, found)
+    _say_what_was_not(disk, chosen, summary)
+
+
+def _absolute(log_dir: LogDir) -> str:
+    """As `split` gives the folder of a partition."""
+    return log_dir.files.split(log_dir.files.join(log_dir.path, "x"))[0]
+
+
+def _partition_remarks(part: Partition, reports: list[SegmentReport], summary: Summary) -> Iterator[Remark]:
+    summary.partitions += 1
+    for report in reports:
+        summary.add_segment(report)
+        yield from report.remarks
+    summary.explained_gaps += explained_gaps(reports)
+    yield from check_partition(part, reports, summary.level)
+
+
+def _say_what_was_not(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:
+    summary.not_checked += [text for level, text in _BY_LEVEL.items() if level > summary.level]
+    left_out = [part for part in disk.partitions if part not in chosen]
+    for state, what in (
+        ("delete", "that wait for their deletion"),
+        ("future", "that are being moved here"),
+        ("stray", "of stray replicas"),
+        ("", "that were not asked for"),
+    ):
+        count = sum(part.state == state for part in left_out)
+        if count:
+            summary.not_checked.append(f"{count} folder{'s' * (count > 1)} {what}")
+    if disk.loose:
+        summary.not_checked.append("what lies beside files that were named by themselves: their folder's small files")
+    if summary.level >= Level.INDEXES:
+        summary.not_checked += _NEVER

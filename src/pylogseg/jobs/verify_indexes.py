@@ -1,0 +1,260 @@
+"""Checks of a segment's indexes, entry by entry, while its batches pass by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pylogseg.disk import Segment
+from pylogseg.errors import CorruptionError
+from pylogseg.files.index import OffsetIndex, TimeIndex
+from pylogseg.files.txnindex import TxnIndex
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.format.names import FileKind
+from pylogseg.format.records import decode
+from pylogseg.jobs.remarks import Remark, of_error
+from pylogseg.reading.findings import Gap
+from pylogseg.reading.windows import Window
+
+if TYPE_CHECKING:
+    from pylogseg.jobs.verify import SegmentReport
+
+
+def _missing(segment: Segment, kind: FileKind) -> Remark | None:
+    """The remark about an index that is not there, if the folder was looked at and the segment needs one."""
+    if not segment.size or not segment.path.endswith(FileKind.LOG.value):
+        return None
+    path = segment.path[: -len(FileKind.LOG.value)] + kind.value
+    return Remark(path, "missing-index", False, "a segment without this file")
+
+
+class OffsetIndexCheck:
+    """Each entry of an offset index names where a batch begins, and its last offset."""
+
+    def __init__(self, index: OffsetIndex, remarks: list[Remark]) -> None:
+        self._index, self._remarks = index, remarks
+        self._positions = index.positions.astype(np.int64)
+        self._offsets = index.offsets
+        self._passed = 0  # entries below this lie in front of what comes next
+        self._end = 0
+        self._unreadable: list[tuple[int, int]] = []
+
+    @classmethod
+    def open(cls, segment: Segment, remarks: list[Remark]) -> OffsetIndexCheck | None:
+        """The check of a segment's index; None if it is missing or its own bytes are wrong."""
+        data = segment.companion(FileKind.OFFSET_INDEX)
+        if data is None:
+            missing = _missing(segment, FileKind.OFFSET_INDEX)
+            remarks += [missing] if missing else []
+            return None
+        index = OffsetIndex(data, segment.base_offset, segment.companions[FileKind.OFFSET_INDEX])
+        try:
+            index.check_entries()
+        except CorruptionError as error:
+            remarks.append(of_error("offset-index", error))
+            return None
+        return cls(index, remarks)
+
+    def window(self, rows: BatchTable) -> None:
+        """Look at the entries that lie inside of some batches."""
+        self._end = int(rows.position[-1] + rows.size[-1])
+        stop = int(np.searchsorted(self._positions, self._end))
+        positions, offsets = self._positions[self._passed : stop], self._offsets[self._passed : stop]
+        at = np.searchsorted(rows.position, positions)
+        at = np.minimum(at, len(rows) - 1)
+        wrong = (rows.position[at] != positions) | (rows.last_offset[at] != offsets)
+        for i in np.flatnonzero(wrong).tolist():
+            self._wrong(self._passed + i, rows, int(at[i]))
+        self._passed = stop
+
+    def _wrong(self, slot: int, rows: BatchTable, row: int) -> None:
+        position, offset = int(self._positions[slot]), int(self._offsets[slot])
+        if any(start <= position < end for start, end in self._unreadable):
+            return
+        if rows.position[row] == position:
+            reason = f"entry {slot}: the batch at position {position} ends with {rows.last_offset[row]}, not {offset}"
+        else:
+            reason = f"entry {slot} (offset {offset}): no batch begins at position {position}"
+        self._remarks.append(Remark(self._index.path, "offset-index", True, reason, slot * 8, offset))
+
+    def gap(self, gap: Gap) -> None:
+        """Entries for what cannot be read are not judged."""
+        self._unreadable.append((gap.position, gap.end_position))
+        self._end = gap.end_position
+
+    def finish(self, next_offset: int) -> list[Remark]:
+        """Entries behind the end of the log."""
+        left = [slot for slot in range(self._passed, len(self._positions)) if self._positions[slot] >= self._end]
+        return [
+            Remark(
+                self._index.path,
+                "offset-index",
+                True,
+                f"entry {slot}: position {self._positions[slot]} is behind the end of the log, {self._end}",
+                slot * 8,
+                int(self._offsets[slot]),
+            )
+            for slot in left
+        ]
+
+
+class TimeIndexCheck:
+    """Each entry of a time index names the greatest timestamp so far, and a batch that has it.
+
+    Compaction may have removed that batch; then nothing in front of the entry may be later than it says, since that is
+    what a look-up by time relies on.
+    """
+
+    def __init__(self, index: TimeIndex, remarks: list[Remark]) -> None:
+        self._index, self._remarks = index, remarks
+        self._timestamps = index.timestamps.astype(np.int64)
+        self._offsets = index.offsets
+        self._passed = 0
+        self._greatest = -1
+        self._unreadable = False
+
+    @classmethod
+    def open(cls, segment: Segment, remarks: list[Remark]) -> TimeIndexCheck | None:
+        """The check of a segment's index; None if it is missing or its own bytes are wrong."""
+        data = segment.companion(FileKind.TIME_INDEX)
+        if data is None:
+            missing = _missing(segment, FileKind.TIME_INDEX)
+            remarks += [missing] if missing else []
+            return None
+        index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
+        try:
+            index.check_entries()
+        except CorruptionError as error:
+            remarks.append(of_error("time-index", error))
+            return None
+        return cls(index, remarks)
+
+    def window(self, rows: BatchTable) -> None:
+        """Look at the entries up to the last offset of some batches."""
+        last_offsets = np.maximum.accumulate(rows.last_offset)
+        greatest = np.maximum.accumulate(np.concatenate(([self._greatest], rows.max_timestamp)))
+        stop = int(np.searchsorted(self._offsets, last_offsets[-1], side="right"))
+        offsets, timestamps = self._offsets[self._passed : stop], self._timestamps[self._passed : stop]
+        at = np.searchsorted(last_offsets, offsets)
+        inside = (rows.base_offset[at] <= offsets) | (rows.magic[at] < 2)
+        # Greatest timestamp up to the entry's batch, with it if it is there.
+        so_far = np.where(inside, greatest[at + 1], greatest[at])
+        wrong = (so_far > timestamps) | (inside & (rows.max_timestamp[at] != timestamps))
+        for i in np.flatnonzero(wrong).tolist():
+            self._wrong(self._passed + i, int(so_far[i]))
+        self._passed = stop
+        self._greatest = int(greatest[-1])
+
+    def _wrong(self, slot: int, so_far: int) -> None:
+        timestamp, offset = int(self._timestamps[slot]), int(self._offsets[slot])
+        if self._unreadable and so_far <= timestamp:
+            return
+        reason = f"entry {slot} says {timestamp} at offset {offset}; the greatest timestamp up to there is {so_far}"
+        self._remarks.append(Remark(self._index.path, "time-index", True, reason, slot * 12, offset))
+
+    def gap(self, gap: Gap) -> None:
+        """Timestamps of what cannot be read are not known."""
+        self._unreadable = True
+
+    def finish(self, next_offset: int) -> list[Remark]:
+        """Entries behind the end of the log."""
+        if self._unreadable:
+            return []
+        return [
+            Remark(
+                self._index.path,
+                "time-index",
+                True,
+                f"entry {slot}: offset {self._offsets[slot]} is behind the last one of the log, {next_offset - 1}",
+                slot * 12,
+                int(self._offsets[slot]),
+            )
+            for slot in range(self._passed, len(self._offsets))
+        ]
+
+
+class TransactionCheck:
+    """The abort markers of a segment are those of its transaction index."""
+
+    def __init__(self, segment: Segment, remarks: list[Remark]) -> None:
+        self._segment, self._remarks = segment, remarks
+        self._ongoing: dict[int, int] = {}
+        self._ended: set[int] = set()
+        self._aborts: dict[int, tuple[int, bool]] = {}  # offset -> producer, whether its data was seen
+        self._gap = False
+
+    def window(self, rows: BatchTable, window: Window) -> None:
+        """Note transactional data and markers."""
+        chosen = rows[rows.is_transactional]
+        if not len(chosen):
+            return
+        markers = _markers(chosen[chosen.is_control], window)
+        columns = zip(
+            chosen.base_offset.tolist(), chosen.producer_id.tolist(), chosen.is_control.tolist(), strict=True
+        )
+        for offset, producer, is_control in columns:
+            if not is_control:
+                self._ongoing.setdefault(producer, offset)
+                continue
+            seen = self._ongoing.pop(producer, None) is not None
+            self._ended.add(producer)
+            if markers.get(offset) is ControlKind.ABORT:
+                self._aborts[offset] = (producer, seen)
+
+    def gap(self, gap: Gap) -> None:
+        """Markers of what cannot be read are not known."""
+        self._gap = True
+
+    def finish(self, report: SegmentReport) -> None:
+        """Compare with the index, and leave in the report what only the other segments can tell."""
+        entries = self._entries()
+        report.ongoing, report.ended = self._ongoing, sorted(self._ended)
+        if entries is None:
+            return
+        for offset, (producer, seen) in self._aborts.items():
+            if offset in entries:
+                named = entries.pop(offset)
+                if named != producer:
+                    self._remark(f"the entry for offset {offset} names producer {named}, the marker {producer}", offset)
+            elif seen:
+                self._remark(f"no entry for the abort marker of producer {producer} at offset {offset}", offset)
+            else:
+                report.unindexed_aborts.append((producer, offset))
+        if not self._gap:
+            for offset, producer in entries.items():
+                self._remark(f"an entry for producer {producer}, but no abort marker at offset {offset}", offset)
+
+    def _entries(self) -> dict[int, int] | None:
+        data = self._segment.companion(FileKind.TXN_INDEX)
+        if data is None:
+            return {}
+        try:
+            index = TxnIndex(data, self._segment.companions[FileKind.TXN_INDEX])
+            index.check(self._segment.base_offset)
+        except CorruptionError as error:
+            self._remarks.append(of_error("transaction-index", error))
+            return None
+        if index.odd_bytes:
+            reason = f"{index.odd_bytes} bytes behind the last entry: one is cut off"
+            self._remarks.append(Remark(index.path, "transaction-index", True, reason, len(data) - index.odd_bytes))
+        return {txn.last_offset: txn.producer_id for txn in index}
+
+    def _remark(self, reason: str, offset: int) -> None:
+        path = self._segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
+        self._remarks.append(Remark(path, "transaction-index", True, reason, None, offset))
+
+
+def _markers(rows: BatchTable, window: Window) -> dict[int, ControlKind]:
+    """What each marker batch says, by its offset."""
+    if not len(rows):
+        return {}
+    columns, _ = decode(rows, window.buffer, window.file_position)
+    found = {}
+    for i, offset in enumerate(columns.offset.tolist()):
+        try:
+            found[offset] = decode_control_key(columns.key(i) or b"").kind
+        except CorruptionError:
+            found[offset] = ControlKind.UNKNOWN
+    return found

@@ -1,0 +1,86 @@
+"""Checks of decoded records against their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg import _codec
+from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
+
+#: Kind of a remark, row of the batch table, reason, whether it is damage.
+RecordRemark = tuple[str, int, str, bool]
+
+_RECORDS = "records"
+
+
+def check_records(columns: RecordColumns) -> Iterator[RecordRemark]:
+    """What is wrong with records that could be decoded: offsets, greatest timestamps, check sums inside wrappers."""
+    if not len(columns):
+        return
+    yield from _offsets(columns)
+    yield from _timestamps(columns)
+    yield from _inner_crcs(columns)
+
+
+def _offsets(columns: RecordColumns) -> Iterator[RecordRemark]:
+    offsets, batch, rows = columns.offset, columns.batch, columns.batches
+    outside = (offsets > rows.last_offset[batch]) | ((offsets < rows.base_offset[batch]) & (rows.magic[batch] == 2))
+    for row, i in _first_of_each(batch, outside):
+        reason = f"offset {offsets[i]} is outside of its batch, {rows.base_offset[row]} to {rows.last_offset[row]}"
+        yield _RECORDS, row, reason, True
+    same = batch[1:] == batch[:-1]
+    disorder = np.concatenate(([False], same & (offsets[1:] <= offsets[:-1])))
+    for row, i in _first_of_each(batch, disorder):
+        yield _RECORDS, row, f"offset {offsets[i]} follows offset {offsets[i - 1]} in the same batch", True
+
+
+def _timestamps(columns: RecordColumns) -> Iterator[RecordRemark]:
+    """The header's greatest timestamp, by which segments are rolled, kept and searched."""
+    batch, rows = columns.batch, columns.batches
+    starts = np.flatnonzero(np.concatenate(([True], batch[1:] != batch[:-1])))
+    of = batch[starts]
+    greatest = np.maximum.reduceat(columns.timestamp, starts)
+    wrong = (greatest != rows.max_timestamp[of]) & ~rows.is_log_append_time[of] & (rows.magic[of] > 0)
+    for at in np.flatnonzero(wrong).tolist():
+        row = int(of[at])
+        reason = f"the header's greatest timestamp is {rows.max_timestamp[row]}, that of the records {greatest[at]}"
+        yield "timestamp", row, reason, False
+
+
+def _first_of_each(
+    batch: npt.NDArray[np.int32], mask: npt.NDArray[np.bool_]
+) -> Iterator[tuple[int, int]]:
+    hits = np.flatnonzero(mask)
+    if len(hits):
+        rows, first = np.unique(batch[hits], return_index=True)
+        yield from zip(rows.tolist(), hits[first].tolist(), strict=True)
+
+
+def _inner_crcs(columns: RecordColumns) -> Iterator[RecordRemark]:
+    """Messages inside compressed legacy wrappers have check sums of their own."""
+    inner = np.flatnonzero((columns.batches.magic[columns.batch] < 2) & (columns.key_place >> SOURCE_SHIFT != 0))
+    if not len(inner):
+        return
+    data = memoryview(columns.sources[1]).cast("B")
+    for i in inner.tolist():
+        row = int(columns.batch[i])
+        key = int(columns.key_place[i]) & SOURCE_MASK
+        magic = int(columns.batches.magic[row])
+        # Old brokers left wrappers around messages of the other magic (KAFKA-4298).
+        found = [_crc_of(data, key, which) for which in (magic, 1 - magic)]
+        if True not in found:
+            yield "inner-crc", row, f"the check sum of the message at offset {columns.offset[i]} does not hold", True
+
+
+def _crc_of(data: memoryview, key: int, magic: int) -> bool | None:
+    """Whether the CRC of a message whose key begins at a place holds; None if no message of this magic lies there."""
+    crc = key - (18 if magic else 10)
+    if crc < 4 or data[crc + 4] != magic:
+        return None
+    size = int.from_bytes(data[crc - 4 : crc], "big", signed=True)
+    if size < 14 or crc + size > len(data):
+        return None
+    return bool(int.from_bytes(data[crc : crc + 4], "big") == _codec.crc32(data[crc + 4 : crc + size]))
