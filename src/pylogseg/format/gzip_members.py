@@ -79,8 +79,7 @@ def compress(data: memoryview, level: int | None) -> bytes:
     strength = _DEFAULT_LEVEL if level in (None, -1) else level
     if deflater is not None:
         out = deflater.gzip_compress(data, strength)
-        out[: len(HEADER)] = HEADER
-        return bytes(out)
+        return b"".join((HEADER, memoryview(out)[len(HEADER) :]))
     packer = zlib.compressobj(strength, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = packer.compress(data) + packer.flush()
     trailer = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
