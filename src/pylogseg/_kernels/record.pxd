@@ -82,48 +82,144 @@ cdef inline int skip_headers(Walk *w, const uint8_t *end, int32_t count) noexcep
     return RECORD_OK
 
 
-cdef inline int decode_v2(Walk *w, const header.BatchRow *row, int32_t number, Columns *c, int64_t n) noexcept nogil:
+cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept nogil:
+    """ZigZag varint of one or two bytes, both of which the caller has seen to; NULL if it is longer."""
+    cdef uint32_t raw = p[0]
+    p += 1
+    if raw >= 0x80:
+        if p[0] >= 0x80:
+            return NULL
+        raw = (raw & 0x7F) | (<uint32_t>p[0] << 7)
+        p += 1
+    out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return p
+
+
+cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, int32_t *time_delta, int32_t *delta,
+                                        const uint8_t **key, int32_t *key_size, const uint8_t **value, int32_t *value_size) noexcept nogil:
+    """A well-formed record without headers whose numbers all have one or two bytes: the byte behind it.
+
+    NULL for any other record, good or damaged: `decode_v2` then takes it field by field. `stop` ends the batch.
+    """
+    cdef int32_t length
+    cdef const uint8_t *end
+    if stop - p < 16:      # the fields up to the key's size take at most 9 bytes
+        return NULL
+    p = short_varint(p, &length)
+    if p == NULL or length < 0 or length > stop - p:
+        return NULL
+    end = p + length
+    p = short_varint(p + 1, time_delta)    # behind the attributes, which are unused
+    if p == NULL:
+        return NULL
+    p = short_varint(p, delta)
+    if p == NULL:
+        return NULL
+    p = short_varint(p, key_size)
+    if p == NULL:
+        return NULL
+    key[0] = p
+    if key_size[0] > 0:
+        if key_size[0] > end - p:
+            return NULL
+        p += key_size[0]
+    else:
+        key_size[0] = -(key_size[0] < 0)
+    if end - p < 2:        # the value's size and the count of headers
+        return NULL
+    p = short_varint(p, value_size)
+    if p == NULL:
+        return NULL
+    value[0] = p
+    if value_size[0] > 0:
+        if value_size[0] > end - p:
+            return NULL
+        p += value_size[0]
+    else:
+        value_size[0] = -(value_size[0] < 0)
+    return end if end - p == 1 and p[0] == 0 else NULL
+
+
+cdef inline int decode_v2(Walk *walk, const header.BatchRow *row, int32_t number, Columns *columns, int64_t n) noexcept nogil:
     """Records of one body into the columns from slot `n` on; the caller has room for ``row.count`` of them."""
-    cdef int32_t i, length, delta
+    # Copies on the stack: a store to a column might change what lies behind a pointer, so all that would be loaded again.
+    cdef Walk w = walk[0]
+    cdef Columns c = columns[0]
+    cdef int64_t place_of_null = w.source - <int64_t><size_t>w.origin
+    cdef int64_t base_offset = row.base_offset, base_timestamp = row.base_timestamp
+    cdef bint append_time = row.attributes & header.LOG_APPEND_TIME != 0
+    cdef int64_t time_mask = 0 if append_time else -1
+    cdef int32_t time_delta = 0, delta = 0, key_size = 0, value_size = 0
+    cdef const uint8_t *key = NULL
+    cdef const uint8_t *value = NULL
+    cdef const uint8_t *end
+    cdef int64_t stop = n + row.count
+    cdef int status = RECORD_OK
+    if append_time:
+        base_timestamp = row.max_timestamp
+    while n < stop:
+        end = plain_record(w.p, w.end, &time_delta, &delta, &key, &key_size, &value, &value_size)
+        if end != NULL:
+            # Unsigned: hostile deltas wrap, as Java's do.
+            c.offset[n] = <int64_t>(<uint64_t>base_offset + <uint64_t>delta)
+            c.timestamp[n] = <int64_t>(<uint64_t>base_timestamp + <uint64_t>(time_delta & time_mask))
+            c.key_place[n] = place_of_null + <int64_t><size_t>key
+            c.key_size[n] = key_size
+            c.value_place[n] = place_of_null + <int64_t><size_t>value
+            c.value_size[n] = value_size
+            c.headers_place[n] = place_of_null + <int64_t><size_t>end
+            c.header_count[n] = 0
+            w.p = end
+        else:
+            status = any_record(&w, row, &c, n)
+            if status != RECORD_OK:
+                break
+        c.batch[n] = number
+        n += 1
+    walk[0] = w
+    if status != RECORD_OK:
+        return status
+    return RECORD_OK if w.p == w.end else RECORD_REMAINS
+
+
+cdef inline int any_record(Walk *w, const header.BatchRow *row, Columns *c, int64_t n) noexcept nogil:
+    """One record of magic 2, field by field; the walk then stands behind it, or where it is damaged."""
+    cdef int32_t length, delta
     cdef int64_t time_delta
     cdef const uint8_t *end
     cdef int status
-    cdef bint append_time = row.attributes & header.LOG_APPEND_TIME != 0
-    for i in range(row.count):
-        if w.p == w.end:
-            return RECORD_EOF
-        if read_varint(&w.p, w.end, &length) != 0:
-            return RECORD_STRUCTURE
-        if length < 0 or length > w.end - w.p:
-            return RECORD_LENGTH
-        end = w.p + length
-        if length == 0:
-            return RECORD_STRUCTURE
-        w.p += 1           # attributes, unused
-        if read_varlong(&w.p, end, &time_delta) != 0 or read_varint(&w.p, end, &delta) != 0:
-            return RECORD_STRUCTURE
-        # Unsigned: hostile deltas wrap, as Java's do.
-        c.offset[n] = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
-        c.timestamp[n] = row.max_timestamp if append_time else <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>time_delta)
-        status = read_span(w, end, &c.key_place[n], &c.key_size[n])
+    if w.p == w.end:
+        return RECORD_EOF
+    if read_varint(&w.p, w.end, &length) != 0:
+        return RECORD_STRUCTURE
+    if length < 0 or length > w.end - w.p:
+        return RECORD_LENGTH
+    end = w.p + length
+    if length == 0:
+        return RECORD_STRUCTURE
+    w.p += 1           # attributes, unused
+    if read_varlong(&w.p, end, &time_delta) != 0 or read_varint(&w.p, end, &delta) != 0:
+        return RECORD_STRUCTURE
+    c.offset[n] = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
+    if row.attributes & header.LOG_APPEND_TIME:
+        c.timestamp[n] = row.max_timestamp
+    else:
+        c.timestamp[n] = <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>time_delta)
+    status = read_span(w, end, &c.key_place[n], &c.key_size[n])
+    if status != RECORD_OK:
+        return status
+    status = read_span(w, end, &c.value_place[n], &c.value_size[n])
+    if status != RECORD_OK:
+        return status
+    if read_varint(&w.p, end, &c.header_count[n]) != 0:
+        return RECORD_STRUCTURE
+    c.headers_place[n] = w.source + (w.p - w.origin)
+    if c.header_count[n] != 0:
+        status = skip_headers(w, end, c.header_count[n])
         if status != RECORD_OK:
             return status
-        status = read_span(w, end, &c.value_place[n], &c.value_size[n])
-        if status != RECORD_OK:
-            return status
-        if read_varint(&w.p, end, &c.header_count[n]) != 0:
-            return RECORD_STRUCTURE
-        c.headers_place[n] = w.source + (w.p - w.origin)
-        if c.header_count[n] != 0:
-            status = skip_headers(w, end, c.header_count[n])
-            if status != RECORD_OK:
-                return status
-            w.headers += c.header_count[n]
-        if w.p != end:
-            return RECORD_SIZE
-        c.batch[n] = number
-        n += 1
-    return RECORD_OK if w.p == w.end else RECORD_REMAINS
+        w.headers += c.header_count[n]
+    return RECORD_OK if w.p == end else RECORD_SIZE
 
 
 cdef inline int decode_entry(Walk *w, const header.BatchRow *row, int32_t number, Columns *c, int64_t n) noexcept nogil:
