@@ -16,25 +16,26 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 
-# A stamp per set of dependencies; each is remade when a source changes. Installing, not linking: what is tested is what a user gets.
-$(VENV)/.demo: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install -q --disable-pip-version-check .
+# The package is built once, as a wheel, and installed from it: what is tested is what a user gets.
+# Modules that are gone from src would live on in build/, and so in the wheel.
+$(VENV)/.wheel: $(BIN)/python $(SOURCES)
+	rm -rf $(VENV)/wheel
+	test ! -d build || find build -name '*.py' -delete
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w $(VENV)/wheel .
+	$(BIN)/python -m pip uninstall -q -y pylogseg 2>/dev/null
 	@touch $@
 
-$(VENV)/.test: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install -q --disable-pip-version-check '.[test]'
-	@touch $@ $(VENV)/.demo
+# A stamp per set of dependencies, the extra of that name.
+$(VENV)/.demo: $(VENV)/.wheel
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(VENV)/wheel/*.whl
+	@touch $@
 
-$(VENV)/.bench: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install -q --disable-pip-version-check '.[bench]'
+$(VENV)/.test $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.wheel
+	wheel=$$(echo $(VENV)/wheel/*.whl) && $(BIN)/python -m pip install -q --disable-pip-version-check "$$wheel[$*]"
 	@touch $@
 
 $(VENV)/.lint: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check '.[lint]'
-	@touch $@
-
-$(VENV)/.docs: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install -q --disable-pip-version-check '.[docs]'
 	@touch $@
 
 demo: $(VENV)/.demo  ## build, install, and read a broker's directory
@@ -61,8 +62,8 @@ docs: $(VENV)/.docs  ## the site, in site/
 soak: test-env  ## the property tests for hours, under other seeds each time
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
 
-wheel: $(BIN)/python  ## a wheel in dist/
-	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w dist .
+wheel: $(VENV)/.wheel  ## a wheel in dist/
+	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/
 
 clean:  ## remove what was built
 	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
