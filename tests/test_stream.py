@@ -204,3 +204,20 @@ def test_read_committed_from_markers_alone(golden, tmp_path, missing):
         if "snapshot" not in missing:
             found = list(pylogseg.read(copy, isolation="read_committed", offset=middle))
             assert found == [r for r in whole if r.offset >= middle]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy"])
+def test_many_bombs_are_not_held_at_once(tmp_path, monkeypatch, codec):
+    """Batches that each keep to the limit are decompressed a few at a time."""
+    from pylogseg.format import compression
+
+    batch = pylogseg.encode([(1, None, bytes(1 << 20))], compression=codec)
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(b"".join(bytes([0] * 7 + [i]) + bytes(batch[8:]) for i in range(40)))
+    monkeypatch.setattr(compression, "ARENA_BYTES", 4 << 20)
+    sizes = []
+    for chunk in pylogseg.read(path, max_decompressed_bytes=2 << 20).chunks():
+        sizes.append(len(chunk.columns))
+        assert len(chunk.columns.sources[1]) <= 4 << 20
+    assert sum(sizes) == 40
+    assert max(sizes) <= 4

@@ -1,4 +1,4 @@
-"""The one error of all codecs."""
+"""The errors of all codecs."""
 
 
 class CodecError(ValueError):
@@ -11,3 +11,7 @@ class CodecError(ValueError):
 def over(limit: int) -> CodecError:
     """The error for bytes that would become more than `limit` bytes."""
     return CodecError(f"decompresses to more than {limit} bytes, the limit for one batch")
+
+
+class ArenaFullError(Exception):
+    """The batches of one call become more than may be held at once; fewer of them may do."""

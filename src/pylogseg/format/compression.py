@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pylogseg import _framing
 from pylogseg.format import zstd_frames
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.codec_error import CodecError
+from pylogseg.format.codec_error import ArenaFullError, CodecError
 from pylogseg.format.codecs import (
     DEFAULT_LEVELS,
     LEVELS,
@@ -32,10 +32,12 @@ from pylogseg.format.codecs import (
 from pylogseg.format.records import BODY_DTYPE, DECOMPRESSED_LIMIT_BYTES, SOURCE_SHIFT
 
 __all__ = [
+    "ARENA_BYTES",
     "BLOCK_DTYPE",
     "DEFAULT_LEVELS",
     "LEVELS",
     "Arena",
+    "ArenaFullError",
     "CodecError",
     "compress",
     "decompress",
@@ -44,6 +46,9 @@ __all__ = [
 
 #: A row of a block table, as in `_kernels/framing.pxd`.
 BLOCK_DTYPE = np.dtype([("position", "i8"), ("size", "i4"), ("room", "i4")])
+
+#: Bytes that several batches may become together.
+ARENA_BYTES = 256 << 20
 
 _ARENA = 1 << SOURCE_SHIFT
 _V2_HEADER_BYTES = 61
@@ -66,16 +71,20 @@ class Arena:
     the bytes passes a fresh arena, or none. One thread at a time uses an arena.
     """
 
-    __slots__ = ("memory",)
+    __slots__ = ("memory", "most")
 
     def __init__(self, capacity: int = 0) -> None:
         self.memory: npt.NDArray[np.uint8] = np.empty(capacity, np.uint8)
+        self.most: int | None = None
 
     def reserve(self, size: int, used: int) -> memoryview:
         """Memory of at least `size` bytes, the first `used` of which are kept."""
         if size > len(self.memory):
+            if self.most is not None and size > self.most:
+                raise ArenaFullError(f"{size} bytes decompressed at once are more than {self.most}")
             # Untouched memory costs nothing until it is written, so doubling is cheap.
-            larger = np.empty(max(size, 2 * len(self.memory)), np.uint8)
+            doubled = 2 * len(self.memory)
+            larger = np.empty(max(size, doubled if self.most is None else min(doubled, self.most)), np.uint8)
             larger[:used] = self.memory[:used]
             self.memory = larger
         return self.memory.data
@@ -112,6 +121,11 @@ def fill_bodies(
         The used part of the arena, a view.
     errors : list of (int, CodecError)
         Rows whose body could not be had (their size is -1), in ascending order.
+
+    Raises
+    ------
+    ArenaFullError
+        If several batches become more than `ARENA_BYTES` (or `limit`) together.
     """
     view = memoryview(buffer).cast("B")
     bodies = np.empty(len(table), BODY_DTYPE)
@@ -125,7 +139,9 @@ def fill_bodies(
     rows = np.flatnonzero(compressed & (table.count != 0))
     work = _Work(table, view, limit, Arena() if arena is None else arena, bodies, codec)
     payload_rows = work.payloads(rows)
-    work.arena.reserve(4 * int(bodies["size"][payload_rows].sum()), 0)
+    # One batch keeps to the limit by itself; of several, each within it, the sum may still be too much.
+    work.arena.most = max(ARENA_BYTES, limit) if len(payload_rows) > 1 else None
+    work.arena.reserve(min(4 * int(bodies["size"][payload_rows].sum()), ARENA_BYTES), 0)
     numbers = codec[payload_rows]
     for number in sorted(set(numbers.tolist())):
         work.run(number, payload_rows[numbers == number])

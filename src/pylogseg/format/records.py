@@ -6,6 +6,7 @@ with them (copy, view, text, compare) is one of the gather kernels of `_records`
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from pylogseg import _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.codec_error import ArenaFullError
 
 #: A place is ``(source << SOURCE_SHIFT) | position``: byte ``position`` of ``sources[source]``.
 SOURCE_SHIFT = 40
@@ -231,6 +233,29 @@ def decode(
     for bad in damage:
         rows["verdict"][bad.row] = batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
     return columns_of([array[:count] for array in arrays], BatchTable(rows), sources), damage
+
+
+def decode_parts(
+    batches: BatchTable,
+    buffer: Any,
+    file_position: int = 0,
+    *,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    scratch: Scratch | None = None,
+) -> Iterator[tuple[RecordColumns, list[BatchDamage]]]:
+    """Decode the records of whole batches, in as many steps as it takes to hold little at once.
+
+    Usually one; more where batches decompress to hundreds of times their size. Parameters are those of `decode`; rows of
+    the damage are those of the ``batches`` of the columns beside it.
+    """
+    pending = [batches]
+    while pending:
+        part = pending.pop()
+        try:
+            yield decode(part, buffer, file_position, limit_bytes=limit_bytes, scratch=scratch)
+        except ArenaFullError:
+            half = len(part) // 2
+            pending += [part[half:], part[:half]]
 
 
 def _bodies(

@@ -13,7 +13,7 @@ from pylogseg.disk import Segment
 from pylogseg.env.files import FileView
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch, decode
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch, decode_parts
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.transactions import Transactions
@@ -206,18 +206,19 @@ class PartitionReader:
 
     def _decode(self, segment: Segment, rows: BatchTable, window: Window) -> Iterator[Chunk | None]:
         options = self._options
-        columns, damage = decode(
+        parts = decode_parts(
             rows, window.buffer, window.file_position, limit_bytes=options.limit_bytes, scratch=self._scratch
         )
-        for bad in damage:
-            ends = options.on_corrupt != "skip"
-            if ends:  # what is good in front of the damage is given first
-                yield self._chunk(columns.take(columns.batch < bad.row), segment)
-            self._ends_at(_records_gap(segment, columns.batches, bad))
-            if ends:
-                yield None
-                return
-        yield self._chunk(columns, segment)
+        for columns, damage in parts:
+            for bad in damage:
+                ends = options.on_corrupt != "skip"
+                if ends:  # what is good in front of the damage is given first
+                    yield self._chunk(columns.take(columns.batch < bad.row), segment)
+                self._ends_at(_records_gap(segment, columns.batches, bad))
+                if ends:
+                    yield None
+                    return
+            yield self._chunk(columns, segment)
 
     def _chunk(self, columns: RecordColumns, segment: Segment) -> Chunk:
         if len(columns) and (
