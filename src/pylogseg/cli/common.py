@@ -43,6 +43,11 @@ class Selection(NamedTuple):
     names: list[str]
     partitions: list[int] | None
 
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for log in self.logs() for segment in log.segments)
+
     def live_partitions(self) -> list[Partition]:
         """The partitions that `logs` gives the logs of, in its order."""
         return [
@@ -288,14 +293,14 @@ def time_text(timestamp_ms: int | None) -> str | None:
 
 @contextlib.contextmanager
 def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal, and silence elsewhere.
+    """A bar on stderr, where that is a terminal, and silence elsewhere (and for a total of 0).
 
     Yields
     ------
     callable
         Takes the bytes done since the last call; any thread may call it.
     """
-    if not is_terminal(sys.stderr):
+    if not total_bytes or not is_terminal(sys.stderr):
         yield lambda size: None
         return
     from rich.console import Console
