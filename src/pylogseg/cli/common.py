@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from pylogseg.disk import Disk, Partition, open_dir
-from pylogseg.errors import RequestError
+from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.stream import Log, logs_of
 
@@ -310,6 +310,11 @@ def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
     with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total_bytes)
         yield lambda size: bar.advance(task, size)
+
+
+def remedy(error: PylogsegError) -> str:
+    """The message, with options of the shell where it names those of Python."""
+    return str(error).replace('on_corrupt="skip"', "--on-corrupt skip").replace('"stop" ends', "stop ends")
 
 
 def report_gaps(gaps: Iterable[Gap]) -> bool:

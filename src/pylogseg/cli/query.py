@@ -146,7 +146,6 @@ def make_query(
     drop_behind: bool,
     key_as: str = "text",
     limit: int | None = None,
-    reuse: bool = True,
 ) -> Query:
     """What the options of `query_options` ask for."""
     options = ReadOptions(
@@ -156,7 +155,7 @@ def make_query(
         first_window_bytes=small_window(limit),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         drop_behind=drop_behind,
-        reuse=reuse,
+        reuse=True,
     )
     return Query(offset or OffsetRange(), since, until, None if key is None else bytes_of(key, key_as), options)
 
