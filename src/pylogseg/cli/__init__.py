@@ -72,7 +72,9 @@ class LazyCommands(click.Group):
             return result
         except PylogsegError as error:
             # Outcomes of one kind of error are the same in every command.
-            _complain(str(error))
+            from pylogseg.cli.common import remedy
+
+            _complain(remedy(error))
             ctx.exit(1 if isinstance(error, CorruptionError) else 2)
         except BrokenPipeError:
             _forget_output()

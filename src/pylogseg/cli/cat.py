@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
@@ -15,9 +15,9 @@ from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import Followed, follow, last_records
 from pylogseg.errors import RequestError
 from pylogseg.format.text import TextBuffer
+from pylogseg.jobs.wanted import Wanted
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.stream import Log
 
 _EPILOG = r"""\b
 Examples:
@@ -67,13 +67,16 @@ def cat(
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition)
-    logs = chosen.logs(from_log_start=not ranges["below_log_start"])
+    wanted = [query.of(log) for log in chosen.logs(from_log_start=not ranges["below_log_start"])]
+    if tail is not None:
+        wanted = [last_records(part, tail) for part in wanted]
     gaps = Gaps()
     if following:
-        chunks = _following(query, logs, chosen, tail, gaps)
+        print_records(text, _following(query, wanted, chosen, gaps), limit)
     else:
-        chunks = _once(query, logs, tail, gaps)
-    print_records(text, chunks, limit)
+        quiet = limit is not None or tail is not None or common.is_terminal(sys.stdout)
+        with common.progress(0 if quiet else chosen.size, "reading") as advance:
+            print_records(text, _once(wanted, gaps, advance), limit)
     common.end_with(gaps.damage)
 
 
@@ -91,30 +94,25 @@ class Gaps:
         self.damage |= common.report_gaps(new)
 
 
-def _once(query: Query, logs: list[Log], tail: int | None, gaps: Gaps) -> Iterator[Chunk]:
-    for log in logs:
-        wanted = log if tail is None else last_records(query, log, tail)
+def _once(wanted: list[Wanted], gaps: Gaps, advance: Callable[[int], None]) -> Iterator[Chunk]:
+    for part in wanted:
+        here = part.apart(advance)
         try:
-            yield from query.chunks(wanted)
+            yield from here.chunks()
         finally:
-            gaps.tell(query.options.gaps)
+            gaps.tell(here.gaps)
 
 
-def _following(
-    query: Query, logs: list[Log], chosen: common.Selection, tail: int | None, gaps: Gaps
-) -> Iterator[Chunk]:
-    if query.offsets.end is not None or query.offsets.at_most is not None or query.until is not None:
+def _following(query: Query, wanted: list[Wanted], chosen: common.Selection, gaps: Gaps) -> Iterator[Chunk]:
+    if query.has_end:
         raise RequestError("--follow has no end: not with an end of --offset, and not with --until")
     if chosen.disk.loose:
         raise RequestError("--follow needs a partition's folder, not a file: a file ends when its segment is rolled")
-    followed = []
-    for log, partition in zip(logs, chosen.live_partitions(), strict=True):
-        start = log if tail is None else last_records(query, log, tail)
-        followed.append(Followed(query.another(), start, partition))
-    for chunk in follow(followed):
+    parts = [Followed(part, of) for part, of in zip(wanted, chosen.live_partitions(), strict=True)]
+    for chunk in follow(parts):
         yield chunk
         # A batch that is being written looks cut off: that is no news.
-        gaps.tell(itertools.chain.from_iterable(part.query.options.gaps for part in followed), alarms_only=True)
+        gaps.tell(itertools.chain.from_iterable(part.wanted.gaps for part in parts), alarms_only=True)
 
 
 def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None) -> int:

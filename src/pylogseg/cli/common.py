@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from pylogseg.disk import Disk, Partition, open_dir
-from pylogseg.errors import RequestError
+from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.stream import Log, logs_of
 
@@ -42,6 +42,11 @@ class Selection(NamedTuple):
     disk: Disk
     names: list[str]
     partitions: list[int] | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for log in self.logs() for segment in log.segments)
 
     def live_partitions(self) -> list[Partition]:
         """The partitions that `logs` gives the logs of, in its order."""
@@ -288,14 +293,14 @@ def time_text(timestamp_ms: int | None) -> str | None:
 
 @contextlib.contextmanager
 def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal, and silence elsewhere.
+    """A bar on stderr, where that is a terminal, and silence elsewhere (and for a total of 0).
 
     Yields
     ------
     callable
         Takes the bytes done since the last call; any thread may call it.
     """
-    if not is_terminal(sys.stderr):
+    if not total_bytes or not is_terminal(sys.stderr):
         yield lambda size: None
         return
     from rich.console import Console
@@ -305,6 +310,11 @@ def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
     with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total_bytes)
         yield lambda size: bar.advance(task, size)
+
+
+def remedy(error: PylogsegError) -> str:
+    """The message, with options of the shell where it names those of Python."""
+    return str(error).replace('on_corrupt="skip"', "--on-corrupt skip").replace('"stop" ends', "stop ends")
 
 
 def report_gaps(gaps: Iterable[Gap]) -> bool:

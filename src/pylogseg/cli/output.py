@@ -40,11 +40,13 @@ class RecordText:
         self.head = text.csv_header(fields) if as_csv else b""
         self._compile(("", 0, ""))  # what is wrong with the wish shows before anything is read
 
-    def slices(self, columns: RecordColumns, segment: Segment, out: text.TextBuffer) -> Iterator[text.TextBuffer]:
+    def slices(
+        self, columns: RecordColumns, segment: Segment, out: text.TextBuffer, max_records: int | None = None
+    ) -> Iterator[text.TextBuffer]:
         """Text of some records, a piece at a time; each piece is in `out`, which the next one overwrites."""
         program = self._program(segment)
         begin = 0
-        for end in _cuts(columns):
+        for end in _cuts(columns, max_records or _SLICE_RECORDS):
             out.clear()
             text.render(columns, program, out, begin, end)
             begin = end
@@ -72,7 +74,7 @@ class RecordText:
         )
 
 
-def _cuts(columns: RecordColumns) -> list[int]:
+def _cuts(columns: RecordColumns, max_records: int) -> list[int]:
     """Ends of stretches of records with so many bytes and records at most (one record may be larger)."""
     count = len(columns)
     ends = np.cumsum(np.maximum(columns.key_size, 0).astype(np.int64) + np.maximum(columns.value_size, 0))
@@ -80,7 +82,7 @@ def _cuts(columns: RecordColumns) -> list[int]:
     while at < count:
         done = int(ends[at - 1]) if at else 0
         by_bytes = int(np.searchsorted(ends, done + _SLICE_BYTES, "right"))
-        at = min(max(by_bytes, at + 1), at + _SLICE_RECORDS, count)
+        at = min(max(by_bytes, at + 1), at + max_records, count)
         cuts.append(at)
     return cuts
 

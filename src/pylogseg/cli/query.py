@@ -5,20 +5,18 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import click
-import numpy as np
 
 from pylogseg.cli import common
 from pylogseg.errors import RequestError
-from pylogseg.format import text
-from pylogseg.format.records import RecordColumns
-from pylogseg.reading.partition import MAX_OFFSET, Chunk, ReadOptions, Throttle, small_window
-from pylogseg.reading.seek import end_offset
-from pylogseg.reading.stream import Log, Reader
+from pylogseg.jobs.wanted import Wanted
+from pylogseg.reading.partition import MAX_OFFSET, ReadOptions, Throttle, small_window
+from pylogseg.reading.seek import end_offset, offset_of_time
+from pylogseg.reading.stream import Log
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,13 +67,7 @@ def parse_offsets(wanted: str) -> OffsetRange:
 
 @dataclass
 class Query:
-    """Which records of a log are wanted, and how they are read.
-
-    Attributes
-    ----------
-    options : ReadOptions
-        For one reading at a time; see `another`.
-    """
+    """What the options of `query_options` ask for, of any log."""
 
     offsets: OffsetRange
     since: int | None
@@ -83,47 +75,22 @@ class Query:
     key: bytes | None
     options: ReadOptions
 
-    def another(self, on_bytes: Callable[[int], None] | None = None) -> Query:
-        """The same for another thread: with memory and a report of its own, and the same throttle."""
-        return replace(self, options=replace(self.options, gaps=[], on_bytes=on_bytes))
-
     @property
-    def is_everything(self) -> bool:
-        """Whether whole files are read."""
-        return self.offsets == OffsetRange() and self.since is None and self.until is None
+    def has_end(self) -> bool:
+        """Whether records that come later are not wanted."""
+        return self.offsets.end is not None or self.offsets.at_most is not None or self.until is not None
 
-    def range_of(self, log: Log) -> tuple[int, int]:
-        """Offsets in one log, those of the times apart."""
+    def of(self, log: Log) -> Wanted:
+        """What is wanted of one log: times become offsets, by its indexes."""
         first, end = self.offsets.of(log)
-        return max(first, log.log_start_offset), end
-
-    def settled(self, log: Log) -> Query:
-        """The same for one log, with a range that does not move when the log grows."""
-        first, end = self.offsets.of(log)
-        return replace(self, offsets=OffsetRange(first, None if end == MAX_OFFSET else end))
-
-    def read(self, log: Log) -> Iterator[Chunk]:
-        """The records of the ranges in one log; `options.gaps` then has what was passed over in it."""
-        return Reader([log], self.range_of(log), (self.since, self.until), None, self.options).chunks()
-
-    def filtered(self, chunk: Chunk) -> Chunk:
-        """The records of a chunk that the filters let through."""
-        if self.key is None:
-            return chunk
-        return Chunk(chunk.columns.take(has_key(chunk.columns, self.key)), chunk.segment)
-
-    def chunks(self, log: Log) -> Iterator[Chunk]:
-        """The records that are wanted of one log."""
-        for chunk in map(self.filtered, self.read(log)):
-            if len(chunk.columns):
-                yield chunk
-
-
-def has_key(columns: RecordColumns, key: bytes) -> Any:
-    """Which records have a key, as row numbers."""
-    rows = np.flatnonzero(columns.key_size == len(key))
-    # Of equal size: what holds it is it.
-    return rows[text.find(columns.key_place[rows], columns.key_size[rows], columns.sources, key)]
+        first = max(first, log.log_start_offset)
+        if self.since is not None:
+            found = offset_of_time(log.segments, self.since, -1)
+            # No such record yet: what comes next may be one.
+            first = max(first, found if found >= 0 else end_offset(log.segments))
+        if self.until is not None:
+            end = min(end, offset_of_time(log.segments, self.until, MAX_OFFSET))
+        return Wanted(log, first, end, self.since, self.until, self.key, replace(self.options, gaps=[]))
 
 
 def query_options(on_corrupt: str = "raise") -> Callable[[F], F]:
@@ -179,7 +146,6 @@ def make_query(
     drop_behind: bool,
     key_as: str = "text",
     limit: int | None = None,
-    reuse: bool = True,
 ) -> Query:
     """What the options of `query_options` ask for."""
     options = ReadOptions(
@@ -189,7 +155,7 @@ def make_query(
         first_window_bytes=small_window(limit),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         drop_behind=drop_behind,
-        reuse=reuse,
+        reuse=True,
     )
     return Query(offset or OffsetRange(), since, until, None if key is None else bytes_of(key, key_as), options)
 

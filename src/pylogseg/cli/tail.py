@@ -4,40 +4,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
-from pylogseg.cli.query import Query
 from pylogseg.disk import Partition, open_dir
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.jobs.wanted import Wanted
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset
-from pylogseg.reading.stream import Log
 
 _POLL_SECONDS = 0.2
 
 
-def last_records(query: Query, log: Log, count: int) -> Log:
-    """The log from its `count`-th last record on, of those that the query asks for.
+def last_records(wanted: Wanted, count: int) -> Wanted:
+    """The last `count` of the wanted records.
 
     Looks from the end, further back each time, so that only the end is read.
     """
-    first, end = query.range_of(log)
-    end = min(end, end_offset(log.segments))
+    end = min(wanted.end_offset, end_offset(wanted.log.segments))
     back = max(count, 64)
     while True:
-        start = max(first, end - back)
-        offsets = _last_offsets(query, log._replace(log_start_offset=start), count)
-        if len(offsets) >= count or start <= first:
+        start = max(wanted.first_offset, end - back)
+        offsets = _last_offsets(replace(wanted.apart(), first_offset=start), count)
+        if len(offsets) >= count or start <= wanted.first_offset:
             break
         back *= 8
-    return log._replace(log_start_offset=max(first, int(offsets[0])) if len(offsets) and count else end)
+    return replace(wanted, first_offset=int(offsets[0]) if len(offsets) else max(end, wanted.first_offset))
 
 
-def _last_offsets(query: Query, log: Log, count: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _last_offsets(wanted: Wanted, count: int) -> npt.NDArray[np.int64]:
     found = np.empty(0, np.int64)
-    for chunk in query.another().chunks(log):
-        found = np.concatenate([found, chunk.columns.offset])[-count:] if count else found
+    for chunk in wanted.chunks():
+        found = np.concatenate([found, chunk.columns.offset])
+        found = found[max(0, len(found) - count) :]
     return found
 
 
@@ -46,27 +47,27 @@ class Followed:
 
     Parameters
     ----------
-    query : Query
-    log : Log
-        What was asked for.
+    wanted : Wanted
+        Without an end.
     partition : Partition
         Its folder, which is listed anew for each look.
     """
 
-    def __init__(self, query: Query, log: Log, partition: Partition) -> None:
-        self.query, self._log, self._path = query.settled(log), log, partition.path
+    def __init__(self, wanted: Wanted, partition: Partition) -> None:
+        self.wanted, self._path = wanted, partition.path
         self._seen: tuple[int, int] | None = None
 
     def new(self) -> Iterator[Chunk]:
         """Chunks behind those of the last look; none if the files have not changed."""
-        last = self._log.segments[-1] if self._log.segments else None
+        last = self.wanted.log.segments[-1] if self.wanted.log.segments else None
         state = (last.base_offset, last.size) if last else (-1, 0)
         if state == self._seen:
             return
         self._seen = state
-        for chunk in self.query.read(self._log):
-            self._log = self._log._replace(log_start_offset=int(chunk.columns.offset[-1]) + 1)
-            filtered = self.query.filtered(chunk)
+        for chunk in self.wanted.read():
+            if len(chunk.columns):
+                self.wanted = replace(self.wanted, first_offset=int(chunk.columns.offset[-1]) + 1)
+            filtered = self.wanted.filtered(chunk)
             if len(filtered.columns):
                 yield filtered
 
@@ -80,7 +81,7 @@ class Followed:
             if isinstance(error.__cause__, FileNotFoundError):
                 return
             raise
-        self._log = self._log._replace(segments=segments)
+        self.wanted = replace(self.wanted, log=self.wanted.log._replace(segments=segments))
 
 
 def follow(parts: list[Followed]) -> Iterator[Chunk]:

@@ -5,11 +5,13 @@ The kernels leave the GIL, so threads use all processors.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from queue import Full, Queue
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -46,13 +48,7 @@ def map_ordered(
         Ctrl-C), running jobs end at their next report, and no other is begun.
     """
     stop = threading.Event()
-
-    def advance(amount: int) -> None:
-        if stop.is_set():
-            raise Cancelled
-        if on_progress is not None:
-            on_progress(amount)
-
+    advance = _advance(stop, on_progress)
     if jobs == 1:
         for item in items:
             yield function(item, advance)
@@ -69,3 +65,68 @@ def map_ordered(
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def stream_ordered(
+    function: Callable[[T, Callable[[bytes], None], Advance], R],
+    items: Iterable[T],
+    jobs: int,
+    on_progress: Callable[[int], None] | None = None,
+    pieces_ahead: int = 16,
+) -> Iterator[bytes | R]:
+    """What jobs give while they run, in the order of the items: each one's pieces, then its result.
+
+    Parameters
+    ----------
+    function : callable
+        Gets an item, a function that takes a piece of output, and an `Advance`. Its result is not ``bytes``.
+    items, jobs, on_progress
+        As for `map_ordered`.
+    pieces_ahead : int
+        A job whose turn has not come waits when it has so many pieces: this bounds memory, whatever the output.
+    """
+    stop = threading.Event()
+
+    def start(pool: ThreadPoolExecutor, item: T) -> tuple[Queue[bytes | None], Future[R]]:
+        pieces: Queue[bytes | None] = Queue(pieces_ahead)
+        job = pool.submit(function, item, lambda piece: _put(pieces, piece, stop), _advance(stop, on_progress))
+        job.add_done_callback(lambda _: _put_end(pieces, stop))
+        return pieces, job
+
+    left = iter(items)
+    with ThreadPoolExecutor(jobs, thread_name_prefix="pylogseg") as pool:
+        try:
+            # Jobs begin in the order of the items, so the one whose turn it is always runs.
+            running = deque(start(pool, item) for item in islice(left, jobs + 1))
+            while running:
+                pieces, job = running.popleft()
+                while (piece := pieces.get()) is not None:
+                    yield piece
+                yield job.result()
+                running.extend(start(pool, item) for item in islice(left, 1))
+        finally:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _put(pieces: Queue[bytes | None], piece: bytes | None, stop: threading.Event) -> None:
+    while not stop.is_set():
+        with contextlib.suppress(Full):
+            pieces.put(piece, timeout=0.1)
+            return
+    raise Cancelled
+
+
+def _put_end(pieces: Queue[bytes | None], stop: threading.Event) -> None:
+    with contextlib.suppress(Cancelled):
+        _put(pieces, None, stop)
+
+
+def _advance(stop: threading.Event, on_progress: Callable[[int], None] | None) -> Advance:
+    def advance(amount: int) -> None:
+        if stop.is_set():
+            raise Cancelled
+        if on_progress is not None:
+            on_progress(amount)
+
+    return advance
