@@ -54,8 +54,8 @@ def batches(segment: Segment, program: Program | None = None) -> Iterator[Row | 
     Yields
     ------
     dict or TextBuffer
-        A row for each batch, the good and the bad ones, and each gap; behind a batch the text of its records (valid until
-        the next is taken) or the rows of its control records.
+        A row for each batch, the good and the bad ones, and each gap; behind a batch the text of its records (valid
+        until the next is taken) or the rows of its control records.
     """
     reader = _Records(program) if program is not None else None
     with segment.open() as view:

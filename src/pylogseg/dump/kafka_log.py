@@ -61,6 +61,7 @@ def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = _
     Parameters
     ----------
     view : FileView
+        The open file.
     start, end : int
         Positions, half-open.
     crc : bool
@@ -125,7 +126,9 @@ def dump_log(
     files, path, name
         The file, and the last part of its path.
     write : callable
+        Takes the bytes of stdout.
     options : KafkaOptions
+        What to print.
     jumps : dict of int to int
         Gets the record offsets that are not followed by the next number, and what follows.
     """

@@ -46,7 +46,7 @@ class SegmentReport:
     epochs : list of (int, int)
         Leader epochs in order, each with the first offset of its batches.
     unindexed_aborts : list of (int, int)
-        Abort markers without an entry in the transaction index, though no data of theirs was seen here: producer, offset.
+        Abort markers without an entry in the transaction index, whose data was not seen here either: producer, offset.
     ended, ongoing : list of int, dict of int to int
         Producers with a marker in the segment; those with transactional data behind their last marker, and the first
         offset of it.
@@ -94,7 +94,9 @@ def verify_segment(
     Parameters
     ----------
     segment : Segment
+        As `pylogseg.open_dir` finds it.
     level : Level
+        How much to check.
     limit_bytes : int
         Batches that decompress to more are not checked, and the report says so.
     advance : callable, optional
@@ -226,9 +228,7 @@ class _SegmentCheck:
         for row in np.flatnonzero(rows.base_offset < before).tolist():
             first = row == 0 and not self._begun
             limit = "the segment's base offset" if first else "the offset behind the batch before it"
-            self._remark(
-                "order", rows, row, f"base offset {rows.base_offset[row]} is below {before[row]}, {limit}"
-            )
+            self._remark("order", rows, row, f"base offset {rows.base_offset[row]} is below {before[row]}, {limit}")
 
     def _fields(self, rows: BatchTable) -> None:
         wrong = rows.last_offset < rows.base_offset
@@ -277,4 +277,3 @@ class _SegmentCheck:
 def _wrappers(rows: BatchTable) -> npt.NDArray[Any]:
     """Compressed legacy batches, whose headers tell neither base offset nor count."""
     return np.asarray((rows.magic < 2) & (rows.codec != 0))
-

@@ -191,9 +191,7 @@ class TransactionCheck:
         if not len(chosen):
             return
         markers = _markers(chosen[chosen.is_control], window)
-        columns = zip(
-            chosen.base_offset.tolist(), chosen.producer_id.tolist(), chosen.is_control.tolist(), strict=True
-        )
+        columns = zip(chosen.base_offset.tolist(), chosen.producer_id.tolist(), chosen.is_control.tolist(), strict=True)
         for offset, producer, is_control in columns:
             if not is_control:
                 self._ongoing.setdefault(producer, offset)
