@@ -121,7 +121,8 @@ _CHECKED = {
 
 def _summary_lines(summary: Summary) -> Iterator[str]:
     s = summary
-    verdict = f"{s.damaged} damaged, {s.notices} notices" if s.damaged else f"no damage, {s.notices} notices"
+    damage = _count(s.damaged, "finding") + " of damage" if s.damaged else "no damage"
+    verdict = f"{damage}, {_count(s.notices, 'notice')}" if s.notices else damage
     parts = [
         _count(s.log_dirs, "log directory", "log directories"),
         _count(s.partitions, "partition"),

@@ -146,14 +146,14 @@ def _say_what_was_not(disk: Disk, chosen: Sequence[Partition], summary: Summary)
     summary.not_checked += [text for level, text in _BY_LEVEL.items() if level > summary.level]
     left_out = [part for part in disk.partitions if part not in chosen]
     for state, what in (
-        ("delete", "that wait for their deletion"),
-        ("future", "that are being moved here"),
+        ("delete", "waiting for deletion"),
+        ("future", "being moved here"),
         ("stray", "of stray replicas"),
-        ("", "that were not asked for"),
+        ("", "not asked for"),
     ):
         count = sum(part.state == state for part in left_out)
         if count:
-            summary.not_checked.append(f"{count} folder{'s' * (count > 1)} {what}")
+            summary.not_checked.append(f"{count} partition folder{'s' * (count > 1)} {what}")
     if disk.loose:
         summary.not_checked.append("what lies beside files that were named by themselves: their folder's small files")
     if summary.level >= Level.INDEXES:
