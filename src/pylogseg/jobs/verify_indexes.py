@@ -85,7 +85,9 @@ class OffsetIndexCheck:
         self._end = gap.end_position
 
     def finish(self, next_offset: int) -> list[Remark]:
-        """Entries behind the end of the log."""
+        """Entries behind the end of the log; not where the log itself breaks off, which has a remark already."""
+        if self._unreadable and self._unreadable[-1][1] == self._end:
+            return []
         left = [slot for slot in range(self._passed, len(self._positions)) if self._positions[slot] >= self._end]
         return [
             Remark(
