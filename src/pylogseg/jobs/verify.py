@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pylogseg.disk import Segment
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Scratch, decode
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Scratch, decode_parts
 from pylogseg.jobs.remarks import Level, Remark, of_gap
 from pylogseg.jobs.verify_indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.jobs.verify_records import check_records
@@ -259,21 +259,19 @@ class _SegmentCheck:
     # ---- records ----
 
     def _records(self, window: Window) -> None:
-        rows = window.batches
-        columns, damage = decode(
-            rows, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
-        )
-        for bad in damage:
-            if (
-                "the limit" in bad.reason
-            ):  # the codecs say so in these words, also where broken and too large look alike
-                place = f"{self._segment.path}: batch at position {rows.position[bad.row]}"
-                self._report.undecided.append(f"{place}: {bad.reason}")
-            else:
-                self._remark(Finding.RECORDS_BAD.value, rows, bad.row, bad.reason)
-        self._report.records += len(columns)
-        for kind, row, reason, is_damage in check_records(columns):
-            self._remark(kind, columns.batches, row, reason, is_damage)
+        for columns, damage in decode_parts(
+            window.batches, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
+        ):
+            rows = columns.batches
+            for bad in damage:
+                if "the limit" in bad.reason:  # in these words also where too much and broken look alike
+                    place = f"{self._segment.path}: the batch at position {rows.position[bad.row]}"
+                    self._report.undecided.append(f"{place}: {bad.reason}")
+                else:
+                    self._remark(Finding.RECORDS_BAD.value, rows, bad.row, bad.reason)
+            self._report.records += len(columns)
+            for kind, row, reason, is_damage in check_records(columns):
+                self._remark(kind, rows, row, reason, is_damage)
 
 
 def _wrappers(rows: BatchTable) -> npt.NDArray[Any]:

@@ -155,6 +155,6 @@ def _say_what_was_not(disk: Disk, chosen: Sequence[Partition], summary: Summary)
         if count:
             summary.not_checked.append(f"{count} partition folder{'s' * (count > 1)} {what}")
     if disk.loose:
-        summary.not_checked.append("what lies beside files that were named by themselves: their folder's small files")
+        summary.not_checked.append("what lies beside files named by themselves, but for their indexes")
     if summary.level >= Level.INDEXES:
         summary.not_checked += _NEVER

@@ -12,7 +12,7 @@ from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind, decode_control_key
-from pylogseg.format.names import FileKind
+from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.jobs.remarks import Remark, of_error
 from pylogseg.reading.findings import Gap
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def _missing(segment: Segment, kind: FileKind) -> Remark | None:
     """The remark about an index that is not there, if the folder was looked at and the segment needs one."""
-    if not segment.size or not segment.path.endswith(FileKind.LOG.value):
+    if not segment.size or parse_file_name(segment.name).kind is not FileKind.LOG:
         return None
     path = segment.path[: -len(FileKind.LOG.value)] + kind.value
     return Remark(path, "missing-index", False, "a segment without this file")
