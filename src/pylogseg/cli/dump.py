@@ -11,7 +11,6 @@ from pylogseg.cli.common import end_with, json_option, write
 from pylogseg.errors import CorruptionError, RequestError
 
 
-
 @click.command()
 @click.argument("paths", nargs=-1, metavar="FILE...")
 @click.option("--files", metavar="F1,F2", help="More files, as Kafka's tool names them.")
@@ -31,9 +30,7 @@ from pylogseg.errors import CorruptionError, RequestError
 @click.option("--index-sanity-check", is_flag=True, help="kafka style: only what a broker checks of an index.")
 @click.option("--max-message-size", type=int, metavar="BYTES", help="kafka style: largest batch that an index names.")
 @click.option("--max-bytes", type=int, metavar="BYTES", help="kafka style: read so much of a log.")
-def dump(
-    paths: tuple[str, ...], files: str | None, records: bool, as_json: bool, style: str, **kafka: Any
-) -> None:
+def dump(paths: tuple[str, ...], files: str | None, records: bool, as_json: bool, style: str, **kafka: Any) -> None:
     """Decode any FILE of a broker's disk: batches, entries or fields.
 
     Logs, indexes, snapshots, checkpoints, meta.properties and the other small files, also with a suffix such as

@@ -13,7 +13,7 @@ from pylogseg.dump.entries import Row, none_if_negative
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
 from pylogseg.format.control import decode_control
-from pylogseg.format.records import RecordColumns, Scratch, decode
+from pylogseg.format.records import RecordColumns, Scratch, decode_parts
 from pylogseg.format.text import Program, TextBuffer, json_lines, render
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.windows import Window, walk
@@ -54,8 +54,8 @@ def batches(segment: Segment, program: Program | None = None) -> Iterator[Row | 
     Yields
     ------
     dict or TextBuffer
-        A row for each batch, the good and the bad ones, and each gap; behind a batch the text of its records (valid until
-        the next is taken) or the rows of its control records.
+        A row for each batch, the good and the bad ones, and each gap; behind a batch the text of its records (valid
+        until the next is taken) or the rows of its control records.
     """
     reader = _Records(program) if program is not None else None
     with segment.open() as view:
@@ -144,8 +144,11 @@ class _Records:
 
     def window(self, segment: Segment, window: Window) -> Iterator[Row | TextBuffer]:
         """Rows of the batches of a window, each with its records behind it."""
-        columns, damage = decode(window.batches, window.buffer, window.file_position, scratch=self._scratch)
-        reasons = {bad.row: bad.reason for bad in damage}
+        parts = decode_parts(window.batches, window.buffer, window.file_position, scratch=self._scratch)
+        for columns, damage in parts:
+            yield from self._part(segment, columns, {bad.row: bad.reason for bad in damage})
+
+    def _part(self, segment: Segment, columns: RecordColumns, reasons: dict[int, str]) -> Iterator[Row | TextBuffer]:
         table = columns.batches
         stops = np.searchsorted(columns.batch, np.arange(1, len(table) + 1)).tolist()
         controls = table.is_control.tolist()

@@ -1,7 +1,7 @@
 """Offset and time indexes in the words of Kafka's dump tool, with its checks against the log.
 
-The tool opens every slot of a file as an entry, zeros too, and looks entries up with the broker's search: in a file with a
-zero tail that search goes astray, and the tool then reports offsets as missing. The same search is done here.
+The tool opens every slot of a file as an entry, zeros too, and looks entries up with the broker's search: in a file
+with a zero tail that search goes astray, and the tool then reports offsets as missing. The same search is done here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _entries(index: OffsetIndex | TimeIndex, name: str) -> list[tuple[int, int]]
 
 def _neighbours(files: FileSystem, path: str) -> tuple[int, str, str]:
     """Base offset, and paths of the log and the offset index beside an index."""
-    folder, name = files.split(path)
+    name = files.split(path)[1]
     stem = name.split(".")[0]
     beside = path[: len(path) - len(name)]
     return number_of(name), beside + stem + ".log", beside + stem + ".index"
@@ -203,7 +203,7 @@ class _Log:
         self._from: dict[int, _Rows] = {}
 
     def batch_with(self, offset: int) -> tuple[int, int]:
-        """Last offset of the first batch that ends at or behind an offset, -1 if none does; and its largest timestamp."""
+        """Last offset of the first batch that ends at or behind an offset, -1 if none does; its largest timestamp."""
         rows, first = self._rows_from(self._lookup(offset))
         last_offsets = rows.last_offsets[first:]
         at = int(np.searchsorted(last_offsets, offset)) if rows.ascending else _first_true(last_offsets >= offset)

@@ -14,7 +14,7 @@ from pylogseg.errors import CorruptionError, Ending
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.control import ControlKind, decode_control, decode_control_key
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, parse_file_name
-from pylogseg.format.records import COLUMN_NAMES, RecordColumns, Scratch, columns_of, decode
+from pylogseg.format.records import COLUMN_NAMES, BatchDamage, RecordColumns, Scratch, columns_of, decode_parts
 from pylogseg.format.text import TextBuffer, dump_lines
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = _
     Parameters
     ----------
     view : FileView
+        The open file.
     start, end : int
         Positions, half-open.
     crc : bool
@@ -125,7 +126,9 @@ def dump_log(
     files, path, name
         The file, and the last part of its path.
     write : callable
+        Takes the bytes of stdout.
     options : KafkaOptions
+        What to print.
     jumps : dict of int to int
         Gets the record offsets that are not followed by the next number, and what follows.
     """
@@ -165,27 +168,27 @@ class _Dump:
 
     def stretch(self, stretch: Stretch) -> None:
         """Write the lines of some batches."""
-        columns, bad_row, reason = self._decode(stretch)
-        stop = len(stretch.batches) if bad_row is None else bad_row + 1
+        if not self._options.is_deep:
+            self._part(stretch, _no_records(stretch.batches), None)
+            return
+        verdicts = stretch.batches.verdict.copy()
+        done = 0
+        for columns, damage in decode_parts(
+            stretch.batches, stretch.buffer, stretch.file_position, scratch=self._scratch
+        ):
+            # A line says whether the CRC holds, not whether the records do.
+            count = len(columns.batches)
+            columns.batches.rows["verdict"] = verdicts[done : done + count]
+            done += count
+            self._part(stretch, columns, damage[0] if damage else None)
+
+    def _part(self, stretch: Stretch, columns: RecordColumns, bad: BatchDamage | None) -> None:
         try:
-            self._lines(columns, stop)
+            self._lines(columns, len(columns.batches) if bad is None else bad.row + 1)
         finally:
             self._flush(stretch)
-        if bad_row is not None:
-            raise KafkaFailure(_INVALID, reason)
-
-    def _decode(self, stretch: Stretch) -> tuple[RecordColumns, int | None, str]:
-        if not self._options.is_deep:
-            empty: list[Any] = [np.empty(0, np.int32 if "size" in n or "count" in n or n == "batch" else np.int64)
-                                for n in COLUMN_NAMES]  # fmt: skip
-            return columns_of(empty, stretch.batches, (b"", b"")), None, ""
-        verdicts = stretch.batches.verdict.copy()
-        columns, damage = decode(stretch.batches, stretch.buffer, stretch.file_position, scratch=self._scratch)
-        # A line says whether the CRC holds, not whether the records do.
-        columns.batches.rows["verdict"] = verdicts
-        if not damage:
-            return columns, None, ""
-        return columns, damage[0].row, damage[0].reason
+        if bad is not None:
+            raise KafkaFailure(_INVALID, bad.reason)
 
     def _lines(self, columns: RecordColumns, stop: int) -> None:
         """Data batches by the kernel, control batches record by record."""
@@ -237,6 +240,12 @@ class _Dump:
         elif len(self._out):
             self._write(self._out)
         self._out.clear()
+
+
+def _no_records(batches: BatchTable) -> RecordColumns:
+    kinds = [np.int32 if name in ("batch", "header_count") or "size" in name else np.int64 for name in COLUMN_NAMES]
+    empty: list[Any] = [np.empty(0, kind) for kind in kinds]
+    return columns_of(empty, batches, (b"", b""))
 
 
 def control_text(key: bytes | None, value: bytes | None) -> str:

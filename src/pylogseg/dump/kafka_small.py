@@ -65,7 +65,8 @@ def dump_txn_index(data: bytes, path: str, write: Write) -> None:
         index = TxnIndex(data, path)
     except CorruptionError:
         versions = [data[at] for at in range(0, len(data) - 33, 34) if 0 < data[at] < 128]
-        reason = f"Unexpected aborted transaction version {versions[0]} in transaction index {path}, current version is 0"
+        what = f"Unexpected aborted transaction version {versions[0]}"
+        reason = f"{what} in transaction index {path}, current version is 0"
         raise KafkaFailure("org.apache.kafka.common.KafkaException", reason) from None
     lines = [
         f"version: {_first_byte(version)} producerId: {producer} firstOffset: {first} lastOffset: {last} "

@@ -1,7 +1,7 @@
 """The lines of ``kafka-dump-log.sh`` of Kafka 4.3, its flaws included.
 
 The tool tells a file's kind by what stands behind the last dot of its name, writes findings about indexes and offsets
-behind everything else to stderr, and ends at the first thing that it cannot read, in the middle of a line's worth of work.
+behind everything else to stderr, and ends at the first thing that it cannot read, without a word on the files before.
 So does this. Rules: `docs/format.md` has the files; the behaviour was compared with the tool itself.
 """
 
@@ -86,6 +86,7 @@ def kafka_dump(
     complain : callable
         Takes the lines of stderr.
     options : KafkaOptions, optional
+        What to print; without, batches and entries.
 
     Returns
     -------

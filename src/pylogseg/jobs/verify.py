@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pylogseg.disk import Segment
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Scratch, decode
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Scratch, decode_parts
 from pylogseg.jobs.remarks import Level, Remark, of_gap
 from pylogseg.jobs.verify_indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.jobs.verify_records import check_records
@@ -46,7 +46,7 @@ class SegmentReport:
     epochs : list of (int, int)
         Leader epochs in order, each with the first offset of its batches.
     unindexed_aborts : list of (int, int)
-        Abort markers without an entry in the transaction index, though no data of theirs was seen here: producer, offset.
+        Abort markers without an entry in the transaction index, whose data was not seen here either: producer, offset.
     ended, ongoing : list of int, dict of int to int
         Producers with a marker in the segment; those with transactional data behind their last marker, and the first
         offset of it.
@@ -94,7 +94,9 @@ def verify_segment(
     Parameters
     ----------
     segment : Segment
+        As `pylogseg.open_dir` finds it.
     level : Level
+        How much to check.
     limit_bytes : int
         Batches that decompress to more are not checked, and the report says so.
     advance : callable, optional
@@ -226,9 +228,7 @@ class _SegmentCheck:
         for row in np.flatnonzero(rows.base_offset < before).tolist():
             first = row == 0 and not self._begun
             limit = "the segment's base offset" if first else "the offset behind the batch before it"
-            self._remark(
-                "order", rows, row, f"base offset {rows.base_offset[row]} is below {before[row]}, {limit}"
-            )
+            self._remark("order", rows, row, f"base offset {rows.base_offset[row]} is below {before[row]}, {limit}")
 
     def _fields(self, rows: BatchTable) -> None:
         wrong = rows.last_offset < rows.base_offset
@@ -259,22 +259,21 @@ class _SegmentCheck:
     # ---- records ----
 
     def _records(self, window: Window) -> None:
-        rows = window.batches
-        columns, damage = decode(
-            rows, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
-        )
-        for bad in damage:
-            if "the limit for one batch" in bad.reason:
-                place = f"{self._segment.path}: batch at position {rows.position[bad.row]}"
-                self._report.undecided.append(f"{place}: {bad.reason}")
-            else:
-                self._remark(Finding.RECORDS_BAD.value, rows, bad.row, bad.reason)
-        self._report.records += len(columns)
-        for kind, row, reason, is_damage in check_records(columns):
-            self._remark(kind, columns.batches, row, reason, is_damage)
+        for columns, damage in decode_parts(
+            window.batches, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
+        ):
+            rows = columns.batches
+            for bad in damage:
+                if "the limit" in bad.reason:  # in these words also where too much and broken look alike
+                    place = f"{self._segment.path}: the batch at position {rows.position[bad.row]}"
+                    self._report.undecided.append(f"{place}: {bad.reason}")
+                else:
+                    self._remark(Finding.RECORDS_BAD.value, rows, bad.row, bad.reason)
+            self._report.records += len(columns)
+            for kind, row, reason, is_damage in check_records(columns):
+                self._remark(kind, rows, row, reason, is_damage)
 
 
 def _wrappers(rows: BatchTable) -> npt.NDArray[Any]:
     """Compressed legacy batches, whose headers tell neither base offset nor count."""
     return np.asarray((rows.magic < 2) & (rows.codec != 0))
-

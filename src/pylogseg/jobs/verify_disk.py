@@ -10,7 +10,8 @@ from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.jobs.remarks import Level, Remark
 from pylogseg.jobs.verify import SegmentReport, verify_segment
-from pylogseg.jobs.verify_partition import check_log_dir, check_partition, explained_gaps
+from pylogseg.jobs.verify_files import check_log_dir
+from pylogseg.jobs.verify_partition import check_partition
 
 
 @dataclass
@@ -84,6 +85,7 @@ def verify(
     Parameters
     ----------
     disk : Disk
+        As `pylogseg.open_dir` finds it.
     summary : Summary
         With the level to check; filled while the findings are taken, and complete behind the last one.
     partitions : sequence of Partition, optional
@@ -137,23 +139,22 @@ def _partition_remarks(part: Partition, reports: list[SegmentReport], summary: S
     for report in reports:
         summary.add_segment(report)
         yield from report.remarks
-    summary.explained_gaps += explained_gaps(reports)
-    yield from check_partition(part, reports, summary.level)
+    yield from check_partition(part, reports, summary, summary.level)
 
 
 def _say_what_was_not(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:
     summary.not_checked += [text for level, text in _BY_LEVEL.items() if level > summary.level]
     left_out = [part for part in disk.partitions if part not in chosen]
     for state, what in (
-        ("delete", "that wait for their deletion"),
-        ("future", "that are being moved here"),
+        ("delete", "waiting for deletion"),
+        ("future", "being moved here"),
         ("stray", "of stray replicas"),
-        ("", "that were not asked for"),
+        ("", "not asked for"),
     ):
         count = sum(part.state == state for part in left_out)
         if count:
-            summary.not_checked.append(f"{count} folder{'s' * (count > 1)} {what}")
+            summary.not_checked.append(f"{count} partition folder{'s' * (count > 1)} {what}")
     if disk.loose:
-        summary.not_checked.append("what lies beside files that were named by themselves: their folder's small files")
+        summary.not_checked.append("what lies beside files named by themselves, but for their indexes")
     if summary.level >= Level.INDEXES:
         summary.not_checked += _NEVER

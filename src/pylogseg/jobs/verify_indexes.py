@@ -12,7 +12,7 @@ from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind, decode_control_key
-from pylogseg.format.names import FileKind
+from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.jobs.remarks import Remark, of_error
 from pylogseg.reading.findings import Gap
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def _missing(segment: Segment, kind: FileKind) -> Remark | None:
     """The remark about an index that is not there, if the folder was looked at and the segment needs one."""
-    if not segment.size or not segment.path.endswith(FileKind.LOG.value):
+    if not segment.size or parse_file_name(segment.name).kind is not FileKind.LOG:
         return None
     path = segment.path[: -len(FileKind.LOG.value)] + kind.value
     return Remark(path, "missing-index", False, "a segment without this file")
@@ -85,7 +85,9 @@ class OffsetIndexCheck:
         self._end = gap.end_position
 
     def finish(self, next_offset: int) -> list[Remark]:
-        """Entries behind the end of the log."""
+        """Entries behind the end of the log; not where the log itself breaks off, which has a remark already."""
+        if self._unreadable and self._unreadable[-1][1] == self._end:
+            return []
         left = [slot for slot in range(self._passed, len(self._positions)) if self._positions[slot] >= self._end]
         return [
             Remark(
@@ -191,9 +193,7 @@ class TransactionCheck:
         if not len(chosen):
             return
         markers = _markers(chosen[chosen.is_control], window)
-        columns = zip(
-            chosen.base_offset.tolist(), chosen.producer_id.tolist(), chosen.is_control.tolist(), strict=True
-        )
+        columns = zip(chosen.base_offset.tolist(), chosen.producer_id.tolist(), chosen.is_control.tolist(), strict=True)
         for offset, producer, is_control in columns:
             if not is_control:
                 self._ongoing.setdefault(producer, offset)

@@ -1,80 +1,112 @@
-"""Checks of what lies between and beside the segments of a partition, and of a log directory's own files."""
+"""Checks of what lies between the segments of a partition: offsets, transactions, leftovers."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
-from pylogseg.disk import LogDir, OtherFile, Partition, Segment
-from pylogseg.env.files import FileSystem
+from pylogseg.disk import OtherFile, Partition
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
-from pylogseg.files.properties import parse_meta_properties
-from pylogseg.files.snapshot import parse_snapshot
-from pylogseg.files.status import parse_partition_metadata, parse_quorum_state
-from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
-from pylogseg.format.records import decode
-from pylogseg.jobs.remarks import Level, Remark, of_error
-from pylogseg.jobs.verify import SegmentReport, verify_segment
-from pylogseg.reading.windows import Window, walk
+from pylogseg.jobs.remarks import Level, Remark
+from pylogseg.jobs.verify import SegmentReport
+from pylogseg.jobs.verify_files import check_partition_files
+
+
+class Explained(Protocol):
+    """Where gaps are counted that compaction explains."""
+
+    explained_gaps: int
 
 
 def check_partition(
-    partition: Partition, reports: Sequence[SegmentReport], level: Level = Level.INDEXES
+    partition: Partition, reports: Sequence[SegmentReport], summary: Explained, level: Level = Level.INDEXES
 ) -> Iterator[Remark]:
     """Check what no single segment can tell.
 
     Parameters
     ----------
     partition : Partition
+        The replica.
     reports : sequence of SegmentReport
         Of all its segments, in their order.
+    summary : Explained
+        Its `explained_gaps` grows by the missing stretches of offsets that compaction explains.
     level : Level
+        How much to check.
 
     Yields
     ------
     Remark
     """
-    yield from _continuity(partition, reports)
+    yield from _continuity(partition, reports, summary)
     yield from _unindexed_aborts(partition, reports)
     yield from _leftovers(partition)
     if level >= Level.INDEXES:
-        yield from _small_files(partition, reports, level)
+        yield from check_partition_files(partition, reports, level)
 
 
 # ---- between segments ----
 
-
-def is_compacted(reports: Sequence[SegmentReport]) -> bool:
-    """Whether any segment shows that the cleaner went over the partition."""
-    return any(report.is_compacted for report in reports)
+#: Topics that brokers always compact.
+_COMPACTED_TOPICS = frozenset(["__consumer_offsets", "__transaction_state", "__share_group_state"])
 
 
-def explained_gaps(reports: Sequence[SegmentReport]) -> int:
-    """Missing stretches of offsets that compaction explains."""
-    if not is_compacted(reports):
-        return 0
-    between = sum(
-        after.first_offset > before.next_offset for before, after in zip(reports, reports[1:], strict=False)
-    )
-    return between + sum(report.jumps for report in reports)
+def is_compacted(partition: Partition, reports: Sequence[SegmentReport]) -> bool:
+    """Whether the cleaner went over the partition: batches tell, or the topic's name, or the cleaner's checkpoint."""
+    if partition.topic in _COMPACTED_TOPICS or any(report.is_compacted for report in reports):
+        return True
+    files = partition.files
+    beside = files.join(files.split(partition.path)[0], FileKind.CLEANER_OFFSETS.value)
+    try:
+        cleaned = parse_offset_checkpoint(files.read_all(beside), beside)
+    except (CorruptionError, StorageError):
+        return False
+    return (partition.topic, partition.partition) in cleaned
 
 
-def _continuity(partition: Partition, reports: Sequence[SegmentReport]) -> Iterator[Remark]:
-    compacted = is_compacted(reports)
-    for report in reports:
-        if report.jumps and not compacted:
-            reason = f"{report.jumps} times offsets are missing between batches, and no batch shows a compaction"
-            yield Remark(report.path, "gap", False, reason, None, report.base_offset)
-    for before, after in zip(reports, reports[1:], strict=False):
+class Gaps(NamedTuple):
+    """Missing stretches of offsets: inside of segments, and in front of them (from, segment)."""
+
+    inside: list[SegmentReport]
+    between: list[tuple[int, SegmentReport]]
+
+    @property
+    def total(self) -> int:
+        """How many stretches are missing."""
+        return len(self.between) + sum(report.jumps for report in self.inside)
+
+
+def gaps_of(reports: Sequence[SegmentReport]) -> Gaps:
+    """Where offsets are missing; not behind damage, which has a remark already."""
+    between = [
+        (before.next_offset, after)
+        for before, after in pairwise(reports)
+        if after.first_offset > before.next_offset and not _is_torn(before)
+    ]
+    return Gaps([report for report in reports if report.jumps], between)
+
+
+def _continuity(partition: Partition, reports: Sequence[SegmentReport], summary: Explained) -> Iterator[Remark]:
+    for before, after in pairwise(reports):
         if before.next_offset > after.base_offset:
-            reason = f"offsets up to {before.next_offset - 1} are in the segment before, this one begins at {after.base_offset}"
+            last = before.next_offset - 1
+            reason = f"offsets up to {last} are in the segment before, this one begins at {after.base_offset}"
             yield Remark(after.path, "overlap", True, reason, None, after.base_offset)
-        elif after.first_offset > before.next_offset and not compacted and not _is_torn(before):
-            reason = f"offsets {before.next_offset} to {after.first_offset - 1} are missing in front of this segment"
-            yield Remark(after.path, "gap", False, reason, None, before.next_offset)
+    gaps = gaps_of(reports)
+    if not gaps.total:
+        return
+    if is_compacted(partition, reports):
+        summary.explained_gaps += gaps.total
+        return
+    for report in gaps.inside:
+        reason = f"{report.jumps} times offsets are missing between batches, and nothing tells of a compaction"
+        yield Remark(report.path, "gap", False, reason, None, report.base_offset)
+    for first, after in gaps.between:
+        reason = f"offsets {first} to {after.first_offset - 1} are missing in front of this segment's first batch"
+        yield Remark(after.path, "gap", False, reason, None, first)
 
 
 def _is_torn(report: SegmentReport) -> bool:
@@ -98,135 +130,22 @@ def _unindexed_aborts(partition: Partition, reports: Sequence[SegmentReport]) ->
 
 def _leftovers(partition: Partition) -> Iterator[Remark]:
     bases = {segment.base_offset for segment in partition.segments}
+    by_suffix: dict[str, list[OtherFile]] = {}
     for other in partition.others:
         name = other.name
         if name.suffix:
-            yield Remark(other.path, "leftover", False, f"a file with the suffix {name.suffix}")
+            by_suffix.setdefault(name.suffix, []).append(other)
         elif name.kind.is_index and name.offset not in bases:
             yield Remark(other.path, "orphan", False, "an index without its segment", None, name.offset)
+    for suffix, found in by_suffix.items():
+        more = f", and {len(found) - 1} more with this suffix" if len(found) > 1 else ""
+        yield Remark(found[0].path, "leftover", False, f"{_SUFFIXES[suffix]}{more}", None, found[0].name.offset)
 
 
-# ---- small files of a partition ----
-
-
-def _small_files(partition: Partition, reports: Sequence[SegmentReport], level: Level) -> Iterator[Remark]:
-    files = partition.files
-    for other in partition.others:
-        if not other.name.is_live:
-            continue
-        check = _CHECKS.get(other.name.kind)
-        if check is not None:
-            kind, parse = check
-            yield from _parsed(files, other.path, kind, parse)[1]
-        elif other.name.kind is FileKind.LEADER_EPOCHS:
-            epochs, remarks = _parsed(files, other.path, "leader-epoch", parse_leader_epochs)
-            yield from remarks
-            if epochs:
-                yield from _epochs(other.path, epochs, reports)
-        elif other.name.kind is FileKind.KRAFT_SNAPSHOT:
-            yield from _kraft_snapshot(partition, other, level)
-
-
-_CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
-    FileKind.PRODUCER_SNAPSHOT: ("snapshot", parse_snapshot),
-    FileKind.PARTITION_METADATA: ("metadata", parse_partition_metadata),
-    FileKind.QUORUM_STATE: ("metadata", parse_quorum_state),
+_SUFFIXES = {
+    ".deleted": "a deleted file that waits for its removal",
+    ".cleaned": "the cleaner stopped while it wrote this",
+    ".swap": "the cleaner stopped while it put this in place",
+    ".part": "a snapshot whose writing stopped",
+    ".tmp": "a file whose writing stopped",
 }
-
-
-def _parsed(
-    files: FileSystem, path: str, kind: str, parse: Callable[[Any, str], Any]
-) -> tuple[Any, list[Remark]]:
-    """The parsed file; or None and why not. A file that vanished meanwhile is no finding."""
-    try:
-        return parse(files.read_all(path), path), []
-    except CorruptionError as error:
-        return None, [of_error(kind, error)]
-    except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None, []
-        return None, [Remark(path, "unreadable", True, f"cannot {error.operation}: {error.reason}")]
-
-
-def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentReport]) -> Iterator[Remark]:
-    """The checkpoint against itself, and the epochs of batches against the checkpoint."""
-    for before, after in zip(epochs, epochs[1:], strict=False):
-        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
-            reason = f"epoch {after.epoch} from offset {after.start_offset} on follows {before.epoch} from {before.start_offset} on"
-            yield Remark(path, "leader-epoch", True, reason, None, after.start_offset)
-            return
-    end = reports[-1].next_offset if reports else epochs[-1].start_offset
-    if epochs[-1].start_offset > end:
-        reason = f"epoch {epochs[-1].epoch} begins at {epochs[-1].start_offset}, behind the end of the log, {end}"
-        yield Remark(path, "leader-epoch", False, reason, None, epochs[-1].start_offset)
-    starts = [entry.start_offset for entry in epochs]
-    for report in reports:
-        for epoch, offset in report.epochs:
-            at = bisect_right(starts, offset) - 1
-            # Below the first entry lies what the log start has passed by.
-            if at >= 0 and epochs[at].epoch != epoch:
-                reason = f"leader epoch {epoch} in the batch at offset {offset}, {epochs[at].epoch} in the checkpoint"
-                yield Remark(report.path, "leader-epoch", True, reason, None, offset)
-
-
-def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Iterator[Remark]:
-    segment = Segment(partition.files, other.path, 0, other.size, 0, False, partition.topic, partition.partition)
-    report = verify_segment(segment, min(level, Level.RECORDS))
-    yield from report.remarks
-    if report.is_damaged:
-        return
-    kinds = _control_kinds(segment)
-    if other.name.offset is None:  # the bootstrap file has neither header nor footer in older versions
-        return
-    if ControlKind.SNAPSHOT_HEADER not in kinds[:1] or ControlKind.SNAPSHOT_FOOTER not in kinds[-1:]:
-        found = ", ".join(kind.name for kind in kinds) or "none"
-        reason = f"it does not begin with a header and end with a footer; control records: {found}"
-        yield Remark(other.path, "kraft-snapshot", True, reason)
-
-
-def _control_kinds(segment: Segment) -> list[ControlKind]:
-    kinds = []
-    with segment.open() as view:
-        for item in walk(view, crc=False):
-            if not isinstance(item, Window):
-                continue
-            columns, _ = decode(item.batches[item.batches.is_control], item.buffer, item.file_position)
-            kinds += [decode_control_key(columns.key(i) or b"\0\0\0\0").kind for i in range(len(columns))]
-    return kinds
-
-
-# ---- log directory ----
-
-
-def check_log_dir(log_dir: LogDir, ends: Mapping[tuple[str, int], int], level: Level = Level.INDEXES) -> Iterator[Remark]:
-    """Check the files of a log directory itself.
-
-    Parameters
-    ----------
-    log_dir : LogDir
-    ends : mapping of (topic, partition) to int
-        Log end offsets of the partitions that were checked.
-    level : Level
-        Below INDEXES nothing is checked.
-    """
-    if level < Level.INDEXES:
-        return
-    for kind, path in log_dir.checkpoints.items():
-        if kind is FileKind.META_PROPERTIES:
-            yield from _parsed(log_dir.files, path, "metadata", parse_meta_properties)[1]
-        elif kind.is_offset_checkpoint:
-            offsets, remarks = _parsed(log_dir.files, path, "checkpoint", parse_offset_checkpoint)
-            yield from remarks
-            yield from _beyond_end(path, offsets or {}, ends)
-
-
-def _beyond_end(
-    path: str, offsets: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
-) -> Iterator[Remark]:
-    for (topic, partition), offset in offsets.items():
-        end = ends.get((topic, partition))
-        if offset < 0:
-            yield Remark(path, "checkpoint", True, f"offset {offset} of {topic}-{partition} is negative", None, offset)
-        elif end is not None and offset > end:
-            reason = f"offset {offset} of {topic}-{partition} is behind the end of its log, {end}"
-            yield Remark(path, "checkpoint", False, reason, None, offset)

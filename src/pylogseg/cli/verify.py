@@ -1,0 +1,143 @@
+"""`pylogseg verify`: is what lies on the disk whole?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from pylogseg.cli.common import (
+    end_with,
+    jobs_option,
+    json_option,
+    parse_size,
+    parsed,
+    print_json,
+    progress,
+    select,
+    selection_options,
+    size_text,
+)
+from pylogseg.disk import Disk, Partition
+from pylogseg.jobs import verify_disk
+from pylogseg.jobs.remarks import Level, Remark
+from pylogseg.jobs.verify_disk import Summary
+
+
+@click.command()
+@selection_options
+@click.option(
+    "--level",
+    type=click.Choice([level.name.lower() for level in Level]),
+    default="indexes",
+    show_default=True,
+    help="headers, crc, records or indexes; each includes those before it.",
+)
+@json_option
+@jobs_option
+@click.option(
+    "--max-decompressed-bytes",
+    callback=parsed(parse_size),
+    default="64Mi",
+    show_default=True,
+    metavar="SIZE",
+    help="A batch that decompresses to more is not checked.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Only damage: no notices, no summary.")
+def verify(
+    arguments: tuple[str, ...],
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    level: str,
+    as_json: bool,
+    jobs: int,
+    max_decompressed_bytes: int,
+    quiet: bool,
+) -> None:
+    """Check logs, indexes and small files for damage.
+
+    A finding names file, position, offset, kind, reason and remedy. Damage ends with exit code 1; notices (a torn end
+    after a crash, leftovers, missing indexes) do not: a broker takes those in its stride.
+    """
+    chosen = select(arguments, topic, partition)
+    partitions = _partitions(chosen.disk, chosen.names, chosen.partitions)
+    summary = Summary(Level[level.upper()])
+    segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
+    with progress(sum(s.size for s in segments), "verify") as advance:
+        for remark in verify_disk.verify(
+            chosen.disk,
+            summary,
+            partitions=partitions,
+            jobs=jobs,
+            limit_bytes=max_decompressed_bytes,
+            on_bytes=advance,
+        ):
+            if remark.is_damage or not quiet:
+                _print(remark, as_json)
+    if as_json:
+        print_json(_summary_row(summary))
+    elif not quiet:
+        for line in _summary_lines(summary):
+            click.echo(line)
+    end_with(summary.damaged > 0)
+
+
+def _partitions(disk: Disk, names: list[str], numbers: list[int] | None) -> list[Partition]:
+    """Live ones; those with another state where they were named, or nothing else is there."""
+    asked = bool(names) or len(disk.partitions) == 1
+    return [p for p in disk.partitions if (asked or not p.state) and (not numbers or p.partition in numbers)]
+
+
+def _print(remark: Remark, as_json: bool) -> None:
+    if as_json:
+        print_json(remark.as_row())
+        return
+    place = "" if remark.position is None else f", position {remark.position}"
+    place += "" if remark.offset is None else f", offset {remark.offset}"
+    click.echo(f"{'DAMAGE' if remark.is_damage else 'notice'}  {remark.kind}  {remark.path}{place}")
+    click.echo(f"        {remark.reason}")
+    click.echo(f"        remedy: {remark.remedy}")
+
+
+def _summary_row(summary: Summary) -> dict[str, Any]:
+    row = asdict(summary) | {"level": summary.level.name.lower()}
+    return {"type": "summary", **{_camel(name): value for name, value in row.items()}}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+_CHECKED = {
+    Level.HEADERS: "batch headers",
+    Level.CRC: "batch headers and check sums",
+    Level.RECORDS: "batch headers, check sums and records",
+    Level.INDEXES: "batch headers, check sums, records, indexes and small files",
+}
+
+
+def _summary_lines(summary: Summary) -> Iterator[str]:
+    s = summary
+    damage = _count(s.damaged, "finding") + " of damage" if s.damaged else "no damage"
+    verdict = f"{damage}, {_count(s.notices, 'notice')}" if s.notices else damage
+    parts = [
+        _count(s.log_dirs, "log directory", "log directories"),
+        _count(s.partitions, "partition"),
+        _count(s.segments, "segment"),
+        _count(s.batches, "batch", "batches"),
+        _count(s.records, "record"),
+        size_text(s.bytes),
+    ]
+    yield f"{verdict}: {', '.join(part for part in parts if not part.startswith('0 '))}"
+    yield f"checked: {_CHECKED[s.level]}"
+    if s.explained_gaps:
+        yield f"explained: {_count(s.explained_gaps, 'gap')} between offsets, by compaction"
+    for text in s.not_checked:
+        yield f"not checked: {text}"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,160 @@
+"""Checks of the files beside the segments: snapshots, leader epochs, status files; and those of a log directory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from pylogseg.disk import LogDir, OtherFile, Partition, Segment
+from pylogseg.env.files import FileSystem
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
+from pylogseg.files.properties import parse_meta_properties
+from pylogseg.files.snapshot import parse_snapshot
+from pylogseg.files.status import parse_partition_metadata, parse_quorum_state
+from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.format.names import FileKind
+from pylogseg.format.records import decode
+from pylogseg.jobs.remarks import Level, Remark, of_error
+from pylogseg.jobs.verify import SegmentReport, verify_segment
+from pylogseg.reading.windows import Window, walk
+
+
+def check_partition_files(
+    partition: Partition, reports: Sequence[SegmentReport], level: Level = Level.INDEXES
+) -> Iterator[Remark]:
+    """Check snapshots, leader epochs and status files of a partition, and its KRaft snapshots.
+
+    Parameters
+    ----------
+    partition : Partition
+        The replica.
+    reports : sequence of SegmentReport
+        Of all its segments, in their order.
+    level : Level
+        How much to check of KRaft snapshots.
+    """
+    files = partition.files
+    for other in partition.others:
+        if not other.name.is_live:
+            continue
+        check = _CHECKS.get(other.name.kind)
+        if check is not None:
+            kind, parse = check
+            yield from _parsed(files, other.path, kind, parse)[1]
+        elif other.name.kind is FileKind.LEADER_EPOCHS:
+            epochs, remarks = _parsed(files, other.path, "leader-epoch", parse_leader_epochs)
+            yield from remarks
+            if epochs:
+                yield from _epochs(other.path, epochs, reports)
+        elif other.name.kind is FileKind.KRAFT_SNAPSHOT:
+            yield from _kraft_snapshot(partition, other, level)
+
+
+_CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
+    FileKind.PRODUCER_SNAPSHOT: ("snapshot", parse_snapshot),
+    FileKind.PARTITION_METADATA: ("metadata", parse_partition_metadata),
+    FileKind.QUORUM_STATE: ("metadata", parse_quorum_state),
+}
+
+
+def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str], Any]) -> tuple[Any, list[Remark]]:
+    """The parsed file; or None and why not. A file that vanished meanwhile is no finding."""
+    try:
+        return parse(files.read_all(path), path), []
+    except CorruptionError as error:
+        return None, [of_error(kind, error)]
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None, []
+        return None, [Remark(path, "unreadable", True, f"cannot {error.operation}: {error.reason}")]
+
+
+def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentReport]) -> Iterator[Remark]:
+    """The checkpoint against itself, and the epochs of batches against the checkpoint."""
+    for before, after in pairwise(epochs):
+        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+            what = f"epoch {after.epoch} from offset {after.start_offset} on"
+            reason = f"{what} follows {before.epoch} from {before.start_offset} on"
+            yield Remark(path, "leader-epoch", True, reason, None, after.start_offset)
+            return
+    end = reports[-1].next_offset if reports else epochs[-1].start_offset
+    if epochs[-1].start_offset > end:
+        reason = f"epoch {epochs[-1].epoch} begins at {epochs[-1].start_offset}, behind the end of the log, {end}"
+        yield Remark(path, "leader-epoch", False, reason, None, epochs[-1].start_offset)
+    starts = [entry.start_offset for entry in epochs]
+    for report in reports:
+        for epoch, offset in report.epochs:
+            at = bisect_right(starts, offset) - 1
+            # Below the first entry lies what the log start has passed by.
+            if at >= 0 and epochs[at].epoch != epoch:
+                reason = f"leader epoch {epoch} in the batch at offset {offset}, {epochs[at].epoch} in the checkpoint"
+                yield Remark(report.path, "leader-epoch", True, reason, None, offset)
+
+
+def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Iterator[Remark]:
+    segment = Segment(partition.files, other.path, 0, other.size, 0, False, partition.topic, partition.partition)
+    report = verify_segment(segment, min(level, Level.RECORDS))
+    yield from report.remarks
+    if report.is_damaged:
+        return
+    kinds = _control_kinds(segment)
+    if other.name.offset is None:  # the bootstrap file has neither header nor footer in older versions
+        return
+    if ControlKind.SNAPSHOT_HEADER not in kinds[:1] or ControlKind.SNAPSHOT_FOOTER not in kinds[-1:]:
+        found = ", ".join(kind.name for kind in kinds) or "none"
+        reason = f"it does not begin with a header and end with a footer; control records: {found}"
+        yield Remark(other.path, "kraft-snapshot", True, reason)
+
+
+def _control_kinds(segment: Segment) -> list[ControlKind]:
+    kinds = []
+    with segment.open() as view:
+        for item in walk(view, crc=False):
+            if not isinstance(item, Window):
+                continue
+            columns, _ = decode(item.batches[item.batches.is_control], item.buffer, item.file_position)
+            kinds += [decode_control_key(columns.key(i) or b"\0\0\0\0").kind for i in range(len(columns))]
+    return kinds
+
+
+# ---- log directory ----
+
+
+def check_log_dir(
+    log_dir: LogDir, ends: Mapping[tuple[str, int], int], level: Level = Level.INDEXES
+) -> Iterator[Remark]:
+    """Check the files of a log directory itself.
+
+    Parameters
+    ----------
+    log_dir : LogDir
+        As `pylogseg.open_dir` finds it.
+    ends : mapping of (topic, partition) to int
+        Log end offsets of the partitions that were checked.
+    level : Level
+        Below INDEXES nothing is checked.
+    """
+    if level < Level.INDEXES:
+        return
+    for kind, path in log_dir.checkpoints.items():
+        if kind is FileKind.META_PROPERTIES:
+            yield from _parsed(log_dir.files, path, "metadata", parse_meta_properties)[1]
+        elif kind.is_offset_checkpoint:
+            offsets, remarks = _parsed(log_dir.files, path, "checkpoint", parse_offset_checkpoint)
+            yield from remarks
+            yield from _beyond_end(path, offsets or {}, ends)
+
+
+def _beyond_end(
+    path: str, offsets: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
+) -> Iterator[Remark]:
+    for (topic, partition), offset in offsets.items():
+        end = ends.get((topic, partition))
+        if offset < 0:
+            yield Remark(path, "checkpoint", True, f"offset {offset} of {topic}-{partition} is negative", None, offset)
+        elif end is not None and offset > end:
+            reason = f"offset {offset} of {topic}-{partition} is behind the end of its log, {end}"
+            yield Remark(path, "checkpoint", False, reason, None, offset)
