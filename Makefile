@@ -57,7 +57,7 @@ bench: $(VENV)/.bench  ## the table of rates, side by side with other readers
 	$(BIN)/python asv_benchmarks/table.py $(ARGS)
 
 docs: $(VENV)/.docs  ## the site, in site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 soak: test-env  ## the property tests for hours, under other seeds each time
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest $(ARGS)

@@ -45,7 +45,7 @@ def test_wheel_content(wheel: Path) -> None:
     compiled = ours - written - {"py.typed"}
     doors = {stub.stem for stub in SOURCE.glob("*.pyi")}
     assert {name.split(".")[0] for name in compiled} == doors
-    assert all(name.endswith((".so", ".pyd")) for name in compiled), "sources of the compiled part have no use in a wheel"
+    assert all(name.endswith((".so", ".pyd")) for name in compiled), "sources of the compiled part have no use here"
     assert max(sizes[f"pylogseg/{name}"] for name in compiled) < LARGEST_MODULE_BYTES
 
 

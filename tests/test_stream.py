@@ -19,7 +19,7 @@ def test_selection(examples):
     assert names(topic="txn-a", partition=1) == [("txn-a", 1)]
     assert names(topic=["txn-b", "legacy-*"]) == [("legacy", 0), ("txn-b", 0)]
     assert len(names()) > 10
-    with pytest.raises(pylogseg.RequestError, match="no topic or partition 'nothing' here; there are: .*cmp-short"):
+    with pytest.raises(pylogseg.RequestError, match=r"no topic or partition 'nothing' here; there are: .*cmp-short"):
         names(topic="nothing")
     with pytest.raises(pylogseg.RequestError, match="no partition 7"):
         names(topic="txn-a", partition=7)
@@ -98,8 +98,7 @@ def test_damage_by_choice(examples, damaged):
 
     seen = []
     with pytest.raises(pylogseg.CorruptionError) as error:
-        for record in pylogseg.read(damaged):
-            seen.append(record)
+        seen.extend(pylogseg.read(damaged))
     assert seen == before
     assert (error.value.position, error.value.offset) == (0, base)
     assert "CRC mismatch" in str(error.value)
@@ -180,7 +179,7 @@ def test_a_throttled_read_takes_its_time(examples):
 
 
 def test_read_committed_from_the_middle(golden):
-    """Wherever a reader begins, it sees what one from the start sees from there on: up to the first open transaction."""
+    """Wherever a reader begins, it sees what one from the start sees from there on, up to an open transaction."""
     for folder in sorted((golden / "broker-4.3" / "txn").glob("data[01]/txn-*")):
         whole = list(pylogseg.read(folder, isolation="read_committed"))
         everything = list(pylogseg.read(folder))

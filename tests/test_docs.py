@@ -1,0 +1,95 @@
+"""Examples hold: those of the documents and of the docstrings are run, and print what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import sys
+from pathlib import Path
+
+import documents
+import pytest
+
+import pylogseg
+
+ROOT = documents.ROOT
+PAGES = documents.PAGES
+PYTHON_PAGES = [page for page in PAGES if list(documents.blocks(page, "python"))]
+CONSOLE = [
+    pytest.param(command, id=f"{page.stem}:{block.line}:{command.command[:50]}")
+    for page in PAGES
+    for block in documents.blocks(page, "console")
+    for command in documents.commands(block.text)
+    if documents.is_ours(command.command)
+]
+MODULES = sorted(info.name for info in pkgutil.walk_packages(pylogseg.__path__, "pylogseg."))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work where the examples think they are: in the root of the repository."""
+    folder = documents.workplace(tmp_path)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: page.stem)
+def test_python(page: Path, root: Path) -> None:
+    """The blocks of a page run one after the other, as a reader types them; those with prompts show what they print."""
+    names: dict[str, object] = {"__name__": f"docs.{page.stem}"}
+    for block in documents.blocks(page, "python"):
+        if block.text.lstrip().startswith(">>>"):
+            run_prompts(block.text, names, page, block.line)
+        else:
+            exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
+
+
+def run_prompts(text: str, names: dict[str, object], page: Path, line: int) -> None:
+    test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), line - 1)
+    test.globs = names
+    said: list[str] = []
+    results = doctest.DocTestRunner(optionflags=doctest.REPORT_NDIFF).run(test, out=said.append, clear_globs=False)
+    assert not results.failed, "".join(said)
+
+
+@pytest.mark.parametrize("command", CONSOLE)
+@pytest.mark.skipif(sys.platform == "win32", reason="commands are those of a POSIX shell")
+def test_console(command: documents.Command, root: Path) -> None:
+    """`python tests/documents.py` writes anew what is shown."""
+    assert documents.run(command.command, root) == command.shown
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstrings(name: str, root: Path) -> None:
+    if name == "pylogseg.__main__":
+        pytest.skip("a program")
+    results = doctest.testmod(importlib.import_module(name))
+    assert not results.failed
+
+
+def test_documents_module() -> None:
+    assert not doctest.testmod(documents).failed
+
+
+def test_every_page_is_reached() -> None:
+    """A page that is not in the navigation is found by nobody."""
+    listed = set(re.findall(r"[\w-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} == listed
+
+
+def test_links_between_pages() -> None:
+    """Relative links of pages lead to files, and anchors to headings."""
+    for page in PAGES:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
+            path = (page.parent / target).resolve() if target else page
+            assert path.exists(), f"{page.name}: {target}"
+            if anchor and path.suffix == ".md":
+                assert anchor in anchors(path), f"{page.name}: {target}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Names of the headings of a page as the site makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
