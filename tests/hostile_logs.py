@@ -368,6 +368,9 @@ def _spans(rng: Random, data: Any) -> None:
     rows["count"] = rng.choice((0, 1, -1, 2**31 - 1))
     bodies = np.empty(count, BODY_DTYPE)
     bodies["place"], bodies["size"] = place, np.where(size < 0, -1, size)
+    if count and rng.random() < 0.7:
+        rows["attributes"], bodies[0], sources = 0, (0, len(data)), (data,)
+        rows["magic"] = min(int(data[16]) if len(data) > 16 else 0, 2)
     columns = [np.empty(room, kind) for kind in KINDS]
     row, first = 0, rng.choice((0, 0, 1, -1, room, room + 1))
     for row in _resumed(rows, bodies, sources, first, columns):
