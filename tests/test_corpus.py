@@ -71,12 +71,11 @@ def extent(table, columns):
     """Lowest and highest offset and timestamp; only records tell the lowest of a compressed legacy wrapper."""
     firsts = [*columns.offset.tolist(), *table.base_offset[table.magic == 2].tolist()]
     out = {"max_offset": int(table.last_offset.max()), "min_offset": min(firsts)}
-    # As there: the base timestamps of batches, so the horizon of one that has a delete horizon.
-    horizon = table.has_delete_horizon
-    moments = [*columns.timestamp[~horizon[columns.batch]].tolist(), *table.base_timestamp[horizon].tolist()]
-    moments = [moment for moment in moments if moment >= 0]
+    # As there: batches with a delete horizon in the place of a timestamp do not count.
+    plain = ~table.has_delete_horizon
+    moments = [moment for moment in columns.timestamp[plain[columns.batch]].tolist() if moment >= 0]
     if moments:
-        out |= {"min_ts": min(moments), "max_ts": max(*moments, *table.max_timestamp.tolist())}
+        out |= {"min_ts": min(moments), "max_ts": max(*moments, int(table.max_timestamp[plain].max()))}
     return out
 
 
