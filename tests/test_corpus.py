@@ -71,12 +71,11 @@ def extent(table, columns):
     """Lowest and highest offset and timestamp; only records tell the lowest of a compressed legacy wrapper."""
     firsts = [*columns.offset.tolist(), *table.base_offset[table.magic == 2].tolist()]
     out = {"max_offset": int(table.last_offset.max()), "min_offset": min(firsts)}
-    # As there: base timestamps, so also in LogAppendTime batches, but not where a delete horizon stands in their place.
-    plain, modern = ~table.has_delete_horizon, table.magic == 2
-    moments = [*table.base_timestamp[plain & modern].tolist(), *columns.timestamp[~modern[columns.batch]].tolist()]
-    moments = [moment for moment in moments if moment >= 0]
+    # As there: those in headers, but not a delete horizon that stands in the place of a base timestamp.
+    plain = ~table.has_delete_horizon
+    moments = [moment for moment in table.base_timestamp[plain].tolist() if moment >= 0]
     if moments:
-        out |= {"min_ts": min(moments), "max_ts": max(*moments, int(table.max_timestamp[plain].max()))}
+        out |= {"min_ts": min(moments), "max_ts": int(table.max_timestamp[plain].max())}
     return out
 
 
