@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +116,10 @@ def test_corruption(key: str, value: str, reason: str) -> None:
 def test_null_value() -> None:
     with pytest.raises(CorruptionError, match="0 bytes"):
         decode_control(b"\0\0\0\0", None)
+    with pytest.raises(CorruptionError, match="key of 0 bytes"):
+        decode_control(None, b"")
+    with pytest.raises(CorruptionError, match="key of 0 bytes"):
+        decode_control(np.empty(0, np.uint8), None)
 
 
 def test_commit_marker_as_a_broker_writes_it() -> None:

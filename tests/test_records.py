@@ -162,6 +162,9 @@ def test_what_a_caller_makes_up_is_refused():
     for place, size in ((0, len(data) + 1), (-1, 5), (1 << 41, 5), (5 << 40, 1), (len(data), 1), (0, 1 << 62)):
         body = np.array([(place, size)], BODY_DTYPE)
         assert _records.decode(rows, 0, body, (data, b""), 0, *arrays)[3] != 0
+    good = np.array([(61, len(data) - 61)], BODY_DTYPE)
+    with pytest.raises(ValueError, match="slot -1"):
+        _records.decode(rows, 0, good, (data, b""), -1, *arrays)
     out = (np.zeros(2, np.int32), np.zeros(8, np.uint8), np.zeros(1, np.uint8))
     for place, size in ((len(data), 1), (0, len(data) + 1), (-5, 2), (1 << 50, 1)):
         spans = np.array([place], np.int64), np.array([size], np.int32)

@@ -117,6 +117,8 @@ def decode(
     cdef record.Walk walk
     if len(bodies) != count or not 0 <= first_row <= count:
         raise ValueError("rows and bodies differ in length, or the first row is not among them")
+    if n < 0:
+        raise ValueError(f"slot {n} is not in the columns")
     room = min(room, timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0], value_size.shape[0],
                headers_place.shape[0], header_count.shape[0], batch.shape[0])
     memset(&columns, 0, sizeof(columns))

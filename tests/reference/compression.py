@@ -73,11 +73,13 @@ def unsnappy(data: bytes) -> bytes:
     """Read xerial blocks, or one raw block where their header is missing."""
     if len(data) < 16 or not data.startswith(XERIAL_MAGIC):
         return snappy_block(data)
+    xerial_version(data)
     out, at = b"", 16
     while at + 4 <= len(data):
         if data[at : at + 4] == XERIAL_MAGIC[:4]:  # another stream behind the first
             if data[at : at + 8] != XERIAL_MAGIC or len(data) < at + 16:
                 raise CompressionError("snappy: bad header of a further stream")
+            xerial_version(data[at:])
             at += 16
             continue
         size = struct.unpack_from(">i", data, at)[0]
@@ -87,6 +89,12 @@ def unsnappy(data: bytes) -> bytes:
         out += snappy_block(data[at : at + size])
         at += size
     return out
+
+
+def xerial_version(data: bytes) -> None:
+    """Refuse a stream of a version below 1, as snappy-java does."""
+    if struct.unpack_from(">i", data, 8)[0] < 1:
+        raise CompressionError("snappy: stream of an incompatible version")
 
 
 def snappy_block(data: bytes) -> bytes:

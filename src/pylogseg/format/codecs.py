@@ -29,6 +29,7 @@ from typing import Any
 
 from pylogseg.format import gzip_members, lz4_frame, xerial, zstd_frames
 from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.codec_error import CodecError, over
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 
@@ -74,7 +75,7 @@ def decompress(codec: int | str, data: Any, *, magic: int = 2, limit: int = DECO
     CodecError
         For any bytes that are not what the codec and Kafka's framing allow, and for more than `limit` bytes.
     """
-    return decompress_view(codec_number(codec), memoryview(data).cast("B"), magic, limit)
+    return decompress_view(codec_number(codec), byte_view(data), magic, limit)
 
 
 def decompress_view(number: int, view: memoryview, magic: int, limit: int) -> bytes:
@@ -117,7 +118,7 @@ def compress(codec: int | str, data: Any, *, magic: int = 2, level: int | None =
         For a codec or level that does not exist.
     """
     number = codec_number(codec)
-    view = memoryview(data).cast("B")
+    view = byte_view(data)
     check_level(number, level)
     if number == GZIP:
         return gzip_members.compress(view, level)

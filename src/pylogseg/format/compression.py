@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pylogseg import _framing
 from pylogseg.format import zstd_frames
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.codec_error import ArenaFullError, CodecError
 from pylogseg.format.codecs import (
     DEFAULT_LEVELS,
@@ -127,7 +128,7 @@ def fill_bodies(
     ArenaFullError
         If several batches become more than `ARENA_BYTES` (or `limit`) together.
     """
-    view = memoryview(buffer).cast("B")
+    view = byte_view(buffer)
     bodies = np.empty(len(table), BODY_DTYPE)
     head = np.where(table.magic == 2, _V2_HEADER_BYTES, 0)
     bodies["place"] = table.position - file_position + head

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from pylogseg import _codec
 from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.layout import CONTROL_KEY, END_TXN_MARKER, KRAFT_RECORDS, KRaftFields
 
 
@@ -87,7 +88,7 @@ def decode_control_key(key: Any, path: str = "<control record>", position: int =
     Parameters
     ----------
     key : buffer
-        As in the record.
+        As in the record; None is read as empty.
     path, position : str, int
         Where the key lies, for the error.
 
@@ -96,7 +97,7 @@ def decode_control_key(key: Any, path: str = "<control record>", position: int =
     CorruptionError
         If the key is shorter than 4 bytes or has a negative version.
     """
-    view = memoryview(key).cast("B")
+    view = byte_view(b"" if key is None else key)
     if len(view) < CONTROL_KEY.size:
         raise CorruptionError(path, position, f"control record key of {len(view)} bytes, it needs {CONTROL_KEY.size}")
     version, number = CONTROL_KEY.struct.unpack_from(view)
@@ -112,7 +113,7 @@ def decode_control(key: Any, value: Any, path: str = "<control record>", positio
     Parameters
     ----------
     key, value : buffer
-        As in the record; a value of None is read as empty.
+        As in the record; None is read as empty.
     path, position : str, int
         Where the value lies, for the error.
 
@@ -127,7 +128,7 @@ def decode_control(key: Any, value: Any, path: str = "<control record>", positio
         A newer version than this package knows is read by the newest one that it knows.
     """
     head = decode_control_key(key, path, position)
-    data = b"" if value is None else bytes(memoryview(value).cast("B"))
+    data = b"" if value is None else bytes(byte_view(value))
     if head.kind is ControlKind.UNKNOWN:
         return ControlRecord(head, {}, data)
     if len(data) < 2:

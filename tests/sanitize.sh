@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds the extensions with AddressSanitizer and UndefinedBehaviorSanitizer, apart from the ordinary build, and runs the
+# tests of the kernels and hostile bytes under them.
+#
+#   tests/sanitize.sh [INPUTS]      hostile inputs, 100,000 by default; PYTHON picks the interpreter
+#
+# Needs gcc with its sanitizer libraries. The build is kept and made again when a source has changed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${PYTHON:-python3}
+inputs=${1:-100000}
+work=build/sanitize
+
+library() {
+  local path
+  path=$(gcc -print-file-name="$1")
+  [ -e "$path" ] || { echo "sanitize.sh: gcc has no $1" >&2; exit 77; }
+  echo "$path"
+}
+command -v gcc >/dev/null || { echo "sanitize.sh: no gcc" >&2; exit 77; }
+# libstdc++ too: a C++ library that is loaded later must not find the sanitizer without its exceptions.
+preload="$(library libasan.so):$(library libstdc++.so.6)"
+
+if [ ! -e "$work/stamp" ] || [ -n "$(find src setup.py pyproject.toml -newer "$work/stamp" \
+    \( -name '*.py' -o -name '*.p[yx]*' -o -name '*.h' -o -name '*.toml' \) -print -quit)" ]; then
+  rm -rf "$work"
+  mkdir -p "$work/tree"
+  # A tree of its own: objects of the two builds must not meet.
+  git ls-files -z src setup.py pyproject.toml README.md LICENSE MANIFEST.in | xargs -0 cp --parents -t "$work/tree"
+  isolation=()
+  if "$python" -c 'import Cython, setuptools' 2>/dev/null; then isolation=(--no-build-isolation); fi
+  PYLOGSEG_SANITIZE=address,undefined "$python" -m pip install -q --disable-pip-version-check --no-deps "${isolation[@]}" \
+    --target "$work/site" "./$work/tree"
+  touch "$work/stamp"
+fi
+
+# Python's own small allocations come from malloc, so that the sanitizer sees their bounds; it never gives all of it back.
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc
+export LD_PRELOAD=$preload PYTHONPATH=$work/site PYLOGSEG_HOSTILE_INPUTS=$inputs HYPOTHESIS_PROFILE=sanitize
+export OPENBLAS_NUM_THREADS=1
+tests=(varint crc search batches records windows index txnindex snapshot hostile)
+for name in framing compression lz4 xerial snappy gzip zstd text encode patch; do
+  for path in tests/test_"$name"*.py; do if [ -e "$path" ]; then tests+=("$(basename "$path" .py | cut -c6-)"); fi; done
+done
+exec "$python" -m pytest -p no:cacheprovider -x $(printf 'tests/test_%s.py ' "${tests[@]}")
