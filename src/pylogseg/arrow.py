@@ -122,8 +122,8 @@ def read_arrow(
     ['offset', 'value']
     """
     wanted = schema(columns, views=views)
-    # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point into it.
-    reader = read(*args, **{**options, "reuse_buffers": not views})
+    # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point at payloads.
+    reader = read(*args, **{**options, "reuse_buffers": "columns" if views else True})
     return pa.RecordBatchReader.from_batches(wanted, batches(reader, wanted))
 
 
