@@ -167,7 +167,7 @@ def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     columns = chunk.columns
     counts = columns.header_count
-    if not counts.any():
+    if not counts.max(initial=0):  # not `any`, which turns every count into a truth value first
         return _repeated(None, kind, len(columns))
     key_place, key_size, value_place, value_size = columns.header_spans()
     names = _as_text(_binary(key_place, key_size, columns.sources, pa.binary()))
