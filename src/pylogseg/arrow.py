@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -41,7 +42,8 @@ _TYPES: dict[str, pa.DataType] = {
 #: Columns that tell of the batch a record came in; given when they are asked for.
 BATCH_COLUMNS = tuple(name for name in _TYPES if name not in DEFAULT_COLUMNS)
 
-_MAX_MS = (2**63 - 1) // 1000
+#: Bytes behind the last payload that let it be copied in whole steps (`_records.gather_binary`).
+_COPY_SLACK_BYTES = 32
 _MAX_SEQUENCE = 2**31 - 1
 
 
@@ -120,8 +122,8 @@ def read_arrow(
     ['offset', 'value']
     """
     wanted = schema(columns, views=views)
-    # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point into it.
-    reader = read(*args, **{**options, "reuse_buffers": not views})
+    # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point at payloads.
+    reader = read(*args, **{**options, "reuse_buffers": "columns" if views else True})
     return pa.RecordBatchReader.from_batches(wanted, batches(reader, wanted))
 
 
@@ -138,7 +140,7 @@ def _binary(
     count = len(size)
     total, null_count = _records.payload_bytes(size)
     if null_count == count:
-        return pa.nulls(count, kind)
+        return _repeated(None, kind, count)
     validity, bits = _filled((count + 7) // 8, np.uint8)
     if kind == pa.binary_view():
         views, out = _filled(16 * count, np.uint8)
@@ -148,7 +150,7 @@ def _binary(
         if total > 2**31 - 1:
             raise RequestError(f"{total} bytes of payload in one chunk are too many for a binary array; ask for views")
         offsets, ends = _filled(4 * (count + 1), np.int32)
-        data, out = _filled(total, np.uint8)
+        data, out = _filled(total + _COPY_SLACK_BYTES, np.uint8)
         _records.gather_binary(place, size, sources, ends, out, bits)
         buffers = [offsets, data]
     return pa.Array.from_buffers(kind, count, [validity if null_count else None, *buffers], null_count)
@@ -165,8 +167,8 @@ def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     columns = chunk.columns
     counts = columns.header_count
-    if not counts.any():
-        return pa.nulls(len(columns), kind)
+    if not counts.max(initial=0):  # not `any`, which turns every count into a truth value first
+        return _repeated(None, kind, len(columns))
     key_place, key_size, value_place, value_size = columns.header_spans()
     names = _as_text(_binary(key_place, key_size, columns.sources, pa.binary()))
     values = _binary(value_place, value_size, columns.sources, pa.binary())
@@ -188,6 +190,16 @@ def _as_text(names: pa.Array) -> pa.Array:
     return text
 
 
+def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    """An array of one value, or of nulls: a slice of one that was made before, where there is one."""
+    return _long_repeated(value, kind, 1 << (count - 1).bit_length() if count else 0)[:count]
+
+
+@functools.lru_cache(maxsize=16)
+def _long_repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+
 def _numbers(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
     buffer, out = _filled(len(values) * values.dtype.itemsize, values.dtype)
     np.copyto(out, values)
@@ -197,8 +209,7 @@ def _numbers(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
 def _timestamp(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     buffer, out = _filled(8 * len(chunk.columns), np.int64)
     # Timestamps beyond the year 294247 do not fit microseconds: they are taken to that limit.
-    np.clip(chunk.columns.timestamp, -_MAX_MS, _MAX_MS, out=out)
-    np.multiply(out, 1000, out=out)
+    _records.microseconds(np.ascontiguousarray(chunk.columns.timestamp), out)
     return pa.Array.from_buffers(kind, len(out), [None, buffer], 0)
 
 
@@ -208,7 +219,7 @@ def _of_batch(value: Callable[[RecordColumns], npt.NDArray[Any]]) -> Callable[[C
     def make(chunk: Chunk, kind: pa.DataType) -> pa.Array:
         per_batch = value(chunk.columns)
         if len(per_batch) and (per_batch == per_batch[0]).all():
-            return pa.repeat(pa.scalar(per_batch[0].item(), kind), len(chunk.columns))
+            return _repeated(per_batch[0].item(), kind, len(chunk.columns))
         return pa.array(per_batch[chunk.columns.batch], kind)
 
     return make
@@ -225,8 +236,8 @@ def _sequence(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 _MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {
     "key": _key,
     "value": _value,
-    "topic": lambda chunk, kind: pa.repeat(pa.scalar(chunk.topic, kind), len(chunk.columns)),
-    "partition": lambda chunk, kind: pa.repeat(pa.scalar(chunk.partition, kind), len(chunk.columns)),
+    "topic": lambda chunk, kind: _repeated(chunk.topic, kind, len(chunk.columns)),
+    "partition": lambda chunk, kind: _repeated(chunk.partition, kind, len(chunk.columns)),
     "offset": lambda chunk, kind: _numbers(chunk.columns.offset, kind),
     "timestamp": _timestamp,
     "timestampType": _of_batch(lambda columns: columns.batches.timestamp_type),
@@ -238,6 +249,6 @@ _MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {
     "sequence": _sequence,
     "isTransactional": _of_batch(lambda columns: columns.batches.is_transactional),
     "isControl": _of_batch(lambda columns: columns.batches.is_control),
-    "segment": lambda chunk, kind: pa.repeat(pa.scalar(chunk.segment.name, kind), len(chunk.columns)),
+    "segment": lambda chunk, kind: _repeated(chunk.segment.name, kind, len(chunk.columns)),
     "position": _of_batch(lambda columns: columns.batches.position),
 }

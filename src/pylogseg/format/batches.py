@@ -178,8 +178,8 @@ def scan(
     stop = len(view) if end is None else end
     parts: list[npt.NDArray[Any]] = []
     left = max_rows
-    # 8 rows a KiB is a guess that costs little when wrong; a batch has at least 26 bytes.
-    room = min(max((stop - start) // 128, 16), 1 << 16)
+    # A row a KiB is a guess that costs little when wrong, for the next table is larger; a batch has at least 26 bytes.
+    room = min(max((stop - start) // 1024, 16), 1 << 16)
     while True:
         rows = np.empty(room if left is None else min(room, left), BATCH_DTYPE)
         count, start, ending = _codec.scan(view, start, stop, file_position, rows, crc)
@@ -188,5 +188,6 @@ def scan(
             left -= count
         if ending != Ending.MORE or left == 0:
             break
+        room = min(4 * room, 1 << 16)
     table = parts[0] if len(parts) == 1 else np.concatenate(parts)
     return Scan(BatchTable(table), file_position + start, Ending(ending))

@@ -153,13 +153,19 @@ class Scratch:
 
     Columns that were decoded with a scratch are overwritten by the next decoding with it, and so are the decompressed
     bytes that they point at.
+
+    Parameters
+    ----------
+    with_arena : bool
+        Without, only the columns are overwritten: what they point at lives as long as somebody holds it.
     """
 
-    __slots__ = ("_columns", "arena")
+    __slots__ = ("_columns", "arena", "with_arena")
 
-    def __init__(self) -> None:
+    def __init__(self, with_arena: bool = True) -> None:
         self._columns: list[npt.NDArray[Any]] = []
         self.arena: Any = None
+        self.with_arena = with_arena
 
     def columns(self, room: int) -> list[npt.NDArray[Any]]:
         """Arrays of at least `room` items, one for each of `COLUMN_NAMES`."""
@@ -266,7 +272,7 @@ def _bodies(
         from pylogseg.format import compression
 
         arena = compression.Arena() if scratch is None or scratch.arena is None else scratch.arena
-        if scratch is not None:
+        if scratch is not None and scratch.with_arena:
             scratch.arena = arena
         bodies, data, errors = compression.fill_bodies(batches, buffer, file_position, limit=limit_bytes, arena=arena)
         return bodies, (buffer, data), [BatchDamage(row, str(error)) for row, error in errors]

@@ -82,7 +82,7 @@ class ReadOptions:
     first_window_bytes: int = WINDOW_BYTES
     throttle: Throttle | None = None
     drop_behind: bool = False
-    reuse: bool = False
+    reuse: bool | Literal["columns"] = False
     gaps: list[Gap] = field(default_factory=list)
     on_bytes: Callable[[int], None] | None = None
 
@@ -132,7 +132,7 @@ class PartitionReader:
             and not (i + 1 < len(segments) and segments[i + 1].base_offset <= first_offset)
         ]
         self._first, self._end, self._options = first_offset, end_offset, options
-        self._scratch = Scratch() if options.reuse else None
+        self._scratch = Scratch(with_arena=options.reuse is True) if options.reuse else None
         committed = options.isolation == "read_committed"
         self._transactions = Transactions(list(segments), snapshots or {}, first_offset) if committed else None
 

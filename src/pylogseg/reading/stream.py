@@ -6,7 +6,7 @@ import datetime
 import os
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -195,7 +195,7 @@ def read(
     max_decompressed_bytes: int = 64 << 20,
     max_bytes_per_second: float | None = None,
     drop_behind: bool = False,
-    reuse_buffers: bool = False,
+    reuse_buffers: bool | Literal["columns"] = False,
 ) -> Reader:
     """Read records from files that a Kafka broker wrote.
 
@@ -235,9 +235,9 @@ def read(
     drop_behind : bool
         Give pages of the page cache back once they are read, so that reading a whole disk does not evict everything
         else.
-    reuse_buffers : bool
+    reuse_buffers : bool or "columns"
         Decode into the same memory again and again: a chunk is then valid only until the next one. Faster; for loops
-        over `Reader.chunks` that keep nothing.
+        over `Reader.chunks` that keep nothing. ``"columns"``: what the columns point at is not overwritten.
 
     Returns
     -------
