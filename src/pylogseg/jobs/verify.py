@@ -36,7 +36,8 @@ class SegmentReport:
     batches, records : int
         Good ones; of compressed legacy wrappers the records are known from level RECORDS on, and not counted below.
     first_offset, next_offset : int
-        Of the first batch, and behind the last; both the base offset if there is none.
+        Of the first batch, and behind the last; both the base offset if there is none. The first is also that where it
+        could be told only by decoding.
     max_timestamp : int
         Of all headers, -1 if none.
     jumps : int
@@ -168,7 +169,7 @@ class _SegmentCheck:
                 advance(end - done)
                 done = end
         report.next_offset = self._next
-        if not self._begun:
+        if report.first_offset < 0:
             report.first_offset = segment.base_offset
         for index in self._indexes:
             report.remarks += index.finish(self._next)
@@ -213,7 +214,8 @@ class _SegmentCheck:
         jumps = rows.base_offset > before
         if not self._begun:
             # The broker's cleaner and its deletion of records move the first batch; this is seen from outside.
-            report.first_offset = int(rows.base_offset[0])
+            # A wrapper tells it only when it is decoded.
+            report.first_offset = -1 if _wrappers(rows[:1])[0] else int(rows.base_offset[0])
             jumps[0] = False
         elif self._behind_gap:
             jumps[0] = False
@@ -270,6 +272,8 @@ class _SegmentCheck:
                 else:
                     self._remark(Finding.RECORDS_BAD.value, rows, bad.row, bad.reason)
             self._report.records += len(columns)
+            if self._report.first_offset < 0 and len(columns):
+                self._report.first_offset = int(columns.offset[0])
             for kind, row, reason, is_damage in check_records(columns):
                 self._remark(kind, rows, row, reason, is_damage)
 
