@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pylogseg.disk import Segment
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, Scratch, decode
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, Scratch, decode_parts
 from pylogseg.jobs.sketch import Distinct, Histogram, hash_spans
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Throttle, records_gap
@@ -204,16 +204,23 @@ def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int
     first = int(window.batches.base_offset[0])
     # One codec at a time: the size of the arena is then that of its batches.
     for codec in np.unique(codecs).tolist():
-        rows = window.batches[codecs == codec]
-        columns, damage = decode(rows, window.buffer, window.file_position, limit_bytes=limit_bytes, scratch=scratch)
-        stats.gaps += [records_gap(segment, rows, bad) for bad in damage]
-        good = np.ones(len(rows), np.bool_)
-        good[[bad.row for bad in damage]] = False
-        _add_codec(stats, int(codec), rows[good], columns)
-        _add_records(stats, columns)
-        _add_left_out(stats, rows[good], columns)
-        if len(columns):  # a compressed legacy wrapper does not tell its base offset, but its first record does
-            first = min(first, int(columns.offset[0]))
+        parts = decode_parts(
+            window.batches[codecs == codec],
+            window.buffer,
+            window.file_position,
+            limit_bytes=limit_bytes,
+            scratch=scratch,
+        )
+        for columns, damage in parts:
+            rows = columns.batches
+            stats.gaps += [records_gap(segment, rows, bad) for bad in damage]
+            good = np.ones(len(rows), np.bool_)
+            good[[bad.row for bad in damage]] = False
+            _add_codec(stats, int(codec), rows[good], columns)
+            _add_records(stats, columns)
+            _add_left_out(stats, rows[good], columns)
+            if len(columns):  # a compressed legacy wrapper does not tell its base offset, but its first record does
+                first = min(first, int(columns.offset[0]))
     if stats.first_offset < 0:
         stats.first_offset = first
     stats.end_offset = max(stats.end_offset, int(window.batches.last_offset.max()) + 1)
