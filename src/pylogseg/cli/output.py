@@ -87,7 +87,8 @@ def _cuts(columns: RecordColumns, max_records: int) -> list[int]:
     return cuts
 
 
-_AS = click.Choice(["text", "base64", "hex", "json"])
+#: How keys and values are written.
+STYLES = click.Choice(["text", "base64", "hex", "json"])
 
 
 def output_options(function: F) -> F:
@@ -95,8 +96,8 @@ def output_options(function: F) -> F:
     add = [
         click.option("--format", "-f", "template", metavar="TEMPLATE", help=r"As kcat's: '%t %p %o %T %k %s %h\n'."),
         click.option("--csv", "as_csv", is_flag=True, help="CSV with a head line."),
-        click.option("--key-as", type=_AS, default="text", show_default=True, help="How keys are written."),
-        click.option("--value-as", type=_AS, default="text", show_default=True, help="How values are written."),
+        click.option("--key-as", type=STYLES, default="text", show_default=True, help="How keys are written."),
+        click.option("--value-as", type=STYLES, default="text", show_default=True, help="How values are written."),
         click.option("--fields", metavar="A,B,...", help=f"Of {', '.join(text.FIELD_NAMES)}."),
         click.option("--headers/--no-headers", default=True, help="With the records' headers (default), or without."),
     ]

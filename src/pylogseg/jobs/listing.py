@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from pylogseg.disk import Partition, Segment
 from pylogseg.env.files import FileView
 from pylogseg.errors import CorruptionError
@@ -30,7 +32,7 @@ class SegmentRow:
     size_bytes : int
     modified_ms : int
     first_timestamp, largest_timestamp : int or None
-        Of the first record, and the largest in any header; None if no record has one.
+        Of the first record that has one, and the largest in any header; None if no record has one.
     """
 
     path: str
@@ -50,7 +52,7 @@ class PartitionRow:
     ----------
     log_start_offset, log_end_offset : int
     first_timestamp : int or None
-        Of the first record in the files.
+        Of the first record in the files that has one.
     newest_timestamp : int or None
         The largest one in the last segment that has any: older segments are not opened.
     """
@@ -94,11 +96,12 @@ def _first_timestamp(segment: Segment, view: FileView) -> int | None:
     for item in walk(view, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES):
         if not isinstance(item, Window):
             continue
-        for row in range(len(item.batches)):
+        # Magic 0 has no timestamps; its largest one is -1.
+        for row in np.flatnonzero(item.batches.max_timestamp >= 0).tolist():
             columns, _ = decode(item.batches[row : row + 1], item.buffer, item.file_position)
-            if len(columns):
-                timestamp = int(columns.timestamp[0])
-                return timestamp if timestamp >= 0 else None
+            known = columns.timestamp[columns.timestamp >= 0]
+            if len(known):
+                return int(known[0])
     return None
 
 

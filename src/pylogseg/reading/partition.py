@@ -214,7 +214,7 @@ class PartitionReader:
                 ends = options.on_corrupt != "skip"
                 if ends:  # what is good in front of the damage is given first
                     yield self._chunk(columns.take(columns.batch < bad.row), segment)
-                self._ends_at(_records_gap(segment, columns.batches, bad))
+                self._ends_at(records_gap(segment, columns.batches, bad))
                 if ends:
                     yield None
                     return
@@ -238,7 +238,8 @@ class PartitionReader:
         return gap.is_alarm and self._options.on_corrupt == "stop"
 
 
-def _records_gap(segment: Segment, rows: BatchTable, bad: BatchDamage) -> Gap:
+def records_gap(segment: Segment, rows: BatchTable, bad: BatchDamage) -> Gap:
+    """What to report of a batch whose records cannot be had."""
     row = rows.rows[bad.row]
     position, size = int(row["position"]), int(row["size"])
     first = int(row["base_offset"])

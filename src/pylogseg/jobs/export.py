@@ -1,0 +1,231 @@
+"""The records of a part of a log as one file: Parquet, Arrow, CSV or JSON lines.
+
+A file appears whole under its name or not at all: it is written under another one beside it, and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pylogseg import arrow
+from pylogseg.errors import RequestError
+from pylogseg.format import text
+from pylogseg.jobs.wanted import Wanted
+from pylogseg.reading.findings import Gap
+from pylogseg.reading.partition import Chunk
+
+#: Forms of a file, and the end of its name.
+FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
+#: Topic and partition are in the names of the folders, as Hive has it: readers put them back.
+DEFAULT_COLUMNS = tuple(name for name in arrow.DEFAULT_COLUMNS if name not in ("topic", "partition"))
+#: Folder name of a value that there is not.
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_ROW_GROUP_BYTES = 64 << 20
+_ROW_GROUP_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Form:
+    """How files are written.
+
+    Attributes
+    ----------
+    name : str
+        One of `FORMS`.
+    columns : sequence of str
+        Of `arrow.schema`, or for CSV and JSON lines of `text.FIELD_NAMES`.
+    compression : str
+        Of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``; of Arrow files ``zstd``, ``lz4`` or ``none``.
+    key_as, value_as : str
+        How CSV and JSON lines show payloads.
+    """
+
+    name: str = "parquet"
+    columns: Sequence[str] = DEFAULT_COLUMNS
+    compression: str = "zstd"
+    key_as: str = "text"
+    value_as: str = "text"
+
+    def __post_init__(self) -> None:
+        if self.name not in FORMS:
+            raise RequestError(f"cannot export to {self.name!r}: there are {', '.join(FORMS)}")
+        # What is wrong with the columns shows before anything is read.
+        if self.name in ("parquet", "arrow"):
+            arrow.schema(self.columns)
+            allowed = ("zstd", "snappy", "gzip", "lz4", "none") if self.name == "parquet" else ("zstd", "lz4", "none")
+            if self.compression not in allowed:
+                raise RequestError(f"{self.name} files have no compression {self.compression!r}: {', '.join(allowed)}")
+        else:
+            self.program("", 0, "")
+
+    def program(self, topic: str, partition: int, segment: str) -> text.Program:
+        """What the text kernel writes for the records of a segment."""
+        make = text.csv if self.name == "csv" else text.json_lines
+        return make(
+            self.columns, key=self.key_as, value=self.value_as, topic=topic, partition=partition, segment=segment
+        )
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One file that was written, or none for a part without records.
+
+    Attributes
+    ----------
+    path : str or None
+    records, size_bytes : int
+    gaps : list of Gap
+        What could not be read.
+    """
+
+    path: str | None
+    records: int
+    size_bytes: int
+    gaps: list[Gap]
+
+
+def target_of(wanted: Wanted, out: Path, form: Form) -> Path:
+    """Where the file of a part goes: ``OUT/topic=NAME/partition=N/<base offset>.<form>``."""
+    segment = wanted.log.segments[0]
+    topic = segment.topic or _NO_VALUE
+    partition = str(segment.partition) if segment.partition >= 0 else _NO_VALUE
+    return out / f"topic={topic}" / f"partition={partition}" / f"{segment.base_offset:020d}{FORMS[form.name]}"
+
+
+def export_part(wanted: Wanted, out: Path, form: Form, advance: Callable[[int], None] | None = None) -> Exported:
+    """Write the records of one part of a log to a file; an older file of that name is replaced.
+
+    Parameters
+    ----------
+    wanted : Wanted
+        For example one segment of it, from `Wanted.by_segment`.
+    out : Path
+        Folder; made where it is not there.
+    form : Form
+        Columns and compression too.
+    advance : callable, optional
+        Gets the bytes read since its last call; may raise, to end the work: then no file is left behind.
+
+    Returns
+    -------
+    Exported
+    """
+    part, target = wanted.apart(advance), target_of(wanted, out, form)
+    chunks = part.chunks()
+    first = next(chunks, None)
+    if first is None:
+        return Exported(None, 0, 0, part.gaps)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Readers of datasets pass by names that begin with a dot.
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    records = 0
+    try:
+        with open(beside, "wb") as file, _SINKS[form.name](file, form) as sink:
+            sink.write(first)
+            records = len(first.columns)
+            for chunk in chunks:
+                sink.write(chunk)
+                records += len(chunk.columns)
+        os.replace(beside, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+    return Exported(str(target), records, target.stat().st_size, part.gaps)
+
+
+class _Sink(Protocol):
+    """Takes chunks in order; a chunk is valid only during the call."""
+
+    def write(self, chunk: Chunk) -> None: ...
+
+
+class _Text:
+    """CSV and JSON lines."""
+
+    def __init__(self, file: IO[bytes], form: Form) -> None:
+        self._file, self._form, self._out = file, form, text.TextBuffer()
+        self._where: tuple[Any, ...] | None = None
+        if form.name == "csv":
+            file.write(text.csv_header(form.columns))
+
+    def write(self, chunk: Chunk) -> None:
+        where = (chunk.topic, chunk.partition, chunk.segment.name)
+        if where != self._where:
+            self._where, self._program = where, self._form.program(*where)
+        for first in range(0, len(chunk.columns), 4096):
+            self._out.clear()
+            stop = min(first + 4096, len(chunk.columns))
+            self._file.write(text.render(chunk.columns, self._program, self._out, first, stop))
+
+
+class _Parquet:
+    """Row groups of many chunks: a chunk is too small for one."""
+
+    def __init__(self, file: IO[bytes], form: Form) -> None:
+        self._schema = arrow.schema(form.columns)
+        self.writer = pq.ParquetWriter(file, self._schema, compression=form.compression)
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write(self, chunk: Chunk) -> None:
+        batch = arrow.record_batch(chunk, self._schema)
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._bytes >= _ROW_GROUP_BYTES or self._rows >= _ROW_GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits as one row group."""
+        if self._waiting:
+            self.writer.write_table(pa.Table.from_batches(self._waiting, self._schema), row_group_size=self._rows)
+        self._waiting, self._rows, self._bytes = [], 0, 0
+
+
+class _Ipc:
+    """Arrow's file format."""
+
+    def __init__(self, file: IO[bytes], form: Form) -> None:
+        self._schema = arrow.schema(form.columns)
+        compression = None if form.compression == "none" else form.compression
+        self.writer = pa.ipc.new_file(file, self._schema, options=pa.ipc.IpcWriteOptions(compression=compression))
+
+    def write(self, chunk: Chunk) -> None:
+        self.writer.write_batch(arrow.record_batch(chunk, self._schema))
+
+
+@contextlib.contextmanager
+def _text_sink(file: IO[bytes], form: Form) -> Iterator[_Sink]:
+    yield _Text(file, form)
+
+
+@contextlib.contextmanager
+def _parquet_sink(file: IO[bytes], form: Form) -> Iterator[_Sink]:
+    sink = _Parquet(file, form)
+    with sink.writer:
+        yield sink
+        sink.flush()
+
+
+@contextlib.contextmanager
+def _ipc_sink(file: IO[bytes], form: Form) -> Iterator[_Sink]:
+    sink = _Ipc(file, form)
+    with sink.writer:
+        yield sink
+
+
+_SINKS: dict[str, Callable[[IO[bytes], Form], contextlib.AbstractContextManager[_Sink]]] = {
+    "parquet": _parquet_sink,
+    "arrow": _ipc_sink,
+    "csv": _text_sink,
+    "jsonl": _text_sink,
+}

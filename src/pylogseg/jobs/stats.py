@@ -1,0 +1,366 @@
+"""What is in a segment: counts, sizes, codecs, keys, producers, times, and which offsets are missing and why.
+
+`segment_stats` reads one segment and returns a `Stats`; `Stats.merge` joins those of a partition or of a whole disk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.disk import Segment
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.control import ControlKind
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, Scratch, decode_parts
+from pylogseg.jobs.sketch import Distinct, Histogram, hash_spans
+from pylogseg.reading.findings import Gap
+from pylogseg.reading.partition import Throttle, records_gap
+from pylogseg.reading.windows import Window, walk
+
+_V2_HEADER_BYTES = 61
+
+
+@dataclass
+class CodecStats:
+    """Batches of one codec.
+
+    Attributes
+    ----------
+    batches, records : int
+    stored_bytes : int
+        Of whole batches, headers included, as they lie in the file.
+    body_bytes, raw_bytes : int
+        Of their records: as stored, and decompressed.
+    """
+
+    batches: int = 0
+    records: int = 0
+    stored_bytes: int = 0
+    body_bytes: int = 0
+    raw_bytes: int = 0
+
+    def merge(self, other: CodecStats) -> None:
+        """Add what another one counted."""
+        for name in vars(self):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def ratio(self) -> float | None:
+        """Decompressed by stored bytes of records; None without any."""
+        return self.raw_bytes / self.body_bytes if self.body_bytes else None
+
+
+@dataclass
+class Stats:
+    """Counts of one segment, or of several that were merged.
+
+    Attributes
+    ----------
+    first_offset, end_offset : int
+        Of the batches, half-open; -1 if there is none.
+    batches, empty_batches, control_batches, transactional_batches : int
+    horizon_batches : int
+        With a delete horizon: the cleaner has been there.
+    records, control_records : int
+        Data records, and those of control batches, which are not data.
+    null_keys, tombstones, headers : int
+        Of data records; a tombstone has a key and a null value.
+    keys : Distinct
+    key_sizes, value_sizes, record_sizes : Histogram
+        Bytes that are not null; of records, of key and value together.
+    codecs, magics, time_types, markers : dict
+        By codec number; batches by magic and by timestamp type; markers and other control records by kind.
+    producers : Counter
+        Batches by producer id.
+    left_out : int
+        Offsets that batches claim and no record in them has: only the cleaner does that.
+    gaps : list of Gap
+        What could not be read.
+    """
+
+    segments: int = 0
+    size_bytes: int = 0
+    first_offset: int = -1
+    end_offset: int = -1
+    batches: int = 0
+    empty_batches: int = 0
+    control_batches: int = 0
+    transactional_batches: int = 0
+    horizon_batches: int = 0
+    records: int = 0
+    control_records: int = 0
+    null_keys: int = 0
+    tombstones: int = 0
+    headers: int = 0
+    least_timestamp: int | None = None
+    largest_timestamp: int | None = None
+    keys: Distinct = field(default_factory=Distinct)
+    key_sizes: Histogram = field(default_factory=Histogram)
+    value_sizes: Histogram = field(default_factory=Histogram)
+    record_sizes: Histogram = field(default_factory=Histogram)
+    codecs: dict[int, CodecStats] = field(default_factory=dict)
+    magics: Counter[int] = field(default_factory=Counter)
+    time_types: Counter[int] = field(default_factory=Counter)
+    markers: Counter[str] = field(default_factory=Counter)
+    producers: Counter[int] = field(default_factory=Counter)
+    left_out: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+
+    def merge(self, other: Stats) -> None:
+        """Add what another one counted, of any partition."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("keys", "key_sizes", "value_sizes", "record_sizes"):
+            getattr(self, name).merge(getattr(other, name))
+        for number, codec in other.codecs.items():
+            self.codecs.setdefault(number, CodecStats()).merge(codec)
+        for name in ("magics", "time_types", "markers", "producers"):
+            getattr(self, name).update(getattr(other, name))
+        if other.first_offset >= 0:
+            self.first_offset = (
+                min(self.first_offset, other.first_offset) if self.first_offset >= 0 else other.first_offset
+            )
+        self.end_offset = max(self.end_offset, other.end_offset)
+        self.least_timestamp = _joined(min, self.least_timestamp, other.least_timestamp)
+        self.largest_timestamp = _joined(max, self.largest_timestamp, other.largest_timestamp)
+        self.gaps += other.gaps
+
+
+_SUMS = (
+    "segments",
+    "size_bytes",
+    "batches",
+    "empty_batches",
+    "control_batches",
+    "transactional_batches",
+    "horizon_batches",
+    "records",
+    "control_records",
+    "null_keys",
+    "tombstones",
+    "headers",
+    "left_out",
+)
+
+
+def _joined(choose: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
+    return choose(a, b) if a is not None and b is not None else b if a is None else a
+
+
+def segment_stats(
+    segment: Segment,
+    advance: Callable[[int], None] | None = None,
+    *,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    throttle: Throttle | None = None,
+    drop_behind: bool = False,
+) -> Stats:
+    """Read one segment and count what is in it; damage is passed over and reported.
+
+    Parameters
+    ----------
+    segment : Segment
+        Its file of batches is read, nothing else.
+    advance : callable, optional
+        Gets the bytes read since its last call; may raise, to end the work.
+    limit_bytes : int
+        A batch that decompresses to more is damaged.
+    throttle : Throttle, optional
+        May be shared with other threads.
+    drop_behind : bool
+        Give pages of the page cache back once they are read.
+
+    Returns
+    -------
+    Stats
+    """
+    stats, scratch, done = Stats(segments=1), Scratch(), 0
+    with segment.open() as view:
+        stats.size_bytes = view.size
+        for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
+            if isinstance(item, Gap):
+                stats.gaps.append(item)
+                continue
+            _add_window(stats, item, segment, limit_bytes, scratch)
+            end = int(item.batches.position[-1] + item.batches.size[-1])
+            if throttle is not None:
+                throttle.spend(end - done)
+            if drop_behind:
+                view.drop(done, item.file_position)
+            if advance is not None:
+                advance(end - done)
+            done = end
+    return stats
+
+
+def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int, scratch: Scratch) -> None:
+    _add_headers(stats, window.batches)
+    codecs = window.batches.codec
+    first = int(window.batches.base_offset[0])
+    # One codec at a time: the size of the arena is then that of its batches.
+    for codec in np.unique(codecs).tolist():
+        parts = decode_parts(
+            window.batches[codecs == codec],
+            window.buffer,
+            window.file_position,
+            limit_bytes=limit_bytes,
+            scratch=scratch,
+        )
+        for columns, damage in parts:
+            rows = columns.batches
+            stats.gaps += [records_gap(segment, rows, bad) for bad in damage]
+            good = np.ones(len(rows), np.bool_)
+            good[[bad.row for bad in damage]] = False
+            _add_codec(stats, int(codec), rows[good], columns)
+            _add_records(stats, columns)
+            _add_left_out(stats, rows[good], columns)
+            if len(columns):  # a compressed legacy wrapper does not tell its base offset, but its first record does
+                first = min(first, int(columns.offset[0]))
+    if stats.first_offset < 0:
+        stats.first_offset = first
+    stats.end_offset = max(stats.end_offset, int(window.batches.last_offset.max()) + 1)
+
+
+def _add_headers(stats: Stats, batches: BatchTable) -> None:
+    stats.batches += len(batches)
+    stats.empty_batches += int(((batches.magic == 2) & (batches.count == 0)).sum())
+    stats.control_batches += int(batches.is_control.sum())
+    stats.transactional_batches += int(batches.is_transactional.sum())
+    stats.horizon_batches += int(batches.has_delete_horizon.sum())
+    for counter, values in ((stats.magics, batches.magic), (stats.time_types, batches.timestamp_type)):
+        _count(counter, values)
+    _count(stats.producers, batches.producer_id[batches.producer_id >= 0])
+
+
+def _count(counter: Counter[int], values: npt.NDArray[Any]) -> None:
+    found, counts = np.unique(values, return_counts=True)
+    counter.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+
+
+def _add_codec(stats: Stats, number: int, batches: BatchTable, columns: RecordColumns) -> None:
+    codec = stats.codecs.setdefault(number, CodecStats())
+    heads = int(np.where(batches.magic == 2, _V2_HEADER_BYTES, 0).sum())
+    stored = int(batches.size.sum(dtype=np.int64))
+    codec.batches += len(batches)
+    codec.records += len(columns)
+    codec.stored_bytes += stored
+    codec.body_bytes += stored - heads
+    codec.raw_bytes += len(columns.sources[1]) if number else stored - heads
+
+
+def _add_records(stats: Stats, columns: RecordColumns) -> None:
+    control = columns.batches.is_control[columns.batch]
+    if control.any():
+        _add_control(stats, columns.take(control))
+        columns = columns.take(~control)
+    if not len(columns):
+        return
+    keys, values = columns.key_size, columns.value_size
+    stats.records += len(columns)
+    stats.null_keys += int((keys < 0).sum())
+    stats.tombstones += int(((values < 0) & (keys >= 0)).sum())
+    stats.headers += int(columns.header_count.sum(dtype=np.int64))
+    stats.key_sizes.add(keys[keys >= 0])
+    stats.value_sizes.add(values[values >= 0])
+    stats.record_sizes.add(np.maximum(keys, 0).astype(np.int64) + np.maximum(values, 0))
+    stats.keys.add(hash_spans(columns.key_place, keys, columns.sources))
+    timestamps = columns.timestamp[columns.timestamp >= 0]
+    if len(timestamps):
+        stats.least_timestamp = _joined(min, stats.least_timestamp, int(timestamps.min()))
+        stats.largest_timestamp = _joined(max, stats.largest_timestamp, int(timestamps.max()))
+
+
+def _add_control(stats: Stats, columns: RecordColumns) -> None:
+    stats.control_records += len(columns)
+    for i in range(len(columns)):
+        key = columns.key(i)
+        number = int.from_bytes(key[2:4], "big", signed=True) if key is not None and len(key) >= 4 else -1
+        known = ControlKind.ABORT <= number <= ControlKind.KRAFT_VOTERS
+        stats.markers[(ControlKind(number) if known else ControlKind.UNKNOWN).name.lower()] += 1
+
+
+def _add_left_out(stats: Stats, batches: BatchTable, columns: RecordColumns) -> None:
+    modern = batches.magic == 2
+    spans = batches.last_offset[modern] - batches.base_offset[modern] + 1
+    stats.left_out += int((spans - batches.count[modern]).sum())
+    if modern.all() or len(columns) < 2:
+        return
+    # A legacy wrapper does not say where it began: what is left out between its records is seen.
+    steps = np.diff(columns.offset) - 1
+    same = (np.diff(columns.batch) == 0) & (columns.batches.magic[columns.batch[1:]] < 2)
+    stats.left_out += int(np.maximum(steps[same], 0).sum())
+
+
+class Missing(NamedTuple):
+    """Offsets of one partition that a reader does not see as records, by the reason.
+
+    Attributes
+    ----------
+    markers : int
+        Taken by control records: consumers skip them.
+    below_start : int
+        Below the log start offset: removed by retention, or by a client's request to delete records.
+    still_there : int
+        Of these, offsets that are still in the first segment.
+    compaction : int
+        Removed by the cleaner.
+    damage : int
+        Of what cannot be read.
+    unexplained : int
+        Between two batches, and nothing tells why.
+    """
+
+    markers: int
+    below_start: int
+    still_there: int
+    compaction: int
+    damage: int
+    unexplained: int
+
+
+def explain(segments: Sequence[Stats], log_start_offset: int, is_cleaned: bool) -> Missing:
+    """Say why offsets are missing.
+
+    Parameters
+    ----------
+    segments : sequence of Stats
+        Of the segments of one partition, in their order.
+    log_start_offset : int
+        Of the partition.
+    is_cleaned : bool
+        Whether the cleaner's checkpoint names the partition. An empty batch, a delete horizon or a batch with fewer
+        records than offsets tell of the cleaner too.
+    """
+    held = [stats for stats in segments if stats.first_offset >= 0]
+    first, end = (held[0].first_offset, held[-1].end_offset) if held else (log_start_offset, log_start_offset)
+    control = sum(stats.control_records for stats in held)
+    there = control + sum(stats.records for stats in held)
+    left_out = sum(stats.left_out for stats in held)
+    damage = _damaged(segments)
+    between = max(0, end - first - there - left_out - damage)
+    cleaned = is_cleaned or left_out or any(stats.empty_batches or stats.horizon_batches for stats in held)
+    return Missing(
+        control,
+        log_start_offset,
+        max(0, min(log_start_offset, end) - first),
+        left_out + (between if cleaned else 0),
+        damage,
+        0 if cleaned else between,
+    )
+
+
+def _damaged(segments: Sequence[Stats]) -> int:
+    """Offsets that damage took; what it took at the end of a segment ends where the next one begins."""
+    count = 0
+    for i, stats in enumerate(segments):
+        follows = next((later.first_offset for later in segments[i + 1 :] if later.first_offset >= 0), None)
+        for gap in stats.gaps:
+            end = gap.next_offset if gap.next_offset is not None else follows
+            if gap.is_alarm and end is not None:
+                count += max(0, end - gap.first_offset)
+    return count

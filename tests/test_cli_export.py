@@ -1,0 +1,210 @@
+"""`pylogseg export`: files of each form, read back by others; whole files or none."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from shell import damaged, process, pylogseg
+
+import pylogseg as package
+from pylogseg.disk import open_dir
+from pylogseg.jobs import export as export_module
+from pylogseg.jobs.export import Form, export_part
+from pylogseg.jobs.wanted import Wanted
+from pylogseg.reading.stream import logs_of
+
+
+def files(out: Path) -> list[Path]:
+    return sorted(path for path in out.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_arrow_forms_hold_the_records(form: str, examples: Path, tmp_path: Path) -> None:
+    done = pylogseg("export", examples, "-O", tmp_path / "out", "--to", form)
+    assert done.code == 0, done.err
+    read = ds.dataset(tmp_path / "out", format="ipc" if form == "arrow" else form, partitioning="hive").to_table()
+    rows = sorted(read.to_pylist(), key=lambda row: (row["topic"], row["partition"], row["offset"]))
+    records = list(package.read(examples))
+    assert len(rows) == len(records)
+    assert done.text.startswith(f"{len(records)} records in {len(files(tmp_path / 'out'))} files")
+    for row, record in zip(rows, records, strict=True):
+        assert (row["topic"], row["partition"], row["offset"]) == (record.topic, record.partition, record.offset)
+        assert (row["key"], row["value"]) == (record.key, record.value)
+        headers = tuple((h["key"], h["value"]) for h in row["headers"] or ())
+        assert headers == record.headers
+
+
+def test_names_of_files(examples: Path, tmp_path: Path) -> None:
+    pylogseg("export", examples, "codec-none", "txn-a", "-O", tmp_path)
+    wanted = [
+        tmp_path / f"topic={s.topic}" / f"partition={s.partition}" / s.name.replace(".log", ".parquet")
+        for s in open_dir(examples).select(["codec-none", "txn-a"]).segments
+    ]
+    assert files(tmp_path) == sorted(wanted)
+
+
+def test_other_readers(examples: Path, tmp_path: Path) -> None:
+    pylogseg("export", examples, "-O", tmp_path)
+    count = len(list(package.read(examples)))
+    pattern = str(tmp_path / "**" / "*.parquet")
+    assert duckdb.sql(f"select count(*), count(distinct topic) from '{pattern}'").fetchall() == [(count, 18)]
+    assert pl.scan_parquet(pattern, hive_partitioning=True).collect().shape == (count, 8)
+
+
+def test_csv_and_json_lines(examples: Path, tmp_path: Path) -> None:
+    for form in ("csv", "jsonl"):
+        assert pylogseg("export", examples, "txn-a-0", "-O", tmp_path, "--to", form, "--value-as", "hex").code == 0
+    records = list(package.read(examples, "txn-a-0"))
+    rows: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
+    for path in files(tmp_path):
+        with open(path, newline="", encoding="utf-8") as file:
+            if path.suffix == ".csv":
+                rows += csv.DictReader(file)
+            else:
+                lines += map(json.loads, file)
+    for found in (rows, lines):
+        assert [int(row["offset"]) for row in found] == [r.offset for r in records]
+        assert [row["value"] for row in found] == [(r.value or b"").hex() for r in records]
+    assert "topic" not in lines[0]
+
+
+def test_columns_and_compression(examples: Path, tmp_path: Path) -> None:
+    done = pylogseg(
+        "export", examples, "txn-a-1", "-O", tmp_path, "--columns", "topic,offset,producerId", "--compression", "gzip"
+    )
+    assert done.code == 0, done.err
+    (path,) = files(tmp_path)
+    with open(path, "rb") as file:
+        parquet = pq.ParquetFile(file)
+        assert parquet.schema_arrow.names == ["topic", "offset", "producerId"]
+        assert parquet.metadata.row_group(0).column(0).compression == "GZIP"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--columns", "offset,colour"), "colour"),
+        (("--to", "jsonl", "--columns", "isControl"), "unknown field 'isControl'"),
+        (("--compression", "rar"), "no compression 'rar'"),
+        (("--to", "arrow", "--compression", "gzip"), "no compression 'gzip'"),
+    ],
+)
+def test_wrong_requests_write_nothing(options: tuple[str, ...], words: str, examples: Path, tmp_path: Path) -> None:
+    done = pylogseg("export", examples, "-O", tmp_path / "out", *options)
+    assert done.code == 2
+    assert words in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_ranges(examples: Path, tmp_path: Path) -> None:
+    done = pylogseg("export", examples, "codec-none", "-O", tmp_path, "--offset", "150:300", "--json")
+    assert sum(row["records"] for row in done.rows) == 150
+    table = ds.dataset(tmp_path, partitioning="hive").to_table()
+    assert sorted(table["offset"].to_pylist()) == list(range(150, 300))
+    assert [row["path"] for row in done.rows] == list(map(str, files(tmp_path)))
+    assert [row["sizeBytes"] for row in done.rows] == [path.stat().st_size for path in files(tmp_path)]
+
+
+def test_read_committed(examples: Path, tmp_path: Path) -> None:
+    assert pylogseg("export", examples, "txn-a-0", "-O", tmp_path, "--isolation", "read_committed").code == 0
+    offsets = ds.dataset(tmp_path).to_table()["offset"].to_pylist()
+    assert offsets == [r.offset for r in package.read(examples, "txn-a-0", isolation="read_committed")]
+    assert len(files(tmp_path)) == 1
+
+
+def test_overwrite(examples: Path, tmp_path: Path) -> None:
+    assert pylogseg("export", examples, "txn-a", "-O", tmp_path).code == 0
+    before = {path: path.read_bytes() for path in files(tmp_path)}
+    again = pylogseg("export", examples, "txn-a", "txn-b", "-O", tmp_path)
+    assert again.code == 2
+    assert "is there already: --overwrite replaces it" in again.err
+    assert {path: path.read_bytes() for path in files(tmp_path)} == before
+    some = pylogseg("export", examples, "txn-a", "-O", tmp_path, "--overwrite", "--columns", "offset")
+    assert some.code == 0
+    assert files(tmp_path) == sorted(before)
+    with open(files(tmp_path)[0], "rb") as file:
+        assert pq.ParquetFile(file).schema_arrow.names == ["offset"]
+
+
+def test_two_replicas_do_not_become_one_file(examples: Path, tmp_path: Path) -> None:
+    done = pylogseg("export", examples / "txn-b-0", examples / "txn-b-0", "-O", tmp_path / "out")
+    assert done.code == 2
+    assert "would be written twice" in done.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_damage_leaves_whole_files_only(examples: Path, tmp_path: Path) -> None:
+    names = sorted(path.name for path in (examples / "codec-none-1").glob("*.log"))
+    folder = damaged(examples / "codec-none-1", tmp_path / "codec-none-1", names[1], 3000)
+    done = pylogseg("export", folder, "-O", tmp_path / "out", "--jobs", 1)
+    assert done.code == 1
+    assert "CRC mismatch" in done.err
+    assert [path.stem for path in files(tmp_path / "out")] == [names[0][:-4]]
+    skipped = pylogseg("export", folder, "-O", tmp_path / "skip", "--on-corrupt", "skip")
+    assert skipped.code == 1
+    assert skipped.err.startswith("pylogseg: damage: ")
+    assert [path.stem for path in files(tmp_path / "skip")] == [name[:-4] for name in names]
+
+
+def wanted(path: Path) -> Wanted:
+    (log,) = logs_of(open_dir(path))
+    return Wanted(log, 0, 2**63 - 1)
+
+
+@pytest.mark.parametrize("form", export_module.FORMS)
+def test_a_failure_leaves_nothing(form: str, examples: Path, tmp_path: Path) -> None:
+    def stop(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_part(wanted(examples / "txn-b-0"), tmp_path, Form(form), stop)
+    assert files(tmp_path) == []
+
+
+def test_row_groups_hold_many_chunks(examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = wanted(examples / "codec-none-1")
+    row = export_part(part, tmp_path / "one", Form())
+    assert row.path is not None
+    with open(row.path, "rb") as file:
+        assert pq.ParquetFile(file).num_row_groups == 1
+    monkeypatch.setattr(export_module, "_ROW_GROUP_ROWS", 100)
+    row = export_part(part, tmp_path / "many", Form())
+    assert row.path is not None
+    with open(row.path, "rb") as file:
+        many = pq.ParquetFile(file)
+        assert many.num_row_groups > 1
+        assert many.read(["offset"])["offset"].to_pylist() == list(range(505))
+    assert isinstance(many.schema_arrow, pa.Schema)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_interrupt_leaves_whole_files(examples: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "big-0", tmp_path / "out"
+    folder.mkdir()
+    data = sorted((examples / "codec-none-1").glob("*.log"))[0].read_bytes()
+    with open(folder / f"{0:020d}.log", "wb") as file:
+        for _ in range((64 << 20) // len(data)):
+            file.write(data)
+    started = process("export", folder, "-O", out, "--max-bytes-per-second", "4M")
+    deadline = time.monotonic() + 60
+    while not files(out) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [path.suffix for path in files(out)] == [".tmp"]
+    started.send_signal(signal.SIGINT)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert errors == b""
+    assert files(out) == []

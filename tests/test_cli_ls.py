@@ -1,0 +1,103 @@
+"""`pylogseg ls`: offsets, sizes and times, against what the records themselves say."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from shell import pylogseg
+
+import pylogseg as package
+from pylogseg.disk import open_dir
+from pylogseg.jobs.listing import segment_row
+
+
+def test_partitions(examples: Path) -> None:
+    rows = {(row["topic"], row["partition"]): row for row in pylogseg("ls", examples, "--json").rows}
+    disk = open_dir(examples)
+    assert list(rows) == [(p.topic, p.partition) for p in disk.partitions]
+    for p in disk.partitions:
+        row = rows[p.topic, p.partition]
+        records = list(package.read(p.path, from_log_start=False, control=True))
+        assert row["state"] == "live"
+        assert row["segments"] == len(list(Path(p.path).glob("*.log")))
+        assert row["sizeBytes"] == sum(path.stat().st_size for path in Path(p.path).glob("*.log"))
+        assert row["logEndOffset"] >= records[-1].offset + 1
+        assert row["logStartOffset"] == {"del-records": 123, "ret-bytes": 288}.get(p.topic, 0)
+        assert row["firstTimestamp"] == next(r.timestamp for r in records if r.timestamp >= 0)
+
+
+@pytest.mark.parametrize(("name", "end"), [("cmp-short", 1965), ("txn-a-0", 148), ("legacy", 55), ("timestamps", 350)])
+def test_log_end_offsets(name: str, end: int, examples: Path) -> None:
+    assert pylogseg("ls", examples, name, "--json").rows[0]["logEndOffset"] == end
+
+
+def test_segments(examples: Path) -> None:
+    rows = pylogseg("ls", examples, "-l", "--json").rows
+    segments = list(open_dir(examples).segments)
+    assert [row["path"] for row in rows] == [segment.path for segment in segments]
+    for row, segment in zip(rows, segments, strict=True):
+        found = package.scan(Path(segment.path).read_bytes()).batches
+        timestamps = [r.timestamp for r in package.read(segment.path, control=True) if r.timestamp >= 0]
+        assert row["endOffset"] == (int(found.last_offset.max()) + 1 if len(found) else segment.base_offset)
+        assert row["largestTimestamp"] == (int(found.max_timestamp.max()) if timestamps else None)
+        assert row["firstTimestamp"] == (timestamps[0] if timestamps else None)
+        assert row["state"] == ("active" if segment.is_last else "sealed")
+
+
+def test_a_time_index_that_lies_is_not_believed(examples: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "timestamps-0"
+    shutil.copytree(examples / "timestamps-0", folder)
+    honest = [segment_row(segment).largest_timestamp for segment in open_dir(folder).segments]
+    for path in folder.glob("*.timeindex"):
+        data = bytearray(path.read_bytes())
+        data[-12:-4] = (2**50).to_bytes(8, "big")
+        path.write_bytes(data)
+    assert [segment_row(segment).largest_timestamp for segment in open_dir(folder).segments] == honest
+
+
+def test_leftovers_and_states(examples: Path, tmp_path: Path) -> None:
+    unique = "0123456789abcdef" * 2
+    shutil.copytree(examples / "ret-bytes-0", tmp_path / "ret-bytes-0")
+    shutil.copytree(examples / "txn-b-0", tmp_path / f"txn-b-0.{unique}-stray")
+    shutil.copytree(examples / "txn-b-0", tmp_path / f"txn-b-0.{unique}-delete")
+    rows = pylogseg("ls", tmp_path, "--json", "--all").rows
+    assert [(row["topic"], row["state"]) for row in rows] == [
+        ("ret-bytes", "live"),
+        ("txn-b", "delete"),
+        ("txn-b", "stray"),
+    ]
+    leftovers = rows[0]["leftovers"]
+    assert {row["suffix"] for row in leftovers} == {".deleted"}
+    assert sorted(row["path"] for row in leftovers) == sorted(map(str, (tmp_path / "ret-bytes-0").glob("*.deleted")))
+    plain = pylogseg("ls", tmp_path).text
+    assert "stray" in plain
+    assert ".deleted" not in plain
+    assert pylogseg("ls", tmp_path, "--all").text.count(".log.deleted") == len(
+        list((tmp_path / "ret-bytes-0").glob("*.log.deleted"))
+    )
+
+
+def test_an_empty_partition(tmp_path: Path) -> None:
+    folder = tmp_path / "logs" / "void-3"
+    folder.mkdir(parents=True)
+    (folder / f"{17:020d}.log").touch()
+    (row,) = pylogseg("ls", tmp_path / "logs", "--json").rows
+    assert (row["logStartOffset"], row["logEndOffset"], row["firstTimestamp"]) == (17, 17, None)
+    line = pylogseg("ls", tmp_path / "logs").text.splitlines()[1]
+    assert " ".join(line.split()) == "void 3 live 1 17 17 0 B - -"
+    assert pylogseg("cat", tmp_path / "logs").out == b""
+
+
+def test_plain_columns_are_aligned(examples: Path) -> None:
+    head, *lines = pylogseg("ls", examples).text.splitlines()
+    ends = head.index("END") + len("END")
+    assert all(line[:ends].split()[-1].isdigit() for line in lines)
+    assert {line[ends] for line in lines} == {" "}
+
+
+def test_a_file(examples: Path) -> None:
+    path = next((examples / "txn-b-0").glob("*.log"))
+    (row,) = pylogseg("ls", path, "--json").rows
+    assert (row["topic"], row["endOffset"]) == ("txn-b", 11)

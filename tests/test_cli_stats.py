@@ -1,0 +1,180 @@
+"""`pylogseg stats`: counts against plain Python over the records, and the reasons of missing offsets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shell import damaged, pylogseg
+
+import pylogseg as package
+from pylogseg.disk import open_dir
+from pylogseg.jobs.stats import Stats, explain, segment_stats
+
+
+def only(*arguments: object) -> dict[str, Any]:
+    done = pylogseg("stats", *arguments, "--json")
+    assert done.code == 0, done.err
+    (row,) = done.rows
+    return row
+
+
+def test_counts(examples: Path) -> None:
+    row = only(examples)
+    disk = open_dir(examples)
+    records = [r for p in disk.partitions for r in package.read(p.path, from_log_start=False)]
+    control = [r for p in disk.partitions for r in package.read(p.path, from_log_start=False, control=True)]
+    sizes = [len(r.key or b"") + len(r.value or b"") for r in records]
+    keys = [r.key for r in records if r.key is not None]
+    assert row["partitions"] == len(disk.partitions)
+    assert row["sizeBytes"] == sum(path.stat().st_size for path in examples.rglob("*.log"))
+    assert row["records"] == len(records)
+    assert sum(row["controlRecords"].values()) == len(control) - len(records) == row["missingOffsets"]["markers"]
+    assert row["nullKeys"] == len(records) - len(keys)
+    assert row["distinctKeys"] == len(set(keys))
+    assert row["distinctKeysExact"]
+    assert row["tombstones"] == sum(r.value is None and r.key is not None for r in records)
+    assert row["headers"] == sum(len(r.headers) for r in records)
+    assert row["recordBytes"]["total"] == sum(sizes)
+    assert row["recordBytes"]["mean"] == round(float(np.mean(sizes)), 2)
+    assert (row["recordBytes"]["min"], row["recordBytes"]["max"]) == (min(sizes), max(sizes))
+    assert row["keyBytes"]["total"] == sum(map(len, keys))
+    timestamps = [r.timestamp for r in records if r.timestamp >= 0]
+    assert row["timestamps"] == [min(timestamps), max(timestamps)]
+
+
+def test_batches(examples: Path) -> None:
+    row = only(examples)
+    found = [package.scan(path.read_bytes()).batches for path in examples.rglob("*.log")]
+    assert row["batches"] == sum(map(len, found))
+    magics = Counter(str(magic) for batches in found for magic in batches.magic.tolist())
+    assert row["magic"] == dict(sorted(magics.items()))
+    codecs = Counter(n for batches in found for n in batches.codec.tolist())
+    names = ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert {name: codec["batches"] for name, codec in row["codecs"].items()} == {
+        names[n]: codecs[n] for n in sorted(codecs)
+    }
+    assert sum(codec["storedBytes"] for codec in row["codecs"].values()) == row["sizeBytes"]
+    assert row["producers"] == len({p for batches in found for p in batches.producer_id.tolist() if p >= 0})
+    assert row["codecs"]["none"]["ratio"] == 1.0
+    assert row["transactionalBatches"] == sum(int(batches.is_transactional.sum()) for batches in found)
+
+
+def test_ratio_is_that_of_the_same_records(examples: Path) -> None:
+    """The same records were written with each codec: their decompressed bytes are the same."""
+    raw = {
+        name: sum(codec["rawBytes"] for codec in only(examples, f"codec-{name}")["codecs"].values())
+        for name in ("none", "gzip", "snappy", "zstd")
+    }
+    assert max(raw.values()) - min(raw.values()) < 0.02 * raw["none"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reasons"),
+    [
+        ("txn-a-0", {"markers": 28}),
+        ("cmp-short", {"compaction": 1500}),
+        ("cmp-txn", {"markers": 124, "compaction": 1085}),
+        ("ret-bytes", {"belowLogStart": 288}),
+        ("del-records", {"belowLogStart": 123, "belowLogStartStillInFiles": 27}),
+        ("legacy", {}),
+        ("codec-zstd", {}),
+    ],
+)
+def test_missing_offsets_are_explained(name: str, reasons: dict[str, int], examples: Path) -> None:
+    missing = only(examples, name)["missingOffsets"]
+    assert {reason: count for reason, count in missing.items() if count} == reasons
+    records = list(package.read(examples, name, from_log_start=False, control=True))
+    span = pylogseg("ls", examples, name, "--json").rows[0]["logEndOffset"] - records[0].offset
+    # The offsets before the first and behind the last kept record of a compacted log are missing as well.
+    lost = span - len(records)
+    assert missing["compaction"] >= lost
+    assert missing["compaction"] == lost or records[0].offset > 0
+
+
+def test_a_hole_without_a_reason(examples: Path, tmp_path: Path) -> None:
+    """A segment of the middle is gone, and nothing tells of a cleaner."""
+    folder = tmp_path / "codec-none-1"
+    folder.mkdir()
+    first, middle, last = sorted((examples / "codec-none-1").glob("*.log"))
+    for path in (first, last):
+        (folder / path.name).write_bytes(path.read_bytes())
+    row = only(folder)
+    assert row["missingOffsets"]["unexplained"] == int(last.stem) - int(middle.stem)
+    assert row["missingOffsets"]["compaction"] == 0
+
+
+def test_the_cleaners_checkpoint_is_a_reason(examples: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "logs" / "codec-none-1"
+    folder.mkdir(parents=True)
+    first, _, last = sorted((examples / "codec-none-1").glob("*.log"))
+    for path in (first, last):
+        (folder / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "logs" / "cleaner-offset-checkpoint").write_text("0\n1\ncodec-none 1 500\n")
+    missing = only(tmp_path / "logs")["missingOffsets"]
+    assert missing["compaction"] > 0
+    assert missing["unexplained"] == 0
+
+
+def test_damage_is_a_reason(examples: Path, tmp_path: Path) -> None:
+    names = sorted(path.name for path in (examples / "codec-none-1").glob("*.log"))
+    size = (examples / "codec-none-1" / names[1]).stat().st_size
+    for i, (name, position) in enumerate([(names[0], 100), (names[1], size - 10), (names[2], 8)]):
+        folder = damaged(examples / "codec-none-1", tmp_path / str(i) / "codec-none-1", name, position)
+        done = pylogseg("stats", folder, "--json")
+        assert done.code == 1
+        assert done.err.count("\n") == 1
+        missing = done.rows[0]["missingOffsets"]
+        assert missing["damage"] > 0
+        assert done.rows[0]["records"] + missing["damage"] == 505
+        assert missing["unexplained"] == missing["compaction"] == 0
+
+
+def test_groups(examples: Path) -> None:
+    whole = only(examples)
+    for by, count in (("topic", 18), ("partition", 19)):
+        rows = pylogseg("stats", examples, "--by", by, "--json").rows
+        assert len(rows) == count
+        for field in ("records", "batches", "segments", "sizeBytes", "tombstones", "headers"):
+            assert sum(row[field] for row in rows) == whole[field]
+        table = pylogseg("stats", examples, "--by", by).text.splitlines()
+        assert len(table) == count + 1
+
+
+def test_merging_is_counting_together(examples: Path) -> None:
+    segments = list(open_dir(examples / "mixed-0").segments)
+    left, right, whole = Stats(), Stats(), Stats()
+    for i, segment in enumerate(segments):
+        whole.merge(segment_stats(segment))
+        (left if i < 2 else right).merge(segment_stats(segment))
+    left.merge(right)
+    assert {n: v for n, v in vars(left).items() if n not in ("keys", "key_sizes", "value_sizes", "record_sizes")} == {
+        n: v for n, v in vars(whole).items() if n not in ("keys", "key_sizes", "value_sizes", "record_sizes")
+    }
+    assert left.keys.count == whole.keys.count
+    assert (left.record_sizes.buckets == whole.record_sizes.buckets).all()
+
+
+def test_nothing() -> None:
+    assert explain([], 0, False) == (0, 0, 0, 0, 0, 0)
+    assert explain([Stats(segments=1)], 17, False) == (0, 17, 0, 0, 0, 0)
+
+
+def test_report_of_an_empty_partition(tmp_path: Path) -> None:
+    folder = tmp_path / "void-0"
+    folder.mkdir()
+    (folder / f"{0:020d}.log").touch()
+    done = pylogseg("stats", folder)
+    assert done.code == 0
+    assert "0: none" in done.text
+    assert only(folder)["recordBytes"]["p99"] is None
+
+
+def test_files_by_themselves(examples: Path) -> None:
+    path = sorted((examples / "ret-bytes-0").glob("*.log"))[1]
+    row = only(path)
+    assert row["records"] == 48
+    assert not any(row["missingOffsets"].values())

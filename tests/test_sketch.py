@@ -1,0 +1,89 @@
+"""Histograms and distinct counts against numpy on all values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pylogseg.jobs import sketch
+from pylogseg.jobs.sketch import Distinct, Histogram, hash_spans
+
+sizes = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 300), min_size=1, max_size=200)
+
+
+@given(sizes, st.integers(0, 200))
+def test_histogram(values: list[int], cut: int) -> None:
+    whole, left, right = Histogram(), Histogram(), Histogram()
+    whole.add(np.array(values))
+    left.add(np.array(values[:cut], np.int64))
+    right.add(np.array(values[cut:], np.int64))
+    left.merge(right)
+    for histogram in (whole, left):
+        assert (histogram.count, histogram.total) == (len(values), sum(values))
+        assert (histogram.least, histogram.largest) == (min(values), max(values))
+        for percent in (1, 50, 99, 100):
+            exact = np.percentile(values, percent, method="inverted_cdf")
+            assert exact <= (histogram.percentile(percent) or 0) <= exact * 17 / 16
+    assert (whole.buckets == left.buckets).all()
+
+
+def test_histogram_of_nothing() -> None:
+    histogram = Histogram()
+    histogram.add(np.empty(0, np.int32))
+    histogram.merge(Histogram())
+    assert histogram.mean is histogram.percentile(50) is None
+    assert histogram.least == -1
+
+
+def spans(keys: list[bytes | None]) -> np.ndarray:
+    data = b"".join(key or b"" for key in keys)
+    size = np.array([-1 if key is None else len(key) for key in keys], np.int32)
+    place = np.concatenate([[0], np.cumsum(np.maximum(size, 0))[:-1]]).astype(np.int64)
+    return hash_spans(place, size, (data, b""))
+
+
+@given(st.lists(st.none() | st.binary(max_size=20), max_size=100))
+def test_hashes_tell_keys_apart(keys: list[bytes | None]) -> None:
+    hashes = spans(keys)
+    different = {key for key in keys if key is not None}
+    assert len(hashes) == sum(key is not None for key in keys)
+    assert len(set(hashes.tolist())) == len(different)
+
+
+def test_hashes_are_those_of_the_bytes() -> None:
+    assert (
+        spans([b"", b"\0", b"\0\0", b"a" * 8, b"a" * 9]).tolist()
+        == spans([b"a" * 9, b"\0\0", b"\0", b"", b"a" * 8]).tolist()
+    )
+
+
+def test_large_keys_are_gathered_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys: list[bytes | None] = [bytes([n]) * 100 for n in range(20)]
+    whole = spans(keys)
+    monkeypatch.setattr(sketch, "_GATHERED_BYTES", 250)
+    assert (spans(keys) == whole).all()
+
+
+def test_distinct_is_exact_while_few() -> None:
+    counted = Distinct()
+    for start in range(0, 8000, 500):
+        counted.add(spans([b"key-%d" % n for n in range(start, start + 700)]))
+    assert counted.count == 8200 or not counted.is_exact
+    few = Distinct()
+    few.add(spans([b"key-%d" % (n % 5000) for n in range(20_000)]))
+    assert few.is_exact
+    assert few.count == 5000
+
+
+def test_distinct_estimate_and_merge() -> None:
+    keys = [b"user-%d" % n for n in range(200_000)]
+    whole, left, right = Distinct(), Distinct(), Distinct()
+    whole.add(spans(list(keys)))
+    left.add(spans(list(keys[:120_000])))
+    right.add(spans(list(keys[80_000:])))
+    left.merge(right)
+    assert (left.hashes == whole.hashes).all()
+    assert not whole.is_exact
+    assert abs(whole.count / 200_000 - 1) < 0.05
