@@ -43,19 +43,17 @@ written = [path.with_suffix(".c") for path in Path("src/pylogseg").glob("_*.pyx"
 changed = max(map(os.path.getmtime, headers), default=0.0)
 stale = any(path.exists() and path.stat().st_mtime < changed for path in written)
 
-setup(
-    ext_modules=cythonize(
-        extensions,
-        force=stale,
-        include_path=["src"],
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": checks,
-            "wraparound": False,
-            "initializedcheck": False,
-            "cdivision": True,
-            "embedsignature": True,
-            "freethreading_compatible": True,
-        },
-    )
-)
+directives = {
+    "language_level": 3,
+    "boundscheck": checks,
+    "wraparound": False,
+    "initializedcheck": False,
+    "cdivision": True,
+    "embedsignature": True,
+    "freethreading_compatible": True,
+}
+# A source distribution and the metadata need only the names of the files, not the work of Cython.
+if not {"sdist", "egg_info", "dist_info"}.intersection(sys.argv):
+    extensions = cythonize(extensions, force=stale, include_path=["src"], compiler_directives=directives)
+
+setup(ext_modules=extensions)

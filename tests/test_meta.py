@@ -118,6 +118,15 @@ def test_edges(package: str) -> None:
     assert all(EDGES[package].fullmatch(name) for name in users), sorted(users)
 
 
+def test_dependencies() -> None:
+    """What a plain install brings is what the source imports, apart from what an extra brings."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    declared = set(re.findall(r'^ +"([a-z0-9]+)', listed, re.MULTILINE))
+    imported = {target.split(".")[0] for path in MODULES for target, _ in imports_of(path)}
+    assert imported - sys.stdlib_module_names - {"pylogseg", "fsspec"} == declared
+
+
 def test_exceptions_exist() -> None:
     """An exception that nothing needs any more is taken out of the table."""
     for module, used, inside in EXCEPTIONS:

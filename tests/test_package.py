@@ -51,10 +51,10 @@ def test_wheel_content(wheel: Path) -> None:
 
 def test_wheel_without_a_compiler(wheel: Path, tmp_path: Path, examples: Path) -> None:
     """Installed beside nothing but its dependencies, with an empty PATH, it reads."""
-    venv.create(tmp_path / "env", symlinks=True)
+    venv.create(tmp_path / "env", symlinks=True, with_pip=True)
     python = next(path for path in (tmp_path / "env").glob("*/python*") if path.stem == "python")
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index", "-q"]
-    subprocess.run([*install, "--disable-pip-version-check", str(wheel)], check=True, timeout=120)
+    install = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
+    subprocess.run(install, check=True, timeout=120)
     (folder,) = [path for path in (tmp_path / "env").rglob("site-packages") if path.is_dir()]
     (folder / "dependencies.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
     code = (

@@ -1,4 +1,4 @@
-"""Types of the compiled door to the framing of compressed payloads; `tests/test_stubs.py` compares it with the module."""
+"""Types of the compiled door to the framing of compressed payloads; `tests/test_meta.py` compares the two."""
 
 from typing import Any
 

@@ -251,8 +251,8 @@ def decode_parts(
 ) -> Iterator[tuple[RecordColumns, list[BatchDamage]]]:
     """Decode the records of whole batches, in as many steps as it takes to hold little at once.
 
-    Usually one; more where batches decompress to hundreds of times their size. Parameters are those of `decode`; rows of
-    the damage are those of the ``batches`` of the columns beside it.
+    Usually one; more where batches decompress to hundreds of times their size. Parameters are those of `decode`; rows
+    of the damage are those of the ``batches`` of the columns beside it.
     """
     pending = [batches]
     while pending:
