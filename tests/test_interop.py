@@ -36,7 +36,7 @@ PAIRS = [
 ]
 
 
-def ours(data, control=True):
+def ours(data):
     """Records of a whole file of good batches, as the slow reader's."""
     found = scan(data)
     assert found.ending is Ending.COMPLETE
@@ -88,9 +88,10 @@ def test_a_brokers_files(files, client):
         table = scan(data).batches
         if client == "aiokafka":
             table = table[(table.magic > 0) | (table.codec != CODEC_NAMES.index("lz4"))]
-            places = zip(table.position.tolist(), table.size.tolist(), strict=True)
-            data = b"".join(data[position : position + size] for position, size in places)
-        assert theirs(READERS[client], data) == ours(data), path
+        # Batch by batch: behind one of magic 0, aiokafka takes relative offsets for absolute ones.
+        for position, size in zip(table.position.tolist(), table.size.tolist(), strict=True):
+            batch = data[position : position + size]
+            assert theirs(READERS[client], batch) == ours(batch), (path, position)
         codecs |= set(table.codec.tolist())
         magics |= set(table.magic.tolist())
     assert len(files) > 300
