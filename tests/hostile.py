@@ -21,18 +21,21 @@ from random import Random
 
 import hostile_files
 import hostile_logs
+import hostile_text
 import mutations
 
 Target = Callable[[Random], None]
 
 #: What is attacked, and its share of the inputs.
 TARGETS: dict[str, tuple[Target, int]] = {
-    "batches": (hostile_logs.batches, 30),
-    "walk": (hostile_logs.walked, 16),
-    "reader": (hostile_logs.read, 14),
-    "codecs": (hostile_logs.codecs, 14),
+    "batches": (hostile_logs.batches, 28),
+    "walk": (hostile_logs.walked, 14),
+    "reader": (hostile_logs.read, 10),
+    "codecs": (hostile_logs.codecs, 12),
     "doors": (hostile_logs.doors, 8),
-    "files": (hostile_files.files, 18),
+    "files": (hostile_files.files, 12),
+    "text": (hostile_text.texts, 8),
+    "encoder": (hostile_text.encoded, 8),
 }
 #: Processor seconds that one input may take; inputs have at most 200 KB.
 SLOWEST_S = 2.0

@@ -11,6 +11,7 @@ from typing import Any
 
 from pylogseg import _codec
 from pylogseg.errors import RequestError
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 
 _LONG = struct.Struct(">q")
@@ -104,7 +105,7 @@ def _set_offset(view: memoryview, offset: int) -> None:
 
 def _batch(buffer: Any, position: int) -> tuple[memoryview, int, int]:
     """The bytes of one whole batch, its magic and its size."""
-    whole = memoryview(buffer).cast("B")
+    whole = byte_view(buffer)
     if whole.readonly:
         raise RequestError("the buffer cannot be written")
     if not 0 <= position <= len(whole) - 17:
