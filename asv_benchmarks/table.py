@@ -1,0 +1,79 @@
+"""The ratio table: our figures beside those of others, measured in turn on the same files.
+
+    python asv_benchmarks/table.py [--quick] [--markdown] [--data DIR] [--records N] [--clock cpu|wall] [--only NAME ...]
+
+One core, warm page cache, 100-byte values in batches of 16 KiB; the best of several rounds in which each side has its
+turn. Rates are of processor time (see `measure.Clock`): the same as on the wall on a machine that does nothing else.
+Without Java and Maven the rows that compare with Kafka are left out, and the data comes from our own encoder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import rows as table_rows  # noqa: E402
+import sections  # noqa: E402
+from measure import Clock, all_cores, pin  # noqa: E402
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer records and rounds: rough figures in about a minute"
+    )
+    parser.add_argument("--markdown", action="store_true", help="for a page")
+    parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "pylogseg-benchmark")
+    parser.add_argument(
+        "--records", type=int, help="of the log without compression (8 million; the others have 3/8 of it)"
+    )
+    parser.add_argument("--clock", choices=["cpu", "wall"], default="cpu")
+    parser.add_argument("--only", nargs="+", choices=list(sections.ALL), metavar="NAME", help=", ".join(sections.ALL))
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, and print as it goes; the table at the end."""
+    asked = arguments()
+    cores = all_cores()
+    core = pin()
+    records = asked.records or (1_000_000 if asked.quick else 8_000_000)
+    bench = sections.Bench(asked.data, records, 3 if asked.quick else 7, Clock(asked.clock), cores)
+    say(f"one core{'' if core is None else f' (number {core})'}, clock: {asked.clock}, data: {asked.data}, {machine()}")
+    for what in bench.missing():
+        say(f"left out: {what}")
+    rows: list[table_rows.Row] = []
+    for name in asked.only or sections.ALL:
+        say(f"... {name}")
+        rows += sections.ALL[name](bench)
+    print("\n".join(table_rows.lines(rows, markdown=asked.markdown)))
+    barred = [row for row in rows if row.met is not None]
+    print(f"\n{sum(bool(row.met) for row in barred)} of {len(barred)} bars met")
+
+
+def machine() -> str:
+    """Load and processor, for the reader of the figures."""
+    model = "unknown processor"
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+        model = next(line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "?"
+    return f"{model}, {os.cpu_count()} cores, load {load}"
+
+
+def say(text: Any) -> None:
+    """Progress, beside the table."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
