@@ -30,12 +30,8 @@ $(VENV)/.demo: $(VENV)/.wheel
 	$(BIN)/python -m pip install -q --disable-pip-version-check $(VENV)/wheel/*.whl
 	@touch $@
 
-$(VENV)/.test $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.wheel
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.wheel
 	wheel=$$(echo $(VENV)/wheel/*.whl) && $(BIN)/python -m pip install -q --disable-pip-version-check "$$wheel[$*]"
-	@touch $@
-
-$(VENV)/.lint: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install -q --disable-pip-version-check '.[lint]'
 	@touch $@
 
 demo: $(VENV)/.demo  ## build, install, and read a broker's directory
