@@ -1,6 +1,6 @@
 """The ratio table: our figures beside those of others, measured in turn on the same files.
 
-    python asv_benchmarks/table.py [--quick] [--markdown] [--data DIR] [--records N] [--clock cpu|wall] [--only NAME ...]
+    python asv_benchmarks/table.py [--quick] [--markdown] [--data DIR] [--records N] [--clock cpu|wall] [--only NAME]
 
 One core, warm page cache, 100-byte values in batches of 16 KiB; the best of several rounds in which each side has its
 turn. Rates are of processor time (see `measure.Clock`): the same as on the wall on a machine that does nothing else.
@@ -18,9 +18,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import rows as table_rows  # noqa: E402
-import sections  # noqa: E402
-from measure import Clock, all_cores, pin  # noqa: E402
+import rows as table_rows
+import sections
+from measure import Clock, all_cores, pin
 
 
 def arguments() -> argparse.Namespace:
