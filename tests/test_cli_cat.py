@@ -274,20 +274,20 @@ def test_follow_needs_a_folder(examples: Path) -> None:
     assert "--follow needs a partition's folder" in done.err
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the peak that Linux tells")
 def test_memory_does_not_grow_with_the_log(examples: Path, tmp_path: Path) -> None:
     """A segment of 64 MB costs no more memory than one of 40 kB, but for windows."""
-    resource = pytest.importorskip("resource")
-    assert resource
     folder = tmp_path / "big-0"
     folder.mkdir()
     data = sorted((examples / "codec-none-1").glob("*.log"))[0].read_bytes()
     with open(folder / f"{0:020d}.log", "wb") as file:
         for _ in range((64 << 20) // len(data)):
             file.write(data)
+    # The peak of getrusage may be that of the parent: it goes over a fork.
     code = (
-        "import sys, resource\nfrom pylogseg.cli import shell\n"
+        "import re, sys\nfrom pylogseg.cli import shell\n"
         "try: shell(['cat', sys.argv[1]])\nexcept SystemExit: pass\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        "print(re.search(r'VmHWM:\\s+(\\d+) kB', open('/proc/self/status').read())[1], file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder)],
@@ -297,5 +297,4 @@ def test_memory_does_not_grow_with_the_log(examples: Path, tmp_path: Path) -> No
         text=True,
         check=True,
     )
-    unit = 1 if sys.platform == "darwin" else 1024
-    assert int(done.stderr.split()[-1]) * unit < 120 << 20
+    assert int(done.stderr.split()[-1]) << 10 < 100 << 20

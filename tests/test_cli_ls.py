@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from shell import pylogseg
+from shell import command, environment, pylogseg
 
 import pylogseg as package
 from pylogseg.disk import open_dir
@@ -95,6 +98,28 @@ def test_plain_columns_are_aligned(examples: Path) -> None:
     ends = head.index("END") + len("END")
     assert all(line[:ends].split()[-1].isdigit() for line in lines)
     assert {line[ends] for line in lines} == {" "}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a terminal of POSIX")
+def test_a_narrow_terminal_cuts_nothing(examples: Path) -> None:
+    pty = pytest.importorskip("pty")
+    main, other = pty.openpty()
+    names = {**environment(), "TERM": "xterm", "COLUMNS": "40"}
+    started = subprocess.Popen(command("ls", examples, "-l"), stdout=other, env=names)
+    os.close(other)
+    shown = b""
+    try:
+        while piece := os.read(main, 4096):
+            shown += piece
+    except OSError:  # the other end is closed
+        pass
+    os.close(main)
+    assert started.wait(60) == 0
+    lines = re.sub(rb"\x1b\[[0-9;]*m", b"", shown).decode().splitlines()
+    assert b"\x1b[1m" in shown
+    assert [line.split() for line in lines] == [
+        line.split() for line in pylogseg("ls", examples, "-l").text.splitlines()
+    ]
 
 
 def test_a_file(examples: Path) -> None:

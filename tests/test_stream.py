@@ -220,3 +220,13 @@ def test_many_bombs_are_not_held_at_once(tmp_path, monkeypatch, codec):
         assert len(chunk.columns.sources[1]) <= 4 << 20
     assert sum(sizes) == 40
     assert max(sizes) <= 4
+
+
+def test_patterns_mean_live_partitions(golden):
+    paths = sorted((golden / "broker-4.3" / "retention").glob("data[01]"))
+    disk = pylogseg.open_dir(paths)
+    assert any(p.state for p in disk.partitions)
+    assert all(not p.state for p in disk.select(["*"]).partitions)
+    assert {p.state for p in disk.select(["*-delete"]).partitions} == {"delete"}
+    named = next(p for p in disk.partitions if p.state == "stray")
+    assert disk.select([named.name]).partitions == (named,)

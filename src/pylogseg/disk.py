@@ -189,9 +189,10 @@ class Disk:
 
 
 def _asked(partition: Partition, name: str) -> bool:
-    if partition.name == name or fnmatch.fnmatchcase(partition.name, name):
-        return True
-    return not partition.state and (partition.topic == name or fnmatch.fnmatchcase(partition.topic, name))
+    matches = partition.name == name or fnmatch.fnmatchcase(partition.name, name)
+    if partition.state:  # a pattern for topics does not mean what is being deleted: that has to be said
+        return matches and name.endswith(f"-{partition.state}")
+    return matches or partition.topic == name or fnmatch.fnmatchcase(partition.topic, name)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -261,10 +261,13 @@ def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) 
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=True, overflow="fold")
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    console = Console()
+    # Wider than the terminal if it must be: a name that is cut off is of no use.
+    console.width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
+    console.print(table, soft_wrap=True)
 
 
 def size_text(size: float) -> str:
