@@ -156,6 +156,26 @@ def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t
     return count, p - first, ending
 
 
+def survey(rows not None):
+    """What all rows of a batch table have in common, in one pass. There must be one at least; see `format.batches.Summary`."""
+    cdef const uint8_t[::1] raw = rows.view(np.uint8).reshape(-1)
+    if rows.dtype.itemsize != sizeof(header.BatchRow) or not len(rows):
+        raise TypeError("rows are not of BATCH_DTYPE, or there are none")
+    cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
+    cdef Py_ssize_t i, count = len(rows)
+    cdef int64_t last_offset = row.last_offset, base_offset = row.base_offset
+    cdef int lowest = row.magic, highest = row.magic, either = row.attributes, both = row.attributes
+    with nogil:
+        for i in range(count):
+            last_offset = min(last_offset, row[i].last_offset)
+            base_offset = max(base_offset, row[i].base_offset)
+            lowest = min(lowest, row[i].magic)
+            highest = max(highest, row[i].magic)
+            either |= row[i].attributes
+            both &= row[i].attributes
+    return last_offset, base_offset, lowest, highest, either, both
+
+
 def find_batch(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t lowest_offset, int64_t budget):
     """Position of the next whole batch at or behind `start` whose CRC holds, -1 if there is none.
 
