@@ -148,6 +148,10 @@ def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t
             row.verdict = header.UNCHECKED
             if crc:
                 row.verdict = header.GOOD if header.crc_holds(p, size) else header.CRC_BAD
+            elif size < stop - p >> 2:
+                # Batches are often alike in size: the header after the next, or a place near it, is on its way by then.
+                header.prefetch(p + 2 * size)
+                header.prefetch(p + 2 * size + 60)
             p += size
             row += 1
             count += 1
@@ -254,11 +258,18 @@ def search_many(
     cdef const uint8_t *first = keys_of(buffer, entry_size, key_at, key_size, count)
     out = np.empty(keys.shape[0], np.int64)
     cdef int64_t[::1] slots = out
-    cdef Py_ssize_t i
+    cdef int64_t[index.LANES] below
+    cdef Py_ssize_t i = 0, lane, total = keys.shape[0]
     with nogil:
-        for i in range(keys.shape[0]):
+        while total - i >= index.LANES:
+            index.count_below(first, entry_size, <int>key_size, count, &keys[i], not ceiling, below)
+            for lane in range(index.LANES):
+                slots[i + lane] = below[lane] if ceiling else below[lane] - 1
+            i += index.LANES
+        while i < total:
             if ceiling:
                 slots[i] = index.first_at_least(first, entry_size, <int>key_size, count, keys[i])
             else:
                 slots[i] = index.floor_slot(first, entry_size, <int>key_size, count, keys[i])
+            i += 1
     return out
