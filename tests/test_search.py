@@ -28,9 +28,9 @@ def test_as_bisect(width, data, kind):
     ceilings = [bisect_left(keys, key) for key in wanted]
     assert [_codec.search(*arguments, key) for key in wanted] == floors
     assert [_codec.search(*arguments, key, True) for key in wanted] == ceilings
-    many = np.array(wanted, np.int64)
-    assert _codec.search_many(*arguments, many).tolist() == floors
-    assert _codec.search_many(*arguments, many, ceiling=True).tolist() == ceilings
+    many = np.array(wanted * 9, np.int64)  # several are searched side by side
+    assert _codec.search_many(*arguments, many).tolist() == floors * 9
+    assert _codec.search_many(*arguments, many, ceiling=True).tolist() == ceilings * 9
 
 
 def test_arguments_are_checked():

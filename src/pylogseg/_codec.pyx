@@ -148,12 +148,36 @@ def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t
             row.verdict = header.UNCHECKED
             if crc:
                 row.verdict = header.GOOD if header.crc_holds(p, size) else header.CRC_BAD
+            elif size < stop - p >> 2:
+                # Batches are often alike in size: the header after the next, or a place near it, is on its way by then.
+                header.prefetch(p + 2 * size)
+                header.prefetch(p + 2 * size + 60)
             p += size
             row += 1
             count += 1
         if ending > header.MORE and header.is_redpanda(p, stop):
             ending = header.FOREIGN
     return count, p - first, ending
+
+
+def survey(rows not None):
+    """What all rows of a batch table have in common, in one pass. There must be one at least; see `format.batches.Summary`."""
+    cdef const uint8_t[::1] raw = rows.view(np.uint8).reshape(-1)
+    if rows.dtype.itemsize != sizeof(header.BatchRow) or not len(rows):
+        raise TypeError("rows are not of BATCH_DTYPE, or there are none")
+    cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
+    cdef Py_ssize_t i, count = len(rows)
+    cdef int64_t last_offset = row.last_offset, base_offset = row.base_offset
+    cdef int lowest = row.magic, highest = row.magic, either = row.attributes, both = row.attributes
+    with nogil:
+        for i in range(count):
+            last_offset = min(last_offset, row[i].last_offset)
+            base_offset = max(base_offset, row[i].base_offset)
+            lowest = min(lowest, row[i].magic)
+            highest = max(highest, row[i].magic)
+            either |= row[i].attributes
+            both &= row[i].attributes
+    return last_offset, base_offset, lowest, highest, either, both
 
 
 def find_batch(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t lowest_offset, int64_t budget):
@@ -234,11 +258,18 @@ def search_many(
     cdef const uint8_t *first = keys_of(buffer, entry_size, key_at, key_size, count)
     out = np.empty(keys.shape[0], np.int64)
     cdef int64_t[::1] slots = out
-    cdef Py_ssize_t i
+    cdef int64_t[index.LANES] below
+    cdef Py_ssize_t i = 0, lane, total = keys.shape[0]
     with nogil:
-        for i in range(keys.shape[0]):
+        while total - i >= index.LANES:
+            index.count_below(first, entry_size, <int>key_size, count, &keys[i], not ceiling, below)
+            for lane in range(index.LANES):
+                slots[i + lane] = below[lane] if ceiling else below[lane] - 1
+            i += index.LANES
+        while i < total:
             if ceiling:
                 slots[i] = index.first_at_least(first, entry_size, <int>key_size, count, keys[i])
             else:
                 slots[i] = index.floor_slot(first, entry_size, <int>key_size, count, keys[i])
+            i += 1
     return out

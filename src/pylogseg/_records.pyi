@@ -10,6 +10,7 @@ Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
 def capacity(rows: npt.NDArray[Any], bodies: npt.NDArray[Any]) -> int: ...
+def plain_bodies(rows: npt.NDArray[Any], file_position: int, bodies: npt.NDArray[Any]) -> None: ...
 def decode(
     rows: npt.NDArray[Any],
     first_row: int,

@@ -90,6 +90,25 @@ def capacity(rows not None, bodies not None):
     return total
 
 
+def plain_bodies(rows not None, int64_t file_position, bodies not None):
+    """Fill the bodies of batches that are not compressed, in a buffer whose first byte lies at `file_position`."""
+    cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
+    cdef uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
+    cdef Py_ssize_t i, count = len(rows)
+    cdef int64_t head
+    if len(bodies) != count:
+        raise ValueError("rows and bodies differ in length")
+    if count == 0:
+        return
+    cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
+    cdef Body *body = <Body *>&raw_bodies[0]
+    with nogil:
+        for i in range(count):
+            head = header.V2_HEADER if row[i].magic == 2 else 0
+            body[i].place = row[i].position - file_position + head
+            body[i].size = row[i].size - head
+
+
 def decode(
     rows not None, int64_t first_row, bodies not None, sources not None, int64_t n,
     int64_t[::1] offset not None, int64_t[::1] timestamp not None,

@@ -225,6 +225,14 @@ def _of_batch(value: Callable[[RecordColumns], npt.NDArray[Any]]) -> Callable[[C
     return make
 
 
+def _timestamp_type(chunk: Chunk, kind: pa.DataType) -> pa.Array:
+    columns = chunk.columns
+    shared = columns.batches.summary().timestamp_type if len(columns) else None
+    if shared is not None:
+        return _repeated(shared, kind, len(columns))
+    return pa.array(columns.batches.timestamp_type[columns.batch], kind)
+
+
 def _sequence(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     """Sequence of each record: that of the batch and the offset delta, going on with 0 behind 2^31-1; -1 none."""
     columns = chunk.columns
@@ -240,7 +248,7 @@ _MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {
     "partition": lambda chunk, kind: _repeated(chunk.partition, kind, len(chunk.columns)),
     "offset": lambda chunk, kind: _numbers(chunk.columns.offset, kind),
     "timestamp": _timestamp,
-    "timestampType": _of_batch(lambda columns: columns.batches.timestamp_type),
+    "timestampType": _timestamp_type,
     "headers": _headers,
     "batchOffset": _of_batch(lambda columns: columns.batches.base_offset),
     "leaderEpoch": _of_batch(lambda columns: columns.batches.leader_epoch),

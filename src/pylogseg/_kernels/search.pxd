@@ -30,3 +30,22 @@ cdef inline int64_t floor_slot(const uint8_t *keys, int64_t stride, int key_size
         return count - 1
     slot = first_at_least(keys, stride, key_size, count, key + 1)
     return slot - 1
+
+
+cdef enum:
+    LANES = 8              # searches side by side: enough that their cache misses overlap
+
+
+cdef inline void count_below(const uint8_t *keys, int64_t stride, int key_size, int64_t count, const int64_t *wanted, bint or_equal, int64_t *below) noexcept nogil:
+    """For `LANES` keys, how many entries lie below each, or are equal to it."""
+    cdef int64_t half, entry
+    cdef int lane
+    for lane in range(LANES):
+        below[lane] = 0
+    while count > 0:
+        # The same halves for all lanes, so nothing depends on a comparison but where the next one looks.
+        half = (count + 1) >> 1
+        for lane in range(LANES):
+            entry = entry_key(keys + (below[lane] + half - 1) * stride, key_size)
+            below[lane] += half & -<int64_t>((entry < wanted[lane]) | (or_equal & (entry == wanted[lane])))
+        count -= half

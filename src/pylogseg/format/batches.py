@@ -45,6 +45,42 @@ _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
 
 
+class Summary(NamedTuple):
+    """What holds for all rows of a batch table.
+
+    Attributes
+    ----------
+    lowest_last_offset, highest_base_offset : int
+    lowest_magic, highest_magic : int
+    any_attributes, common_attributes : int
+        Attribute bits that are set in some row, and in every row.
+    """
+
+    lowest_last_offset: int
+    highest_base_offset: int
+    lowest_magic: int
+    highest_magic: int
+    any_attributes: int
+    common_attributes: int
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether any batch may be."""
+        return bool(self.any_attributes & _CODEC_MASK)
+
+    @property
+    def has_control(self) -> bool:
+        """Whether any may be a control batch."""
+        return bool(self.any_attributes & _CONTROL)
+
+    @property
+    def timestamp_type(self) -> int | None:
+        """The timestamp type of all batches, None if they differ."""
+        if self.lowest_magic != self.highest_magic or (self.any_attributes ^ self.common_attributes) & _LOG_APPEND:
+            return None
+        return -1 if not self.highest_magic else int(bool(self.any_attributes & _LOG_APPEND))
+
+
 class BatchTable:
     """Rows about record batches, with a numpy column for every field.
 
@@ -82,6 +118,10 @@ class BatchTable:
         return (
             f"BatchTable({len(self)} batches, offsets {self.rows['base_offset'][0]} to {self.rows['last_offset'][-1]})"
         )
+
+    def summary(self) -> Summary:
+        """What holds for all rows, of which there must be one: cheaper than a look at a column."""
+        return Summary(*_codec.survey(np.ascontiguousarray(self.rows)))
 
     @property
     def next_offset(self) -> npt.NDArray[np.int64]:

@@ -30,8 +30,6 @@ BODY_DTYPE = np.dtype([("place", "i8"), ("size", "i8")])
 #: Bytes that one batch may decompress to, unless the caller says otherwise.
 DECOMPRESSED_LIMIT_BYTES = 64 << 20
 
-_V2_HEADER_BYTES = 61
-
 #: What the statuses of the decoder mean (`_kernels/record.pxd`).
 REASONS = (
     "",
@@ -267,7 +265,7 @@ def decode_parts(
 def _bodies(
     batches: BatchTable, buffer: Any, file_position: int, limit_bytes: int, scratch: Scratch | None
 ) -> tuple[npt.NDArray[Any], tuple[Any, ...], list[BatchDamage]]:
-    if batches.codec.any():
+    if len(batches) and batches.summary().is_compressed:
         # Codecs are loaded by the first compressed batch, not by the import.
         from pylogseg.format import compression
 
@@ -277,7 +275,5 @@ def _bodies(
         bodies, data, errors = compression.fill_bodies(batches, buffer, file_position, limit=limit_bytes, arena=arena)
         return bodies, (buffer, data), [BatchDamage(row, str(error)) for row, error in errors]
     bodies = np.empty(len(batches), BODY_DTYPE)
-    head = np.where(batches.magic == 2, _V2_HEADER_BYTES, 0)
-    bodies["place"] = batches.position - file_position + head
-    bodies["size"] = batches.size - head
+    _records.plain_bodies(batches.rows, file_position, bodies)
     return bodies, (buffer, b""), []

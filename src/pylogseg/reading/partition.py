@@ -190,6 +190,14 @@ class PartitionReader:
 
     def _wanted(self, rows: BatchTable) -> tuple[BatchTable, bool]:
         """The batches that may hold records to give; and whether an open transaction ends the reading there."""
+        summary = rows.summary()
+        if (
+            self._transactions is None
+            and summary.lowest_last_offset >= self._first
+            and summary.highest_base_offset < self._end
+            and (self._options.control or not summary.has_control)
+        ):
+            return rows, False
         mask = rows.last_offset >= self._first
         # A compressed legacy wrapper does not tell its base offset: it is kept, and its records are looked at.
         mask &= (rows.base_offset < self._end) | (rows.magic < 2)
