@@ -134,6 +134,61 @@ def test_tails(window, is_last):
     assert [gap.kind for gap in gaps] == [Finding.UNKNOWN_MAGIC]
 
 
+@pytest.mark.parametrize("window", [64, 300, 1 << 20])
+@pytest.mark.parametrize("cut", [1, 5, 9, 11, 12, 16, 17, 40, 61, 62, SIZE - 2])
+def test_a_batch_that_breaks_off_in_preallocated_space(cut, window):
+    """Zeros behind the torn tail of a preallocated file do not make it damage."""
+    data = LOG[: 11 * SIZE + cut] + bytes(1000)
+    if cut < 8:  # nothing of it but zeros: the first bytes of an offset
+        data = LOG[: 11 * SIZE] + b"\0" * 7 + b"\7" + bytes(1000)
+    offsets, gaps = outcome(data, window_bytes=window, first_window_bytes=window)
+    assert offsets == without(11)
+    assert [gap[1:4] for gap in gaps] == [(Finding.TORN, 11 * SIZE, len(data))]
+    assert not gaps[0].is_alarm
+    _, gaps = outcome(data, is_last=False, window_bytes=window, first_window_bytes=window)
+    assert [gap.is_alarm for gap in gaps] == [True]
+
+
+class Growing(Bytes):
+    """A preallocated file into which a broker writes while it is read: each read sees a little more."""
+
+    def __init__(self, data, written, step):
+        super().__init__(data)
+        self.written, self.step = written, step
+
+    def read(self, position, size):
+        self.written += self.step
+        return (self.data[: self.written] + bytes(max(0, len(self.data) - self.written)))[position : position + size]
+
+
+@pytest.mark.parametrize("window", [64, 300, 1 << 20])
+@pytest.mark.parametrize("step", [1, 7, 30, 61, 100, 145, 300])
+def test_what_is_written_just_now_is_not_damage(step, window):
+    """A batch that is there only in part when it is read first is looked at again before it is called damaged."""
+    for written in range(9 * SIZE, 10 * SIZE, 5):
+        view = Growing(LOG + bytes(500), written, step)
+        items = list(walk(view, window_bytes=window, first_window_bytes=window))
+        assert not [gap for gap in items if isinstance(gap, Gap) and gap.is_alarm]
+        batches = [position for item in items if isinstance(item, Window) for position in item.batches.position]
+        assert batches == list(range(0, len(batches) * SIZE, SIZE))
+        assert len(batches) >= 9
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 25, 26, 100])
+def test_a_file_that_is_cut_off_during_the_search(left):
+    """The search for the next batch ends where the bytes do, though the file was longer when it began."""
+
+    class Shrinking(Bytes):
+        def read(self, position, size):
+            if size > 1000:
+                self.whole = self.data[: 5 * SIZE + left]
+            return getattr(self, "whole", self.data)[position : position + size]
+
+    view = Shrinking(damaged({5 * SIZE + 8: struct.pack(">i", -5)}))
+    items = list(walk(view, window_bytes=300, first_window_bytes=300))
+    assert sum(len(item.batches) for item in items if isinstance(item, Window)) <= 5
+
+
 def test_several_damages_and_a_batch_larger_than_the_window():
     large = build.batch_v2([Record(36, 1, None, b"y" * 5000)])
     data = bytearray(LOG + large + batch(13))

@@ -89,6 +89,12 @@ def walk(
         whole = stop == end or (
             ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and stop > position and reached < end
         )
+        bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
+        if is_last and len(bad):
+            # A broker may be writing that batch: the window ends before it, the next one has it as it is then.
+            batches, whole = batches[: max(bad[0], 1)], True
+            stop = int(batches.position[-1] + batches.size[-1])
+            size = min(size, SMALL_WINDOW_BYTES)
         if (
             len(batches)
             and batches.verdict[-1] == Verdict.CRC_BAD
@@ -97,17 +103,34 @@ def walk(
         ):
             # A bad CRC and no batch behind it: the length is as doubtful as the rest, so look for batches in it too.
             batches, stop, whole = batches[:-1], int(batches.position[-1]), False
-        yield from _good_stretches(view, batches, buffer, position, end, expected)
-        if len(batches):
-            expected = max(expected, int(batches.last_offset[-1]) + 1)
-        position = stop
+        found = list(_good_stretches(view, batches, buffer, position, end, expected))
+        if is_last and isinstance(found[0] if found else None, Gap) and _has_changed(view, position, buffer, position):
+            continue
+        yield from found
+        for item in found:
+            if isinstance(item, Window):  # what a damaged batch says of its offsets is not believed
+                expected = max(expected, int(item.batches.last_offset[-1]) + 1)
+        file_position, position = position, stop
         if whole:
             continue
         gap = _gap(view, ending, position, end, expected, is_last)
+        if is_last and gap.is_alarm and _has_changed(view, position, buffer, file_position):
+            continue
         yield gap
         if gap.kind is Finding.FOREIGN:
             return
-        position, size = gap.end_position, first_window_bytes
+        position, size = gap.end_position, min(first_window_bytes, SMALL_WINDOW_BYTES)
+
+
+def _has_changed(view: FileView, position: int, buffer: Any, file_position: int) -> bool:
+    """Whether what lies at a place is no longer what a buffer has: a broker was writing just there.
+
+    Asked when all has been looked at that makes the place look damaged, so that damage is what stayed the same.
+    """
+    seen = memoryview(buffer)[position - file_position :]
+    length = int.from_bytes(seen[8:12], "big", signed=True)
+    seen = seen[: max(12 + length, _V2_HEADER_BYTES)]
+    return bytes(view.read(position, len(seen))) != bytes(seen)
 
 
 def _scan_window(view: FileView, position: int, end: int, size: int, crc: bool) -> tuple[Scan, Any]:
@@ -194,6 +217,9 @@ def _gap(view: FileView, ending: Ending, position: int, end: int, expected: int,
             not is_last,
         )
     found, exhausted = _next_batch(view, position + 1, end, expected)
+    if is_last and found is None and _is_half_written(view, position, end):
+        reason = "a batch that is not written whole, and only zero bytes behind what is there of it"
+        return Gap(view.path, Finding.TORN, position, end, expected, None, reason, False)
     kind, reason = _explain(view, ending, position, end, found is not None)
     if exhausted:
         reason += "; the search for the next batch was given up, because too much looks like one"
@@ -207,6 +233,15 @@ def _gap(view: FileView, ending: Ending, position: int, end: int, expected: int,
         following,
         reason,
         kind.is_damage or not is_last,
+    )
+
+
+def _is_half_written(view: FileView, position: int, end: int) -> bool:
+    """Whether a batch begins at a position and breaks off in preallocated space: a torn tail with zeros behind it."""
+    length = int.from_bytes(bytes(view.read(position + 8, 4)), "big", signed=True)
+    # As far as a batch was written its last byte was not; of a header that breaks off not even the length is known.
+    return _all_zero(view, position + 12, end) or (
+        0 < length < end - position - 12 and _all_zero(view, position + 12 + length - 1, end)
     )
 
 
@@ -244,7 +279,7 @@ def _next_batch(view: FileView, position: int, end: int, expected: int) -> tuple
             return position + at, False
         if exhausted:
             return None, True
-        if position + len(buffer) >= end or not len(buffer):
+        if position + len(buffer) >= end or len(buffer) < _RESYNC_WINDOW_BYTES:  # less: cut off meanwhile
             break
         # Windows overlap by half, so that a batch lies whole in one of them, unless it is larger than that.
         position += len(buffer) // 2

@@ -1,0 +1,296 @@
+"""Folders that a broker is writing, or that are not ours to write; slow reading; files behind URLs."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import live
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from reference import build
+from reference.batch import Record
+
+import pylogseg
+from pylogseg.env.files import LocalFiles, MappedFile, PositionedFile
+from pylogseg.errors import StorageError
+from pylogseg.reading.partition import Throttle
+
+TESTS = Path(__file__).resolve().parent
+linux = pytest.mark.skipif(sys.platform != "linux", reason="a POSIX file system and its rules")
+
+
+# ---- a broker that is alive ----
+
+
+def read_while(folder, writer, seconds):
+    """Run the reader in a process of its own beside the writer; what it saw."""
+    command = [sys.executable, TESTS / "live.py", folder, str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        writer.run(seconds + 0.5)
+        out, complaint = reader.communicate(timeout=120)
+    assert reader.returncode == 0, complaint[-2000:]  # negative: a signal, SIGBUS most likely
+    return json.loads(out)
+
+
+@linux
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_a_broker_appends_and_rolls(tmp_path, preallocate):
+    """Nothing is wrong with such a log, so nothing may be reported; and what was there once stays there."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    writer = live.Writer(folder, 5, rough=False, preallocate=preallocate)
+    for _ in range(200):
+        writer.step()
+    seen = read_while(folder, writer, 2.5)
+    assert writer.done["roll"] > 1
+    assert seen["passes"] > 2
+    assert seen["records"] > 0
+    assert (seen["alarms"], seen["shorter"]) == (0, 0), seen
+    assert not any("Error" in name for name in seen), seen
+    assert [record.offset for record in pylogseg.read(folder)] == list(range(writer.end))
+
+
+@linux
+@pytest.mark.parametrize("preallocate", [False, True])
+def test_a_broker_truncates_and_deletes(tmp_path, preallocate):
+    """Reading may fail then, with an error of ours; it never gives a record that was not written there."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    writer = live.Writer(folder, 6, rough=True, preallocate=preallocate)
+    for _ in range(200):
+        writer.step()
+    seen = read_while(folder, writer, 3)
+    assert min(writer.done[name] for name in ("append", "roll", "truncate", "delete")) > 0
+    assert seen["passes"] > 2
+    assert seen["records"] > 0
+    first = writer.segments[0]
+    assert [record.offset for record in pylogseg.read(folder)] == list(range(first, writer.end))
+
+
+def test_only_sealed_segments_are_mapped(tmp_path):
+    """A file that shrinks while it is mapped kills the process; only files that a broker does not change are."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    for base in (0, 3):
+        (folder / f"{base:020d}.log").write_bytes(build.batch_v2([live.record(base + i, 5) for i in range(3)]))
+    (partition,) = pylogseg.open_dir(folder).partitions
+    with partition.segments[0].open() as sealed, partition.segments[1].open() as active:
+        assert isinstance(sealed, MappedFile)
+        assert isinstance(active, PositionedFile)
+
+
+@linux
+def test_a_file_that_shrinks_between_two_reads(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_bytes(b"x" * 10_000)
+    with LocalFiles().open(str(path), sealed=False) as view:
+        os.truncate(path, 100)
+        assert (view.size, bytes(view.read(50, 1000)), bytes(view.read(5000, 10))) == (100, b"x" * 50, b"")
+
+
+# ---- folders of others ----
+
+
+@pytest.fixture
+def folder_of_root(examples):
+    """The examples in a folder that everyone may enter and nobody may write, in plain sight."""
+    folder = Path(tempfile.mkdtemp(prefix="pylogseg-"))
+    shutil.copytree(examples, folder / "data")
+    paths = [folder, *folder.rglob("*")]
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    yield folder / "data"
+    for path in paths:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    shutil.rmtree(folder)
+
+
+def states(folder):
+    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in [folder, *sorted(folder.rglob("*"))]}
+
+
+def values(folder, **options):
+    return [(r.topic, r.partition, r.offset, r.key, r.value) for r in pylogseg.read(folder, **options)]
+
+
+@linux
+def test_a_folder_that_cannot_be_written(folder_of_root, examples):
+    before = states(folder_of_root)
+    assert values(folder_of_root, isolation="read_committed") == values(examples, isolation="read_committed")
+    assert states(folder_of_root) == before
+
+
+@linux
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
+def test_as_a_user_who_owns_nothing(folder_of_root, examples):
+    wanted = len(values(examples))  # before the fork: all modules are loaded then
+
+    def count():
+        return len(values(folder_of_root))
+
+    assert as_nobody(count) == wanted
+    secret = next(folder_of_root.glob("codec-none-1/*0.log"))
+    secret.chmod(0)
+
+    def refused():
+        with pytest.raises(StorageError, match=f"{secret.name}: cannot open: Permission denied"):
+            values(folder_of_root, topic="codec-none-1")
+        return 1
+
+    assert as_nobody(refused) == 1
+
+
+def as_nobody(work):
+    """What a function returns in a process that has no rights."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            os.write(writing, b"%d" % work())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        told = answer.read()
+    os.waitpid(child, 0)
+    return int(told or b"-1")
+
+
+# ---- slow and gentle reading ----
+
+
+def log_of(folder, count=3000, size=1000):
+    """One segment of about `count` * `size` bytes with an index, in a folder."""
+    folder.mkdir(parents=True)
+    batches = [
+        build.batch_v2([Record(10 * i + k, 10 * i + k, b"k", bytes([i % 251]) * size) for k in range(10)])
+        for i in range(count // 10)
+    ]
+    entries, position = b"", 0
+    for i, batch in enumerate(batches):
+        if i and i % 5 == 0:
+            entries += (10 * i + 9).to_bytes(4, "big") + position.to_bytes(4, "big")
+        position += len(batch)
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batches))
+    (folder / f"{0:020d}.index").write_bytes(entries)
+    (folder / f"{count:020d}.log").write_bytes(build.batch_v2([Record(count, count, b"k", b"last")]))
+    return position
+
+
+class FakeTime:
+    """A clock that only sleeping moves."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def clock(self):
+        return self.now
+
+    def sleep(self, seconds):
+        assert seconds > 0
+        self.now += seconds
+
+
+@pytest.mark.parametrize("window_bytes", [50_000, 4 << 20])
+def test_no_more_bytes_a_second_than_allowed(tmp_path, window_bytes):
+    size = log_of(tmp_path / "t-0")
+    time = FakeTime()
+    throttle = Throttle(1_000_000, time.clock)
+    reader = pylogseg.read(tmp_path / "t-0", max_bytes_per_second=1)
+    reader._options.throttle = throttle
+    reader._options.window_bytes = reader._options.first_window_bytes = window_bytes
+    spend, spent = throttle.spend, []
+
+    def counted(count):
+        spent.append(count)
+        spend(count, time.sleep)
+        assert sum(spent) <= 1_000_000 * (time.now - 100) + 1  # at no moment too many
+
+    throttle.spend = counted
+    assert sum(len(chunk.columns) for chunk in reader.chunks()) == 3001
+    assert size < sum(spent) < size + 1000
+    assert time.now - 100 == pytest.approx(sum(spent) / 1_000_000)
+
+
+def test_time_that_passes_by_itself_counts():
+    time = FakeTime()
+    throttle = Throttle(1000, time.clock)
+    throttle.spend(500, time.sleep)
+    time.now += 10
+    throttle.spend(500, time.sleep)
+    assert time.now == pytest.approx(111.0)
+
+
+def test_pages_that_were_given_back_read_the_same(tmp_path):
+    """Columns that a caller keeps are right although the pages below them were dropped."""
+    log_of(tmp_path / "t-0")
+    reader = pylogseg.read(tmp_path / "t-0", drop_behind=True)
+    reader._options.window_bytes = reader._options.first_window_bytes = 64 << 10
+    kept = list(reader.chunks())
+    assert len(kept) > 20
+    plain = [record.value for record in pylogseg.read(tmp_path / "t-0")]
+    assert [chunk.columns.value(i) for chunk in kept for i in range(len(chunk.columns))] == plain
+
+
+# ---- behind URLs ----
+
+
+@pytest.fixture
+def in_memory(monkeypatch):
+    """An empty ``memory://``, and a list that gets the size of every read of it."""
+    monkeypatch.setattr(MemoryFileSystem, "store", {})
+    monkeypatch.setattr(MemoryFileSystem, "pseudo_dirs", [""])
+    read, sizes = MemoryFileSystem.cat_file, []
+
+    def counted(self, path, start=None, end=None, **options):
+        data = read(self, path, start=start, end=end, **options)
+        sizes.append((path, len(data)))
+        return data
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", counted)
+    return sizes
+
+
+def upload(folder):
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            MemoryFileSystem().pipe_file(f"/{folder.name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+    return f"memory://{folder.name}"
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_urls_give_the_same_records(examples, in_memory, isolation):
+    wanted = values(examples, isolation=isolation)
+    assert len(wanted) > 1000
+    assert values(upload(examples), isolation=isolation) == wanted
+    assert values(examples.as_uri(), isolation=isolation) == wanted
+
+
+def test_a_few_records_cost_a_few_bytes(tmp_path, in_memory):
+    """Ten records at an offset: the index and a small window, not the segment."""
+    size = log_of(tmp_path / "t-0")
+    url = upload(tmp_path / "t-0")
+    found = [record.offset for record in pylogseg.read(url, offset=2000, limit=10)]
+    assert found == list(range(2000, 2010))
+    read = sum(count for _, count in in_memory)
+    assert size > 3_000_000
+    assert 10_000 < read < 100_000
+    in_memory.clear()
+    assert [record.offset for record in pylogseg.read(url, offset=(2990, 3001))] == list(range(2990, 3001))
+    assert sum(count for _, count in in_memory) < 150_000
+
+
+def test_an_object_that_is_gone(tmp_path, in_memory):
+    log_of(tmp_path / "t-0", count=20)
+    url = upload(tmp_path / "t-0")
+    reader = pylogseg.read(url)
+    MemoryFileSystem().rm_file("/t-0/00000000000000000000.log")
+    with pytest.raises(StorageError, match="cannot"):
+        list(reader)
