@@ -1,0 +1,274 @@
+"""A log file on a local disk: appended to by one writer, read by many, cut at its end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket as sockets
+import threading
+from collections.abc import Sequence
+
+from pylogseg.env.handles import Handles, open_descriptor
+from pylogseg.env.maps import Mapping
+from pylogseg.env.positions import Data, read_at, write_at, write_buffers, write_once
+from pylogseg.errors import ClosedError, RequestError, StorageError
+
+
+def storage_error(path: str, operation: str, error: OSError) -> StorageError:
+    """What the system said, with the file and what was tried."""
+    return StorageError(path, operation, error.strerror or str(error))
+
+
+class LocalAppendFile:
+    """See `pylogseg.env.storage.AppendFile`; made by `LocalStorage.open_log`.
+
+    The descriptor is opened by the first use and may be closed while nobody uses it. The lock guards the descriptor and
+    the map, and is held for an append or for the making of a map; reads, syncs and sends only count themselves in.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_descriptor",
+        "_handles",
+        "_lock",
+        "_maps",
+        "_sync_failed",
+        "_users",
+        "_view",
+        "path",
+        "recently_used",
+        "size",
+    )
+
+    def __init__(self, path: str, size: int, handles: Handles) -> None:
+        self.path = path
+        self.size = size
+        self.recently_used = False
+        self._handles = handles
+        self._lock = threading.Lock()
+        self._descriptor = -1
+        self._users = 0
+        self._closed = False
+        self._sync_failed = False
+        self._view: memoryview | None = None
+        self._maps: list[Mapping] = []
+
+    def append(self, data: Data) -> int:
+        """Write at the end with one system call; the position where it lies."""
+        lock = self._lock
+        lock.acquire()
+        try:
+            descriptor = self._descriptor
+            if descriptor < 0:
+                descriptor = self._open()
+            self.recently_used = True
+            position = self.size
+            size = len(data)
+            written = write_once(descriptor, data, position)
+            if written != size:
+                write_at(descriptor, memoryview(data)[written:], position + written)
+            self.size = position + size
+            return position
+        except OSError as error:
+            raise self._append_failed(error) from error
+        finally:
+            lock.release()
+
+    def append_many(self, buffers: Sequence[Data]) -> int:
+        """Write several buffers one after another with few system calls; the position of the first."""
+        with self._lock:
+            descriptor = self._opened()
+            self.recently_used = True
+            position = self.size
+            try:
+                self.size = write_buffers(descriptor, buffers, position)
+            except OSError as error:
+                raise self._append_failed(error) from error
+            return position
+
+    def _append_failed(self, error: OSError) -> StorageError:
+        """Cut off what a failed append left, if the disk lets us; readers never see it anyway."""
+        if isinstance(error, StorageError):  # the file could not be opened
+            return error
+        reason = error.strerror or str(error)
+        try:
+            os.ftruncate(self._descriptor, self.size)
+        except OSError as second:
+            reason += f"; and what was written cannot be cut off: {second.strerror}"
+        return StorageError(self.path, "append", reason)
+
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of up to `size` bytes."""
+        size = min(size, self.size - position)
+        if size <= 0:
+            return b""
+        descriptor = self._borrow()
+        try:
+            return read_at(descriptor, position, size)
+        except OSError as error:
+            raise storage_error(self.path, "read", error) from error
+        finally:
+            self._give_back()
+
+    def view(self, position: int, size: int) -> memoryview:
+        """A read-only view of up to `size` bytes, into a map."""
+        view = self._view  # before the size: a truncation makes the size smaller first and then takes the map away
+        end = min(position + size, self.size)
+        if end <= position:
+            return memoryview(b"")
+        self.recently_used = True
+        if view is not None and end <= len(view):
+            return view[position:end]
+        with self._lock:
+            end = min(position + size, self.size)
+            return self._mapped(end)[position:end] if end > position else memoryview(b"")
+
+    def _mapped(self, end: int) -> memoryview:
+        """A map that covers what was published up to `end`; the lock is held."""
+        if self._view is not None and end <= len(self._view):
+            return self._view
+        descriptor = self._opened()
+        try:
+            size_on_disk = os.fstat(descriptor).st_size
+            if size_on_disk < end:
+                raise StorageError(self.path, "map", f"it was cut to {size_on_disk} bytes by another program")
+            mapping = Mapping(descriptor, size_on_disk)
+        except (OSError, ValueError) as error:
+            raise error if isinstance(error, StorageError) else StorageError(self.path, "map", str(error)) from error
+        self._forget_maps()
+        self._maps.append(mapping)
+        self._view = view = mapping.whole()
+        return view
+
+    def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
+        """Send up to `size` bytes to a socket without copying them through this process; how many went."""
+        size = min(size, self.size - position)
+        if size <= 0:
+            return 0
+        if not hasattr(os, "sendfile"):
+            return socket.send(self.view(position, size))
+        descriptor = self._borrow()
+        try:
+            return os.sendfile(socket.fileno(), descriptor, position, size)
+        except OSError as error:
+            if error.errno != errno.EIO:  # the only one that is the disk's
+                raise
+            raise storage_error(self.path, "send", error) from error
+        finally:
+            self._give_back()
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes, and with it what was preallocated."""
+        with self._lock:
+            end = self.size
+            if not 0 <= size <= end:
+                raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {end}")
+            descriptor = self._opened()
+            try:
+                if os.fstat(descriptor).st_size <= size:
+                    return
+                self.size = size
+                # A reader that took the map before this line keeps it alive, so it is found below.
+                self._forget_maps()
+                if size < end:
+                    for mapping in self._maps:
+                        mapping.keep(size, end)
+                os.ftruncate(descriptor, size)
+            except OSError as error:
+                self.size = end
+                raise storage_error(self.path, "truncate", error) from error
+
+    def sync(self) -> None:
+        """Wait until everything that was appended is on the disk."""
+        if self._sync_failed:
+            raise StorageError(self.path, "sync", "an earlier sync failed, so what is on the disk is not known")
+        descriptor = self._borrow()
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            self._sync_failed = True
+            raise storage_error(self.path, "sync", error) from error
+        finally:
+            self._give_back()
+
+    def modified_ms(self) -> int:
+        """When the file was last written, by the file system's clock."""
+        try:
+            return os.stat(self.path).st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise storage_error(self.path, "stat", error) from error
+
+    def set_modified_ms(self, ms: int) -> None:
+        """Set when the file was last written."""
+        try:
+            os.utime(self.path, ns=(ms * 1_000_000, ms * 1_000_000))
+        except OSError as error:
+            raise storage_error(self.path, "set the time of", error) from error
+
+    def rename(self, path: str) -> None:
+        """Give the file another name; readers that open it lazily do not meet the time between."""
+        with self._lock:
+            try:
+                os.replace(self.path, path)
+            except OSError as error:
+                raise storage_error(self.path, f"rename to {path}", error) from error
+            self.path = path
+
+    def close(self) -> None:
+        """Close the descriptor, once those who are using it are done; views stay valid."""
+        with self._lock:
+            self._closed = True
+            if self._users == 0:
+                self._close_descriptor()
+        self._handles.remove(self)
+
+    def release_idle(self) -> bool:
+        """Close descriptor and map if nobody uses them now."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._users:
+                return False
+            self._close_descriptor()
+            return True
+        finally:
+            self._lock.release()
+
+    def _opened(self) -> int:
+        return self._descriptor if self._descriptor >= 0 else self._open()
+
+    def _open(self) -> int:
+        """Open the descriptor; the lock is held."""
+        if self._closed:
+            raise ClosedError(f"{self.path}: the file is closed")
+        try:
+            self._descriptor = self._handles.open(lambda: open_descriptor(self.path, os.O_RDWR))
+        except OSError as error:
+            raise storage_error(self.path, "open", error) from error
+        self._handles.add(self)
+        return self._descriptor
+
+    def _borrow(self) -> int:
+        """The descriptor, which stays open until `_give_back` though the lock is free meanwhile."""
+        with self._lock:
+            descriptor = self._opened()
+            self._users += 1
+            self.recently_used = True
+            return descriptor
+
+    def _give_back(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._closed and self._users == 0:
+                self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        self._forget_maps()
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+    def _forget_maps(self) -> None:
+        """Give the map up; one that is still viewed is remembered, since `truncate` has to keep what it shows."""
+        self._view = None
+        self._maps = [mapping for mapping in self._maps if mapping.drop()]

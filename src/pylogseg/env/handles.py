@@ -1,0 +1,86 @@
+"""A bound on descriptors and maps, so that a thousand segments fit under a limit of 256 open files."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+#: Files with a descriptor or a map at one time; a file needs at most one descriptor.
+DEFAULT_LIMIT = 128
+
+
+class Idle(Protocol):
+    """Something that opens when it is used and can be closed while it is not."""
+
+    recently_used: bool
+
+    def release_idle(self) -> bool:
+        """Close descriptor and map unless somebody is using them now; never waits. Whether they are closed."""
+
+
+class Handles:
+    """Which files are open, at most `limit` of them; the least recently used are closed for others.
+
+    A use only sets `recently_used` (an append has no time for more); a file that is looked at for closing and has it
+    set gets a second chance. A file in use is never closed, so there can be more than `limit` while that many are used
+    at once. Safe to use from several threads.
+
+    Parameters
+    ----------
+    limit : int
+        At least 1.
+    """
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self.limit = max(1, limit)
+        self._lock = threading.Lock()
+        self._open: deque[Idle] = deque()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, file: Idle) -> None:
+        """Count a file that has just been opened; close others if there are too many."""
+        with self._lock:
+            self._open.append(file)
+            self._shrink(self.limit)
+
+    def remove(self, file: Idle) -> None:
+        """Forget a file that its owner closed."""
+        with self._lock:
+            for place, other in enumerate(self._open):  # by identity
+                if other is file:
+                    del self._open[place]
+                    return
+
+    def open(self, opener: Callable[[], int]) -> int:
+        """Call `opener`; if the process has no descriptor left, close half of what is open here and call it again."""
+        try:
+            return opener()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        with self._lock:
+            self._shrink(len(self._open) // 2)
+        return opener()
+
+    def _shrink(self, limit: int) -> None:
+        # Two rounds: the first takes the second chances away.
+        for _ in range(2 * len(self._open)):
+            if len(self._open) <= limit:
+                return
+            file = self._open.popleft()
+            if file.recently_used:
+                file.recently_used = False
+                self._open.append(file)
+            elif not file.release_idle():
+                self._open.append(file)
+
+
+def open_descriptor(path: str, flags: int) -> int:
+    """A descriptor that child processes do not inherit, without translation of line ends."""
+    return os.open(path, flags | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)

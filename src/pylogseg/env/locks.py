@@ -1,0 +1,125 @@
+"""One writer at a time: the lock that a broker takes on each of its log directories."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import threading
+
+from pylogseg.env.append_file import storage_error
+from pylogseg.env.handles import open_descriptor
+from pylogseg.errors import StorageError
+
+_NAME = ".lock"
+# The system does not refuse a second lock to the process that has the first.
+_taken: set[tuple[int, int]] = set()
+_taken_lock = threading.Lock()
+
+
+class FolderLock:
+    """The lock of a folder, held from the call until `release` or the end of the process.
+
+    It is the POSIX record lock of the whole file ``.lock`` that Java's ``FileChannel.tryLock`` takes, so a broker and
+    this program exclude each other. As a broker does, `release` removes the file. Such a lock is lost when this
+    process closes any descriptor of the file: nothing else here may open it.
+
+    Parameters
+    ----------
+    folder : str
+        The log directory (the folder that holds partition folders).
+
+    Raises
+    ------
+    StorageError
+        Somebody has the lock (operation "lock"), or the file cannot be made.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.path = os.path.join(folder, _NAME)
+        status = self._folder_status(folder)
+        self._key = (status.st_dev, status.st_ino)
+        with _taken_lock:
+            if self._key in _taken:
+                raise StorageError(self.path, "lock", "this process has the lock already, by another object")
+            self._descriptor = self._take()
+            _taken.add(self._key)
+
+    def _folder_status(self, folder: str) -> os.stat_result:
+        try:
+            return os.stat(folder)
+        except OSError as error:
+            raise storage_error(self.path, "lock", error) from error
+
+    def _take(self) -> int:
+        while True:
+            try:
+                descriptor = open_descriptor(self.path, os.O_RDWR | os.O_CREAT)
+            except OSError as error:
+                raise storage_error(self.path, "lock", error) from error
+            try:
+                _lock_file(descriptor)
+                # Its last owner may have removed the file between the two calls: then it locks nobody out.
+                if _is_named(self.path, descriptor):
+                    return descriptor
+            except OSError as error:
+                owner = _owner(descriptor)
+                os.close(descriptor)
+                raise StorageError(
+                    self.path,
+                    "lock",
+                    f"{owner} has the lock. A Kafka broker or another program writes the logs of this folder: "
+                    f"stop it first ({error.strerror})",
+                ) from error
+            os.close(descriptor)
+
+    def release(self) -> None:
+        """Give the lock back; again does nothing."""
+        with _taken_lock:
+            if self._descriptor < 0:
+                return
+            descriptor, self._descriptor = self._descriptor, -1
+            try:
+                if os.name != "nt":  # there an open file cannot be removed
+                    os.unlink(self.path)
+            except OSError:
+                pass  # an empty file is left, as a killed broker leaves one
+            finally:
+                os.close(descriptor)
+                _taken.discard(self._key)
+
+
+def _is_named(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock_file(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+    def _owner(descriptor: int) -> str:
+        return "another process"
+
+else:
+    import fcntl
+
+    def _lock_file(descriptor: int) -> None:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _owner(descriptor: int) -> str:
+        """Who has the lock, where the layout of the question is known."""
+        if sys.platform == "linux" and sys.maxsize > 1 << 40:
+            layout = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, process
+            try:
+                answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, layout.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+            except OSError:
+                return "another process"
+            process = layout.unpack(answer)[4]
+            if process > 0:
+                return f"process {process}"
+        return "another process"

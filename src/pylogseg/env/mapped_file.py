@@ -1,0 +1,206 @@
+"""An index file on a local disk: a map with room for entries, written in place."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+from pylogseg.env.append_file import storage_error
+from pylogseg.env.handles import Handles, open_descriptor
+from pylogseg.env.maps import Mapping
+from pylogseg.env.positions import Data, read_at, write_at
+from pylogseg.errors import ClosedError, RequestError, StorageError
+
+_NOT_SUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
+#: Disk space is reserved in steps of this before a map is written: a map on a full disk kills the process.
+_RESERVED_BYTES = 1 << 16
+
+
+class LocalMappedFile:
+    """See `pylogseg.env.storage.MappedFile`; made by `LocalStorage.open_index`.
+
+    Mapped by the first use; the map may be given up while it is idle, which loses nothing: what was written stays in
+    the system's page cache. A descriptor is open only while the file is mapped, resized or synced.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_handles",
+        "_lock",
+        "_maps",
+        "_reserved",
+        "_sync_failed",
+        "_view",
+        "created",
+        "path",
+        "recently_used",
+        "size",
+    )
+
+    def __init__(self, path: str, size: int, handles: Handles, *, created: bool) -> None:
+        self.path = path
+        self.size = size
+        self.created = created
+        self.recently_used = False
+        self._handles = handles
+        self._lock = threading.Lock()
+        self._view: memoryview | None = None
+        self._maps: list[Mapping] = []
+        self._reserved = 0
+        self._closed = False
+        self._sync_failed = False
+
+    @property
+    def buffer(self) -> memoryview:
+        """A read-only view of the whole file."""
+        view = self._view  # before the size, as in LocalAppendFile.view
+        size = self.size
+        if view is None or size > len(view):
+            with self._lock:
+                size = self.size
+                view = self._mapped()
+        self.recently_used = True
+        return view[:size].toreadonly()
+
+    def put(self, position: int, data: Data) -> None:
+        """Write into the map; by one thread at a time."""
+        end = position + len(data)
+        if end > self._reserved or position < 0:
+            self._reserve(position, end)
+        view = self._view
+        if view is None:
+            with self._lock:
+                view = self._mapped()
+        self.recently_used = True
+        view[position:end] = data
+
+    def _mapped(self) -> memoryview:
+        """The map; the lock is held."""
+        if self._view is not None:
+            return self._view
+        if self.size == 0:
+            return memoryview(b"")
+        descriptor = self._open()
+        try:
+            size_on_disk = os.fstat(descriptor).st_size
+            if size_on_disk < self.size:
+                raise StorageError(self.path, "map", f"it was cut to {size_on_disk} bytes by another program")
+            mapping = Mapping(descriptor, self.size, writable=True)
+        except (OSError, ValueError) as error:
+            raise error if isinstance(error, StorageError) else StorageError(self.path, "map", str(error)) from error
+        finally:
+            os.close(descriptor)
+        self._maps.append(mapping)
+        self._view = view = mapping.whole()
+        self._handles.add(self)
+        return view
+
+    def _reserve(self, position: int, end: int) -> None:
+        """Make sure that the disk has room for ``[0, end)`` and a while beyond."""
+        if position < 0 or end > self.size:
+            raise RequestError(f"{self.path}: cannot write [{position}, {end}): it has {self.size} bytes")
+        reserved = min(self.size, -(-end // _RESERVED_BYTES) * _RESERVED_BYTES)
+        with self._lock:
+            descriptor = self._open()
+            try:
+                _allocate(descriptor, self._reserved, reserved)
+            except OSError as error:
+                raise storage_error(self.path, "append", error) from error
+            finally:
+                os.close(descriptor)
+            self._reserved = reserved
+
+    def resize(self, size: int) -> None:
+        """Make the file longer, by zeros, or shorter."""
+        if size < 0:
+            raise RequestError(f"{self.path}: cannot resize to {size} bytes")
+        with self._lock:
+            if size == self.size:
+                return
+            descriptor = self._open()
+            end = self.size
+            try:
+                self.size = min(size, end)
+                self._forget_maps()
+                for mapping in self._maps:
+                    mapping.keep(size, end)
+                os.ftruncate(descriptor, size)
+                self.size = size
+                self._reserved = min(self._reserved, size)
+            except OSError as error:
+                self.size = end
+                raise storage_error(self.path, "resize", error) from error
+            finally:
+                os.close(descriptor)
+        self._handles.remove(self)
+
+    def sync(self) -> None:
+        """Wait until what was written, and the size, is on the disk."""
+        if self._sync_failed:
+            raise StorageError(self.path, "sync", "an earlier sync failed, so what is on the disk is not known")
+        with self._lock:
+            mappings, size = list(self._maps), self.size
+            descriptor = self._open()
+        try:
+            for mapping in mappings:
+                mapping.sync(size)
+            os.fsync(descriptor)
+        except OSError as error:
+            self._sync_failed = True
+            raise storage_error(self.path, "sync", error) from error
+        finally:
+            os.close(descriptor)
+
+    def rename(self, path: str) -> None:
+        """Give the file another name; readers that map it lazily do not meet the time between."""
+        with self._lock:
+            try:
+                os.replace(self.path, path)
+            except OSError as error:
+                raise storage_error(self.path, f"rename to {path}", error) from error
+            self.path = path
+
+    def close(self) -> None:
+        """Give the map up; views stay valid."""
+        with self._lock:
+            self._closed = True
+            self._forget_maps()
+        self._handles.remove(self)
+
+    def release_idle(self) -> bool:
+        """Give the map up if nobody is about to use it."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._forget_maps()
+            return True
+        finally:
+            self._lock.release()
+
+    def _open(self) -> int:
+        if self._closed:
+            raise ClosedError(f"{self.path}: the file is closed")
+        try:
+            return self._handles.open(lambda: open_descriptor(self.path, os.O_RDWR))
+        except OSError as error:
+            raise storage_error(self.path, "open", error) from error
+
+    def _forget_maps(self) -> None:
+        """Give the map up; one that is still viewed is remembered, since `resize` has to keep what it shows."""
+        self._view = None
+        self._maps = [mapping for mapping in self._maps if mapping.drop()]
+
+
+def _allocate(descriptor: int, start: int, end: int) -> None:
+    """Give the range blocks of the disk; what is there stays."""
+    if end <= start:
+        return
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, start, end - start)
+            return
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+    write_at(descriptor, read_at(descriptor, start, end - start), start)

@@ -1,0 +1,161 @@
+"""Maps of files that grow, shrink and are renamed while they are mapped.
+
+The `mmap` module refuses to map beyond the end of a file (so each append would ask for a new map), and each of its
+maps holds a descriptor open. Where the C library's own `mmap` can be called it is: the map is made longer than the
+file, shows what is appended later, and needs no descriptor. Elsewhere (Windows) the module is used, a map ends where
+the file ended, and a file does not shrink while a view of it lives.
+
+Touching a page that lies wholly beyond the end of the file kills the process. Therefore nobody gets a view beyond the
+size that was published, and before a file is made shorter `Mapping.keep` puts a copy under the views that still live.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import sys
+import tempfile
+import weakref
+from typing import IO, Any
+
+_SMALLEST_BYTES = 1 << 20
+
+
+def _mapped_length(size: int) -> int:
+    """Length of a map for a file of `size` bytes: a power of two, so a file that grows to 1 GiB is mapped 11 times."""
+    return max(_SMALLEST_BYTES, 1 << size.bit_length())
+
+
+class _LibraryMaps:
+    """`mmap`, `munmap` and `msync` of the C library."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        self._map, self._unmap, self._sync = library.mmap, library.munmap, library.msync
+        self._map.restype = ctypes.c_void_p
+        self._map.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+        self._unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        self._sync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+    def map(self, descriptor: int, length: int, *, writable: bool, over: int | None = None) -> int:
+        """Address of a new shared map; `over` an address puts it in place of what is mapped there, in one step."""
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        flags = mmap.MAP_SHARED | (_MAP_FIXED if over is not None else 0)
+        address = self._map(over, length, protection, flags, descriptor, 0)
+        if address is None or address == ctypes.c_void_p(-1).value:
+            raise _last_error()
+        return int(address)
+
+    def unmap(self, address: int, length: int) -> None:
+        self._unmap(address, length)
+
+    def sync(self, address: int, length: int) -> None:
+        if self._sync(address, length, _MS_SYNC) != 0:
+            raise _last_error()
+
+
+_MAP_FIXED = 0x10  # the same on Linux, macOS and the BSDs; the mmap module does not name it
+_MS_SYNC = 0x10 if sys.platform == "darwin" else 0x04
+
+
+def _last_error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
+
+
+def _library() -> _LibraryMaps | None:
+    if sys.platform not in ("linux", "darwin") or sys.maxsize < 1 << 40:
+        return None
+    with contextlib.suppress(AttributeError, OSError):
+        return _LibraryMaps()
+    return None
+
+
+_LIBRARY = _library()
+
+
+class Mapping:
+    """The pages of one file in memory, longer than the file if the system allows.
+
+    Parameters
+    ----------
+    descriptor : int
+        An open descriptor; it may be closed afterwards.
+    size : int
+        Bytes of the file now, at least 1.
+    writable : bool
+        Whether writing into the map changes the file.
+
+    The pages stay mapped as long as `whole` or a slice of it lives, whatever becomes of this object.
+    """
+
+    __slots__ = ("_address", "_length", "_pages", "_view")
+
+    def __init__(self, descriptor: int, size: int, *, writable: bool = False) -> None:
+        self._address = 0
+        pages: Any
+        if _LIBRARY is None:
+            self._length = size
+            pages = mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+        else:
+            self._length = _mapped_length(size)
+            self._address = _LIBRARY.map(descriptor, self._length, writable=writable)
+            pages = (ctypes.c_ubyte * self._length).from_address(self._address)
+            # Views may outlive the interpreter's exit handlers, so the last ones are left to the system.
+            weakref.finalize(pages, _LIBRARY.unmap, self._address, self._length).atexit = False
+        self._pages: weakref.ref[Any] = weakref.ref(pages)
+        view = memoryview(pages).cast("B")
+        self._view: memoryview | None = view if writable else view.toreadonly()
+
+    def whole(self) -> memoryview:
+        """All mapped bytes, those beyond the end of the file too: the caller knows where that is."""
+        assert self._view is not None, "the map was dropped"
+        return self._view
+
+    def drop(self) -> bool:
+        """Let go of the pages; whether somebody else still views them."""
+        self._view = None
+        return self._pages() is not None
+
+    def keep(self, start: int, end: int) -> None:
+        """Put a copy of the bytes ``[start, end)`` in the place of the file's pages, under the views that live.
+
+        Called before the file is cut at `start`: the cut would take whole pages away and zero the rest of the page at
+        `start`, which later appends fill with other bytes. The copy replaces the pages in one step, so a reader in
+        another thread sees the old bytes throughout.
+
+        Raises
+        ------
+        OSError
+            There was no room for the copy.
+        """
+        pages = self._pages()
+        end = min(end, self._length)
+        start = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if pages is None or end <= start or _LIBRARY is None:
+            return
+        length = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE - start
+        with _nameless_file() as copy:
+            copy.write(memoryview(pages)[start:end])
+            copy.truncate(length)
+            copy.flush()
+            _LIBRARY.map(copy.fileno(), length, writable=False, over=self._address + start)
+
+    def sync(self, size: int) -> None:
+        """Write the first `size` bytes of a writable map to the disk and wait for it."""
+        pages = self._pages()
+        if size == 0 or pages is None:
+            return
+        if _LIBRARY is None:
+            pages.flush()
+        else:
+            _LIBRARY.sync(self._address, min(size, self._length))
+
+
+def _nameless_file() -> IO[bytes]:
+    """A file in memory where there is such a thing: a full disk is a reason to cut files, so it must not prevent it."""
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("pylogseg"), "w+b")
+    return tempfile.TemporaryFile()

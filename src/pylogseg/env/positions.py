@@ -1,0 +1,67 @@
+"""Reading and writing at a position of a descriptor, on every system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+
+Data = bytes | bytearray | memoryview
+
+_MOST_BUFFERS = 1024  # IOV_MAX of Linux and macOS
+_seeking = threading.Lock()
+
+
+def _seek_and_write(descriptor: int, data: Data, position: int) -> int:
+    with _seeking:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.write(descriptor, data)
+
+
+def _seek_and_read(descriptor: int, size: int, position: int) -> bytes:
+    with _seeking:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.read(descriptor, size)
+
+
+# Windows has neither; there all descriptors share one lock.
+write_once = os.pwrite if hasattr(os, "pwrite") else _seek_and_write
+_read_once = os.pread if hasattr(os, "pread") else _seek_and_read
+
+
+def read_at(descriptor: int, position: int, size: int) -> bytes:
+    """Up to `size` bytes: fewer only where the file ends."""
+    data = _read_once(descriptor, size, position)
+    while 0 < len(data) < size:  # one call returns at most 2 GiB, and may be interrupted
+        more = _read_once(descriptor, size - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def write_at(descriptor: int, data: Data, position: int) -> None:
+    """All of `data`, in as many calls as it takes: after a short write the next call tells why it was short."""
+    rest = memoryview(data)
+    while rest:
+        written = write_once(descriptor, rest, position)
+        if written == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rest, position = rest[written:], position + written
+
+
+def write_buffers(descriptor: int, buffers: Sequence[Data], position: int) -> int:
+    """All `buffers`, one after another from `position`, in few calls; the position behind them."""
+    if not hasattr(os, "pwritev"):
+        whole = b"".join(buffers)
+        write_at(descriptor, whole, position)
+        return position + len(whole)
+    for start in range(0, len(buffers), _MOST_BUFFERS):
+        some = buffers[start : start + _MOST_BUFFERS]
+        size = sum(map(len, some))
+        written = os.pwritev(descriptor, some, position)
+        if written != size:
+            write_at(descriptor, memoryview(b"".join(some))[written:], position + written)
+        position += size
+    return position

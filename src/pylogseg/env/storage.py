@@ -1,0 +1,317 @@
+"""What the engine needs of a file system: files that grow, indexes that are written in place, names, barriers.
+
+`Storage` is the only way from the engine to a disk; `LocalStorage` is the real one. Paths are strings with the
+system's separator. Every failure is a `StorageError` with the path and what was tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket as sockets
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from pylogseg.env.append_file import LocalAppendFile, storage_error
+from pylogseg.env.files import Entry, LocalFiles
+from pylogseg.env.handles import DEFAULT_LIMIT, Handles, open_descriptor
+from pylogseg.env.locks import FolderLock
+from pylogseg.env.mapped_file import LocalMappedFile
+from pylogseg.env.positions import Data, write_at
+from pylogseg.errors import StorageError
+
+__all__ = ["AppendFile", "Data", "Entry", "LocalStorage", "Lock", "MappedFile", "Storage"]
+
+_Result = TypeVar("_Result")
+
+
+class AppendFile(Protocol):
+    """A file that one writer appends to and any number of threads read.
+
+    ``path``
+        The name it is known by; follows `rename`.
+    ``size``
+        Bytes that were appended whole: all that readers get. What was preallocated behind them does not count.
+    ``append(data) -> position``
+        Writes bytes at the end and publishes the new size. `data` is `bytes`, `bytearray` or a memoryview of bytes.
+        After a failure the size is what it was, and what was written of `data` is cut off if the disk lets us.
+    ``append_many(buffers) -> position``
+        The same for several buffers, all or none.
+    ``read(position, size) -> bytes``
+        A copy of up to `size` bytes, fewer only where the published size ends.
+    ``view(position, size) -> memoryview``
+        The same without a copy, read-only. The bytes stay valid and unchanged whatever happens to the file or to this
+        object: a view of bytes that `truncate` cuts off goes on showing what was there. (On Windows the file cannot
+        be cut while a view of it lives: a `StorageError`.)
+    ``send_to(socket, position, size) -> count``
+        Sends up to `size` bytes by one `sendfile`; returns how many went. Errors of the socket pass as they are.
+    ``truncate(size)``
+        Cuts the file, with all that was preallocated; ``truncate(file.size)`` trims. Does nothing to a file that is
+        not longer. Beyond the size: `RequestError`.
+    ``sync()``
+        Returns when everything appended so far is on the disk. After one failure it fails for ever: what the disk
+        holds is not known, and a second `fsync` would not tell.
+    ``modified_ms()``, ``set_modified_ms(ms)``
+        The modification time, milliseconds since 1970.
+    ``rename(path)``
+        Gives the file another name, replacing what has it. Use this for a file that is open, `Storage.rename` else.
+    ``close()``
+        Views stay valid; everything else raises `ClosedError` afterwards. Closing again does nothing.
+    """
+
+    path: str
+    size: int
+
+    def append(self, data: Data) -> int: ...
+    def append_many(self, buffers: Sequence[Data]) -> int: ...
+    def read(self, position: int, size: int) -> bytes: ...
+    def view(self, position: int, size: int) -> memoryview: ...
+    def send_to(self, socket: sockets.socket, position: int, size: int) -> int: ...
+    def truncate(self, size: int) -> None: ...
+    def sync(self) -> None: ...
+    def modified_ms(self) -> int: ...
+    def set_modified_ms(self, ms: int) -> None: ...
+    def rename(self, path: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class MappedFile(Protocol):
+    """A file of fixed size that is written in place by one writer and read by any number of threads.
+
+    ``path``, ``rename(path)``, ``sync()``, ``close()``
+        As for `AppendFile`; `sync` covers the size too.
+    ``size``
+        Bytes of the file, those without an entry too.
+    ``created``
+        Whether `Storage.open_index` made the file.
+    ``buffer``
+        A read-only view of the whole file, which shows what is `put` later. Take it anew for each use: after `resize`
+        an old one shows the file as it was, and one that is still held then costs a copy of the bytes that are cut off.
+    ``put(position, data)``
+        Writes inside the file; beyond its end: `RequestError`. A full disk is a `StorageError`.
+    ``resize(size)``
+        Makes the file longer by zeros, or shorter.
+    """
+
+    path: str
+    size: int
+    created: bool
+
+    @property
+    def buffer(self) -> memoryview: ...
+    def put(self, position: int, data: Data) -> None: ...
+    def resize(self, size: int) -> None: ...
+    def sync(self) -> None: ...
+    def rename(self, path: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A folder that this process alone may write, until `release`."""
+
+    path: str
+
+    def release(self) -> None: ...
+
+
+class Storage(Protocol):
+    """A file system that can be written.
+
+    ``open_log(path, *, preallocate_bytes=0, create=True) -> AppendFile``
+        Opens a file at its full length; makes a missing one if `create`. Only a file that is made here is
+        preallocated: it gets `preallocate_bytes` zeros, and its `size` starts at 0.
+    ``open_index(path, size=None) -> MappedFile``
+        Opens a file at its length, whatever `size` says; makes a missing one of `size` zeros, or refuses if None.
+    ``list_folder(path) -> list of Entry``
+        Sorted by name.
+    ``stat(path) -> Entry``, ``exists(path) -> bool``
+    ``rename(path, new_path)``
+        Of files and folders, atomic, replaces a file. Durable after `sync_folder` of the folder (of both folders).
+    ``remove(path) -> bool``
+        Removes a file; False if there is none.
+    ``make_folder(path)``
+        With the folders above it; one that exists is fine.
+    ``remove_folder(path)``
+        With everything in it; one that is missing is fine.
+    ``sync_folder(path)``
+        Returns when the names in the folder (created, renamed, removed) are on the disk.
+    ``sync_file(path)``
+        The same for the bytes of a file, whoever wrote them; does nothing if there is none.
+    ``read_all(path) -> bytes``
+    ``write_plain(path, data)``
+        Writes a file in place, durable at some time later.
+    ``write_synced(path, data)``
+        The same and syncs the file, not its name.
+    ``write_whole(path, data)``
+        Replaces a file so that after a crash it has the old bytes or the new ones: writes ``path.tmp``, syncs it,
+        renames it, syncs the folder.
+    ``lock(folder) -> Lock``
+        Takes ``folder/.lock`` as a broker does; a `StorageError` with operation "lock" if somebody has it.
+    ``join(folder, name) -> path``, ``split(path) -> (folder, name)``
+    """
+
+    def open_log(self, path: str, *, preallocate_bytes: int = 0, create: bool = True) -> AppendFile: ...
+    def open_index(self, path: str, size: int | None = None) -> MappedFile: ...
+    def list_folder(self, path: str) -> list[Entry]: ...
+    def stat(self, path: str) -> Entry: ...
+    def exists(self, path: str) -> bool: ...
+    def rename(self, path: str, new_path: str) -> None: ...
+    def remove(self, path: str) -> bool: ...
+    def make_folder(self, path: str) -> None: ...
+    def remove_folder(self, path: str) -> None: ...
+    def sync_folder(self, path: str) -> None: ...
+    def sync_file(self, path: str) -> None: ...
+    def read_all(self, path: str) -> bytes: ...
+    def write_plain(self, path: str, data: Data) -> None: ...
+    def write_synced(self, path: str, data: Data) -> None: ...
+    def write_whole(self, path: str, data: Data) -> None: ...
+    def lock(self, folder: str) -> Lock: ...
+    def join(self, folder: str, name: str) -> str: ...
+    def split(self, path: str) -> tuple[str, str]: ...
+
+
+class LocalStorage:
+    """The disks of this machine.
+
+    Parameters
+    ----------
+    handles : Handles, optional
+        Bounds how many files are open; share one between all logs of a process. At most 128 if not given.
+    """
+
+    def __init__(self, handles: Handles | None = None) -> None:
+        self.handles = Handles(DEFAULT_LIMIT) if handles is None else handles
+        self._files = LocalFiles()
+        self.list_folder = self._files.list_folder
+        self.stat = self._files.stat
+        self.read_all = self._files.read_all
+        self.join = self._files.join
+        self.split = self._files.split
+
+    def open_log(self, path: str, *, preallocate_bytes: int = 0, create: bool = True) -> AppendFile:
+        """Open a file to append to; see `Storage`."""
+        size = _size_of(path)
+        if size is None:
+            if not create:
+                raise StorageError(path, "open", "there is no such file")
+            self._create(path, preallocate_bytes)
+            size = 0
+        return LocalAppendFile(path, size, self.handles)
+
+    def open_index(self, path: str, size: int | None = None) -> MappedFile:
+        """Open a file to write in place; see `Storage`."""
+        found = _size_of(path)
+        if found is None:
+            if size is None:
+                raise StorageError(path, "open", "there is no such file")
+            self._create(path, size)
+            return LocalMappedFile(path, size, self.handles, created=True)
+        return LocalMappedFile(path, found, self.handles, created=False)
+
+    def _create(self, path: str, size: int) -> None:
+        def create() -> None:
+            descriptor = self.handles.open(lambda: open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            try:
+                if size:
+                    os.ftruncate(descriptor, size)
+            finally:
+                os.close(descriptor)
+
+        _tried(path, "create", create)
+
+    def exists(self, path: str) -> bool:
+        """Whether something has this name."""
+        return os.path.lexists(path)
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file or folder another name, replacing a file."""
+        _tried(path, f"rename to {new_path}", lambda: os.replace(path, new_path))
+
+    def remove(self, path: str) -> bool:
+        """Remove a file; False if there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            _tried(path, "remove", lambda: os.unlink(path), passing=FileNotFoundError)
+            return True
+        return False
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder with those above it."""
+        _tried(path, "make folder", lambda: os.makedirs(path, exist_ok=True))
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder with everything in it."""
+        with contextlib.suppress(FileNotFoundError):
+            _tried(path, "remove folder", lambda: shutil.rmtree(path), passing=FileNotFoundError)
+
+    def sync_folder(self, path: str) -> None:
+        """Wait until the names in a folder are on the disk; Windows has no such call."""
+        if os.name != "nt":
+            self._sync(path, os.O_RDONLY)
+
+    def sync_file(self, path: str) -> None:
+        """Wait until the bytes of a file are on the disk, if there is one."""
+        if self.exists(path):
+            self._sync(path, os.O_RDWR)
+
+    def _sync(self, path: str, flags: int) -> None:
+        def sync() -> None:
+            descriptor = self.handles.open(lambda: open_descriptor(path, flags))
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+        _tried(path, "sync", sync)
+
+    def write_plain(self, path: str, data: Data) -> None:
+        """Write a file in place."""
+        self._write(path, data, synced=False)
+
+    def write_synced(self, path: str, data: Data) -> None:
+        """Write a file in place and wait until its bytes are on the disk."""
+        self._write(path, data, synced=True)
+
+    def write_whole(self, path: str, data: Data) -> None:
+        """Replace a file: after a crash it has the old bytes or the new ones."""
+        self._write(f"{path}.tmp", data, synced=True)
+        self.rename(f"{path}.tmp", path)
+        self.sync_folder(os.path.dirname(path) or ".")
+
+    def _write(self, path: str, data: Data, *, synced: bool) -> None:
+        def write() -> None:
+            descriptor = self.handles.open(lambda: open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+            try:
+                write_at(descriptor, data, 0)
+                if synced:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+        _tried(path, "write", write)
+
+    def lock(self, folder: str) -> Lock:
+        """Take the lock of a folder of partitions; see `Storage`."""
+        return FolderLock(folder)
+
+
+def _size_of(path: str) -> int | None:
+    """Length of a file; None if there is none."""
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise storage_error(path, "open", error) from error
+
+
+def _tried(
+    path: str, operation: str, action: Callable[[], _Result], passing: type[OSError] | tuple[()] = ()
+) -> _Result:
+    """Do it; what the system refuses becomes a StorageError."""
+    try:
+        return action()
+    except passing:
+        raise
+    except OSError as error:
+        raise storage_error(path, operation, error) from error
