@@ -1,0 +1,241 @@
+"""The settings of one log: Kafka 4.3's topic settings, with its names, defaults and checks."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from pylogseg.errors import RequestError
+
+_LONG_MAX = 2**63 - 1
+_WEEK_MS = 7 * 24 * 60 * 60 * 1000
+_INTERNAL_SEGMENT_BYTES = "internal_segment_bytes"
+
+Check = Callable[[Any], Any]
+
+
+def kafka_name(name: str) -> str:
+    """Kafka's name of a setting: dots for underscores.
+
+    >>> kafka_name("segment_index_bytes")
+    'segment.index.bytes'
+    """
+    return name.replace("_", ".")
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ValueError("a whole number")
+
+
+def _setting(default: Any, check: Check) -> Any:
+    return field(default=default, metadata={"check": check})
+
+
+def _whole(default: int, least: int, most: int, also: int | None = None) -> Any:
+    allowed = f"a whole number from {least} to {most}" + (f", or {also}" if also is not None else "")
+
+    def check(value: Any) -> int:
+        try:
+            number = _integer(value)
+        except ValueError:
+            number = most + 1
+        if not least <= number <= most and number != also:
+            raise ValueError(allowed)
+        return number
+
+    return _setting(default, check)
+
+
+def _int(default: int, least: int) -> Any:
+    return _whole(default, least, 2**31 - 1)
+
+
+def _long(default: int, least: int = -(2**63)) -> Any:
+    return _whole(default, least, _LONG_MAX)
+
+
+def _flag(default: bool) -> Any:
+    def check(value: Any) -> bool:
+        if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+            return value.strip().lower() == "true"
+        if isinstance(value, bool):
+            return value
+        raise ValueError("true or false")
+
+    return _setting(default, check)
+
+
+def _word(default: str, words: tuple[str, ...]) -> Any:
+    def check(value: Any) -> str:
+        if isinstance(value, str) and value.strip() in words:
+            return value.strip()
+        raise ValueError(f"one of {', '.join(words)}")
+
+    return _setting(default, check)
+
+
+def _words(default: tuple[str, ...], allowed: str, pattern: str) -> Any:
+    def check(value: Any) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = re.split(r"\s*,\s*", value.strip()) if value.strip() else ()
+        if not isinstance(value, Iterable):
+            raise ValueError(allowed)
+        words = tuple(value)
+        good = all(isinstance(word, str) and re.fullmatch(pattern, word) for word in words)
+        if not good or len(set(words)) != len(words):
+            raise ValueError(f"{allowed}, none twice")
+        return words
+
+    return _setting(default, check)
+
+
+def _ratio(default: float) -> Any:
+    def check(value: Any) -> float:
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = -1.0
+        if not 0 <= number <= 1:
+            raise ValueError("a number from 0 to 1")
+        return number
+
+    return _setting(default, check)
+
+
+_THROTTLED = ("a list of partition:broker, or *", r"\*|\d+:\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Settings of a log, checked. Names are Kafka's with ``_`` for ``.``; values may be given as text too.
+
+    Two floors are lower than a broker's: ``segment_bytes`` may be less than 1 MiB (a broker allows that only through
+    its internal setting ``internal.segment.bytes``, which `of` and `from_properties` know as well).
+
+    The settings from ``min_insync_replicas`` on are known and checked, and mean nothing to a log by itself.
+
+    Raises
+    ------
+    RequestError
+        A value that Kafka refuses; the message names the setting, the value and what is allowed.
+
+    Examples
+    --------
+    >>> LogConfig.of(segment_bytes=1 << 20, cleanup_policy="compact").compact
+    True
+    >>> LogConfig.from_properties({"retention.ms": "-2"})
+    Traceback (most recent call last):
+    ...
+    pylogseg.errors.RequestError: retention.ms = '-2': allowed is a whole number from -1 to 9223372036854775807
+    """
+
+    segment_bytes: int = _int(1 << 30, 14)
+    segment_ms: int = _long(_WEEK_MS, 1)
+    segment_jitter_ms: int = _long(0, 0)
+    segment_index_bytes: int = _int(10 << 20, 4)
+    index_interval_bytes: int = _int(4096, 0)
+    flush_messages: int = _long(_LONG_MAX, 1)
+    flush_ms: int = _long(_LONG_MAX, 0)
+    retention_bytes: int = _long(-1)
+    retention_ms: int = _long(_WEEK_MS, -1)
+    max_message_bytes: int = _int((1 << 20) + 12, 0)
+    delete_retention_ms: int = _long(24 * 60 * 60 * 1000, 0)
+    min_compaction_lag_ms: int = _long(0, 0)
+    max_compaction_lag_ms: int = _long(_LONG_MAX, 1)
+    file_delete_delay_ms: int = _long(60_000, 0)
+    min_cleanable_dirty_ratio: float = _ratio(0.5)
+    cleanup_policy: tuple[str, ...] = _words(("delete",), "a list of compact and delete", "compact|delete")
+    compression_type: str = _word("producer", ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
+    compression_gzip_level: int = _whole(-1, 1, 9, also=-1)
+    compression_lz4_level: int = _whole(9, 1, 17)
+    compression_zstd_level: int = _whole(3, -131072, 22)
+    preallocate: bool = _flag(False)
+    message_timestamp_type: str = _word("CreateTime", ("CreateTime", "LogAppendTime"))
+    message_timestamp_before_max_ms: int = _long(_LONG_MAX, 0)
+    message_timestamp_after_max_ms: int = _long(3_600_000, 0)
+    min_insync_replicas: int = _int(1, 1)
+    unclean_leader_election_enable: bool = _flag(False)
+    remote_storage_enable: bool = _flag(False)
+    remote_log_copy_disable: bool = _flag(False)
+    remote_log_delete_on_disable: bool = _flag(False)
+    local_retention_ms: int = _long(-2, -2)
+    local_retention_bytes: int = _long(-2, -2)
+    leader_replication_throttled_replicas: tuple[str, ...] = _words((), *_THROTTLED)
+    follower_replication_throttled_replicas: tuple[str, ...] = _words((), *_THROTTLED)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            try:
+                object.__setattr__(self, each.name, each.metadata["check"](value))
+            except ValueError as error:
+                raise RequestError(f"{kafka_name(each.name)} = {value!r}: allowed is {error}") from None
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise RequestError(
+                f"min.compaction.lag.ms = {self.min_compaction_lag_ms}: allowed is at most max.compaction.lag.ms, "
+                f"{self.max_compaction_lag_ms}"
+            )
+
+    @classmethod
+    def of(cls, **settings: Any) -> LogConfig:
+        """Settings by keyword; what is not given has Kafka's default."""
+        return cls(**_known(settings))
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
+        """Settings by Kafka's names, as text: what ``kafka-configs.sh`` shows of a topic."""
+        return cls.of(**{name.replace(".", "_"): value for name, value in properties.items()})
+
+    def with_changes(self, **settings: Any) -> LogConfig:
+        """The same settings but for some."""
+        return replace(self, **_known(settings))
+
+    def to_properties(self) -> dict[str, str]:
+        """All settings by Kafka's names, as text that `from_properties` reads."""
+        return {kafka_name(each.name): _text(getattr(self, each.name)) for each in fields(self)}
+
+    @property
+    def compact(self) -> bool:
+        """Whether the log is compacted: it keeps the last record of each key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        """Whether old segments are deleted by size and by time."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which the active segment is rolled, before jitter: compaction may want it sooner."""
+        return min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
+
+    @property
+    def preallocate_bytes(self) -> int:
+        """The length at which the file of a new segment is created."""
+        return self.segment_bytes if self.preallocate else 0
+
+
+def _known(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same settings under the names of the fields; the internal segment size wins over the public one."""
+    known = {each.name for each in fields(LogConfig)}
+    for name in settings:
+        if name not in known and name != _INTERNAL_SEGMENT_BYTES:
+            close = difflib.get_close_matches(name, known, 1)
+            meant = f"; is {kafka_name(close[0])} meant?" if close else ""
+            raise RequestError(f"{kafka_name(name)}: there is no such setting of a log{meant}")
+    settings = dict(settings)
+    internal = settings.pop(_INTERNAL_SEGMENT_BYTES, None)
+    return settings if internal is None else {**settings, "segment_bytes": internal}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)
