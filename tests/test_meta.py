@@ -23,7 +23,7 @@ STUBS = sorted(SOURCE.glob("*.pyi"))
 #: A row imports from its own row and from those above it. A name stands for the module or package and what is in it;
 #: the longest one that fits counts.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors",),
+    ("errors", "config"),
     tuple(stub.stem for stub in STUBS),
     ("format",),
     ("env",),
@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("arrow", "arrow_input", "write"),
     ("jobs.export",),
     ("cli", "__main__"),
+    ("testing",),
 )
 #: The Arrow interface has to be a method of the object that is handed over.
 EXCEPTIONS = {("reading.stream", "arrow", "Reader.__arrow_c_stream__")}
