@@ -28,6 +28,7 @@ class LocalAppendFile:
 
     __slots__ = (
         "_closed",
+        "_cuts",
         "_descriptor",
         "_handles",
         "_lock",
@@ -48,6 +49,7 @@ class LocalAppendFile:
         self._lock = threading.Lock()
         self._descriptor = -1
         self._users = 0
+        self._cuts = 0
         self._closed = False
         self._sync_failed = False
         self._view: memoryview | None = None
@@ -99,12 +101,15 @@ class LocalAppendFile:
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of up to `size` bytes."""
-        size = min(size, self.size - position)
-        if size <= 0:
-            return b""
         descriptor = self._borrow()
         try:
-            return read_at(descriptor, position, size)
+            while True:
+                cuts = self._cuts
+                count = min(size, self.size - position)
+                data = read_at(descriptor, position, count) if count > 0 else b""
+                # What was cut off and written anew meanwhile might be half of each.
+                if cuts == self._cuts:
+                    return data
         except OSError as error:
             raise storage_error(self.path, "read", error) from error
         finally:
@@ -112,13 +117,12 @@ class LocalAppendFile:
 
     def view(self, position: int, size: int) -> memoryview:
         """A read-only view of up to `size` bytes, into a map."""
-        view = self._view  # before the size: a truncation makes the size smaller first and then takes the map away
+        view = self._view
         end = min(position + size, self.size)
-        if end <= position:
-            return memoryview(b"")
         self.recently_used = True
-        if view is not None and end <= len(view):
-            return view[position:end]
+        # If the map is still the same, the file was not cut and extended again before its size was looked at.
+        if view is not None and end <= len(view) and view is self._view:
+            return view[position : max(position, end)]
         with self._lock:
             end = min(position + size, self.size)
             return self._mapped(end)[position:end] if end > position else memoryview(b"")
@@ -174,6 +178,7 @@ class LocalAppendFile:
                     for mapping in self._maps:
                         mapping.keep(size, end)
                 os.ftruncate(descriptor, size)
+                self._cuts += 1
             except OSError as error:
                 self.size = end
                 raise storage_error(self.path, "truncate", error) from error

@@ -54,9 +54,9 @@ class LocalMappedFile:
     @property
     def buffer(self) -> memoryview:
         """A read-only view of the whole file."""
-        view = self._view  # before the size, as in LocalAppendFile.view
+        view = self._view
         size = self.size
-        if view is None or size > len(view):
+        if view is None or view is not self._view:  # as in LocalAppendFile.view
             with self._lock:
                 size = self.size
                 view = self._mapped()

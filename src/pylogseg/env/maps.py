@@ -132,16 +132,16 @@ class Mapping:
             There was no room for the copy.
         """
         pages = self._pages()
-        end = min(end, self._length)
-        start = start // mmap.PAGESIZE * mmap.PAGESIZE
+        page = mmap.PAGESIZE
+        start = start // page * page
+        # Whole pages: behind `end` may lie what was kept for an older view.
+        end = min(-(-end // page) * page, self._length)
         if pages is None or end <= start or _LIBRARY is None:
             return
-        length = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE - start
         with _nameless_file() as copy:
             copy.write(memoryview(pages)[start:end])
-            copy.truncate(length)
             copy.flush()
-            _LIBRARY.map(copy.fileno(), length, writable=False, over=self._address + start)
+            _LIBRARY.map(copy.fileno(), end - start, writable=False, over=self._address + start)
 
     def sync(self, size: int) -> None:
         """Write the first `size` bytes of a writable map to the disk and wait for it."""
