@@ -35,7 +35,7 @@ def contents(base: bytes, pending: list[Operation]) -> list[Content]:
     Returns
     -------
     list of Content
-        The first has lost nothing.
+        The first has lost nothing, the last everything (if that is a difference).
     """
     count = len(pending)
     whole = [_whole(each) for each in pending]
@@ -49,6 +49,8 @@ def contents(base: bytes, pending: list[Operation]) -> list[Content]:
         for ranges, what in outcomes:
             lost = [f"the last {count - sized} sizes"] if sized < count else []
             found.setdefault(_played(base, pending, sized, ranges), _lost(pending, [*lost, what]))
+    if next(iter(found)) != base:
+        found[base] = found.pop(base)
     return [Content(data, lost) for data, lost in found.items()]
 
 
