@@ -121,7 +121,7 @@ def use_crc_implementation(name: str):
 
 # ---- batches ----
 
-def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t file_position, rows not None, bint crc):
+def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t file_position, rows not None, bint crc, bint any_magic=False):
     """Fill rows of `BATCH_DTYPE` from the batches in ``buffer[start:end]``.
 
     Returns (rows filled, position in the buffer where it ended, `errors.Ending`). See `format.batches.scan`.
@@ -140,7 +140,7 @@ def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t
     cdef int ending
     with nogil:
         while True:
-            ending = header.frame(p, stop, &size)
+            ending = header.frame(p, stop, &size, any_magic)
             if ending != header.MORE or count == room:
                 break
             header.read_header(p, size, row)
@@ -215,6 +215,32 @@ def find_batch(const uint8_t[::1] buffer not None, int64_t start, int64_t end, i
                 budget -= size
             p += 1
     return found, budget < 0
+
+
+def find_offset(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t offset):
+    """First whole batch from `start` on whose last offset is not below an offset.
+
+    Returns (position, base offset, last offset, size); position -1 if there is none. The CRC is not looked at, a
+    compressed legacy wrapper gives its own offset for both, and a magic above 2 counts as 2.
+    """
+    if not 0 <= start <= end <= buffer.shape[0]:
+        raise IndexError(f"[{start}, {end}) is outside of a buffer of {buffer.shape[0]} bytes")
+    cdef const uint8_t *first = address(buffer)
+    cdef const uint8_t *p = first + start
+    cdef const uint8_t *stop = first + end
+    cdef int64_t size = 0
+    cdef header.BatchRow row
+    cdef bint found = False
+    with nogil:
+        while header.frame(p, stop, &size, True) == header.MORE:
+            header.read_header(p, size, &row)
+            if row.last_offset >= offset:
+                found = True
+                break
+            p += size
+    if not found:
+        return -1, 0, 0, 0
+    return p - first, row.base_offset, row.last_offset, size
 
 
 # ---- indexes ----

@@ -82,8 +82,11 @@ cdef inline bint is_redpanda(const uint8_t *p, const uint8_t *end) noexcept nogi
     return end - p >= V2_HEADER and load_le32(p) == pls_crc32c(0, p + 4, V2_HEADER - 4) and not all_zero(p, p + V2_HEADER)
 
 
-cdef inline int frame(const uint8_t *p, const uint8_t *end, int64_t *size) noexcept nogil:
-    """Whether a whole batch lies at `p`, and its size; else how the bytes end here."""
+cdef inline int frame(const uint8_t *p, const uint8_t *end, int64_t *size, bint any_magic=False) noexcept nogil:
+    """Whether a whole batch lies at `p`, and its size; else how the bytes end here.
+
+    With `any_magic` a magic above 2 counts as 2, as in Kafka's own reading of files.
+    """
     cdef int64_t length
     if p == end:
         return COMPLETE
@@ -93,7 +96,7 @@ cdef inline int frame(const uint8_t *p, const uint8_t *end, int64_t *size) noexc
     size[0] = OVERHEAD + length
     if length < V0_SMALLEST - OVERHEAD:
         return ZEROS if all_zero(p, end) else BAD_LENGTH
-    if p[MAGIC_AT] > 2:
+    if p[MAGIC_AT] > 2 and not any_magic:
         return UNKNOWN_MAGIC
     if size[0] < (V0_SMALLEST if p[MAGIC_AT] == 0 else V1_SMALLEST if p[MAGIC_AT] == 1 else V2_HEADER):
         return BAD_LENGTH
@@ -105,7 +108,7 @@ cdef inline int frame(const uint8_t *p, const uint8_t *end, int64_t *size) noexc
 
 
 cdef inline bint crc_holds(const uint8_t *p, int64_t size) noexcept nogil:
-    if p[MAGIC_AT] == 2:
+    if p[MAGIC_AT] >= 2:
         return load_be32(p + 17) == pls_crc32c(0, p + V2_CRC_FROM, size - V2_CRC_FROM)
     return load_be32(p + OVERHEAD) == pls_crc32(0, p + LEGACY_CRC_FROM, size - LEGACY_CRC_FROM)
 
@@ -114,10 +117,10 @@ cdef inline void read_header(const uint8_t *p, int64_t size, BatchRow *row) noex
     """Fills all but `position` and `verdict` from a batch that `frame` found whole."""
     row.base_offset = <int64_t>load_be64(p)
     row.size = <int32_t>size
-    row.magic = <int8_t>p[MAGIC_AT]
+    row.magic = <int8_t>p[MAGIC_AT] if p[MAGIC_AT] < 2 else 2
     for i in range(6):
         row.pad[i] = 0
-    if row.magic == 2:
+    if p[MAGIC_AT] >= 2:
         row.leader_epoch = <int32_t>load_be32(p + 12)
         row.crc = load_be32(p + 17)
         row.attributes = <int16_t>load_be16(p + 21)

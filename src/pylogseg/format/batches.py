@@ -193,6 +193,7 @@ def scan(
     file_position: int = 0,
     crc: bool = True,
     max_rows: int | None = None,
+    any_magic: bool = False,
 ) -> Scan:
     """Read the headers of all batches in a buffer, and check their CRCs.
 
@@ -208,6 +209,8 @@ def scan(
         Whether to check the CRC of each batch; without, the verdicts are ``UNCHECKED``.
     max_rows : int, optional
         Stop after so many batches, with ``Ending.MORE``.
+    any_magic : bool
+        Take a magic above 2 for 2, as Kafka's own reading of files does, instead of ending there.
 
     Returns
     -------
@@ -222,7 +225,7 @@ def scan(
     room = min(max((stop - start) // 1024, 16), 1 << 16)
     while True:
         rows = np.empty(room if left is None else min(room, left), BATCH_DTYPE)
-        count, start, ending = _codec.scan(view, start, stop, file_position, rows, crc)
+        count, start, ending = _codec.scan(view, start, stop, file_position, rows, crc, any_magic)
         parts.append(rows[:count])
         if left is not None:
             left -= count

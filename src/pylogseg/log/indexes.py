@@ -1,0 +1,328 @@
+"""The indexes of a segment, written as the log grows.
+
+Offset and time index are mapped files that are made as large as they may become and cut when their segment is done
+with; the transaction index is a plain file that exists once a transaction was aborted. What the entries mean is in
+`docs/format.md`; when one is written, the segment decides.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from pylogseg import _codec
+from pylogseg.env.storage import AppendFile, MappedFile, Storage
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.files.txnindex import AbortedTxn, TxnIndex, encode_txn_index
+
+_MAX_RELATIVE = 2**31 - 1
+_OFFSET_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+_TXN_ENTRY_BYTES = 34
+
+
+class InvalidOffsetError(RequestError):
+    """An entry's offset does not follow the last one; recovery takes the segment for damaged then."""
+
+
+class _Index:
+    """What offset and time index share: the mapped file, opened on first use, and how many entries count."""
+
+    __slots__ = ("_entries", "_file", "_max_bytes", "_storage", "base_offset", "path")
+    entry = _OFFSET_ENTRY
+
+    def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
+        self._storage, self.path, self.base_offset, self._max_bytes = storage, path, base_offset, max_bytes
+        self._file: MappedFile | None = None
+        self._entries = 0
+
+    @property
+    def file(self) -> MappedFile:
+        """The file, opened; a new one has its full size, an old one counts as filled to its end."""
+        if self._file is None:
+            if self._storage.exists(self.path):
+                self._file = self._storage.open_index(self.path)
+                self._entries = self._file.size // self.entry.size
+            else:
+                if self._max_bytes < self.entry.size:
+                    raise RequestError(f"{self.path}: an index of {self._max_bytes} bytes has no room for an entry")
+                self._file = self._storage.open_index(self.path, self._rounded(self._max_bytes))
+                self._entries = 0
+            self._loaded()
+        return self._file
+
+    def _loaded(self) -> None:
+        """The last entry may be another one."""
+
+    def _rounded(self, size: int) -> int:
+        return size - size % self.entry.size
+
+    @property
+    def entries(self) -> int:
+        """Entries that count."""
+        file = self.file
+        return self._entries if file is not None else 0
+
+    @property
+    def max_entries(self) -> int:
+        """Entries that the file has room for."""
+        return self.file.size // self.entry.size
+
+    @property
+    def max_bytes(self) -> int:
+        """Size of a new file, in bytes."""
+        return self._max_bytes
+
+    def can_hold(self, offset: int) -> bool:
+        """Whether an offset can be written relative to the segment's first."""
+        return 0 <= offset - self.base_offset <= _MAX_RELATIVE
+
+    def _search(self, key_at: int, key_size: int, key: int) -> int:
+        file = self.file
+        return _codec.search(file.buffer, self.entry.size, key_at, key_size, self._entries, key)
+
+    def _unpack(self, slot: int) -> tuple[int, int]:
+        first, second = self.entry.unpack_from(self.file.buffer, slot * self.entry.size)
+        return first, second
+
+    def _put(self, first: int, second: int) -> None:
+        self.file.put(self._entries * self.entry.size, self.entry.pack(first, second))
+        self._entries += 1
+
+    def _keep(self, entries: int) -> None:
+        """Forget the entries behind; their bytes stay until they are overwritten or trimmed."""
+        self._entries = entries
+        self._loaded()
+
+    def reset(self) -> None:
+        """Forget all entries, and make the file as large as a new one."""
+        _ = self.file
+        self._keep(0)
+        self.resize(self._max_bytes)
+
+    def resize(self, size: int) -> None:
+        """Make room for `size` bytes, rounded down to whole entries; the entries that count stay."""
+        size = self._rounded(size)
+        if self.file.size != size:
+            self.file.resize(size)
+            self._entries = min(self._entries, size // self.entry.size)
+            self._loaded()
+
+    def trim(self) -> None:
+        """Cut the file behind the last entry that counts."""
+        self.resize(self.entries * self.entry.size)
+
+    def sync(self) -> None:
+        """Force the file to the disk, if it was ever opened."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self, *, trim: bool = True) -> None:
+        """Cut the file and let go of it; without `trim` it stays as a crash would leave it."""
+        if self._file is None:
+            return
+        if trim:
+            self.trim()
+        self._file.close()
+        self._file = None
+
+    def rename(self, path: str) -> None:
+        """Give the file another name; one that does not exist is passed by."""
+        if self._file is not None:
+            self._file.rename(path)
+        elif self._storage.exists(self.path):
+            self._storage.rename(self.path, path)
+        self.path = path
+
+
+class OffsetIndex(_Index):
+    """The offset index of a segment: last offset of a batch -> position of that batch."""
+
+    __slots__ = ("last_offset",)
+
+    def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(storage, path, base_offset, max_bytes)
+        self.last_offset = base_offset
+
+    def _loaded(self) -> None:
+        self.last_offset = self.base_offset
+        if self._entries:
+            self.last_offset += self._unpack(self._entries - 1)[0]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next entry has no place."""
+        return self.entries >= self.max_entries
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry; offsets ascend."""
+        if self.is_full:
+            raise RequestError(f"{self.path}: the index is full ({self._entries} entries)")
+        if self._entries and offset <= self.last_offset:
+            raise InvalidOffsetError(
+                f"{self.path}: offset {offset} does not come behind the last entry's, {self.last_offset}"
+            )
+        self._put(offset - self.base_offset, position)
+        self.last_offset = offset
+
+    def floor(self, offset: int) -> tuple[int, int]:
+        """Offset and position of the last entry at or below an offset; the segment's beginning without one."""
+        slot = self._search(0, 4, offset - self.base_offset)
+        if slot < 0:
+            return self.base_offset, 0
+        relative, position = self._unpack(slot)
+        return self.base_offset + relative, position
+
+    def upper_bound(self, position: int, size: int) -> int | None:
+        """Offset of the first entry whose position is at or behind the end of a fetch; None if there is none."""
+        slot = _codec.search(self.file.buffer, 8, 4, 4, self._entries, position + size, True)
+        return self.base_offset + self._unpack(slot)[0] if slot < self._entries else None
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at and above an offset."""
+        slot = self._search(0, 4, offset - self.base_offset)
+        exact = slot >= 0 and self._unpack(slot)[0] == offset - self.base_offset
+        keep = slot if exact else slot + 1
+        if keep < self._entries:
+            self._keep(keep)
+
+
+class TimeIndex(_Index):
+    """The time index of a segment: greatest timestamp so far -> last offset of its batch."""
+
+    __slots__ = ("last",)
+    entry = _TIME_ENTRY
+
+    def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(storage, path, base_offset, max_bytes)
+        self.last = (-1, base_offset)
+
+    def _loaded(self) -> None:
+        self.last = (-1, self.base_offset)
+        if self._entries:
+            timestamp, relative = self._unpack(self._entries - 1)
+            self.last = (timestamp, self.base_offset + relative)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next entry has no place; the last slot is kept for the one that ends the segment."""
+        return self.entries >= self.max_entries - 1
+
+    def last_entry(self) -> tuple[int, int]:
+        """Timestamp and offset of the last entry; -1 and the base offset of an empty index."""
+        _ = self.file
+        return self.last
+
+    def maybe_append(self, timestamp: int, offset: int, *, last: bool = False) -> None:
+        """Add an entry if its timestamp is above the last one's; `last` may take the reserved slot."""
+        if not last and self.is_full:
+            raise RequestError(f"{self.path}: the index is full ({self._entries} entries)")
+        before = self.last_entry()
+        if self._entries and offset < before[1]:
+            raise InvalidOffsetError(f"{self.path}: offset {offset} is below the last entry's, {before[1]}")
+        if self._entries and timestamp < before[0]:
+            raise RequestError(f"{self.path}: timestamp {timestamp} is below the last entry's, {before[0]}")
+        if timestamp > before[0]:
+            self._put(timestamp, offset - self.base_offset)
+            self.last = (timestamp, offset)
+
+    def floor(self, timestamp: int) -> tuple[int, int]:
+        """Timestamp and offset of the last entry at or below a timestamp; -1 and the base offset without one."""
+        slot = self._search(0, 8, timestamp)
+        if slot < 0:
+            return -1, self.base_offset
+        found, relative = self._unpack(slot)
+        return found, self.base_offset + relative
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at and above an offset."""
+        slot = self._search(8, 4, offset - self.base_offset)
+        exact = slot >= 0 and self._unpack(slot)[1] == offset - self.base_offset
+        keep = slot if exact else slot + 1
+        if keep < self._entries:
+            self._keep(keep)
+
+
+class AbortedTxns:
+    """The transaction index of a segment; its file appears with the first aborted transaction."""
+
+    __slots__ = ("_file", "_last_offset", "_storage", "base_offset", "path")
+
+    def __init__(self, storage: Storage, path: str, base_offset: int) -> None:
+        self._storage, self.path, self.base_offset = storage, path, base_offset
+        self._file: AppendFile | None = None
+        # As in Kafka the guard is not read back from an existing file.
+        self._last_offset: int | None = None
+
+    def _opened(self) -> AppendFile | None:
+        if self._file is None and self._storage.exists(self.path):
+            self._file = self._storage.open_log(self.path)
+        return self._file
+
+    def append(self, txn: AbortedTxn) -> None:
+        """Add an aborted transaction; markers ascend."""
+        if self._last_offset is not None and txn.last_offset <= self._last_offset:
+            raise RequestError(
+                f"{self.path}: last offset {txn.last_offset} does not come behind the last one, {self._last_offset}"
+            )
+        file = self._opened()
+        if file is None:
+            file = self._file = self._storage.open_log(self.path)
+        file.append(encode_txn_index([txn]))
+        self._last_offset = txn.last_offset
+
+    def _index(self) -> TxnIndex:
+        file = self._opened()
+        return TxnIndex(b"" if file is None else file.read(0, file.size), self.path)
+
+    def __iter__(self) -> Iterator[AbortedTxn]:
+        return iter(self._index())
+
+    def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
+        """The aborted transactions that overlap a range of offsets, and whether no later segment can have more."""
+        return self._index().collect(fetch_offset, upper_bound)
+
+    def check(self) -> None:
+        """Refuse entries whose marker lies below the segment, as a broker does when it loads it."""
+        for i, txn in enumerate(self):
+            if txn.last_offset < self.base_offset:
+                reason = f"entry {i} has last offset {txn.last_offset}, below the segment's first, {self.base_offset}"
+                raise CorruptionError(self.path, i * _TXN_ENTRY_BYTES, reason)
+
+    def reset(self) -> None:
+        """Forget all entries."""
+        file = self._opened()
+        if file is not None:
+            file.truncate(0)
+        self._last_offset = None
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the transactions whose marker lies at or above an offset."""
+        last: int | None = None
+        for i, txn in enumerate(self):
+            if txn.last_offset >= offset:
+                file = self._opened()
+                assert file is not None
+                file.truncate(i * _TXN_ENTRY_BYTES)
+                self._last_offset = last
+                return
+            last = txn.last_offset
+
+    def sync(self) -> None:
+        """Force the file to the disk, if it was ever opened."""
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def rename(self, path: str) -> None:
+        """Give the file another name; one that does not exist is passed by."""
+        if self._file is not None:
+            self._file.rename(path)
+        elif self._storage.exists(self.path):
+            self._storage.rename(self.path, path)
+        self.path = path

@@ -1,0 +1,297 @@
+"""Loading a log from its folder: what a crash left is put in order, and what cannot be trusted is read again.
+
+The passes are those of `docs/durability.md`, "Recovery", in their order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from pylogseg import _append
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.log.epochs import LeaderEpochs
+from pylogseg.log.indexes import InvalidOffsetError
+from pylogseg.log.producer_rebuild import rebuild
+from pylogseg.log.producers import Producers
+from pylogseg.log.removal import DELETED, Remover
+from pylogseg.log.replace import CLEANED, SWAP, split_segment
+from pylogseg.log.segment import LogSegment, OffsetOverflowError
+from pylogseg.log.segments import Segments
+from pylogseg.files.txnindex import AbortedTxn
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+_INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+
+
+@dataclass
+class LoadReport:
+    """What a load found and did, in words that a person and a program can read.
+
+    Attributes
+    ----------
+    actions : list of str
+        Files removed, renamed, rebuilt, in order.
+    cut_bytes : int
+        Bytes cut off the ends of segments.
+    recovered_segments : int
+    """
+
+    actions: list[str] = field(default_factory=list)
+    cut_bytes: int = 0
+    recovered_segments: int = 0
+
+    def note(self, text: str) -> None:
+        """Add an action, and log it."""
+        self.actions.append(text)
+        _log.info("%s", text)
+
+
+class Loaded(NamedTuple):
+    """What a load gives: the offsets of the log."""
+
+    log_start_offset: int
+    recovery_point: int
+    next_offset: int
+
+
+class Loader:
+    """One load of one log; see `Log.open` for the arguments."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        folder: str,
+        config: LogConfig,
+        clock: Clock,
+        segments: Segments,
+        producers: Producers,
+        epochs: LeaderEpochs,
+        remover: Remover,
+        *,
+        clean: bool,
+        log_start_offset: int,
+        recovery_point: int,
+        make_producers: Callable[[], Producers],
+    ) -> None:
+        self._storage, self._folder, self._config, self._clock = storage, folder, config, clock
+        self._segments, self._producers, self._epochs, self._remover = segments, producers, epochs, remover
+        self._clean, self._log_start, self._recovery_point = clean, log_start_offset, recovery_point
+        self._make_producers = make_producers
+        self.report = LoadReport()
+
+    def load(self) -> Loaded:
+        """Run all passes."""
+        self._complete_swap(self._remove_temporary_files())
+        self._splitting(self._open_segments)
+        if self._folder.endswith("-delete"):
+            if not len(self._segments):
+                self._segments.add(self._new_segment(0))
+            next_offset = recovery_point = 0
+        else:
+            next_offset, recovery_point = self._splitting(self._recover_log)
+            active = self._segments.active
+            assert active is not None
+            active.resize_indexes(self._config.segment_index_bytes)
+        self._epochs.truncate_from_end(next_offset)
+        first = self._segments.first
+        assert first is not None
+        log_start = max(self._log_start, first.base_offset)
+        self._epochs.truncate_from_start(self._log_start)
+        self._producers.snapshots.remove_stray(self._segments.base_offsets)
+        self._rebuild(self._producers, log_start, next_offset, self._clean)
+        return Loaded(log_start, recovery_point, next_offset)
+
+    def _files(self) -> list[str]:
+        return [entry.name for entry in self._storage.list_folder(self._folder) if not entry.is_dir]
+
+    def _path(self, name: str) -> str:
+        return self._storage.join(self._folder, name)
+
+    def _remove(self, name: str, why: str) -> None:
+        self.report.note(f"removed {name}: {why}")
+        self._storage.remove(self._path(name))
+
+    # ---- what was going on when the log was left ----
+
+    def _remove_temporary_files(self) -> list[str]:
+        """Pass 1: what was being deleted or written goes; the `.swap` files that are complete stay, and are returned."""
+        swaps, cleaned = [], []
+        for name in self._files():
+            if name.endswith(DELETED) and not name.endswith(".checkpoint.deleted"):
+                self._remove(name, "its deletion was under way")
+            elif name.endswith(CLEANED):
+                cleaned.append(name)
+            elif name.endswith(SWAP):
+                swaps.append(name)
+        lowest = min((_offset_of(name) for name in cleaned), default=2**63)
+        for name in [*(s for s in swaps if _offset_of(s) >= lowest), *cleaned]:
+            self._remove(name, "it was being written when the log was left")
+        return [name for name in swaps if _offset_of(name) < lowest]
+
+    def _complete_swap(self, swaps: list[str]) -> None:
+        """Pass 2: segments that `.swap` files replace go, and the `.swap` files get their names."""
+        low, high = 2**63, -1
+        for name in swaps:
+            if name.endswith(".log" + SWAP):
+                base = _offset_of(name)
+                segment = LogSegment(self._storage, self._folder, base, self._config, self._clock, suffix=SWAP)
+                low, high = min(low, base), max(high, segment.next_offset())
+                segment.close_handles()
+        for name in self._files():
+            digits = name.partition(".")[0]
+            if not name.endswith(SWAP) and digits.isascii() and digits.isdigit() and low <= int(digits) < high:
+                self._remove(name, "a segment that was swapped in replaces it")
+        for name in self._files():
+            if name.endswith(SWAP):
+                self.report.note(f"renamed {name}: a replacement of segments is completed")
+                self._storage.rename(self._path(name), self._path(name[: -len(SWAP)]))
+
+    def _splitting(self, step: Callable[[], _Result]) -> _Result:
+        """Run a step; a segment with offsets out of reach of its indexes is split, and the step begins again."""
+        while True:
+            try:
+                return step()
+            except OffsetOverflowError as overflow:
+                self.report.note(f"split {overflow.segment.path}: {overflow}")
+                gone = split_segment(
+                    self._storage,
+                    self._folder,
+                    overflow.segment,
+                    self._segments,
+                    self._config,
+                    self._clock,
+                    self._remover,
+                )
+                self._remover.remove_snapshots(gone, self._producers)
+
+    # ---- segments ----
+
+    def _open_segments(self) -> None:
+        """Pass 3: open every segment; indexes without a log go, and segments without usable indexes are read again."""
+        for segment in self._segments:
+            segment.close()
+        self._segments.clear()
+        names = set(self._files())
+        for name in sorted(names):
+            if name.endswith(_INDEX_SUFFIXES):
+                if segment_file_name(_offset_of(name), FileKind.LOG) not in names:
+                    self._remove(name, "an index without its log")
+            elif name.endswith(".log"):
+                base = _offset_of(name)
+                new_time_index = segment_file_name(base, FileKind.TIME_INDEX) not in names
+                segment = LogSegment(self._storage, self._folder, base, self._config, self._clock)
+                try:
+                    usable = segment.check(time_index_is_new=new_time_index)
+                    why = "its offset index is missing"
+                except CorruptionError as error:
+                    usable, why = False, str(error)
+                if not usable:
+                    if self._clean or base < self._recovery_point:
+                        _log.error("%s: %s; recovering the segment", segment.path, why)
+                    self._recover(segment, why)
+                self._segments.add(segment)
+
+    def _recover(self, segment: LogSegment, why: str) -> int:
+        """Read a segment again, with the producers as they were at its beginning."""
+        producers = self._make_producers()
+        self._rebuild(producers, self._log_start, segment.base_offset, False)
+
+        def visit(rows: BatchTable, view: Any, start: int) -> None:
+            for batch in _append.batches_of(rows.rows, False):
+                if batch.magic < 2:
+                    continue
+                if batch.leader_epoch >= 0 and batch.leader_epoch > self._epochs.latest_epoch:
+                    self._epochs.assign(batch.leader_epoch, batch.base_offset)
+                ended = producers.replay_one(batch, view, start)
+                if ended is not None and ended[0].aborted:
+                    txn, stable = ended
+                    segment.add_aborted(AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable))
+
+        cut = segment.recover(visit)
+        producers.take_snapshot()
+        self.report.recovered_segments += 1
+        self.report.cut_bytes += cut
+        self.report.note(f"recovered {segment.path} ({why}), {cut} bytes cut off")
+        return cut
+
+    def _rebuild(self, producers: Producers, log_start: int, last_offset: int, clean: bool) -> None:
+        rebuild(
+            producers,
+            self._segments.base_offsets,
+            self._segments.read_rows,
+            log_start_offset=log_start,
+            last_offset=last_offset,
+            now_ms=self._clock.now_ms(),
+            clean=clean,
+        )
+
+    def _new_segment(self, base_offset: int) -> LogSegment:
+        preallocate = self._config.preallocate_bytes
+        return LogSegment(
+            self._storage, self._folder, base_offset, self._config, self._clock, preallocate_bytes=preallocate
+        )
+
+    # ---- recovery ----
+
+    def _recover_log(self) -> tuple[int, int]:
+        """Pass 4: read what may not have reached the disk; (log end offset, recovery point)."""
+        if not self._clean:
+            self._recover_unflushed()
+        end = self._end_unless_before_start()
+        if not len(self._segments):
+            self._segments.add(self._new_segment(self._log_start))
+        if self._clean and end is not None:
+            return end, end
+        if end is None:
+            active = self._segments.active
+            assert active is not None
+            end = active.next_offset()
+        return end, min(self._recovery_point, end)
+
+    def _recover_unflushed(self) -> None:
+        unflushed = self._segments.from_offset(self._recovery_point)
+        for i, segment in enumerate(unflushed):
+            try:
+                cut = self._recover(segment, "it may not have reached the disk")
+            except (InvalidOffsetError, StorageError) as error:
+                self.report.note(f"emptied {segment.path}: {error}")
+                cut = segment.truncate_to(segment.base_offset)
+                self.report.cut_bytes += cut
+            if cut > 0:
+                self._drop(unflushed[i + 1 :], "it lies behind a segment that lost bytes")
+                return
+
+    def _end_unless_before_start(self) -> int | None:
+        active = self._segments.active
+        if active is None:
+            return None
+        end = active.next_offset()
+        if end >= self._log_start:
+            return end
+        self._drop(list(self._segments), f"the log ends at {end}, below its start {self._log_start}")
+        self._epochs.clear()
+        self._producers.truncate_fully(self._log_start)
+        return None
+
+    def _drop(self, segments: Iterable[LogSegment], why: str) -> None:
+        gone = list(segments)
+        for segment in gone:
+            self.report.note(f"removed {segment.path}: {why}")
+            self._segments.remove(segment.base_offset)
+        self._remover.remove_segments(gone)
+        if gone:
+            self._remover.remove_snapshots(gone, self._producers)
+
+
+def _offset_of(name: str) -> int:
+    digits = name.partition(".")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() else -1

@@ -1,0 +1,626 @@
+"""The log of one partition: append, read, roll, flush, truncate, close.
+
+One lock covers everything that changes the log; reads take it only to look something up. Decisions that are not about
+files (validation, producers, epochs, offsets) are in modules of their own; this one puts them in Kafka's order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.scheduler import Scheduler
+from pylogseg.env.storage import Storage
+from pylogseg.errors import ClosedError, OffsetOutOfRange, RequestError, StorageError, TooLarge
+from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, parse_partition_metadata
+from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.log.epochs import LeaderEpochs
+from pylogseg.log.loader import Loader, LoadReport
+from pylogseg.log.offsets import LogOffsets, OffsetMetadata
+from pylogseg.log.producer_rebuild import rebuild
+from pylogseg.log.producer_state import CompletedTxn, Origin
+from pylogseg.log.producers import Producers
+from pylogseg.log.reads import Fetched, Found, locate, offset_for_time, read
+from pylogseg.log.removal import Remover
+from pylogseg.log.segment import LogSegment, RollParams
+from pylogseg.log.segments import Segments
+from pylogseg.log.validation import Prepared, Rules, follower, leader
+
+Isolation = Literal["log_end", "high_watermark", "txn_committed"]
+_Result = TypeVar("_Result")
+_MAX_RELATIVE = 2**31 - 1
+
+
+class Appended(NamedTuple):
+    """What became of an append.
+
+    Attributes
+    ----------
+    first_offset, last_offset : int
+        Of the records; a duplicate's are those of the batch that was written before; -1 if nothing was.
+    max_timestamp : int
+        Milliseconds; -1 none.
+    append_time_ms : int
+        The broker's clock for LogAppendTime logs, the timestamp of the earlier batch for a duplicate; -1 else.
+    valid_bytes : int
+        Bytes of the whole batches that were given.
+    log_start_offset : int
+    is_duplicate : bool
+    """
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    append_time_ms: int
+    valid_bytes: int
+    log_start_offset: int
+    is_duplicate: bool = False
+
+
+class Log:
+    """A partition's log, opened by `Log.open`."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        folder: str,
+        config: LogConfig,
+        clock: Clock,
+        scheduler: Scheduler,
+        segments: Segments,
+        producers: Producers,
+        epochs: LeaderEpochs,
+        offsets: LogOffsets,
+        remover: Remover,
+        report: LoadReport,
+    ) -> None:
+        self.storage, self.folder, self.clock, self.scheduler = storage, folder, clock, scheduler
+        self.segments, self.producers, self.epochs, self.offsets = segments, producers, epochs, offsets
+        self.report = report
+        self._remover = remover
+        self._lock = threading.RLock()
+        self._offline: StorageError | None = None
+        self._closed = False
+        self._last_flush_ms = clock.now_ms()
+        self.config = config
+        self.update_config(config)
+
+    @classmethod
+    def open(
+        cls,
+        storage: Storage,
+        folder: str,
+        config: LogConfig,
+        clock: Clock,
+        scheduler: Scheduler,
+        *,
+        clean: bool = False,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        producer_expiration_ms: int = 86_400_000,
+        topic_id: str | None = None,
+    ) -> Log:
+        """Open a log, a new one or one that is there, and recover what needs it.
+
+        Parameters
+        ----------
+        storage, clock, scheduler
+            The world that the log lives in.
+        folder : str
+            The partition's; made if it is missing.
+        config : LogConfig
+        clean : bool
+            Whether the log was closed in order, so that nothing has to be recovered.
+        log_start_offset, recovery_point : int
+            From the log directory's checkpoints.
+        producer_expiration_ms : int
+            Idle producers are forgotten after that.
+        topic_id : str, optional
+            Written to `partition.metadata` where there is none.
+
+        Raises
+        ------
+        StorageError, CorruptionError
+            If the folder cannot be read, or a file without which the log cannot be is malformed.
+        """
+        storage.make_folder(folder)
+        segments = Segments()
+        epochs = LeaderEpochs(storage, storage.join(folder, "leader-epoch-checkpoint"), scheduler.schedule)
+
+        def make_producers() -> Producers:
+            return Producers(storage, folder, expiration_ms=producer_expiration_ms)
+
+        producers = make_producers()
+        remover = Remover(storage, scheduler, config.file_delete_delay_ms)
+        loader = Loader(
+            storage,
+            folder,
+            config,
+            clock,
+            segments,
+            producers,
+            epochs,
+            remover,
+            clean=clean,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            make_producers=make_producers,
+        )
+        loaded = loader.load()
+        active = segments.active
+        assert active is not None
+        end = OffsetMetadata(loaded.next_offset, active.base_offset, active.size)
+        offsets = LogOffsets(
+            loaded.log_start_offset,
+            loaded.recovery_point,
+            end,
+            producers,
+            lambda offset: locate(segments, offsets, offset),
+        )
+        log = cls(
+            storage, folder, config, clock, scheduler, segments, producers, epochs, offsets, remover, loader.report
+        )
+        log._note_topic_id(topic_id)
+        offsets.set_log_start(loaded.log_start_offset)
+        offsets.note_first_unstable()
+        return log
+
+    def _note_topic_id(self, topic_id: str | None) -> None:
+        path = self.storage.join(self.folder, "partition.metadata")
+        if self.storage.exists(path):
+            found = parse_partition_metadata(self.storage.read_all(path), path).topic_id
+            if topic_id is not None and found != topic_id:
+                raise RequestError(f"{path}: topic id is {found}, not {topic_id}")
+        elif topic_id is not None:
+            self.storage.write_whole(path, encode_partition_metadata(PartitionMetadata(topic_id)))
+
+    # ---- state ----
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self.offsets.log_start
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.offsets.end.offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to here a consumer may read."""
+        return self.offsets.high_watermark.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here a read_committed consumer may read."""
+        return self.offsets.last_stable
+
+    @property
+    def recovery_point(self) -> int:
+        """What lies below is on the disk."""
+        return self.offsets.recovery_point
+
+    @property
+    def active(self) -> LogSegment:
+        """The segment that is appended to."""
+        segment = self.segments.active
+        if segment is None:
+            raise ClosedError(f"{self.folder}: the log has no segment")
+        return segment
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take new settings; they count from the next operation on."""
+        self.config = config
+        self._remover.delay_ms = config.file_delete_delay_ms
+        codec = config.compression_type
+        levels = {
+            "gzip": config.compression_gzip_level,
+            "lz4": config.compression_lz4_level,
+            "zstd": config.compression_zstd_level,
+        }
+        number = -1 if codec == "producer" else 0 if codec == "uncompressed" else CODEC_NAMES.index(codec)
+        self._rules = Rules(
+            config.max_message_bytes,
+            number,
+            config.message_timestamp_type == "LogAppendTime",
+            config.compact,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+            levels.get(codec),
+        )
+
+    def _guarded(self, work: Callable[[], _Result]) -> _Result:
+        """Run work on the disk; its first failure takes the log offline."""
+        if self._closed:
+            raise ClosedError(f"{self.folder}: the log is closed")
+        if self._offline is not None:
+            raise StorageError(self.folder, "use", f"the log is offline since {self._offline}")
+        try:
+            return work()
+        except StorageError as error:
+            self._offline = error
+            raise
+
+    # ---- appending ----
+
+    def append_as_leader(
+        self,
+        data: Any,
+        leader_epoch: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+        target_magic: int = 2,
+        in_place: bool = False,
+    ) -> Appended:
+        """Append one batch, which gets its offsets here; see `Log.append`."""
+        if origin is Origin.RAFT_LEADER:
+            return self._append_given(data, leader_epoch, origin, self.config.max_message_bytes)
+
+        def work() -> Appended:
+            with self._lock:
+                now = self.clock.now_ms()
+                prepared = leader(
+                    data,
+                    self._rules,
+                    next_offset=self.offsets.end.offset,
+                    leader_epoch=leader_epoch,
+                    now_ms=now,
+                    origin=origin,
+                    target_magic=target_magic,
+                    in_place=in_place,
+                    where=self.folder,
+                )
+                return self._write(prepared, origin, transaction_version, now)
+
+        return self._guarded(work)
+
+    def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
+        """Append batches that have their offsets, as a replica does."""
+        return self._append_given(data, leader_epoch, Origin.REPLICATION, None)
+
+    def _append_given(self, data: Any, leader_epoch: int, origin: Origin, size_limit: int | None) -> Appended:
+        def work() -> Appended:
+            with self._lock:
+                prepared = follower(
+                    data,
+                    next_offset=self.offsets.end.offset,
+                    leader_epoch=leader_epoch,
+                    origin=origin,
+                    size_limit=size_limit,
+                    where=self.folder,
+                )
+                return self._write(prepared, origin, -1, self.clock.now_ms())
+
+        return self._guarded(work)
+
+    def _write(self, prepared: Prepared, origin: Origin, transaction_version: int, now_ms: int) -> Appended:
+        """Steps c to i of an append, in Kafka's order: what a refusal leaves behind depends on it."""
+        start = self.offsets.log_start
+        if not prepared.batches:
+            return Appended(-1, -1, prepared.max_timestamp, -1, prepared.valid_bytes, start)
+        for batch in prepared.batches:
+            if batch.magic >= 2:
+                self.epochs.assign(batch.leader_epoch, batch.base_offset)
+            elif len(self.epochs):
+                self.epochs.clear()
+        size = len(prepared.records)
+        if size > self.config.segment_bytes:
+            raise TooLarge(
+                f"{self.folder}: {size} bytes at once are more than segment.bytes, {self.config.segment_bytes}"
+            )
+        segment = self._segment_for(prepared, size, now_ms)
+        checked = self.producers.check(
+            prepared.batches,
+            prepared.records,
+            origin,
+            segment_base=segment.base_offset,
+            position=segment.size,
+            transaction_version=transaction_version,
+        )
+        if checked.duplicate is not None:
+            old = checked.duplicate
+            return Appended(
+                old.first_offset,
+                old.last_offset,
+                prepared.max_timestamp,
+                old.timestamp,
+                prepared.valid_bytes,
+                start,
+                True,
+            )
+        segment.append(
+            prepared.last_offset, prepared.records, [(b.max_timestamp, b.last_offset, b.size) for b in prepared.batches]
+        )
+        offsets = self.offsets
+        offsets.end = OffsetMetadata(prepared.last_offset + 1, segment.base_offset, segment.size)
+        offsets.follow_end()
+        for append in checked.appends:
+            self.producers.update(append)
+        for txn in checked.completed:
+            self._complete(txn, segment)
+        self.producers.map_end_offset = prepared.last_offset + 1
+        offsets.note_first_unstable()
+        if offsets.end.offset - offsets.recovery_point >= self.config.flush_messages:
+            self.flush(force_active=False)
+        first = prepared.first_offset
+        return Appended(
+            first, prepared.last_offset, prepared.max_timestamp, prepared.append_time_ms, prepared.valid_bytes, start
+        )
+
+    def _complete(self, txn: CompletedTxn, segment: LogSegment) -> None:
+        stable = self.producers.last_stable_offset(txn)
+        if txn.aborted:
+            segment.add_aborted(AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable))
+        self.producers.complete(txn)
+
+    def _segment_for(self, prepared: Prepared, size: int, now_ms: int) -> LogSegment:
+        segment = self.active
+        config = self.config
+        params = RollParams(
+            config.max_segment_ms, config.segment_bytes, prepared.max_timestamp, prepared.last_offset, size, now_ms
+        )
+        if not segment.should_roll(params):
+            return segment
+        first = prepared.first_offset
+        return self.roll(first if first >= 0 else prepared.last_offset - _MAX_RELATIVE)
+
+    # ---- rolling and flushing ----
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Begin a new segment at the log end offset, or at a higher one that the next record has."""
+
+        def work() -> LogSegment:
+            with self._lock:
+                base = max(expected_next_offset, self.offsets.end.offset)
+                segment = self._begin_segment(base)
+                self.producers.map_end_offset = base
+                snapshot = self.producers.take_snapshot(sync=False)
+                self.offsets.follow_end()
+                self.scheduler.schedule("flush-log", lambda: self._flush_rolled(snapshot, base))
+                return segment
+
+        return self._guarded(work)
+
+    def _flush_rolled(self, snapshot: str | None, base: int) -> None:
+        if snapshot is not None:
+            self.storage.sync_file(snapshot)
+        self.flush_to(base)
+
+    def _begin_segment(self, base: int) -> LogSegment:
+        active = self.active
+        if base in self.segments:
+            if active.base_offset != base or active.size:
+                raise RequestError(f"{self.folder}: cannot roll to {base}, where a segment with records begins")
+            _ = active.offset_index.file, active.time_index.file  # Kafka looks at them here, which makes them
+            self._remover.remove_segments([active])
+        elif base < active.base_offset:
+            raise RequestError(f"{self.folder}: cannot roll to {base}, below the active segment {active.base_offset}")
+        else:
+            LogSegment.remove_files(self.storage, self.folder, base)
+            active.become_inactive()
+        segment = self._new_segment(base)
+        self.segments.add(segment)
+        self.offsets.set_end(OffsetMetadata(self.offsets.end.offset, base, segment.size))
+        return segment
+
+    def _new_segment(self, base: int) -> LogSegment:
+        preallocate = self.config.preallocate_bytes
+        return LogSegment(self.storage, self.folder, base, self.config, self.clock, preallocate_bytes=preallocate)
+
+    def flush(self, *, force_active: bool = True) -> None:
+        """Force the log to the disk, an empty active segment too if `force_active`."""
+        self._flush(self.offsets.end.offset, force_active)
+
+    def flush_to(self, offset: int) -> None:
+        """Force what lies below an offset to the disk."""
+        self._flush(offset, False)
+
+    def _flush(self, offset: int, inclusive: bool) -> None:
+        def work() -> None:
+            end = offset + 1 if inclusive else offset
+            point = self.offsets.recovery_point
+            if end <= point:
+                return
+            flushed = self.segments.from_offset(point, end)
+            for segment in flushed:
+                segment.flush()
+            if any(segment.base_offset >= point for segment in flushed):
+                self.storage.sync_folder(self.folder)
+            with self._lock:
+                if offset > self.offsets.recovery_point:
+                    self.offsets.recovery_point = offset
+                    self._last_flush_ms = self.clock.now_ms()
+
+        self._guarded(work)
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the recovery point last moved."""
+        return self._last_flush_ms
+
+    def take_snapshot(self) -> None:
+        """Write the state of the producers at the end of the log."""
+        with self._lock:
+            self._guarded(self.producers.take_snapshot)
+
+    # ---- reading ----
+
+    def read(
+        self, offset: int, max_bytes: int = 1 << 20, isolation: Isolation = "log_end", *, min_one: bool = True
+    ) -> Fetched:
+        """Batches from an offset on, as they lie in the file.
+
+        Parameters
+        ----------
+        offset : int
+        max_bytes : int
+        isolation : {"log_end", "high_watermark", "txn_committed"}
+            How far the reader may see.
+        min_one : bool
+            Whether the first batch is given whole, though it is larger than `max_bytes`.
+
+        Raises
+        ------
+        OffsetOutOfRange
+            For an offset below the log's start or above its end.
+        """
+
+        def work() -> Fetched:
+            offsets = self.offsets
+            if not offsets.log_start <= offset <= offsets.end.offset:
+                raise OffsetOutOfRange(
+                    f"{self.folder}: offset {offset} is not in {offsets.log_start}..{offsets.end.offset}, what the log has"
+                )
+            if isolation == "log_end":
+                limit = offsets.end
+            else:
+                with self._lock:
+                    high = isolation == "high_watermark"
+                    limit = offsets.located_high_watermark() if high else offsets.located_last_stable()
+            aborted = isolation == "txn_committed"
+            return read(self.segments, offsets, offset, max_bytes, limit, min_one=min_one, aborted=aborted)
+
+        return self._guarded(work)
+
+    def offset_for_time(self, timestamp: int) -> Found | None:
+        """Offset of the first record that is not older than a timestamp; special values as in `reads.offset_for_time`."""
+        return self._guarded(lambda: offset_for_time(self.segments, self.offsets, self.epochs, timestamp))
+
+    # ---- offsets ----
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Move the high watermark; where it is then: not below the log's start, not above its end."""
+        with self._lock:
+            return self._guarded(lambda: self.offsets.update_high_watermark(OffsetMetadata(offset)))
+
+    def increment_log_start(self, offset: int) -> bool:
+        """Delete the records below an offset; whether the log's start moved."""
+
+        def work() -> bool:
+            with self._lock:
+                if offset > self.offsets.high_watermark.offset:
+                    raise OffsetOutOfRange(
+                        f"{self.folder}: the log cannot start at {offset}, above the high watermark {self.high_watermark}"
+                    )
+                if offset <= self.offsets.log_start:
+                    return False
+                self.offsets.set_log_start(offset)
+                self.epochs.truncate_from_start(offset)
+                self.producers.on_log_start(offset)
+                self.offsets.note_first_unstable()
+                return True
+
+        return self._guarded(work)
+
+    # ---- truncation ----
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop all batches that hold an offset or come behind it; whether there were any.
+
+        The log then ends at `offset`, also if that was inside of a batch.
+        """
+
+        def work() -> bool:
+            if offset < 0:
+                raise RequestError(f"{self.folder}: cannot truncate to {offset}, a negative offset")
+            with self._lock:
+                if offset >= self.offsets.end.offset:
+                    self.epochs.truncate_from_end(self.offsets.end.offset)
+                    return False
+                first = self.segments.first
+                assert first is not None
+                if first.base_offset > offset:
+                    self.truncate_fully(offset)
+                    return True
+                gone = [segment for segment in self.segments if segment.base_offset > offset]
+                for segment in gone:
+                    self.segments.remove(segment.base_offset)
+                self._remover.remove_segments(gone)
+                self.active.truncate_to(offset)
+                self._set_end(offset)
+                self._remover.remove_snapshots(gone, self.producers)
+                self.epochs.truncate_from_end(offset)
+                self.offsets.log_start = min(offset, self.offsets.log_start)
+                self._rebuild_producers(offset)
+                if self.offsets.high_watermark.offset >= offset:
+                    self.offsets.update_high_watermark(self.offsets.end)
+                return True
+
+        return self._guarded(work)
+
+    def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drop everything; the log goes on at an offset."""
+
+        def work() -> None:
+            with self._lock:
+                old = list(self.segments)
+                for segment in old[:-1]:
+                    self.segments.remove(segment.base_offset)
+                self._remover.remove_segments(old[:-1])
+                last = old[-1]
+                if last.base_offset == offset:
+                    last.change_suffix(".deleted")
+                self.segments.add(self._new_segment(offset))
+                if last.base_offset != offset:
+                    self.segments.remove(last.base_offset)
+                self._remover.remove_segments([last])
+                self._set_end(offset)
+                self.epochs.clear()
+                self.producers.truncate_fully(offset)
+                self.offsets.log_start = offset if log_start_offset is None else log_start_offset
+                self._rebuild_producers(offset)
+                self.offsets.update_high_watermark(self.offsets.end)
+
+        self._guarded(work)
+
+    def _set_end(self, offset: int) -> None:
+        self.offsets.set_end(OffsetMetadata(offset, self.active.base_offset, self.active.size))
+
+    def _rebuild_producers(self, offset: int) -> None:
+        rebuild(
+            self.producers,
+            self.segments.base_offsets,
+            self.segments.read_rows,
+            log_start_offset=self.offsets.log_start,
+            last_offset=offset,
+            now_ms=self.clock.now_ms(),
+            clean=False,
+        )
+
+    # ---- ending ----
+
+    def close(self) -> None:
+        """Write the state of the producers, trim the files and let go of them."""
+        with self._lock:
+            self._guarded(self.producers.take_snapshot)
+            for segment in self.segments:
+                self._guarded(segment.close)
+            self._closed = True
+
+    def close_handles(self) -> None:
+        """Let go of the files and write nothing more."""
+        with self._lock:
+            self._closed = True
+            for segment in self.segments:
+                segment.close_handles()
+
+    def delete(self) -> None:
+        """Remove the log with its folder."""
+
+        def work() -> None:
+            with self._lock:
+                self.epochs.clear(flush=False)
+                gone = list(self.segments)
+                self.segments.clear()
+                self._remover.remove_segments(gone, now=True)
+                self._remover.remove_snapshots(gone, self.producers, now=True)
+                self.storage.remove_folder(self.folder)
+                self._closed = True
+
+        self._guarded(work)

@@ -1,0 +1,119 @@
+"""The offsets of a log: start, end, high watermark, first unstable offset, recovery point, and the order they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pylogseg.log.producers import Producers
+
+
+class OffsetMetadata(NamedTuple):
+    """An offset, and where its batch lies if that is known: base offset of the segment and position in its file."""
+
+    offset: int
+    segment: int = -1
+    position: int = -1
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the place is not known."""
+        return self.segment < 0
+
+
+class LogOffsets:
+    """Where a log begins and ends, and up to where who may read.
+
+    Parameters
+    ----------
+    log_start_offset, recovery_point : int
+    end : OffsetMetadata
+        The log end offset and its place.
+    producers : Producers
+        They know what is undecided.
+    locate : callable
+        Gives the place of an offset; that of the batch found, whose base offset may differ.
+
+    Notes
+    -----
+    Under the log's lock but for plain reads of attributes.
+    """
+
+    def __init__(
+        self,
+        log_start_offset: int,
+        recovery_point: int,
+        end: OffsetMetadata,
+        producers: Producers,
+        locate: Callable[[int], OffsetMetadata],
+    ) -> None:
+        self.log_start, self.recovery_point, self.end = log_start_offset, recovery_point, end
+        self.high_watermark = OffsetMetadata(log_start_offset)
+        self.first_unstable: OffsetMetadata | None = None
+        self._producers, self._locate = producers, locate
+
+    @property
+    def last_stable(self) -> int:
+        """The last stable offset: a read_committed reader sees what lies below."""
+        unstable = self.first_unstable
+        if unstable is not None and unstable.offset < self.high_watermark.offset:
+            return unstable.offset
+        return self.high_watermark.offset
+
+    def set_log_start(self, offset: int) -> None:
+        """The log begins here; high watermark and recovery point are raised to it."""
+        self.log_start = offset
+        if self.high_watermark.offset < offset:
+            self.update_high_watermark(OffsetMetadata(offset))
+        self.recovery_point = max(self.recovery_point, offset)
+
+    def set_end(self, end: OffsetMetadata) -> None:
+        """The log ends here; the recovery point is lowered to it."""
+        self.end = end
+        self.recovery_point = min(self.recovery_point, end.offset)
+
+    def update_high_watermark(self, wanted: OffsetMetadata) -> int:
+        """Move the high watermark, kept between start and end; where it is then."""
+        if wanted.offset < self.log_start:
+            wanted = OffsetMetadata(self.log_start)
+        elif wanted.offset >= self.end.offset:
+            wanted = self.end
+        self._set_high_watermark(wanted)
+        return wanted.offset
+
+    def _set_high_watermark(self, to: OffsetMetadata) -> None:
+        self.high_watermark = to
+        self._producers.on_high_watermark(to.offset)
+        self.note_first_unstable()
+
+    def follow_end(self) -> None:
+        """A high watermark at the end has moved with it (a truncation, a roll)."""
+        if self.high_watermark.offset >= self.end.offset:
+            self._set_high_watermark(self.end)
+
+    def note_first_unstable(self) -> None:
+        """Ask the producers again which offset is the first that is not decided."""
+        txn = self._producers.first_unstable
+        if txn is None:
+            self.first_unstable = None
+            return
+        found = OffsetMetadata(txn.first_offset, txn.segment_base, txn.position)
+        if found.is_bare or found.offset < self.log_start:
+            found = self._locate(max(found.offset, self.log_start))
+        self.first_unstable = found
+
+    def located_high_watermark(self) -> OffsetMetadata:
+        """The high watermark with its place; one inside a batch, or in a gap, moves to the batch that is found."""
+        if self.high_watermark.is_bare:
+            self._set_high_watermark(self._locate(self.high_watermark.offset))
+        return self.high_watermark
+
+    def located_last_stable(self) -> OffsetMetadata:
+        """The last stable offset with its place."""
+        high_watermark = self.located_high_watermark()
+        unstable = self.first_unstable
+        if unstable is None or unstable.offset >= high_watermark.offset:
+            return high_watermark
+        if unstable.is_bare:
+            unstable = self.first_unstable = self._locate(unstable.offset)
+        return unstable

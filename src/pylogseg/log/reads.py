@@ -1,0 +1,171 @@
+"""Reading an open log: slices of its files by offset, and offsets by time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pylogseg.errors import RequestError
+from pylogseg.format.records import decode
+from pylogseg.log.epochs import LeaderEpochs
+from pylogseg.log.offsets import LogOffsets, OffsetMetadata
+from pylogseg.log.segment import LogSegment
+from pylogseg.log.segments import Segments
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+
+
+class Fetched(NamedTuple):
+    """What a read gives.
+
+    Attributes
+    ----------
+    start : OffsetMetadata
+        Base offset and place of the first batch.
+    data : memoryview
+        Batches, as they lie in the file, without a copy; the last one may be cut off by the limit of bytes.
+    first_incomplete : bool
+        Whether the limit cuts the first batch already.
+    aborted : list of (int, int) or None
+        Producer id and first offset of the aborted transactions that overlap; None unless committed data was asked for.
+    """
+
+    start: OffsetMetadata
+    data: memoryview
+    first_incomplete: bool = False
+    aborted: list[tuple[int, int]] | None = None
+
+
+class Found(NamedTuple):
+    """An offset found by time; a timestamp or an epoch that is not known is -1."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int = -1
+
+
+_NOTHING = memoryview(b"")
+
+
+def read(
+    segments: Segments,
+    offsets: LogOffsets,
+    start: int,
+    max_bytes: int,
+    limit: OffsetMetadata,
+    *,
+    min_one: bool,
+    aborted: bool,
+) -> Fetched:
+    """Batches from an offset up to a limit; the offset lies between the log's start and end.
+
+    Parameters
+    ----------
+    segments : Segments
+    offsets : LogOffsets
+    start : int
+    max_bytes : int
+    limit : OffsetMetadata
+        Nothing at or behind it is given.
+    min_one : bool
+        Whether the first batch is given whole, though it is larger than `max_bytes`.
+    aborted : bool
+        Whether to tell the aborted transactions.
+    """
+    if max_bytes < 0:
+        raise RequestError(f"max_bytes must not be negative, not {max_bytes}")
+    none: list[tuple[int, int]] | None = [] if aborted else None
+    if start == limit.offset:
+        return Fetched(limit, _NOTHING, False, none)
+    if start > limit.offset:
+        return Fetched(locate(segments, offsets, start), _NOTHING, False, none)
+    segment = segments.floor(start)
+    while segment is not None:
+        place = segment.place_of(start)
+        if place is None:
+            segment = segments.higher(segment.base_offset)
+            continue
+        found = OffsetMetadata(place.offset, segment.base_offset, place.position)
+        if segment.base_offset < limit.segment:
+            end = segment.size
+        elif segment.base_offset == limit.segment:
+            end = limit.position
+        else:
+            end = -1
+        want = max(max_bytes, place.size) if min_one else max_bytes
+        if want == 0 or end < 0:
+            fetched = Fetched(found, _NOTHING)
+        else:
+            size = min(end - place.position, want)
+            fetched = Fetched(found, segment.log.view(place.position, max(size, 0)), want < place.size)
+        if aborted:
+            return fetched._replace(aborted=_aborted(segments, offsets, segment, start, found, len(fetched.data)))
+        return fetched
+    return Fetched(offsets.end, _NOTHING)
+
+
+def locate(segments: Segments, offsets: LogOffsets, offset: int) -> OffsetMetadata:
+    """Place of an offset: that of the batch that holds it or comes next, the end of the log behind the last one."""
+    if offset == offsets.end.offset:
+        return offsets.end
+    segment = segments.floor(offset)
+    while segment is not None:
+        place = segment.place_of(offset)
+        if place is not None:
+            return OffsetMetadata(place.offset, segment.base_offset, place.position)
+        segment = segments.higher(segment.base_offset)
+    return offsets.end
+
+
+def _aborted(
+    segments: Segments, offsets: LogOffsets, segment: LogSegment, start: int, found: OffsetMetadata, size: int
+) -> list[tuple[int, int]]:
+    upper = segment.offset_index.upper_bound(found.position, size)
+    if upper is None:
+        following = segments.higher(segment.base_offset)
+        upper = offsets.end.offset if following is None else following.base_offset
+    out: list[tuple[int, int]] = []
+    at: LogSegment | None = segment
+    while at is not None:
+        txns, complete = at.aborted_txns.collect(start, upper)
+        out += [(txn.producer_id, txn.first_offset) for txn in txns]
+        if complete:
+            break
+        at = segments.higher(at.base_offset)
+    return out
+
+
+def offset_for_time(segments: Segments, offsets: LogOffsets, epochs: LeaderEpochs, timestamp: int) -> Found | None:
+    """Offset of the first record that is not older than a timestamp, or what a special value asks for.
+
+    Special values: -1 the end of the log, -2 and -4 its start, -3 the record with the greatest timestamp, -5 nothing (no
+    tiered storage), -6 the start.
+    """
+    if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+        entries = epochs.entries
+        known = bool(entries) and entries[0].start_offset <= offsets.log_start
+        return Found(-1, offsets.log_start, entries[0].epoch if known else -1)
+    if timestamp == LATEST:
+        return Found(-1, offsets.end.offset, epochs.latest_epoch)
+    if timestamp == LATEST_TIERED:
+        return Found(-1, -1, -1)
+    if timestamp == MAX_TIMESTAMP:
+        return _max_timestamp(segments)
+    for segment in segments:
+        if segment.largest_timestamp() >= timestamp:
+            found = segment.offset_of_time(timestamp, offsets.log_start)
+            return None if found is None else Found(*found)
+    return None
+
+
+def _max_timestamp(segments: Segments) -> Found | None:
+    best = max(segments, key=lambda segment: segment.max_timestamp_so_far()[0])  # the first of equals
+    timestamp, offset = best.max_timestamp_so_far()
+    for stretch in best.windows(best.offset_index.floor(offset)[1]):
+        for row in (stretch.batches.max_timestamp == timestamp).nonzero()[0].tolist():
+            part = stretch.batches[row : row + 1]
+            columns, _ = decode(part, stretch.view, stretch.start)
+            if part.magic[0] == 0 or not len(columns):
+                return None
+            first = int((columns.timestamp == columns.timestamp.max()).nonzero()[0][0])
+            return Found(timestamp, int(columns.offset[first]), max(int(part.leader_epoch[0]), -1))
+    return None

@@ -1,0 +1,95 @@
+"""New segments in the place of old ones, so that a crash at any moment leaves the old ones or the new ones.
+
+The new ones are written with the suffix `.cleaned` and forced to the disk. Renaming them to `.swap`, the highest first, is
+the point of no return: a load that finds `.swap` files and no `.cleaned` one below them completes the work. Then the old
+ones are renamed to `.deleted`, and the new ones get their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError
+from pylogseg.log.removal import Remover
+from pylogseg.log.segment import INDEX_KINDS, LogSegment
+from pylogseg.log.segments import Segments
+from pylogseg.format.names import FileKind, segment_file_name
+
+CLEANED, SWAP = ".cleaned", ".swap"
+
+
+def new_cleaned_segment(storage: Storage, folder: str, base_offset: int, config: LogConfig, clock: Clock) -> LogSegment:
+    """An empty segment with the suffix `.cleaned`; leftovers of that name are removed first."""
+    for kind in (*INDEX_KINDS, FileKind.LOG):
+        storage.remove(storage.join(folder, segment_file_name(base_offset, kind) + CLEANED))
+    return LogSegment(
+        storage, folder, base_offset, config, clock, preallocate_bytes=config.preallocate_bytes, suffix=CLEANED
+    )
+
+
+def replace_segments(
+    storage: Storage,
+    folder: str,
+    segments: Segments,
+    new: Sequence[LogSegment],
+    old: Sequence[LogSegment],
+    remover: Remover,
+) -> list[LogSegment]:
+    """Swap segments in; those that went and have no namesake among the new ones."""
+    new = sorted(new, key=lambda segment: segment.base_offset)
+    old = sorted((s for s in old if s.base_offset in segments), key=lambda segment: segment.base_offset)
+    for segment in reversed(new):
+        segment.change_suffix(SWAP)
+        segments.add(segment)
+    bases = {segment.base_offset for segment in new}
+    for segment in old:
+        if segment.base_offset != new[0].base_offset:
+            segments.remove(segment.base_offset)
+        remover.remove_segments([segment])
+    for segment in new:
+        if segment.base_offset not in segments:  # an old one with its name went after it came
+            segments.add(segment)
+        segment.change_suffix("")
+    storage.sync_folder(folder)
+    return [segment for segment in old if segment.base_offset not in bases]
+
+
+def split_segment(
+    storage: Storage,
+    folder: str,
+    segment: LogSegment,
+    segments: Segments,
+    config: LogConfig,
+    clock: Clock,
+    remover: Remover,
+) -> list[LogSegment]:
+    """Split a segment whose offsets do not fit its indexes; the segments that went and have no namesake."""
+    new: list[LogSegment] = []
+    try:
+        position = 0
+        while position < segment.size:
+            first = next(iter(segment.windows(position))).batches
+            if not len(first):
+                raise CorruptionError(
+                    segment.path, position, "no batch can be read here, so the segment cannot be split"
+                )
+            place = segment.place_at(position)
+            part = new_cleaned_segment(storage, folder, place.offset, config, clock)
+            new.append(part)
+            copied = part.append_from(segment, position)
+            if not copied:
+                raise CorruptionError(segment.path, position, "offsets of one batch are too far apart for a segment")
+            position += copied
+        for part in new:
+            part.become_inactive()
+            part.flush()
+            part.set_modified_ms(segment.modified_ms())
+        return replace_segments(storage, folder, segments, new, [segment], remover)
+    except BaseException:
+        for part in new:
+            if part.suffix == CLEANED:
+                part.delete()
+        raise

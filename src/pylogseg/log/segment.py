@@ -1,0 +1,440 @@
+"""A segment: a file of batches with its indexes, and the rules by which they grow, are read, recovered and cut.
+
+It knows nothing of producers and leader epochs: recovery hands every stretch of batches to the caller.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from pylogseg import _codec
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.storage import AppendFile, Storage
+from pylogseg.errors import Ending, RequestError, Verdict
+from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.format.records import decode
+from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
+
+_NONE = -1
+_WINDOW_BYTES = 4 << 20
+INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+
+
+class OffsetOverflowError(Exception):
+    """A segment holds an offset too far from its first one to be written in an index; it must be split."""
+
+    def __init__(self, segment: LogSegment, offset: int) -> None:
+        super().__init__(f"{segment.path}: offset {offset} is too far from {segment.base_offset}")
+        self.segment = segment
+
+
+class Place(NamedTuple):
+    """Where a batch lies: its base offset, position and size."""
+
+    offset: int
+    position: int
+    size: int
+
+
+class RollParams(NamedTuple):
+    """What decides whether an append goes to a new segment."""
+
+    max_segment_ms: int
+    max_segment_bytes: int
+    max_timestamp: int
+    last_offset: int
+    size: int
+    now_ms: int
+
+
+class LogSegment:
+    """One segment, opened for writing.
+
+    Parameters
+    ----------
+    storage : Storage
+    folder : str
+        The partition's.
+    base_offset : int
+    config : LogConfig
+    clock : Clock
+    preallocate_bytes : int
+        Size that a new file gets at once; 0 for none.
+    suffix : str
+        ``".cleaned"``, ``".swap"`` or nothing.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        folder: str,
+        base_offset: int,
+        config: LogConfig,
+        clock: Clock,
+        *,
+        preallocate_bytes: int = 0,
+        suffix: str = "",
+    ) -> None:
+        self._storage, self._folder, self._clock = storage, folder, clock
+        self.base_offset, self.suffix = base_offset, suffix
+        self.index_interval_bytes = config.index_interval_bytes
+        self.roll_jitter_ms = _jitter(config)
+        self.path = self._path(FileKind.LOG)
+        self.log: AppendFile = storage.open_log(self.path, preallocate_bytes=preallocate_bytes)
+        limit = config.segment_index_bytes
+        self.offset_index = OffsetIndex(storage, self._path(FileKind.OFFSET_INDEX), base_offset, limit)
+        self.time_index = TimeIndex(storage, self._path(FileKind.TIME_INDEX), base_offset, limit)
+        self.aborted_txns = AbortedTxns(storage, self._path(FileKind.TXN_INDEX), base_offset)
+        self.created_ms = clock.now_ms()
+        self._bytes_since_entry = 0
+        self._max_timestamp: tuple[int, int] | None = None
+        self._first_timestamp: int | None = None
+
+    def _path(self, kind: FileKind) -> str:
+        return self._storage.join(self._folder, segment_file_name(self.base_offset, kind) + self.suffix)
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self.path!r}, {self.size} bytes)"
+
+    @property
+    def size(self) -> int:
+        """Bytes of batches."""
+        return self.log.size
+
+    # ---- timestamps ----
+
+    def max_timestamp_so_far(self) -> tuple[int, int]:
+        """Greatest timestamp and the last offset of the first batch that has it; -1 without any."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.time_index.last_entry()
+        return self._max_timestamp
+
+    def largest_timestamp(self) -> int:
+        """Greatest timestamp, or the file's modification time where no record has one."""
+        timestamp = self.max_timestamp_so_far()[0]
+        return timestamp if timestamp >= 0 else self.modified_ms()
+
+    def modified_ms(self) -> int:
+        """Modification time of the file of batches."""
+        return self.log.modified_ms()
+
+    def set_modified_ms(self, ms: int) -> None:
+        """Set the modification time of the file of batches."""
+        self.log.set_modified_ms(ms)
+
+    def first_timestamp(self) -> int | None:
+        """Greatest timestamp of the first batch, None for an empty segment."""
+        if self._first_timestamp is None and self.size:
+            head = scan(self.log.view(0, min(self.size, 1 << 16)), crc=False, max_rows=1, any_magic=True)
+            if not len(head.batches):  # the first batch is larger than that
+                head = scan(self.log.view(0, self.size), crc=False, max_rows=1, any_magic=True)
+            if len(head.batches):
+                self._first_timestamp = int(head.batches.max_timestamp[0])
+        return self._first_timestamp
+
+    # ---- growing ----
+
+    def should_roll(self, params: RollParams) -> bool:
+        """Whether an append must go to a new segment: size, age, a full index, or an offset out of reach."""
+        size = self.log.size
+        return (
+            size > params.max_segment_bytes - params.size
+            or (size > 0 and self._waited_ms(params) > params.max_segment_ms - self.roll_jitter_ms)
+            or self.offset_index.is_full
+            or self.time_index.is_full
+            or not self.offset_index.can_hold(params.last_offset)
+        )
+
+    def _waited_ms(self, params: RollParams) -> int:
+        first = self._first_timestamp if self._first_timestamp is not None else self.first_timestamp()
+        if first is not None and first >= 0:
+            return params.max_timestamp - first
+        return params.now_ms - self.created_ms
+
+    def append(
+        self, last_offset: int, data: memoryview | bytes | bytearray, batches: Iterable[tuple[int, int, int]]
+    ) -> None:
+        """Write batches at the end.
+
+        Parameters
+        ----------
+        last_offset : int
+            Of the last batch.
+        data : buffer
+            Whole batches.
+        batches : iterable of (int, int, int)
+            Greatest timestamp, last offset and size of each.
+        """
+        _ = self.offset_index.file  # the first append makes the index, whether it gets an entry or not
+        if not self.offset_index.can_hold(last_offset):
+            raise OffsetOverflowError(self, last_offset)
+        position = self.log.append(data)
+        for timestamp, offset, size in batches:
+            if timestamp > self.max_timestamp_so_far()[0]:
+                self._max_timestamp = (timestamp, offset)
+            if self._bytes_since_entry > self.index_interval_bytes:
+                self.offset_index.append(offset, position)
+                self.time_index.maybe_append(*self.max_timestamp_so_far())
+                self._bytes_since_entry = 0
+            position += size
+            self._bytes_since_entry += size
+
+    def append_from(self, source: LogSegment, start: int) -> int:
+        """Copy batches of another segment, from a position on, as far as their offsets can be held; the bytes copied."""
+        done = start
+        for window in source.windows(start):
+            rows = window.batches
+            fits = [self.offset_index.can_hold(offset) for offset in rows.last_offset.tolist()]
+            count = fits.index(False) if False in fits else len(fits)
+            # As Kafka does it, a step at a time of less than a megabyte: where steps end decides where index entries lie.
+            row = 0
+            while row < count:
+                end, size = row, 0
+                while end < count and (size == 0 or size + int(rows.size[end]) < 1 << 20):
+                    size += int(rows.size[end])
+                    end += 1
+                part = rows[row:end]
+                position = int(part.position[0])
+                self.append(int(part.last_offset[-1]), source.log.view(position, size), batch_facts(part))
+                done, row = position + size, end
+            if count < len(fits):
+                break
+        return done - start
+
+    def add_aborted(self, txn: AbortedTxn) -> None:
+        """Note an aborted transaction."""
+        self.aborted_txns.append(txn)
+
+    def become_inactive(self) -> None:
+        """The segment is done with: the last time entry is written, indexes and file are trimmed."""
+        self.time_index.maybe_append(*self.max_timestamp_so_far(), last=True)
+        self.offset_index.trim()
+        self.time_index.trim()
+        self.log.truncate(self.log.size)
+
+    def resize_indexes(self, size: int) -> None:
+        """Make room for entries again."""
+        self.offset_index.resize(size)
+        self.time_index.resize(size)
+
+    # ---- reading ----
+
+    def windows(self, start: int = 0, *, crc: bool = False) -> Iterator[_Stretch]:
+        """Whole batches from a position on, a few megabytes at a time; ends where none can be read."""
+        size = self.size
+        want = _WINDOW_BYTES
+        while start < size:
+            view = self.log.view(start, min(want, size - start))
+            found = scan(view, file_position=start, crc=crc, any_magic=True)
+            if not len(found.batches) and found.ending is Ending.TORN and len(view) < size - start:
+                want *= 2
+                continue
+            want = _WINDOW_BYTES
+            yield _Stretch(found.batches, view, start, found.ending)
+            if found.position == start:
+                return
+            start = found.position
+
+    def place_of(self, offset: int, from_position: int = 0) -> Place | None:
+        """The first batch whose last offset is not below an offset; None behind the end."""
+        start = max(self.offset_index.floor(offset)[1], from_position)
+        size = self.size
+        if start >= size:
+            return None
+        view = self.log.view(0, size)
+        position, base, last, length = _codec.find_offset(view, start, size, offset)
+        if position < 0:
+            return None
+        if base == last and view[position + 16] < 2:  # a legacy wrapper tells its first offset only when it is opened
+            base = first_offset(scan(view, start=position, crc=False, max_rows=1).batches, view)
+        return Place(base, position, length)
+
+    def place_at(self, position: int) -> Place:
+        """The batch that begins at a position."""
+        place = self.place_of(-(2**63), position)
+        if place is None or place.position != position:
+            raise RequestError(f"{self.path}: no batch begins at position {position}")
+        return place
+
+    def next_offset(self) -> int:
+        """Offset behind the last whole batch; the base offset of an empty segment."""
+        place = self.place_of(self.offset_index.last_offset if self.offset_index.entries else self.base_offset)
+        if place is None:
+            return self.base_offset
+        last = self.base_offset
+        for stretch in self.windows(place.position):
+            if len(stretch.batches):
+                last = int(stretch.batches.last_offset[-1]) + 1
+        return last
+
+    def offset_of_time(self, timestamp: int, log_start_offset: int) -> tuple[int, int, int] | None:
+        """First record not older than a timestamp and not below an offset: (timestamp, offset, leader epoch)."""
+        floor = self.time_index.floor(timestamp)[1]
+        start = self.offset_index.floor(max(floor, log_start_offset))[1]
+        for stretch in self.windows(start):
+            for row in (stretch.batches.max_timestamp >= timestamp).nonzero()[0].tolist():
+                part = stretch.batches[row : row + 1]
+                columns, _ = decode(part, stretch.view, stretch.start)
+                hits = ((columns.timestamp >= timestamp) & (columns.offset >= log_start_offset)).nonzero()[0]
+                if len(hits):
+                    first = int(hits[0])
+                    return int(columns.timestamp[first]), int(columns.offset[first]), int(part.leader_epoch[0])
+        return None
+
+    # ---- recovering and cutting ----
+
+    def recover(self, visit: Callable[[BatchTable, memoryview, int], None]) -> int:
+        """Check every batch, rebuild the indexes, and cut the file behind the last good batch.
+
+        Parameters
+        ----------
+        visit : callable
+            Called with every stretch of good batches (table, buffer, position of the buffer in the file), in order.
+
+        Returns
+        -------
+        int
+            Bytes cut off.
+        """
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.aborted_txns.reset()
+        self._max_timestamp = (-1, self.base_offset)
+        valid = last_entry = 0
+        for stretch in self.windows(crc=True):
+            rows = stretch.batches
+            bad = (rows.verdict == Verdict.CRC_BAD).nonzero()[0]
+            good = rows[: int(bad[0])] if len(bad) else rows
+            for timestamp, offset, size in batch_facts(good):
+                if not self.offset_index.can_hold(offset):
+                    raise OffsetOverflowError(self, offset)
+                if timestamp > self._max_timestamp[0]:
+                    self._max_timestamp = (timestamp, offset)
+                if valid - last_entry > self.index_interval_bytes:
+                    self.offset_index.append(offset, valid)
+                    self.time_index.maybe_append(*self._max_timestamp)
+                    last_entry = valid
+                valid += size
+            visit(good, stretch.view, stretch.start)
+            if len(bad):
+                break
+        cut = self.log.size - valid
+        self.log.truncate(valid)
+        self.offset_index.trim()
+        self.time_index.maybe_append(*self._max_timestamp, last=True)
+        self.time_index.trim()
+        return cut
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batches that hold an offset or come behind it; the bytes cut off."""
+        place = self.place_of(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.aborted_txns.truncate_to(offset)
+        self.resize_indexes(self.offset_index.max_bytes)
+        cut = 0
+        if place is not None:
+            cut = self.size - place.position
+            self.log.truncate(place.position)
+        if self.size == 0:
+            self.created_ms = self._clock.now_ms()
+        self._first_timestamp = None if self.size == 0 else self._first_timestamp
+        self._bytes_since_entry = 0
+        if self.max_timestamp_so_far()[0] >= 0:
+            self._max_timestamp = self._read_max_timestamp()
+        return cut
+
+    def _read_max_timestamp(self) -> tuple[int, int]:
+        best = self.time_index.last_entry()
+        for stretch in self.windows(self.offset_index.floor(best[1])[1]):
+            for timestamp, offset, _ in batch_facts(stretch.batches):
+                if timestamp > best[0]:
+                    best = (timestamp, offset)
+        return best
+
+    def check(self, *, time_index_is_new: bool) -> bool:
+        """Whether the indexes can be used as they are; False asks for recovery."""
+        if not self._storage.exists(self.offset_index.path):
+            return False
+        if time_index_is_new:
+            self.time_index.resize(0)
+        self.aborted_txns.check()
+        return True
+
+    # ---- files ----
+
+    def flush(self) -> None:
+        """Force everything to the disk."""
+        self.log.sync()
+        for index in (self.offset_index, self.time_index):
+            _ = index.file  # a flush makes indexes that no append has needed yet
+            index.sync()
+        self.aborted_txns.sync()
+
+    def close(self) -> None:
+        """Orderly: the last time entry is written if timestamps were looked at, indexes and file are trimmed."""
+        if self._max_timestamp is not None:
+            self.time_index.maybe_append(*self._max_timestamp, last=True)
+        self.offset_index.close()
+        self.time_index.close()
+        self.log.truncate(self.log.size)
+        self.log.close()
+        self.aborted_txns.close()
+
+    def close_handles(self) -> None:
+        """Let go of the files and write nothing more."""
+        self.offset_index.close(trim=False)
+        self.time_index.close(trim=False)
+        self.log.close()
+        self.aborted_txns.close()
+
+    def change_suffix(self, suffix: str) -> None:
+        """Rename all files: the log first, then the indexes; those that do not exist are passed by."""
+        self.suffix = suffix
+        self.path = self._path(FileKind.LOG)
+        self.log.rename(self.path)
+        self.offset_index.rename(self._path(FileKind.OFFSET_INDEX))
+        self.time_index.rename(self._path(FileKind.TIME_INDEX))
+        self.aborted_txns.rename(self._path(FileKind.TXN_INDEX))
+
+    @staticmethod
+    def remove_files(storage: Storage, folder: str, base_offset: int) -> None:
+        """Remove what files there are of a segment."""
+        for kind in (FileKind.LOG, *INDEX_KINDS):
+            storage.remove(storage.join(folder, segment_file_name(base_offset, kind)))
+
+    def delete(self) -> None:
+        """Remove all files; those that are gone already are passed by."""
+        self.close_handles()
+        for path in (self.path, self.offset_index.path, self.time_index.path, self.aborted_txns.path):
+            self._storage.remove(path)
+
+
+class _Stretch(NamedTuple):
+    batches: BatchTable
+    view: memoryview
+    start: int
+    ending: Ending
+
+
+def batch_facts(rows: BatchTable) -> list[tuple[int, int, int]]:
+    """Greatest timestamp, last offset and size of each batch."""
+    return list(zip(rows.max_timestamp.tolist(), rows.last_offset.tolist(), rows.size.tolist(), strict=True))
+
+
+def first_offset(batches: BatchTable, view: memoryview) -> int:
+    """Offset of the first record of one legacy batch, which may have to be decompressed for it."""
+    columns, damage = decode(batches, view)
+    if damage or not len(columns):
+        raise RequestError(f"a batch at position {int(batches.position[0])} cannot be opened: {damage}")
+    return int(columns.offset[0])
+
+
+def _jitter(config: LogConfig) -> int:
+    most = min(config.segment_jitter_ms, config.segment_ms)
+    return random.randrange(2**31) % most if most else 0
