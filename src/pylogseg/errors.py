@@ -6,20 +6,88 @@ The classes tell who is wrong: the bytes (`CorruptionError`), the caller (`Reque
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, ClassVar
 
 
 class PylogsegError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package.
+
+    Attributes
+    ----------
+    kind : str
+        What it is about, in one word that programs may compare.
+    """
+
+    kind: ClassVar[str] = "request"
 
 
 class RequestError(PylogsegError, ValueError):
     """The caller asked for something that cannot be; nothing was changed."""
 
 
+class OffsetOutOfRange(RequestError):
+    """An offset below the log start, or above what may be read or removed."""
+
+    kind = "offset_out_of_range"
+
+
+class OutOfOrderSequence(RequestError):
+    """A producer's sequence does not follow on what it wrote before."""
+
+    kind = "out_of_order_sequence"
+
+
+class Fenced(RequestError):
+    """A newer producer or transaction coordinator has taken over."""
+
+    kind = "fenced"
+
+
+class TransactionState(RequestError):
+    """A batch does not fit to the state of its producer's transaction."""
+
+    kind = "transaction_state"
+
+
+class TooLarge(RequestError):
+    """A batch above ``max.message.bytes``, or an append above ``segment.bytes``."""
+
+    kind = "too_large"
+
+
+class InvalidRecord(RequestError):
+    """A batch or record that breaks a rule of the log it is appended to.
+
+    Parameters
+    ----------
+    reason : str
+        What is wrong, with the values that were found.
+    record_errors : sequence of (int, str)
+        The records that are to blame, by their number in the batch, and why; empty if the batch is as a whole.
+    """
+
+    kind = "invalid_record"
+
+    def __init__(self, reason: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(reason)
+        self.record_errors = tuple(record_errors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (str(self), self.record_errors))
+
+
+class OffsetsOutOfOrder(RequestError):
+    """An append that keeps its offsets goes back, within itself or behind the end of the log."""
+
+    kind = "offsets_out_of_order"
+
+
 class ClosedError(PylogsegError):
     """The object was closed before it was used."""
+
+    kind = "state"
 
 
 class StorageError(PylogsegError, OSError):
@@ -34,6 +102,8 @@ class StorageError(PylogsegError, OSError):
     reason : str
         What the system said.
     """
+
+    kind = "storage"
 
     def __init__(self, path: str | PathLike[str], operation: str, reason: str) -> None:
         super().__init__(f"{path}: cannot {operation}: {reason}")
@@ -56,6 +126,8 @@ class CorruptionError(PylogsegError):
     offset : int, optional
         The offset from which records are missing, where it is known.
     """
+
+    kind = "corrupt"
 
     def __init__(self, path: str | PathLike[str], position: int, reason: str, offset: int | None = None) -> None:
         where = f"{path}: at position {position}" + (f", offset {offset}" if offset is not None else "")
