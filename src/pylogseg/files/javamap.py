@@ -25,7 +25,7 @@ def hash_of_text(text: str) -> int:
     return code
 
 
-def map_order(items: Iterable[Item], hash_code: Callable[[Item], int]) -> list[Item]:
+def map_order(items: Iterable[Item], hash_code: Callable[[Item], int], most_items: int = 0) -> list[Item]:
     """Sort items as a ``HashMap`` lists them after they were put in one by one.
 
     Parameters
@@ -34,6 +34,8 @@ def map_order(items: Iterable[Item], hash_code: Callable[[Item], int]) -> list[I
         In the order of insertion, without repeats.
     hash_code : callable
         Java's hash code of an item, unsigned.
+    most_items : int
+        How many items the map ever had: it keeps its number of buckets when it shrinks.
 
     Returns
     -------
@@ -41,12 +43,11 @@ def map_order(items: Iterable[Item], hash_code: Callable[[Item], int]) -> list[I
 
     Notes
     -----
-    By bucket, and within a bucket by insertion. Some things are not told by the items alone, or not followed: a map
-    that was larger before keeps its number of buckets, eight or more items of one bucket may become a tree, and the
-    map behind ``Properties``, which is another one, may turn a bucket round when it grows beyond 12 items.
+    By bucket, and within a bucket by insertion. Two things are not followed: eight or more items of one bucket may
+    become a tree, and the map behind ``Properties``, which is another one, may turn a bucket round when it grows beyond 12 items.
     """
     listed = list(items)
     buckets = 16
-    while len(listed) * 4 > buckets * 3:
+    while max(len(listed), most_items) * 4 > buckets * 3:
         buckets *= 2
     return sorted(listed, key=lambda item: ((code := hash_code(item)) ^ (code >> 16)) & (buckets - 1))

@@ -103,7 +103,7 @@ def parse_snapshot(data: Any, path: str = "<producer snapshot>") -> list[Produce
     return [ProducerEntry._make(row) for row in rows]
 
 
-def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+def encode_snapshot(entries: Iterable[ProducerEntry], *, most_entries: int = 0) -> bytes:
     """Make the bytes of a producer snapshot.
 
     Parameters
@@ -111,13 +111,15 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     entries : iterable of ProducerEntry
         In the order in which the producers were first seen. They are written in the order that Kafka's map would give
         them.
+    most_entries : int
+        How many producers that map ever had, which its order depends on.
 
     Raises
     ------
     RequestError
         If a producer id comes twice, or a number does not fit its field.
     """
-    ordered = map_order(entries, lambda entry: hash_of_long(entry.producer_id))
+    ordered = map_order(entries, lambda entry: hash_of_long(entry.producer_id), most_entries)
     if len({entry.producer_id for entry in ordered}) != len(ordered):
         raise RequestError("a producer id comes twice")
     try:
