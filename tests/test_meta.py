@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("format",),
     ("env",),
     ("files",),
+    ("log",),
     ("disk",),
     ("reading",),
     ("jobs", "dump"),

@@ -1,0 +1,229 @@
+"""Leader epochs of a partition: which leader began to write at which offset.
+
+The file is written when an epoch is assigned, in the background after a truncation: entries that come back after a
+crash are cut again by the load, but one that was lost would never return. Rules: `docs/format.md`, "Text
+checkpoints", and KIP-101, KIP-279.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from pylogseg.errors import RequestError
+from pylogseg.files.checkpoint import EpochEntry, encode_leader_epochs, parse_leader_epochs
+
+#: An epoch, or the offset of one, that is not known.
+UNKNOWN = -1
+
+Task = Callable[[], None]
+
+
+class EpochFiles(Protocol):
+    """What the epochs need of a `Storage`."""
+
+    def exists(self, path: str) -> bool: ...
+    def read_all(self, path: str) -> bytes: ...
+    def write_whole(self, path: str, data: bytes) -> None: ...
+    def write_plain(self, path: str, data: bytes) -> None: ...
+
+
+class LeaderEpochs:
+    """The leader epochs of one partition, in memory and in its ``leader-epoch-checkpoint``.
+
+    Parameters
+    ----------
+    storage : Storage
+        Where the checkpoint lies. A file that is not there is created, empty.
+    path : str
+        Of the checkpoint.
+    schedule : callable
+        ``schedule(name, task)`` runs `task` soon, as ``Scheduler.schedule`` does.
+
+    Raises
+    ------
+    CorruptionError
+        If the file is malformed.
+    RequestError
+        If it has a negative epoch or offset.
+
+    Notes
+    -----
+    Entries that are not above the ones before them are thinned as by `assign`, in memory only. The list of entries is
+    replaced, never changed, so that readers need no lock.
+    """
+
+    def __init__(self, storage: EpochFiles, path: str, schedule: Callable[[str, Task], Any]) -> None:
+        self.path = path
+        self._storage = storage
+        self._schedule = schedule
+        self._lock = threading.RLock()
+        self._entries: list[EpochEntry] = []
+        self._last = EpochEntry(UNKNOWN, UNKNOWN)
+        if storage.exists(path):
+            for entry in parse_leader_epochs(storage.read_all(path), path):
+                self._insert(entry)
+        else:
+            storage.write_plain(path, b"")
+
+    @property
+    def entries(self) -> list[EpochEntry]:
+        """All entries, in the order of their epochs; a copy."""
+        return list(self._entries)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The highest epoch that has records; -1 if none is known."""
+        return self._last.epoch
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"LeaderEpochs({[tuple(entry) for entry in self._entries]})"
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that `epoch` began at `start_offset`, and write the file if that is news.
+
+        Returns
+        -------
+        bool
+            Whether it was: not if the latest entry has this epoch and does not begin later. Entries that do not lie
+            below the new one, in epoch and offset, are dropped.
+
+        Raises
+        ------
+        RequestError
+            For a negative epoch or offset.
+        StorageError
+            If the file cannot be written; the entry is in memory.
+        """
+        last = self._last
+        if epoch == last.epoch and last.start_offset <= start_offset and start_offset >= 0 <= epoch:
+            return False
+        with self._lock:
+            changed = self._insert(EpochEntry(epoch, start_offset))
+            if changed:
+                self.flush()
+        return changed
+
+    def assign_all(self, entries: Iterable[EpochEntry]) -> None:
+        """Assign several epochs and write the file once, also if none of them is news."""
+        given = list(entries)
+        with self._lock:
+            for entry in given:
+                self._insert(entry)
+            if given:
+                self.flush()
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Where the records of an epoch end.
+
+        Parameters
+        ----------
+        epoch : int
+            Any epoch.
+        log_end_offset : int
+            The answer for the latest epoch, which is still being written.
+
+        Returns
+        -------
+        epoch : int
+            The highest known one that is not above the one asked for; that itself, if all known ones are above.
+        offset : int
+            Where the next one begins. Both are -1 if that is unknown: for -1, and above the latest epoch.
+        """
+        entries = self._entries
+        if epoch == UNKNOWN or not entries or epoch > entries[-1].epoch:
+            return UNKNOWN, UNKNOWN
+        if epoch == entries[-1].epoch:
+            return epoch, log_end_offset
+        higher = bisect_right(entries, epoch, key=_epoch_of)
+        found = entries[higher - 1].epoch if higher else epoch
+        return found, entries[higher].start_offset
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch that an offset was written in; -1 below the first entry."""
+        entries = self._entries
+        at = bisect_right(entries, offset, key=_start_of)
+        return entries[at - 1].epoch if at else UNKNOWN
+
+    def previous_epoch(self, epoch: int) -> int:
+        """The next lower epoch that is known; -1 if there is none."""
+        lower = [entry.epoch for entry in self._entries if entry.epoch < epoch]
+        return lower[-1] if lower else UNKNOWN
+
+    def entries_between(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
+        """The entries of a stretch of the log, the first one moved to its start; a negative start moves none."""
+        entries = self._entries if start_offset < 0 else _cut_start(self._entries, start_offset)
+        return list(_cut_end(entries, end_offset))
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop the epochs that begin at or behind an offset; the file follows in the background."""
+        with self._lock:
+            self._replace_later(_cut_end(self._entries, end_offset))
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop the epochs that ended at or before an offset; the one it lies in now begins there.
+
+        The file follows in the background, also where the first entry began there already.
+        """
+        with self._lock:
+            self._replace_later(_cut_start(self._entries, start_offset))
+
+    def clear(self, *, flush: bool = True) -> None:
+        """Forget all epochs, in the file too unless told otherwise."""
+        with self._lock:
+            self._set([])
+            if flush:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write the file, durably."""
+        with self._lock:
+            self._storage.write_whole(self.path, encode_leader_epochs(self._entries))
+
+    def _insert(self, entry: EpochEntry) -> bool:
+        if entry.epoch < 0 or entry.start_offset < 0:
+            raise RequestError(f"leader epoch {entry.epoch} from offset {entry.start_offset} on: no such thing")
+        last = self._last
+        if last.epoch == entry.epoch and last.start_offset <= entry.start_offset:
+            return False
+        kept = list(self._entries)
+        while kept and (kept[-1].epoch >= entry.epoch or kept[-1].start_offset >= entry.start_offset):
+            kept.pop()
+        self._set([*kept, entry])
+        return True
+
+    def _set(self, entries: list[EpochEntry]) -> None:
+        self._entries = entries
+        self._last = entries[-1] if entries else EpochEntry(UNKNOWN, UNKNOWN)
+
+    def _replace_later(self, entries: list[EpochEntry]) -> None:
+        # The very list that was given in stands for "nothing was cut"; an equal one may have been re-added.
+        if entries is not self._entries:
+            self._set(entries)
+            self._schedule(f"leader-epoch-cache-flush-{self.path}", self.flush)
+
+
+def _epoch_of(entry: EpochEntry) -> int:
+    return entry.epoch
+
+
+def _start_of(entry: EpochEntry) -> int:
+    return entry.start_offset
+
+
+def _cut_end(entries: list[EpochEntry], end_offset: int) -> list[EpochEntry]:
+    if end_offset < 0 or not entries or entries[-1].start_offset < end_offset:
+        return entries
+    return [entry for entry in entries if entry.start_offset < end_offset]
+
+
+def _cut_start(entries: list[EpochEntry], start_offset: int) -> list[EpochEntry]:
+    count = sum(entry.start_offset <= start_offset for entry in entries)
+    if not count:
+        return entries
+    return [EpochEntry(entries[count - 1].epoch, start_offset), *entries[count:]]
