@@ -1,0 +1,176 @@
+"""The producer snapshots of a partition: which there are, reading, writing, removing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from pylogseg.env.files import Entry
+from pylogseg.errors import CorruptionError
+from pylogseg.files.snapshot import ProducerEntry, encode_snapshot, parse_snapshot
+from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.log.producer_state import CachedBatch, ProducerState
+
+_LOG = logging.getLogger(__name__)
+
+_SUFFIX = ".snapshot"
+
+
+class SnapshotFiles(Protocol):
+    """What the snapshots need of a `Storage`."""
+
+    def list_folder(self, path: str) -> list[Entry]: ...
+    def exists(self, path: str) -> bool: ...
+    def read_all(self, path: str) -> bytes: ...
+    def write_plain(self, path: str, data: bytes) -> None: ...
+    def write_synced(self, path: str, data: bytes) -> None: ...
+    def rename(self, path: str, new_path: str) -> None: ...
+    def remove(self, path: str) -> bool: ...
+    def join(self, folder: str, name: str) -> str: ...
+
+
+class Snapshots:
+    """The snapshot files of one partition.
+
+    Parameters
+    ----------
+    storage : Storage
+    folder : str
+        Of the partition; may be set anew when that is renamed.
+
+    Attributes
+    ----------
+    offsets : list of int
+        Ascending; a copy.
+    """
+
+    def __init__(self, storage: SnapshotFiles, folder: str) -> None:
+        self.folder = folder
+        self._storage = storage
+        self._names: dict[int, str] = {}
+        self._most = 0
+        self.reload()
+
+    def reload(self) -> None:
+        """Look again at which files there are."""
+        self._names = {}
+        for entry in self._storage.list_folder(self.folder):
+            offset = entry.name.partition(".")[0]
+            if entry.name.endswith(_SUFFIX) and not entry.is_dir and offset.isascii() and offset.isdigit():
+                self._names[int(offset)] = entry.name
+
+    @property
+    def offsets(self) -> list[int]:
+        """Offsets of all snapshots, ascending."""
+        return sorted(self._names)
+
+    @property
+    def latest(self) -> int | None:
+        """The highest offset; None if there is no snapshot."""
+        return max(self._names, default=None)
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest offset; None if there is no snapshot."""
+        return min(self._names, default=None)
+
+    def path(self, offset: int) -> str | None:
+        """Path of the snapshot at an offset; None if there is none."""
+        name = self._names.get(offset)
+        return None if name is None else self._storage.join(self.folder, name)
+
+    def note_count(self, count: int) -> None:
+        """Note how many producers there are: a map that once was large lists its keys as a large one."""
+        self._most = max(self._most, count)
+
+    def write(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> str:
+        """Write a snapshot; its path."""
+        name = segment_file_name(offset, FileKind.PRODUCER_SNAPSHOT)
+        path = self._storage.join(self.folder, name)
+        data = encode_snapshot(entries, most_entries=self._most)
+        if sync:
+            self._storage.write_synced(path, data)
+        else:
+            self._storage.write_plain(path, data)
+        self._names[offset] = name
+        return path
+
+    def load_latest(self) -> tuple[int | None, list[ProducerEntry]]:
+        """The highest snapshot that can be read, and its offset; those above, which cannot be, are removed."""
+        while (offset := self.latest) is not None:
+            path = self._storage.join(self.folder, self._names[offset])
+            try:
+                return offset, parse_snapshot(self._storage.read_all(path), path)
+            except CorruptionError as error:
+                _LOG.warning("%s; removed, an older one or the log itself takes its place", error)
+                self.remove(offset)
+        return None, []
+
+    def remove(self, offset: int) -> None:
+        """Remove the snapshot at an offset, if there is one."""
+        path = self.path(offset)
+        if path is not None:
+            del self._names[offset]
+            self._storage.remove(path)
+
+    def remove_before(self, offset: int) -> None:
+        """Remove all snapshots below an offset."""
+        for snapshot in self.offsets:
+            if snapshot < offset:
+                self.remove(snapshot)
+
+    def mark_deleted(self, offset: int) -> str | None:
+        """Rename the snapshot at an offset to ``.deleted``; the new path, None if there was none."""
+        path = self.path(offset)
+        if path is None:
+            return None
+        del self._names[offset]
+        if not self._storage.exists(path):
+            return None
+        self._storage.rename(path, path + ".deleted")
+        return path + ".deleted"
+
+    def remove_stray(self, segment_bases: Iterable[int]) -> None:
+        """Remove snapshots that belong to no segment, but for the highest one if it is not below the last segment.
+
+        That one was written by an orderly close.
+        """
+        bases = set(segment_bases)
+        self.reload()
+        stray = [offset for offset in self.offsets if offset not in bases]
+        last = max(bases, default=None)
+        if stray and (last is None or stray[-1] >= last):
+            stray.pop()
+        for offset in stray:
+            self.remove(offset)
+
+
+def entry_of(state: ProducerState) -> ProducerEntry:
+    """What a snapshot keeps of a producer: of its batches the last."""
+    last = state.batches[-1] if state.batches else CachedBatch(-1, -1, 0, -1)
+    return ProducerEntry(
+        state.producer_id,
+        state.producer_epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        state.last_timestamp,
+        state.coordinator_epoch,
+        state.first_txn_offset,
+    )
+
+
+def state_of(entry: ProducerEntry) -> ProducerState:
+    """The producer that a snapshot tells of."""
+    state = ProducerState(
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.coordinator_epoch,
+        entry.timestamp,
+        entry.first_txn_offset if entry.has_open_txn else -1,
+    )
+    if entry.has_batch:
+        batch = CachedBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp)
+        state.add_batch(entry.producer_epoch, batch)
+    return state

@@ -1,0 +1,359 @@
+"""What a log knows of one producer, and the checks of one append of it.
+
+An append is judged against the state without changing it: `ProducerAppend` collects what will change, and
+`Producers.update` lets it take effect when the bytes are written. Rules: KIP-98, KIP-360, KIP-890.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pylogseg._append import Batch
+from pylogseg.errors import Fenced, OutOfOrderSequence, RequestError, TransactionState
+from pylogseg.log.markers import Marker
+
+#: Batches of a producer that are remembered, so that a repeated one is found.
+CACHED_BATCHES = 5
+#: A transaction version that was not given.
+UNKNOWN_VERSION = -1
+
+_HIGHEST_SEQUENCE = 0x7FFFFFFF
+_HIGHEST_EPOCH = 0x7FFF
+
+
+class Origin(enum.Enum):
+    """Who appends, and with that what is checked."""
+
+    CLIENT = "client"
+    """A producer: all checks."""
+    COORDINATOR = "coordinator"
+    """A coordinator of groups or transactions: no sequences, control records allowed."""
+    REPLICATION = "replication"
+    """The partition's leader, who has checked: offsets are kept, epochs only noted."""
+    RAFT_LEADER = "raft_leader"
+    """The leader of the metadata log: offsets are kept."""
+
+
+class CachedBatch(NamedTuple):
+    """A batch that is remembered.
+
+    Attributes
+    ----------
+    last_sequence, last_offset : int
+    offset_delta : int
+        Last less first offset, and last less first sequence.
+    timestamp : int
+        The greatest in it, ms.
+    """
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of its first record; in front of 0 comes 2^31-1."""
+        if self.last_sequence < self.offset_delta:
+            return _HIGHEST_SEQUENCE - (self.offset_delta - self.last_sequence) + 1
+        return self.last_sequence - self.offset_delta
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction whose marker is being appended; its last offset is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+@dataclass(slots=True)
+class Txn:
+    """A transaction that holds back the last stable offset.
+
+    Attributes
+    ----------
+    producer_id : int
+    first_offset : int
+    segment_base, position : int
+        Where its first batch lies; -1 where that is not known, as after a load.
+    last_offset : int
+        Of its marker; -1 as long as it is open.
+    """
+
+    producer_id: int
+    first_offset: int
+    segment_base: int = -1
+    position: int = -1
+    last_offset: int = -1
+
+
+@dataclass(slots=True)
+class Verification:
+    """That a producer's transaction is being verified by its coordinator (KIP-890).
+
+    Attributes
+    ----------
+    guard : int
+        Never 0, and never the same twice; the append that follows must show it.
+    timestamp_ms : int
+        When it began.
+    lowest_sequence, producer_epoch : int
+        Lowest sequence that was seen in the epoch.
+    bumps_epoch : bool
+        Whether the producer takes a new epoch with each transaction (transaction version 2).
+    """
+
+    guard: int
+    timestamp_ms: int
+    lowest_sequence: int
+    producer_epoch: int
+    bumps_epoch: bool
+
+    def note(self, sequence: int, producer_epoch: int) -> None:
+        """Keep the lowest sequence of the highest epoch."""
+        if producer_epoch > self.producer_epoch:
+            self.producer_epoch, self.lowest_sequence = producer_epoch, sequence
+        elif producer_epoch == self.producer_epoch and sequence < self.lowest_sequence:
+            self.lowest_sequence = sequence
+
+
+class ProducerState:
+    """The state of one producer.
+
+    Attributes
+    ----------
+    producer_id : int
+    producer_epoch : int
+        -1 if nothing was seen yet.
+    coordinator_epoch : int
+        Of its last marker; -1 none.
+    last_timestamp : int
+        Of its last batch or marker, ms.
+    first_txn_offset : int
+        Where its open transaction began; -1 none is open.
+    batches : list of CachedBatch
+        Its last five at most, oldest first, all of its epoch.
+    """
+
+    __slots__ = ("batches", "coordinator_epoch", "first_txn_offset", "last_timestamp", "producer_epoch", "producer_id")
+
+    def __init__(
+        self,
+        producer_id: int,
+        producer_epoch: int = -1,
+        coordinator_epoch: int = -1,
+        last_timestamp: int = -1,
+        first_txn_offset: int = -1,
+    ) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.first_txn_offset = first_txn_offset
+        self.batches: list[CachedBatch] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"ProducerState({self.producer_id}, epoch {self.producer_epoch}, {len(self.batches)} batches, "
+            f"open transaction from {self.first_txn_offset})"
+        )
+
+    @property
+    def last_sequence(self) -> int:
+        """Of its last batch; -1 without one."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    @property
+    def has_open_txn(self) -> bool:
+        """Whether a transaction is open."""
+        return self.first_txn_offset >= 0
+
+    def find(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> CachedBatch | None:
+        """The remembered batch with exactly these sequences, if there is one."""
+        if producer_epoch == self.producer_epoch:
+            for batch in self.batches:
+                if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
+                    return batch
+        return None
+
+    def add_batch(self, producer_epoch: int, batch: CachedBatch) -> None:
+        """Remember a batch; those of another epoch are forgotten."""
+        self.set_epoch(producer_epoch)
+        self._remember(batch)
+        self.last_timestamp = batch.timestamp
+
+    def set_epoch(self, producer_epoch: int) -> None:
+        """Take another epoch, which begins without batches."""
+        if self.producer_epoch != producer_epoch:
+            self.batches = []
+            self.producer_epoch = producer_epoch
+
+    def update(self, newer: ProducerState) -> None:
+        """Take over what an append changed."""
+        self.set_epoch(newer.producer_epoch)
+        for batch in newer.batches:
+            self._remember(batch)
+        self.coordinator_epoch = newer.coordinator_epoch
+        self.first_txn_offset = newer.first_txn_offset
+        self.last_timestamp = newer.last_timestamp
+
+    def _remember(self, batch: CachedBatch) -> None:
+        if len(self.batches) == CACHED_BATCHES:
+            del self.batches[0]
+        self.batches.append(batch)
+
+
+class ProducerAppend:
+    """What one append changes of one producer.
+
+    Parameters
+    ----------
+    current : ProducerState
+        As it is; not changed.
+    origin : Origin
+    verification : Verification, optional
+        That of the producer, if one is going on.
+
+    Attributes
+    ----------
+    updated : ProducerState
+        With the batches of this append only.
+    started : list of Txn
+        Transactions that it opens.
+    """
+
+    __slots__ = ("_current", "_origin", "_verification", "started", "updated")
+
+    def __init__(self, current: ProducerState, origin: Origin, verification: Verification | None = None) -> None:
+        self._current = current
+        self._origin = origin
+        self._verification = verification
+        self.updated = ProducerState(
+            current.producer_id,
+            current.producer_epoch,
+            current.coordinator_epoch,
+            current.last_timestamp,
+            current.first_txn_offset,
+        )
+        self.started: list[Txn] = []
+
+    def add_data(self, batch: Batch, segment_base: int = -1, position: int = -1) -> None:
+        """Judge a batch of records and note it.
+
+        Parameters
+        ----------
+        batch : Batch
+            With its offsets.
+        segment_base, position : int
+            Where it will lie, for the transaction that it may open.
+
+        Raises
+        ------
+        Fenced
+            If its epoch is below the one last seen; not in replication.
+        OutOfOrderSequence
+            If it comes from a client and does not follow on.
+        TransactionState
+            If it is not transactional, but a transaction is open.
+        """
+        epoch, first, updated = batch.producer_epoch, batch.base_offset, self.updated
+        self._check_epoch(epoch, first, UNKNOWN_VERSION)
+        if self._origin is Origin.CLIENT:
+            self._check_sequence(epoch, batch.base_sequence, first)
+        last = batch.last_offset
+        delta = (last - first + 0x80000000 & 0xFFFFFFFF) - 0x80000000
+        updated.add_batch(epoch, CachedBatch(batch.last_sequence, last, delta, batch.max_timestamp))
+        transactional = batch.is_transactional
+        if updated.first_txn_offset >= 0:
+            if not transactional:
+                raise TransactionState(
+                    f"offset {first}: producer {updated.producer_id} has an open transaction from offset "
+                    f"{updated.first_txn_offset} on, the batch is not transactional"
+                )
+        elif transactional:
+            updated.first_txn_offset = first
+            self.started.append(Txn(updated.producer_id, first, segment_base, position))
+
+    def add_marker(
+        self, batch: Batch, marker: Marker, transaction_version: int = UNKNOWN_VERSION
+    ) -> CompletedTxn | None:
+        """Judge the end of a transaction and note it.
+
+        Returns
+        -------
+        CompletedTxn or None
+            None if no transaction was open.
+
+        Raises
+        ------
+        Fenced
+            If the producer's epoch, or the coordinator's, is behind the one last seen; not in replication.
+        RequestError
+            If no transaction version is given, but in replication, where it is not known.
+        """
+        if transaction_version == UNKNOWN_VERSION:
+            if self._origin is not Origin.REPLICATION:
+                raise RequestError(f"a marker needs a transaction version; the origin is {self._origin.value}")
+            transaction_version = 0
+        epoch, offset, updated = batch.producer_epoch, batch.base_offset, self.updated
+        self._check_epoch(epoch, offset, transaction_version)
+        if updated.coordinator_epoch > marker.coordinator_epoch and self._origin is not Origin.REPLICATION:
+            raise Fenced(
+                f"offset {offset}: coordinator epoch {marker.coordinator_epoch} for producer {updated.producer_id}, "
+                f"{updated.coordinator_epoch} was seen already"
+            )
+        completed = None
+        if updated.first_txn_offset >= 0:
+            completed = CompletedTxn(updated.producer_id, updated.first_txn_offset, offset, marker.aborted)
+        updated.set_epoch(epoch)
+        updated.coordinator_epoch = marker.coordinator_epoch
+        updated.first_txn_offset = -1
+        updated.last_timestamp = marker.timestamp
+        return completed
+
+    def _check_epoch(self, epoch: int, offset: int, version: int) -> None:
+        current = self.updated.producer_epoch
+        if epoch > current or (epoch == current and version < 2):
+            return
+        if epoch == current and (self.updated.first_txn_offset < 0 or epoch == _HIGHEST_EPOCH):
+            return  # a marker repeated after its answer was lost (KAFKA-19999)
+        if self._origin is not Origin.REPLICATION:
+            relation = "not above" if version >= 2 else "below"
+            raise Fenced(
+                f"offset {offset}: epoch {epoch} of producer {self.updated.producer_id} is {relation} {current}, "
+                "the last one seen"
+            )
+
+    def _check_sequence(self, epoch: int, first: int, offset: int) -> None:
+        updated, verification = self.updated, self._verification
+        if verification is not None:
+            if verification.bumps_epoch and first != 0 and not self._current.batches:
+                raise self._out_of_order(offset, first, "expected 0, no batch of it is known")
+            if first > verification.lowest_sequence:
+                raise self._out_of_order(offset, first, f"{verification.lowest_sequence} was seen and not written")
+        if epoch != updated.producer_epoch:
+            if first != 0 and updated.producer_epoch != -1:
+                raise self._out_of_order(
+                    offset, first, f"expected 0 in the new epoch {epoch}, behind {updated.producer_epoch}"
+                )
+            return
+        last = updated.last_sequence
+        if not updated.batches and epoch == self._current.producer_epoch:
+            last = self._current.last_sequence
+        follows = first == last + 1 or (first == 0 and last == _HIGHEST_SEQUENCE)
+        if not follows and self._current.producer_epoch != -1:
+            raise self._out_of_order(offset, first, f"the last one is {last}")
+
+    def _out_of_order(self, offset: int, first: int, expected: str) -> OutOfOrderSequence:
+        return OutOfOrderSequence(
+            f"offset {offset}: producer {self.updated.producer_id} sends sequence {first}, {expected}"
+        )
