@@ -1,0 +1,301 @@
+"""Appends, judged and made ready to be written: what a leader does to batches, and what a follower checks of them.
+
+The usual append, one batch of magic 2 that is stored with the codec it came with, is one call of a kernel. Everything
+else goes through `_Careful`, in the order of Kafka's checks: refusals, conversion of formats, recompression.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pylogseg import _append
+from pylogseg._append import Batch, Prepared, Rules
+from pylogseg.errors import InvalidRecord, OffsetsOutOfOrder, RequestError, TooLarge
+from pylogseg.format import patch
+from pylogseg.format.batches import scan
+from pylogseg.format.buffers import byte_view
+from pylogseg.format.builder import build, columns_of, shared_row
+from pylogseg.format.codec_error import CodecError
+from pylogseg.format.records import decode
+from pylogseg.log.analysis import Analysis, analyze
+from pylogseg.log.producer_state import Origin
+from pylogseg.log.record_checks import Judged, check_records, read_records
+
+__all__ = ["Batch", "Origin", "Prepared", "Rules", "follower", "leader"]
+
+_V2_HEADER_BYTES = 61
+
+
+def leader(
+    data: Any,
+    rules: Rules,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    origin: Origin = Origin.CLIENT,
+    target_magic: int = 2,
+    in_place: bool = False,
+    where: str = "<append>",
+) -> Prepared:
+    """Judge an append as the leader of a partition does, and give it offsets, timestamps and leader epoch.
+
+    Parameters
+    ----------
+    data : buffer
+        One batch of magic 2, or legacy messages. A partial batch at the end is left out.
+    rules : Rules
+        Of the log.
+    next_offset : int
+        The log end offset.
+    leader_epoch : int
+        That batches get.
+    now_ms : int
+        The log's clock.
+    origin : Origin
+        ``CLIENT`` or ``COORDINATOR``.
+    target_magic : int
+        Format to store; brokers since Kafka 4 store 2 only.
+    in_place : bool
+        Whether `data` may be changed; it then may become the result.
+    where : str
+        Named in errors.
+
+    Returns
+    -------
+    Prepared
+        Without batches if there is nothing to write.
+
+    Raises
+    ------
+    InvalidRecord, TooLarge, CorruptionError, RequestError
+        As Kafka judges; the first of them with the records that are to blame. Nothing was changed then, but `data`
+        if it may be.
+    """
+    if target_magic == 2:
+        client = origin is Origin.CLIENT
+        done = rules.usual(data, next_offset, leader_epoch, now_ms, client, in_place)
+        if isinstance(done, int):
+            body = _body(byte_view(data), done)
+            done = rules.usual(data, next_offset, leader_epoch, now_ms, client, in_place, body) if body else None
+        if isinstance(done, Prepared):
+            return done
+    view = byte_view(data)
+    found = analyze(view, origin, leader_epoch, size_limit=rules.size_limit, monotonic=False, where=where)
+    if not found.batches:
+        return Prepared(b"", [], -1, -1, -1, -1, -1, 0)
+    view = view[: found.valid_bytes]
+    return _Careful(view, found, rules, next_offset, leader_epoch, now_ms, origin, target_magic, where).prepare()
+
+
+def follower(
+    data: Any,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    origin: Origin = Origin.REPLICATION,
+    size_limit: int | None = None,
+    where: str = "<append>",
+) -> Prepared:
+    """Judge batches that keep their offsets.
+
+    Parameters
+    ----------
+    data : buffer
+        Any number of batches; a partial one at the end is left out.
+    next_offset : int
+        The log end offset.
+    leader_epoch : int
+        In replication, batches from the first one with a higher epoch on are left out; the leader of the metadata log
+        has this one in all.
+    origin : Origin
+        ``REPLICATION`` or ``RAFT_LEADER``.
+    size_limit : int, optional
+        Most bytes of a batch; replication has none.
+    where : str
+        Named in errors.
+
+    Returns
+    -------
+    Prepared
+        Its records are a view of `data`. Without batches if there is nothing to write.
+
+    Raises
+    ------
+    OffsetsOutOfOrder
+        If offsets do not ascend, or begin below `next_offset`.
+    InvalidRecord, TooLarge, CorruptionError, RequestError
+        As Kafka judges.
+    """
+    limit = -1 if size_limit is None else size_limit
+    done = _append.given(data, leader_epoch, origin is Origin.RAFT_LEADER, limit)
+    if done is None:
+        view = byte_view(data)
+        found = analyze(view, origin, leader_epoch, size_limit=size_limit, monotonic=True, where=where)
+        done = Prepared(
+            view[: found.valid_bytes],
+            found.batches,
+            found.first_offset,
+            found.last_offset,
+            found.last_offset_of_first,
+            found.max_timestamp,
+            -1,
+            found.valid_bytes,
+        )
+    if done.batches:
+        start = done.first_offset if done.first_offset >= 0 else done.last_offset_of_first
+        if start < next_offset:
+            which = "first offset" if done.first_offset != -1 else "last offset of the first batch"
+            raise OffsetsOutOfOrder(
+                f"{where}: the {which} is {start}, the log ends at {next_offset}; the last one is {done.last_offset}"
+            )
+    return done
+
+
+def _body(view: memoryview, codec: int) -> bytes | None:
+    from pylogseg.format.codecs import decompress  # codecs are loaded when they are needed
+
+    try:
+        return decompress(codec, view[_V2_HEADER_BYTES:])
+    except CodecError:
+        return None
+
+
+class _Careful:
+    """One append of a leader, step by step."""
+
+    def __init__(
+        self,
+        view: memoryview,
+        found: Analysis,
+        rules: Rules,
+        next_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin,
+        target_magic: int,
+        where: str,
+    ) -> None:
+        self.view, self.found, self.rules = view, found, rules
+        self.next_offset, self.leader_epoch, self.now_ms = next_offset, leader_epoch, now_ms
+        self.origin, self.magic, self.where = origin, target_magic, where
+        self.first = found.batches[0]
+        self.codec = found.codec if rules.codec < 0 else rules.codec
+
+    def prepare(self) -> Prepared:
+        """Judge, and assign or rebuild."""
+        if self.found.codec == 0 and self.codec == 0:
+            same = all(batch.magic == self.magic for batch in self.found.batches)
+            self.check_number()
+            judged = [self.judge(batch, lenient=False) for batch in self.found.batches]
+            return self.assign(judged) if same else self.rebuild(0)
+        self.check_number()
+        in_place = self.found.codec == self.codec and self.first.magic == self.magic and self.magic != 0
+        # Control records are not compressed.
+        in_place = in_place or (self.found.codec == 0 and self.first.is_control)
+        judged = [self.judge(batch, lenient=in_place) for batch in self.found.batches]
+        if not in_place:
+            return self.rebuild(self.codec)
+        if self.first.magic > 0 and self.magic > 0 and not _numbered(judged):
+            # Old clients number inner messages wrongly, so those are written anew. In magic 2 Kafka has not kept what
+            # that needs.
+            if self.first.magic == 2 and self.found.codec:
+                raise RequestError(f"{self.where}: offsets in a compressed batch do not count up from 0")
+            return self.rebuild(self.codec)
+        return self.assign(judged)
+
+    def check_number(self) -> None:
+        """Magic 2 and compressed messages come alone."""
+        if len(self.found.batches) > 1 and (self.first.magic == 2 or self.found.codec):
+            raise InvalidRecord(f"{self.where}: {len(self.found.batches)} batches, one is allowed")
+
+    def judge(self, batch: Batch, *, lenient: bool) -> Judged:
+        """Check one batch and its records."""
+        self.check_batch(batch)
+        judged = read_records(self.view, batch, lenient=lenient, where=self.where)
+        check_records(judged, batch, self.rules, self.now_ms, self.where)
+        return judged
+
+    def check_batch(self, batch: Batch) -> None:
+        """Check what the header says."""
+        if batch.magic != self.first.magic:
+            raise self.invalid(f"a batch of magic {batch.magic}, the first one has {self.first.magic}")
+        if self.origin is Origin.CLIENT and batch.magic == 2:
+            span, count = batch.last_offset - batch.base_offset + 1, batch.count
+            if span <= 0:
+                raise self.invalid(f"the offsets of a batch are {batch.base_offset} to {batch.last_offset}")
+            if count <= 0:
+                raise self.invalid(f"a batch of {count} records")
+            if span != count:
+                raise self.invalid(f"a batch of {count} records has {span} offsets")
+            if batch.is_control:
+                raise self.invalid("clients may not write control records")
+            if batch.producer_id >= 0 and batch.base_sequence < 0:
+                raise self.invalid(f"sequence {batch.base_sequence} in a batch of producer {batch.producer_id}")
+        if self.magic < 2 and (batch.is_transactional or batch.producer_id >= 0):
+            raise RequestError(f"{self.where}: magic {self.magic} knows no producers and no transactions")
+
+    def invalid(self, reason: str) -> InvalidRecord:
+        """An error of the whole batch."""
+        return InvalidRecord(f"{self.where}: {reason}")
+
+    def assign(self, judged: list[Judged]) -> Prepared:
+        """Keep the batches and set what a leader sets in their headers."""
+        out = bytearray(self.view)
+        offset, greatest, append_time = self.next_offset, -1, self.rules.append_time
+        for batch, records in zip(self.found.batches, judged, strict=True):
+            offset += len(records.timestamp)
+            patch.set_last_offset(out, offset - 1, batch.position)
+            if batch.magic == 2:
+                patch.set_leader_epoch(out, self.leader_epoch, batch.position)
+            if batch.magic > 0:
+                most = max(int(records.timestamp.max(initial=-1)), -1)
+                greatest = max(greatest, most)
+                timestamp = self.now_ms if append_time else most
+                patch.set_max_timestamp(out, timestamp, append_time=append_time, position=batch.position)
+        if append_time:
+            greatest = self.now_ms if self.magic else -1
+        batches = [_append.read_batch(out, batch.position, batch.size)[0] for batch in self.found.batches]
+        return self.prepared(out, batches, offset, greatest)
+
+    def rebuild(self, codec: int) -> Prepared:
+        """Write all records anew, in the format and codec that are stored."""
+        columns, damage = decode(scan(self.view, crc=False).batches, self.view)
+        if damage:
+            raise RequestError(f"{self.where}: records cannot be rewritten: {damage[0].reason}")
+        first, append_time = self.first, self.rules.append_time
+        shared = shared_row(
+            magic=self.magic,
+            compression=codec,
+            leader_epoch=self.leader_epoch if self.magic == 2 else -1,
+            append_time_ms=self.now_ms if append_time and self.magic else None,
+            producer_id=first.producer_id,
+            producer_epoch=first.producer_epoch,
+            base_sequence=first.base_sequence,
+            transactional=first.is_transactional,
+        )
+        records = columns_of(columns, base_offset=self.next_offset)
+        out, table = build(records, shared, batch_bytes=0x7FFFFFFF, level=self.rules.level)
+        batches = _append.batches_of(table.rows, False)
+        for batch in batches:
+            if batch.size > self.rules.size_limit:
+                raise TooLarge(
+                    f"{self.where}: a batch becomes {batch.size} bytes, at most {self.rules.size_limit} are allowed"
+                )
+        greatest = self.now_ms if append_time else int(columns.timestamp.max(initial=-1)) if self.magic else -1
+        return self.prepared(out, batches, self.next_offset + len(columns), greatest)
+
+    def prepared(self, out: Any, batches: list[Batch], offset: int, greatest: int) -> Prepared:
+        """The result, with the log end offset behind it."""
+        append_time_ms = self.now_ms if self.rules.append_time else -1
+        last_of_first = batches[0].last_offset if batches else -1
+        return Prepared(
+            out, batches, self.next_offset, offset - 1, last_of_first, greatest, append_time_ms, self.found.valid_bytes
+        )
+
+
+def _numbered(judged: list[Judged]) -> bool:
+    offsets = np.concatenate([records.offset for records in judged])
+    return bool((offsets == np.arange(len(offsets))).all())
