@@ -17,15 +17,12 @@ from pylogseg.format import patch
 from pylogseg.format.batches import scan
 from pylogseg.format.buffers import byte_view
 from pylogseg.format.builder import build, columns_of, shared_row
-from pylogseg.format.codec_error import CodecError
 from pylogseg.format.records import decode
 from pylogseg.log.analysis import Analysis, analyze
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.record_checks import Judged, check_records, read_records
 
 __all__ = ["Batch", "Origin", "Prepared", "Rules", "follower", "leader"]
-
-_V2_HEADER_BYTES = 61
 
 
 def leader(
@@ -78,7 +75,9 @@ def leader(
         client = origin is Origin.CLIENT
         done = rules.usual(data, next_offset, leader_epoch, now_ms, client, in_place)
         if isinstance(done, int):
-            body = _body(byte_view(data), done)
+            from pylogseg.log.bodies import body_of  # codecs are loaded when they are needed
+
+            body = body_of(byte_view(data), done)
             done = rules.usual(data, next_offset, leader_epoch, now_ms, client, in_place, body) if body else None
         if isinstance(done, Prepared):
             return done
@@ -152,15 +151,6 @@ def follower(
                 f"{where}: the {which} is {start}, the log ends at {next_offset}; the last one is {done.last_offset}"
             )
     return done
-
-
-def _body(view: memoryview, codec: int) -> bytes | None:
-    from pylogseg.format.codecs import decompress  # codecs are loaded when they are needed
-
-    try:
-        return decompress(codec, view[_V2_HEADER_BYTES:])
-    except CodecError:
-        return None
 
 
 class _Careful:
