@@ -457,6 +457,8 @@ def end_marker(data not None, int64_t position, int64_t size):
     one.batch = &number
     if record.any_record(&w, &row, &one, 0) != record.RECORD_OK or key_size < 4 or value_size < 6:
         return None
+    if row.count == 1 and w.p != w.end:
+        return None
     kind = <int16_t>load_be16(p + key_place + 2)
     if <int16_t>load_be16(p + key_place) < 0 or <int16_t>load_be16(p + value_place) < 0 or not 0 <= kind <= 1:
         return None

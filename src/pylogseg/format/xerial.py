@@ -27,7 +27,6 @@ def decompress(data: memoryview, limit: int) -> bytes:
         raise CodecError("snappy: no bytes at all")
     if len(data) < len(HEADER) or data[: len(MAGIC)] != MAGIC:
         return _block(data, limit, limit)
-    _check_version(data, 0)
     parts, room, position = [], limit, len(HEADER)
     while len(data) - position >= 4:
         if data[position : position + 4] == MAGIC[:4]:

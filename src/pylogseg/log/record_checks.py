@@ -79,13 +79,32 @@ def read_records(view: memoryview, batch: Batch, *, lenient: bool, where: str) -
     )
 
 
-def check_records(judged: Judged, batch: Batch, rules: Rules, now_ms: int, where: str) -> None:
+def check_records(
+    judged: Judged, batch: Batch, rules: Rules, now_ms: int, where: str, *, written: bool = False
+) -> None:
     """Refuse a batch with a record that breaks a rule.
+
+    Parameters
+    ----------
+    judged : Judged
+        The records of the batch.
+    batch : Batch
+        With its header.
+    rules : Rules
+        Of the log.
+    now_ms : int
+        The log's clock.
+    where : str
+        Named in errors.
+    written : bool
+        Whether records are written anew as long as none breaks a rule, so that one that cannot be comes first.
 
     Raises
     ------
     InvalidRecord
-        With all records that do.
+        With all records that break one.
+    RequestError
+        For a timestamp that cannot be written.
     """
     timestamp = judged.timestamp
     keyless = (judged.key_size < 0) & rules.key_required
@@ -95,6 +114,10 @@ def check_records(judged: Judged, batch: Batch, rules: Rules, now_ms: int, where
     late = timed & ((age > rules.before_ms) | (-age > rules.after_ms))
     stamped = ~timed & batch.is_append_time
     bad = np.flatnonzero(judged.magic_differs | keyless | late | stamped)
+    if written and (timestamp < -1).any():
+        worst = int(np.flatnonzero(timestamp < -1)[0])
+        if not len(bad) or worst < bad[0]:
+            raise RequestError(f"{where}: record {worst}: its timestamp {timestamp[worst]} is negative and not -1")
     if not len(bad):
         return
     errors: list[tuple[int, str]] = []
@@ -199,6 +222,15 @@ def _key_size(entry: memoryview, magic: int, where: str) -> int:
     return _int(entry, at)
 
 
+def _check_fields(entry: memoryview, magic: int, where: str) -> None:
+    """Refuse a legacy message whose key or value run past its end; Kafka finds that when it words another error."""
+    at = _KEY_AT[1 if magic else 0]
+    for _ in range(2):
+        if at + 4 > len(entry) or _int(entry, at) > len(entry) - at - 4:
+            raise RequestError(f"{where}: a message of magic {magic} runs past its end")
+        at += 4 + max(_int(entry, at), 0)
+
+
 def _wrapped(whole: memoryview, batch: Batch, where: str) -> Judged:
     """The inner messages of a compressed one, whose CRCs are checked."""
     inner = _inner_messages(whole, batch, where)
@@ -206,6 +238,8 @@ def _wrapped(whole: memoryview, batch: Batch, where: str) -> Judged:
     base = _inner_base(inner, batch, where)
     for entry in inner:
         magic = entry[16]
+        if entry[17] & 7 > _ZSTD:
+            raise RequestError(f"{where}: an inner message with the unknown codec {entry[17] & 7}")
         if entry[17] & 7:
             raise InvalidRecord(f"{where}: an inner message of a compressed message is compressed itself")
         differs.append(magic != batch.magic)
@@ -215,6 +249,8 @@ def _wrapped(whole: memoryview, batch: Batch, where: str) -> Judged:
             if stored != computed:
                 raise CorruptionError(where, batch.position, f"an inner message has CRC {stored}, computed {computed}")
             keys[-1] = _key_size(entry, magic, where)
+        else:
+            _check_fields(entry, magic, where)
         offsets.append(_wrap(base + _long(entry, 0)))
         stamped = magic == 1 and batch.is_append_time
         timestamps.append(batch.max_timestamp if stamped else _long(entry, 18) if magic and len(entry) >= 26 else -1)

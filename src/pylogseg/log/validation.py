@@ -9,20 +9,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pylogseg import _append
 from pylogseg._append import Batch, Prepared, Rules
-from pylogseg.errors import InvalidRecord, OffsetsOutOfOrder, RequestError, TooLarge
+from pylogseg.errors import InvalidRecord, OffsetsOutOfOrder, PylogsegError, RequestError, TooLarge
 from pylogseg.format import patch
 from pylogseg.format.batches import scan
 from pylogseg.format.buffers import byte_view
-from pylogseg.format.builder import build, columns_of, shared_row
-from pylogseg.format.records import decode
-from pylogseg.log.analysis import Analysis, analyze
+from pylogseg.format.builder import TRANSACTIONAL, build, columns_of, shared_row
+from pylogseg.format.records import RecordColumns, decode
+from pylogseg.log.analysis import Analysis, analyze, frames
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.record_checks import Judged, check_records, read_records
 
 __all__ = ["Batch", "Origin", "Prepared", "Rules", "follower", "leader"]
+
+_SHOWN_OFFSETS = 10
 
 
 def leader(
@@ -132,7 +135,10 @@ def follower(
     done = _append.given(data, leader_epoch, origin is Origin.RAFT_LEADER, limit)
     if done is None:
         view = byte_view(data)
-        found = analyze(view, origin, leader_epoch, size_limit=size_limit, monotonic=True, where=where)
+        try:
+            found = analyze(view, origin, leader_epoch, size_limit=size_limit, monotonic=True, where=where)
+        except OffsetsOutOfOrder as error:
+            raise _with_offsets(error, view, None, where) from None
         done = Prepared(
             view[: found.valid_bytes],
             found.batches,
@@ -147,10 +153,25 @@ def follower(
         start = done.first_offset if done.first_offset >= 0 else done.last_offset_of_first
         if start < next_offset:
             which = "first offset" if done.first_offset != -1 else "last offset of the first batch"
-            raise OffsetsOutOfOrder(
+            below = OffsetsOutOfOrder(
                 f"{where}: the {which} is {start}, the log ends at {next_offset}; the last one is {done.last_offset}"
             )
+            raise _with_offsets(below, byte_view(done.records), _SHOWN_OFFSETS, where)
     return done
+
+
+def _with_offsets(error: OffsetsOutOfOrder, view: memoryview, most: int | None, where: str) -> PylogsegError:
+    """The error with the offsets of the first records. As to Kafka, a record that cannot be read comes first."""
+    offsets: list[int] = []
+    for position, size in frames(view, where):
+        if most is not None and len(offsets) >= most:
+            break
+        batch = _append.read_batch(view, position, size)[0]
+        try:
+            offsets += read_records(view, batch, lenient=False, where=where).offset.tolist()
+        except PylogsegError as damage:
+            return damage
+    return OffsetsOutOfOrder(f"{error}; its records have the offsets {str(offsets[:_SHOWN_OFFSETS])[1:-1]}")
 
 
 class _Careful:
@@ -178,14 +199,11 @@ class _Careful:
         """Judge, and assign or rebuild."""
         if self.found.codec == 0 and self.codec == 0:
             same = all(batch.magic == self.magic for batch in self.found.batches)
-            self.check_number()
-            judged = [self.judge(batch, lenient=False) for batch in self.found.batches]
-            return self.assign(judged) if same else self.rebuild(0)
-        self.check_number()
+            return self.assign(self.judge_all()) if same else self.convert()
         in_place = self.found.codec == self.codec and self.first.magic == self.magic and self.magic != 0
         # Control records are not compressed.
         in_place = in_place or (self.found.codec == 0 and self.first.is_control)
-        judged = [self.judge(batch, lenient=in_place) for batch in self.found.batches]
+        judged = self.judge_all(lenient=in_place)
         if not in_place:
             return self.rebuild(self.codec)
         if self.first.magic > 0 and self.magic > 0 and not _numbered(judged):
@@ -196,17 +214,30 @@ class _Careful:
             return self.rebuild(self.codec)
         return self.assign(judged)
 
+    def convert(self) -> Prepared:
+        """Store uncompressed records in another format: they are written one by one while they are judged."""
+        self.decode()
+        self.check_number()
+        if self.magic < 2 and self.first.is_transactional:
+            raise RequestError(f"{self.where}: magic {self.magic} knows no transactions")
+        self.judge_all(written=True)
+        return self.rebuild(0)
+
     def check_number(self) -> None:
         """Magic 2 and compressed messages come alone."""
         if len(self.found.batches) > 1 and (self.first.magic == 2 or self.found.codec):
             raise InvalidRecord(f"{self.where}: {len(self.found.batches)} batches, one is allowed")
 
-    def judge(self, batch: Batch, *, lenient: bool) -> Judged:
-        """Check one batch and its records."""
-        self.check_batch(batch)
-        judged = read_records(self.view, batch, lenient=lenient, where=self.where)
-        check_records(judged, batch, self.rules, self.now_ms, self.where)
-        return judged
+    def judge_all(self, *, lenient: bool = False, written: bool = False) -> list[Judged]:
+        """Check all batches and their records; with `written`, also that each record could be written."""
+        self.check_number()
+        found = []
+        for batch in self.found.batches:
+            self.check_batch(batch)
+            judged = read_records(self.view, batch, lenient=lenient, where=self.where)
+            check_records(judged, batch, self.rules, self.now_ms, self.where, written=written)
+            found.append(judged)
+        return found
 
     def check_batch(self, batch: Batch) -> None:
         """Check what the header says."""
@@ -250,22 +281,30 @@ class _Careful:
         batches = [_append.read_batch(out, batch.position, batch.size)[0] for batch in self.found.batches]
         return self.prepared(out, batches, offset, greatest)
 
+    def decode(self) -> RecordColumns:
+        """All records, which are to be written anew."""
+        table = scan(self.view, crc=False).batches
+        if len(table) < len(self.found.batches):
+            raise RequestError(f"{self.where}: the message at {self.found.batches[len(table)].position} is too small")
+        columns, damage = decode(table, self.view)
+        if damage:
+            batch = self.found.batches[damage[0].row]
+            if batch.magic == 2:
+                read_records(self.view, batch, lenient=False, where=self.where)  # knows the error
+            raise RequestError(f"{self.where}: records cannot be rewritten: {damage[0].reason}")
+        return columns
+
     def rebuild(self, codec: int) -> Prepared:
         """Write all records anew, in the format and codec that are stored."""
-        columns, damage = decode(scan(self.view, crc=False).batches, self.view)
-        if damage:
-            raise RequestError(f"{self.where}: records cannot be rewritten: {damage[0].reason}")
-        first, append_time = self.first, self.rules.append_time
+        columns = self.decode()
+        append_time = self.rules.append_time
         shared = shared_row(
             magic=self.magic,
             compression=codec,
             leader_epoch=self.leader_epoch if self.magic == 2 else -1,
             append_time_ms=self.now_ms if append_time and self.magic else None,
-            producer_id=first.producer_id,
-            producer_epoch=first.producer_epoch,
-            base_sequence=first.base_sequence,
-            transactional=first.is_transactional,
         )
+        self.keep_producer(shared)
         records = columns_of(columns, base_offset=self.next_offset)
         out, table = build(records, shared, batch_bytes=0x7FFFFFFF, level=self.rules.level)
         batches = _append.batches_of(table.rows, False)
@@ -276,6 +315,21 @@ class _Careful:
                 )
         greatest = self.now_ms if append_time else int(columns.timestamp.max(initial=-1)) if self.magic else -1
         return self.prepared(out, batches, self.next_offset + len(columns), greatest)
+
+    def keep_producer(self, row: npt.NDArray[np.void]) -> None:
+        """Take the producer of the first batch over; a coordinator's may have numbers that no client's has."""
+        first = self.first
+        if first.is_transactional and first.producer_id == -1:
+            raise RequestError(f"{self.where}: a transactional batch without a producer")
+        if first.producer_id != -1 and (first.producer_epoch == -1 or first.base_sequence < 0):
+            raise RequestError(
+                f"{self.where}: producer {first.producer_id} has epoch {first.producer_epoch} and sequence "
+                f"{first.base_sequence}"
+            )
+        if self.magic == 2:
+            row["producer_id"], row["producer_epoch"] = first.producer_id, first.producer_epoch
+            row["base_sequence"] = first.base_sequence
+            row["attributes"] |= TRANSACTIONAL if first.is_transactional else 0
 
     def prepared(self, out: Any, batches: list[Batch], offset: int, greatest: int) -> Prepared:
         """The result, with the log end offset behind it."""
