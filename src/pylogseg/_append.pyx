@@ -284,6 +284,9 @@ cdef class Rules:
                 status = append.client_rules(&row) if client else append.USUAL
                 if codec > append.HIGHEST_CODEC or (self.codec >= 0 and self.codec != codec):
                     status = append.UNUSUAL
+                # A coordinator's last offset may lie so far off that the first would be negative.
+                if next_offset + row.count - 1 < <int32_t>load_be32(p + 23):
+                    status = append.UNUSUAL
                 if status == append.USUAL and body == NULL and not header.crc_holds(p, size):
                     status = append.UNUSUAL
                 if status == append.USUAL and (codec == 0 or body != NULL):
