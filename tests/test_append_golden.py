@@ -198,9 +198,7 @@ def run(ops: list[dict[str, Any]], expected: list[dict[str, Any]], *, usual: boo
     return log, differences, count
 
 
-def judge(
-    log: SmallLog, op: dict[str, Any], before: dict[str, Any], want: dict[str, Any], usual: bool
-) -> list[str]:
+def judge(log: SmallLog, op: dict[str, Any], before: dict[str, Any], want: dict[str, Any], usual: bool) -> list[str]:
     found = []
     try:
         got: Any = log.append(op, before, usual=usual)

@@ -5,7 +5,7 @@ A door that meets anything but the usual returns None; `log/validation.py` then 
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from pylogseg._kernels cimport append
@@ -42,60 +42,46 @@ cdef class Batch:
     cdef header.BatchRow row
 
     @property
-    def position(self):
-        return self.row.position
+    def position(self): return self.row.position
 
     @property
-    def size(self):
-        return self.row.size
+    def size(self): return self.row.size
 
     @property
-    def base_offset(self):
-        return self.row.base_offset
+    def base_offset(self): return self.row.base_offset
 
     @property
-    def last_offset(self):
-        return self.row.last_offset
+    def last_offset(self): return self.row.last_offset
 
     @property
-    def base_timestamp(self):
-        return self.row.base_timestamp
+    def base_timestamp(self): return self.row.base_timestamp
 
     @property
-    def max_timestamp(self):
-        return self.row.max_timestamp
+    def max_timestamp(self): return self.row.max_timestamp
 
     @property
-    def producer_id(self):
-        return self.row.producer_id
+    def producer_id(self): return self.row.producer_id
 
     @property
-    def producer_epoch(self):
-        return self.row.producer_epoch
+    def producer_epoch(self): return self.row.producer_epoch
 
     @property
-    def base_sequence(self):
-        return self.row.base_sequence
+    def base_sequence(self): return self.row.base_sequence
 
     @property
-    def leader_epoch(self):
-        return self.row.leader_epoch
+    def leader_epoch(self): return self.row.leader_epoch
 
     @property
-    def count(self):
-        return self.row.count
+    def count(self): return self.row.count
 
     @property
-    def crc(self):
-        return self.row.crc
+    def crc(self): return self.row.crc
 
     @property
-    def magic(self):
-        return self.row.magic
+    def magic(self): return self.row.magic
 
     @property
-    def attributes(self):
-        return self.row.attributes
+    def attributes(self): return self.row.attributes
 
     @property
     def codec(self):
@@ -205,20 +191,16 @@ cdef class Rules:
         self.level = level
 
     @property
-    def append_time(self):
-        return self.rules.append_time
+    def append_time(self): return self.rules.append_time
 
     @property
-    def key_required(self):
-        return self.rules.key_required
+    def key_required(self): return self.rules.key_required
 
     @property
-    def before_ms(self):
-        return self.rules.before_ms
+    def before_ms(self): return self.rules.before_ms
 
     @property
-    def after_ms(self):
-        return self.rules.after_ms
+    def after_ms(self): return self.rules.after_ms
 
     def usual(self, data, int64_t next_offset, int32_t leader_epoch, int64_t now_ms, bint client, bint in_place, body=None):
         """Judge one v2 batch and give it its offsets, if it is stored with the codec that it has.
@@ -246,7 +228,6 @@ cdef class Rules:
         """
         cdef Py_buffer whole, records
         cdef bint writable = False
-        cdef object result = None
         if in_place and PyObject_CheckBuffer(data) and not isinstance(data, bytes):
             try:
                 PyObject_GetBuffer(data, &whole, PyBUF_WRITABLE)
@@ -275,7 +256,6 @@ cdef class Rules:
         cdef int status = append.UNUSUAL, codec = 0
         cdef Batch batch
         cdef header.BatchRow row
-        cdef object out
         with nogil:
             if (whole.len >= header.V2_HEADER and append.next_frame(p, end, &size) == header.MORE and size == whole.len
                     and p[header.MAGIC_AT] == 2 and size <= self.size_limit):
@@ -283,6 +263,9 @@ cdef class Rules:
                 codec = row.attributes & header.CODEC_MASK
                 status = append.client_rules(&row) if client else append.USUAL
                 if codec > append.HIGHEST_CODEC or (self.codec >= 0 and self.codec != codec):
+                    status = append.UNUSUAL
+                # A coordinator's last offset may lie so far off that the first would be negative.
+                if next_offset + row.count - 1 < <int32_t>load_be32(p + 23):
                     status = append.UNUSUAL
                 if status == append.USUAL and body == NULL and not header.crc_holds(p, size):
                     status = append.UNUSUAL
@@ -406,8 +389,7 @@ def batches_of(rows not None, bint producers):
     cdef list found = []
     if rows.dtype.itemsize != sizeof(header.BatchRow):
         raise TypeError(f"rows have {rows.dtype.itemsize} bytes an item, not {sizeof(header.BatchRow)}")
-    if len(rows) == 0:
-        return found
+    if not len(rows): return found
     raw = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
     row = <const header.BatchRow *>&raw[0]
     for i in range(len(rows)):

@@ -44,7 +44,8 @@ def map_order(items: Iterable[Item], hash_code: Callable[[Item], int], most_item
     Notes
     -----
     By bucket, and within a bucket by insertion. Two things are not followed: eight or more items of one bucket may
-    become a tree, and the map behind ``Properties``, which is another one, may turn a bucket round when it grows beyond 12 items.
+    become a tree, and the map behind ``Properties``, which is another one, may turn a bucket round when it grows beyond
+    12 items.
     """
     listed = list(items)
     buckets = 16

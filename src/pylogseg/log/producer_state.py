@@ -57,8 +57,8 @@ class CachedBatch(NamedTuple):
     def first_sequence(self) -> int:
         """Sequence of its first record; in front of 0 comes 2^31-1."""
         if self.last_sequence < self.offset_delta:
-            return _HIGHEST_SEQUENCE - (self.offset_delta - self.last_sequence) + 1
-        return self.last_sequence - self.offset_delta
+            return _int32(_HIGHEST_SEQUENCE - (self.offset_delta - self.last_sequence) + 1)
+        return _int32(self.last_sequence - self.offset_delta)
 
     @property
     def first_offset(self) -> int:
@@ -270,8 +270,7 @@ class ProducerAppend:
         if self._origin is Origin.CLIENT:
             self._check_sequence(epoch, batch.base_sequence, first)
         last = batch.last_offset
-        delta = (last - first + 0x80000000 & 0xFFFFFFFF) - 0x80000000
-        updated.add_batch(epoch, CachedBatch(batch.last_sequence, last, delta, batch.max_timestamp))
+        updated.add_batch(epoch, CachedBatch(batch.last_sequence, last, _int32(last - first), batch.max_timestamp))
         transactional = batch.is_transactional
         if updated.first_txn_offset >= 0:
             if not transactional:
@@ -357,3 +356,8 @@ class ProducerAppend:
         return OutOfOrderSequence(
             f"offset {offset}: producer {self.updated.producer_id} sends sequence {first}, {expected}"
         )
+
+
+def _int32(value: int) -> int:
+    """Wrap as Java's int does: a leader may send a batch whose last offset lies far from its first."""
+    return (value + 0x80000000 & 0xFFFFFFFF) - 0x80000000

@@ -42,7 +42,7 @@ class Judged(NamedTuple):
     magic_differs: npt.NDArray[np.bool_]
 
 
-def read_records(view: memoryview, batch: Batch, *, lenient: bool, where: str) -> Judged:
+def read_records(view: memoryview, batch: Batch, *, where: str, lenient: bool = False, crc: bool = True) -> Judged:
     """Read what the rules look at.
 
     Parameters
@@ -51,11 +51,13 @@ def read_records(view: memoryview, batch: Batch, *, lenient: bool, where: str) -
         What the batch's position counts in.
     batch : Batch
         With its header.
+    where : str
+        Named in errors.
     lenient : bool
         Whether a compressed batch of magic 2 is read without its keys and values, as Kafka does with one that stays as
         it is: the declared lengths of its records are then not compared with anything.
-    where : str
-        Named in errors.
+    crc : bool
+        Whether to check the CRCs of inner messages.
 
     Raises
     ------
@@ -68,7 +70,9 @@ def read_records(view: memoryview, batch: Batch, *, lenient: bool, where: str) -
     """
     whole = view[batch.position : batch.position + batch.size]
     if batch.magic < 2:
-        return _wrapped(whole, batch, where) if batch.codec else _alone(whole, batch, where)
+        return _wrapped(whole, batch, where, crc) if batch.codec else _alone(whole, batch, where)
+    if batch.count < 0:
+        raise InvalidRecord(f"{where}: a count of {batch.count} records")
     columns, reason = _decoded(whole, batch)
     if reason and batch.codec and lenient:
         return _partial(whole, batch, where)
@@ -80,7 +84,7 @@ def read_records(view: memoryview, batch: Batch, *, lenient: bool, where: str) -
 
 
 def check_records(
-    judged: Judged, batch: Batch, rules: Rules, now_ms: int, where: str, *, written: bool = False
+    judged: Judged, batch: Batch, rules: Rules, now_ms: int, where: str, unwritable: int | None = None
 ) -> None:
     """Refuse a batch with a record that breaks a rule.
 
@@ -96,15 +100,16 @@ def check_records(
         The log's clock.
     where : str
         Named in errors.
-    written : bool
-        Whether records are written anew as long as none breaks a rule, so that one that cannot be comes first.
+    unwritable : int, optional
+        The first record that cannot be written anew. Records are written as long as none breaks a rule, so it is an
+        error only if none before it does.
 
     Raises
     ------
     InvalidRecord
         With all records that break one.
     RequestError
-        For a timestamp that cannot be written.
+        For the one that cannot be written.
     """
     timestamp = judged.timestamp
     keyless = (judged.key_size < 0) & rules.key_required
@@ -114,10 +119,11 @@ def check_records(
     late = timed & ((age > rules.before_ms) | (-age > rules.after_ms))
     stamped = ~timed & batch.is_append_time
     bad = np.flatnonzero(judged.magic_differs | keyless | late | stamped)
-    if written and (timestamp < -1).any():
-        worst = int(np.flatnonzero(timestamp < -1)[0])
-        if not len(bad) or worst < bad[0]:
-            raise RequestError(f"{where}: record {worst}: its timestamp {timestamp[worst]} is negative and not -1")
+    if unwritable is not None and not (len(bad) and bad[0] <= unwritable):
+        raise RequestError(
+            f"{where}: record {unwritable} cannot be stored: its timestamp is negative, or it has headers, which "
+            "magic 0 and 1 do not know"
+        )
     if not len(bad):
         return
     errors: list[tuple[int, str]] = []
@@ -172,8 +178,6 @@ def _partial(whole: memoryview, batch: Batch, where: str) -> Judged:
     offsets, timestamps, keys = [], [], []
     at = 0
     try:
-        if batch.count < 0:
-            raise ValueError(f"a count of {batch.count}")
         for _ in range(batch.count):
             _, at = _codec.decode_varint(body, at)
             time_delta, at = _codec.decode_varlong(body, at + 1)
@@ -231,7 +235,7 @@ def _check_fields(entry: memoryview, magic: int, where: str) -> None:
         at += 4 + max(_int(entry, at), 0)
 
 
-def _wrapped(whole: memoryview, batch: Batch, where: str) -> Judged:
+def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool) -> Judged:
     """The inner messages of a compressed one, whose CRCs are checked."""
     inner = _inner_messages(whole, batch, where)
     offsets, timestamps, keys, differs = [], [], [], []
@@ -246,7 +250,7 @@ def _wrapped(whole: memoryview, batch: Batch, where: str) -> Judged:
         keys.append(0)
         if magic == batch.magic:
             stored, computed = int.from_bytes(entry[12:16], "big"), _codec.crc32(entry[16:])
-            if stored != computed:
+            if crc and stored != computed:
                 raise CorruptionError(where, batch.position, f"an inner message has CRC {stored}, computed {computed}")
             keys[-1] = _key_size(entry, magic, where)
         else:

@@ -168,7 +168,7 @@ def _with_offsets(error: OffsetsOutOfOrder, view: memoryview, most: int | None, 
             break
         batch = _append.read_batch(view, position, size)[0]
         try:
-            offsets += read_records(view, batch, lenient=False, where=where).offset.tolist()
+            offsets += read_records(view, batch, where=where, crc=False).offset.tolist()
         except PylogsegError as damage:
             return damage
     return OffsetsOutOfOrder(f"{error}; its records have the offsets {str(offsets[:_SHOWN_OFFSETS])[1:-1]}")
@@ -216,11 +216,14 @@ class _Careful:
 
     def convert(self) -> Prepared:
         """Store uncompressed records in another format: they are written one by one while they are judged."""
-        self.decode()
+        columns = self.decode()
         self.check_number()
         if self.magic < 2 and self.first.is_transactional:
             raise RequestError(f"{self.where}: magic {self.magic} knows no transactions")
-        self.judge_all(written=True)
+        broken = columns.timestamp < -1
+        if self.magic < 2:
+            broken |= columns.header_count > 0
+        self.judge_all(broken=broken)
         return self.rebuild(0)
 
     def check_number(self) -> None:
@@ -228,14 +231,19 @@ class _Careful:
         if len(self.found.batches) > 1 and (self.first.magic == 2 or self.found.codec):
             raise InvalidRecord(f"{self.where}: {len(self.found.batches)} batches, one is allowed")
 
-    def judge_all(self, *, lenient: bool = False, written: bool = False) -> list[Judged]:
-        """Check all batches and their records; with `written`, also that each record could be written."""
+    def judge_all(self, *, lenient: bool = False, broken: npt.NDArray[np.bool_] | None = None) -> list[Judged]:
+        """Check all batches and their records, of which `broken` tells which cannot be written anew."""
         self.check_number()
-        found = []
+        found: list[Judged] = []
+        first = 0
         for batch in self.found.batches:
             self.check_batch(batch)
             judged = read_records(self.view, batch, lenient=lenient, where=self.where)
-            check_records(judged, batch, self.rules, self.now_ms, self.where, written=written)
+            count = len(judged.timestamp)
+            unwritable = None if broken is None else np.flatnonzero(broken[first : first + count])
+            worst = int(unwritable[0]) if unwritable is not None and len(unwritable) else None
+            check_records(judged, batch, self.rules, self.now_ms, self.where, worst)
+            first += count
             found.append(judged)
         return found
 
@@ -290,7 +298,7 @@ class _Careful:
         if damage:
             batch = self.found.batches[damage[0].row]
             if batch.magic == 2:
-                read_records(self.view, batch, lenient=False, where=self.where)  # knows the error
+                read_records(self.view, batch, where=self.where)  # knows the error
             raise RequestError(f"{self.where}: records cannot be rewritten: {damage[0].reason}")
         return columns
 
