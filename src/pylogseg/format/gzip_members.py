@@ -74,10 +74,14 @@ def _further_members(data: memoryview, position: int, first: bytes, limit: int) 
     return b"".join(parts)
 
 
+#: Below this libdeflate writes more bytes than zlib, which is what Kafka uses.
+_SMALL_BYTES = 2048
+
+
 def compress(data: memoryview, level: int | None) -> bytes:
     """One member, with the header that Java writes."""
     strength = _DEFAULT_LEVEL if level in (None, -1) else level
-    if deflater is not None:
+    if deflater is not None and len(data) >= _SMALL_BYTES:
         out = deflater.gzip_compress(data, strength)
         return b"".join((HEADER, memoryview(out)[len(HEADER) :]))
     packer = zlib.compressobj(strength, zlib.DEFLATED, -zlib.MAX_WBITS)

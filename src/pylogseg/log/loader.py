@@ -15,6 +15,7 @@ from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.epochs import LeaderEpochs
@@ -25,7 +26,6 @@ from pylogseg.log.removal import DELETED, Remover
 from pylogseg.log.replace import CLEANED, SWAP, split_segment
 from pylogseg.log.segment import LogSegment, OffsetOverflowError
 from pylogseg.log.segments import Segments
-from pylogseg.files.txnindex import AbortedTxn
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -123,7 +123,7 @@ class Loader:
     # ---- what was going on when the log was left ----
 
     def _remove_temporary_files(self) -> list[str]:
-        """Pass 1: what was being deleted or written goes; the `.swap` files that are complete stay, and are returned."""
+        """Pass 1: what was being deleted or written goes; `.swap` files that are complete stay, and are returned."""
         swaps, cleaned = [], []
         for name in self._files():
             if name.endswith(DELETED) and not name.endswith(".checkpoint.deleted"):

@@ -61,9 +61,13 @@ def read(
     Parameters
     ----------
     segments : Segments
+        Of the log.
     offsets : LogOffsets
+        Of the log.
     start : int
+        Offset of the first record wanted.
     max_bytes : int
+        No more than this.
     limit : OffsetMetadata
         Nothing at or behind it is given.
     min_one : bool
@@ -137,8 +141,8 @@ def _aborted(
 def offset_for_time(segments: Segments, offsets: LogOffsets, epochs: LeaderEpochs, timestamp: int) -> Found | None:
     """Offset of the first record that is not older than a timestamp, or what a special value asks for.
 
-    Special values: -1 the end of the log, -2 and -4 its start, -3 the record with the greatest timestamp, -5 nothing (no
-    tiered storage), -6 the start.
+    Special values: -1 the end of the log, -2 and -4 its start, -3 the record with the greatest timestamp, -5 nothing
+    (no tiered storage), -6 the start.
     """
     if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
         entries = epochs.entries

@@ -1,8 +1,8 @@
 """New segments in the place of old ones, so that a crash at any moment leaves the old ones or the new ones.
 
-The new ones are written with the suffix `.cleaned` and forced to the disk. Renaming them to `.swap`, the highest first, is
-the point of no return: a load that finds `.swap` files and no `.cleaned` one below them completes the work. Then the old
-ones are renamed to `.deleted`, and the new ones get their names.
+The new ones are written with the suffix `.cleaned` and forced to the disk. Renaming them to `.swap`, the highest first,
+is the point of no return: a load that finds `.swap` files and no `.cleaned` one below them completes the work. Then the
+old ones are renamed to `.deleted`, and the new ones get their names.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError
+from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.removal import Remover
 from pylogseg.log.segment import INDEX_KINDS, LogSegment
 from pylogseg.log.segments import Segments
-from pylogseg.format.names import FileKind, segment_file_name
 
 CLEANED, SWAP = ".cleaned", ".swap"
 

@@ -185,13 +185,13 @@ class LogSegment:
             self._bytes_since_entry += size
 
     def append_from(self, source: LogSegment, start: int) -> int:
-        """Copy batches of another segment, from a position on, as far as their offsets can be held; the bytes copied."""
+        """Copy batches of another segment, from a position on, as far as offsets can be held; the bytes copied."""
         done = start
         for window in source.windows(start):
             rows = window.batches
             fits = [self.offset_index.can_hold(offset) for offset in rows.last_offset.tolist()]
             count = fits.index(False) if False in fits else len(fits)
-            # As Kafka does it, a step at a time of less than a megabyte: where steps end decides where index entries lie.
+            # As in Kafka, steps of less than a megabyte: where they end decides where index entries lie.
             row = 0
             while row < count:
                 end, size = row, 0

@@ -82,7 +82,7 @@ class Segments:
     def read_rows(
         self, base_offset: int, start_offset: int, end_offset: int | None
     ) -> Iterator[tuple[BatchTable, memoryview, int]]:
-        """Batches of a segment in pieces (rows, buffer, position of the buffer), from one offset up to another's batch."""
+        """Batches of a segment in pieces (rows, buffer, its position), from one offset up to the batch of another."""
         segment: LogSegment = self._map[base_offset]
         place = segment.place_of(start_offset)
         if place is None:

@@ -1,4 +1,4 @@
-"""Replay a list of operations on a log and print what it answered, as the oracle in `tests/kafka` does with Kafka's own.
+"""Replay a list of operations on a log and print the answers, as the oracle in `tests/kafka` does with Kafka's own.
 
     python -m pylogseg.testing.replay OPS.jsonl DIR [OUT.jsonl]
 
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import sys
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,10 +23,11 @@ from pylogseg.format.batches import scan
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.segment import first_offset
-from pylogseg.testing.descriptions import described
 from pylogseg.testing.clock import ManualClock, ManualScheduler
+from pylogseg.testing.descriptions import described
 
 Row = dict[str, Any]
+_PLACE = re.compile(r"(start|hw|end)([+-]\d+)?")
 
 
 class Replay:
@@ -47,8 +49,25 @@ class Replay:
         name = op["op"]
         if self.log is None and name not in ("create", "open", "file", "capture", "advance"):
             raise ClosedError("no open log")
+        self._resolve(op)
         result: Row = getattr(self, f"do_{name}")(op) or {}
         return result
+
+    def _resolve(self, op: Row) -> None:
+        """Places in the log ("end-3", "start", "hw+1") become numbers."""
+        if self.log is None:
+            return
+        for fields, name in [(op, "offset"), (op, "log_start"), (op, "recovery_point")] + [
+            (spec, "base_offset") for spec in op.get("batches", [])
+        ]:
+            match = _PLACE.fullmatch(fields[name]) if isinstance(fields.get(name), str) else None
+            if match is not None:
+                origins = {
+                    "start": self.log.log_start_offset,
+                    "hw": self.log.high_watermark,
+                    "end": self.log.log_end_offset,
+                }
+                fields[name] = max(0, origins[match[1]] + int(match[2] or 0))
 
     @property
     def open_log(self) -> Log:

@@ -1,0 +1,235 @@
+"""What every operation on a log stands on: its parts, its state, the first failure of the disk, rolling, flushing.
+
+One lock covers everything that changes the log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.scheduler import Scheduler
+from pylogseg.env.storage import Storage
+from pylogseg.errors import ClosedError, RequestError, StorageError
+from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.log.epochs import LeaderEpochs
+from pylogseg.log.loader import LoadReport
+from pylogseg.log.offsets import LogOffsets, OffsetMetadata
+from pylogseg.log.producers import Producers
+from pylogseg.log.removal import Remover
+from pylogseg.log.segment import LogSegment
+from pylogseg.log.segments import Segments
+from pylogseg.log.validation import Rules
+
+_Result = TypeVar("_Result")
+
+
+class LogCore:
+    """The parts of a log and what keeps them whole; `Log` has the operations."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        folder: str,
+        config: LogConfig,
+        clock: Clock,
+        scheduler: Scheduler,
+        segments: Segments,
+        producers: Producers,
+        epochs: LeaderEpochs,
+        offsets: LogOffsets,
+        remover: Remover,
+        report: LoadReport,
+    ) -> None:
+        self.storage, self.folder, self.clock, self.scheduler = storage, folder, clock, scheduler
+        self.segments, self.producers, self.epochs, self.offsets = segments, producers, epochs, offsets
+        self.report = report
+        self._remover = remover
+        self._lock = threading.RLock()
+        self._offline: StorageError | None = None
+        self._closed = False
+        self._last_flush_ms = clock.now_ms()
+        self.config = config
+        self.update_config(config)
+
+    # ---- state ----
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self.offsets.log_start
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.offsets.end.offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to here a consumer may read."""
+        return self.offsets.high_watermark.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here a read_committed consumer may read."""
+        return self.offsets.last_stable
+
+    @property
+    def recovery_point(self) -> int:
+        """What lies below is on the disk."""
+        return self.offsets.recovery_point
+
+    @property
+    def active(self) -> LogSegment:
+        """The segment that is appended to."""
+        segment = self.segments.active
+        if segment is None:
+            raise ClosedError(f"{self.folder}: the log has no segment")
+        return segment
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take new settings; they count from the next operation on."""
+        self.config = config
+        self._remover.delay_ms = config.file_delete_delay_ms
+        codec = config.compression_type
+        levels = {
+            "gzip": config.compression_gzip_level,
+            "lz4": config.compression_lz4_level,
+            "zstd": config.compression_zstd_level,
+        }
+        number = -1 if codec == "producer" else 0 if codec == "uncompressed" else CODEC_NAMES.index(codec)
+        self._rules = Rules(
+            config.max_message_bytes,
+            number,
+            config.message_timestamp_type == "LogAppendTime",
+            config.compact,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+            levels.get(codec),
+        )
+
+    def _guarded(self, work: Callable[[], _Result]) -> _Result:
+        """Run work on the disk; its first failure takes the log offline."""
+        if self._closed:
+            raise ClosedError(f"{self.folder}: the log is closed")
+        if self._offline is not None:
+            raise StorageError(self.folder, "use", f"the log is offline since {self._offline}")
+        try:
+            return work()
+        except StorageError as error:
+            self._offline = error
+            raise
+
+    # ---- rolling and flushing ----
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Begin a new segment at the log end offset, or at a higher one that the next record has."""
+
+        def work() -> LogSegment:
+            with self._lock:
+                base = max(expected_next_offset, self.offsets.end.offset)
+                segment = self._begin_segment(base)
+                self.producers.map_end_offset = base
+                snapshot = self.producers.take_snapshot(sync=False)
+                self.offsets.follow_end()
+                self.scheduler.schedule("flush-log", lambda: self._flush_rolled(snapshot, base))
+                return segment
+
+        return self._guarded(work)
+
+    def _flush_rolled(self, snapshot: str | None, base: int) -> None:
+        if snapshot is not None:
+            self.storage.sync_file(snapshot)
+        self.flush_to(base)
+
+    def _begin_segment(self, base: int) -> LogSegment:
+        active = self.active
+        if base in self.segments:
+            if active.base_offset != base or active.size:
+                raise RequestError(f"{self.folder}: cannot roll to {base}, where a segment with records begins")
+            _ = active.offset_index.file, active.time_index.file  # Kafka looks at them here, which makes them
+            self._remover.remove_segments([active])
+        elif base < active.base_offset:
+            raise RequestError(f"{self.folder}: cannot roll to {base}, below the active segment {active.base_offset}")
+        else:
+            LogSegment.remove_files(self.storage, self.folder, base)
+            active.become_inactive()
+        segment = self._new_segment(base)
+        self.segments.add(segment)
+        self.offsets.set_end(OffsetMetadata(self.offsets.end.offset, base, segment.size))
+        return segment
+
+    def _new_segment(self, base: int) -> LogSegment:
+        preallocate = self.config.preallocate_bytes
+        return LogSegment(self.storage, self.folder, base, self.config, self.clock, preallocate_bytes=preallocate)
+
+    def flush(self, *, force_active: bool = True) -> None:
+        """Force the log to the disk, an empty active segment too if `force_active`."""
+        self._flush(self.offsets.end.offset, force_active)
+
+    def flush_to(self, offset: int) -> None:
+        """Force what lies below an offset to the disk."""
+        self._flush(offset, False)
+
+    def _flush(self, offset: int, inclusive: bool) -> None:
+        def work() -> None:
+            end = offset + 1 if inclusive else offset
+            point = self.offsets.recovery_point
+            if end <= point:
+                return
+            flushed = self.segments.from_offset(point, end)
+            for segment in flushed:
+                segment.flush()
+            if any(segment.base_offset >= point for segment in flushed):
+                self.storage.sync_folder(self.folder)
+            with self._lock:
+                if offset > self.offsets.recovery_point:
+                    self.offsets.recovery_point = offset
+                    self._last_flush_ms = self.clock.now_ms()
+
+        self._guarded(work)
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the recovery point last moved."""
+        return self._last_flush_ms
+
+    def take_snapshot(self) -> None:
+        """Write the state of the producers at the end of the log."""
+        with self._lock:
+            self._guarded(self.producers.take_snapshot)
+
+    # ---- ending ----
+
+    def close(self) -> None:
+        """Write the state of the producers, trim the files and let go of them."""
+        with self._lock:
+            self._guarded(self.producers.take_snapshot)
+            for segment in self.segments:
+                self._guarded(segment.close)
+            self._closed = True
+
+    def close_handles(self) -> None:
+        """Let go of the files and write nothing more."""
+        with self._lock:
+            self._closed = True
+            for segment in self.segments:
+                segment.close_handles()
+
+    def delete(self) -> None:
+        """Remove the log with its folder."""
+
+        def work() -> None:
+            with self._lock:
+                self.epochs.clear(flush=False)
+                gone = list(self.segments)
+                self.segments.clear()
+                self._remover.remove_segments(gone, now=True)
+                self._remover.remove_snapshots(gone, self.producers, now=True)
+                self.storage.remove_folder(self.folder)
+                self._closed = True
+
+        self._guarded(work)

@@ -1,0 +1,108 @@
+"""The engine beside a real Kafka: the golden operation lists give the same answers, states and files."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pylogseg.testing.replay import replay
+
+sys.path.insert(0, str(Path(__file__).parent / "kafka"))
+import compare
+
+#: Operations that this engine does not have yet.
+LATER = {"clean", "cleanable", "retention"}
+SCENARIOS = [
+    "append-and-roll",
+    "append-as-given",
+    "appended-by-a-follower",
+    "codecs-as-given",
+    "codecs-by-the-broker",
+    "flush-policy",
+    "idempotent-producers",
+    "leader-epochs",
+    "preallocated",
+    "raft-control-batches",
+    "read-committed",
+    "recover-after-crash",
+    "recover-after-crash-with-recovery-point",
+    "recover-bad-crc-at-the-end",
+    "recover-bad-crc-in-the-middle",
+    "recover-clean-shutdown",
+    "recover-corrupt-epochs",
+    "recover-corrupt-snapshot",
+    "recover-empty-epochs",
+    "recover-garbage-tail",
+    "recover-huge-length",
+    "recover-index-of-zeros",
+    "recover-leftover-files",
+    "recover-log-start-inside",
+    "recover-log-start-past-the-end",
+    "recover-missing-first-segment",
+    "recover-missing-indexes",
+    "recover-missing-indexes-clean",
+    "recover-missing-snapshots",
+    "recover-orphan-index",
+    "recover-overflowed-segment",
+    "recover-swap-beside-the-original",
+    "recover-swap-complete",
+    "recover-swap-index-only",
+    "recover-swap-with-a-higher-cleaned",
+    "recover-swap-with-a-lower-cleaned",
+    "recover-swap-without-index",
+    "recover-time-index-backwards",
+    "recover-torn-tail-1",
+    "recover-torn-tail-30",
+    "recover-torn-tail-62",
+    "recover-torn-tail-80",
+    "recover-txn-index-corrupt",
+    "recover-unknown-magic",
+    "recover-zero-tail",
+    "refused-batches",
+    "roll-on-offset-overflow",
+    "roll-rules",
+    "timestamps",
+    "transactions",
+    "truncation",
+]
+#: Where we differ, and why: `docs/fidelity.md`.
+DIFFERENT = {"legacy-formats", "recover-index-of-odd-size"}
+
+
+def operations_of(folder):
+    return [json.loads(line) for line in (folder / "ops.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_scenario_is_listed(golden):
+    able = {
+        folder.name
+        for folder in (golden / "replay").iterdir()
+        if not LATER & {operation["op"] for operation in operations_of(folder)}
+    }
+    assert able == set(SCENARIOS) | DIFFERENT
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_as_kafka(golden, tmp_path, name, request):
+    folder = golden / "replay" / name
+    operations = operations_of(folder)
+    if any(operation.get("compare") == "content" for operation in operations):
+        request.getfixturevalue("kafka")  # files are compared by what Kafka reads in them
+    random.seed(0)
+    with (tmp_path / "out.jsonl").open("w", encoding="utf-8") as out:
+        replay(operations, tmp_path / "work", out)
+    assert compare.compare(folder, tmp_path) == []
+
+
+def test_from_the_command_line(golden, tmp_path):
+    folder = golden / "replay" / "append-and-roll"
+    command = [sys.executable, "-m", "pylogseg.testing.replay", folder / "ops.jsonl", tmp_path / "work"]
+    done = subprocess.run([*command, tmp_path / "out.jsonl"], check=True, capture_output=True, text=True)
+    assert done.stdout == ""
+    assert compare.compare(folder, tmp_path) == []
+    usage = subprocess.run(command[:3], check=False, capture_output=True, text=True)
+    assert usage.returncode == 2
+    assert "OPS.jsonl" in usage.stderr
