@@ -1,6 +1,6 @@
 """The ratio table: our figures beside those of others, measured in turn on the same files.
 
-    python asv_benchmarks/table.py [--quick] [--markdown] [--data DIR] [--records N] [--clock cpu|wall] [--only NAME]
+    python asv_benchmarks/table.py [--quick] [--markdown] [--data DIR] [--records N] [--clock wall] [--only NAME ...]
 
 One core, warm page cache, 100-byte values in batches of 16 KiB; the best of several rounds in which each side has its
 turn. Rates are of processor time (see `measure.Clock`): the same as on the wall on a machine that does nothing else.

@@ -138,20 +138,20 @@ def _binary(
 ) -> pa.Array:
     place, size = np.ascontiguousarray(place), np.ascontiguousarray(size)
     count = len(size)
-    total, null_count = _records.payload_bytes(size)
-    if null_count == count:
+    if size.max(initial=-1) < 0:
         return _repeated(None, kind, count)
     validity, bits = _filled((count + 7) // 8, np.uint8)
     if kind == pa.binary_view():
         views, out = _filled(16 * count, np.uint8)
-        _records.gather_views(place, size, sources, out, bits)
+        null_count = _records.gather_views(place, size, sources, out, bits)
         buffers = [views, *(pa.py_buffer(source) for source in sources)]
     else:
+        total, _ = _records.payload_bytes(size)
         if total > 2**31 - 1:
             raise RequestError(f"{total} bytes of payload in one chunk are too many for a binary array; ask for views")
         offsets, ends = _filled(4 * (count + 1), np.int32)
         data, out = _filled(total + _COPY_SLACK_BYTES, np.uint8)
-        _records.gather_binary(place, size, sources, ends, out, bits)
+        null_count = _records.gather_binary(place, size, sources, ends, out, bits)
         buffers = [offsets, data]
     return pa.Array.from_buffers(kind, count, [validity if null_count else None, *buffers], null_count)
 
@@ -200,10 +200,10 @@ def _long_repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
 
-def _numbers(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    buffer, out = _filled(len(values) * values.dtype.itemsize, values.dtype)
-    np.copyto(out, values)
-    return pa.Array.from_buffers(kind, len(values), [None, buffer], 0)
+def _offset(chunk: Chunk, kind: pa.DataType) -> pa.Array:
+    # Nobody writes to decoded offsets again, whatever else of the columns is used again (`format.records.Scratch`).
+    values = np.ascontiguousarray(chunk.columns.offset)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
 
 
 def _timestamp(chunk: Chunk, kind: pa.DataType) -> pa.Array:
@@ -246,7 +246,7 @@ _MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {
     "value": _value,
     "topic": lambda chunk, kind: _repeated(chunk.topic, kind, len(chunk.columns)),
     "partition": lambda chunk, kind: _repeated(chunk.partition, kind, len(chunk.columns)),
-    "offset": lambda chunk, kind: _numbers(chunk.columns.offset, kind),
+    "offset": _offset,
     "timestamp": _timestamp,
     "timestampType": _timestamp_type,
     "headers": _headers,

@@ -150,7 +150,7 @@ class Scratch:
     """Memory for the columns of one decoding at a time, so that a stream does not ask the system for it at each step.
 
     Columns that were decoded with a scratch are overwritten by the next decoding with it, and so are the decompressed
-    bytes that they point at.
+    bytes that they point at. Only the offsets are new each time: Arrow takes them as they are.
 
     Parameters
     ----------
@@ -167,8 +167,9 @@ class Scratch:
 
     def columns(self, room: int) -> list[npt.NDArray[Any]]:
         """Arrays of at least `room` items, one for each of `COLUMN_NAMES`."""
-        if not self._columns or len(self._columns[0]) < room:
+        if not self._columns or len(self._columns[1]) < room:
             self._columns = _allocate(room + room // 4)
+        self._columns[0] = np.empty(room, np.int64)
         return self._columns
 
 
