@@ -292,6 +292,47 @@ def test_a_closed_pipe_is_no_error(name: tuple[str, ...], examples: Path) -> Non
 
 
 @posix
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_write_in_part_is_no_success(examples: Path, tmp_path: Path, unbuffered: str) -> None:
+    import resource
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    with open(tmp_path / "out", "wb") as out:
+        done = subprocess.run(
+            command("cat", examples, "txn-b-0"),
+            env={**environment(), "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=out,
+            stderr=subprocess.PIPE,
+            preexec_fn=limit,
+        )
+    assert (tmp_path / "out").stat().st_size == 1000
+    assert done.returncode == 2
+    assert b"File too large" in done.stderr
+
+
+@posix
+@pytest.mark.parametrize("name", ["ls", "cat", "verify", "stats", "dump"])
+def test_a_closed_stdout_is_an_error(examples: Path, name: str) -> None:
+    words = [*command(name, examples / "txn-b-0")]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *words], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "pylogseg: stdout is closed\n")
+
+
+@posix
+def test_help_on_a_full_disk_is_an_error() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command("--help"), env=environment(), stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+
+
+@posix
 def test_a_full_disk_is_an_error(examples: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")

@@ -88,7 +88,8 @@ class LazyCommands(click.Group):
 
 def _complain(message: str) -> None:
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError:
         _forget_output()
     click.echo(f"pylogseg: {message}", err=True)
@@ -119,4 +120,11 @@ def shell() -> None:
 
 def main() -> None:
     """Entry point of the `pylogseg` script; ends the process."""
-    shell(prog_name="pylogseg")
+    if sys.stdout is None:  # closed by the caller: nothing would be said, and all would look well
+        _complain("stdout is closed")
+        sys.exit(2)
+    try:
+        shell(prog_name="pylogseg")
+    except OSError as error:  # of click's own output: help and versions
+        _complain(str(error))
+        sys.exit(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import json
 import os
 import re
@@ -212,7 +213,14 @@ def on_corrupt_option(default: str = "raise") -> Callable[[F], F]:
 
 def write(data: Any) -> None:
     """Write bytes to stdout, whole, past the text layer."""
-    sys.stdout.buffer.write(data)
+    # Unbuffered (python -u), one call may write a part: of more than 2 GiB, or on a disk that fills up.
+    with memoryview(data) as left:
+        done = sys.stdout.buffer.write(left) or 0
+        while done < len(left):
+            written = sys.stdout.buffer.write(left[done:])
+            if not written:
+                raise BlockingIOError(errno.EAGAIN, "stdout takes nothing more at the moment")
+            done += written
 
 
 def print_json(row: Any) -> None:
