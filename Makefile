@@ -43,7 +43,7 @@ demo: $(VENV)/.demo  ## build, install, and read a broker's directory
 test-env: $(VENV)/.test
 
 test: test-env  ## build, install, and run all tests (ARGS='-k name' for some)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: $(VENV)/.lint  ## ruff and mypy
 	$(BIN)/ruff check .
