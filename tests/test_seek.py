@@ -63,7 +63,7 @@ def test_time_ranges(partition):
         records(partition, timestamp=datetime.datetime(2020, 1, 1))
 
 
-@pytest.mark.parametrize("damage", ["none", "missing", "zeros", "ones", "shuffled", "odd"])
+@pytest.mark.parametrize("damage", ["none", "missing", "zeros", "ones", "shuffled", "odd", "late", "short"])
 def test_indexes_are_hints(partition, tmp_path, damage):
     copy = tmp_path / partition.name
     shutil.copytree(partition, copy)
@@ -79,6 +79,10 @@ def test_indexes_are_hints(partition, tmp_path, damage):
             path.write_bytes(data[::-1])
         elif damage == "odd":
             path.write_bytes(data[:-3] + b"\x7f" * 5)
+        elif damage == "late" and path.suffix == ".timeindex":  # each time at the offset of the last
+            path.write_bytes(b"".join(data[at : at + 8] + data[-4:] for at in range(0, len(data), 12)))
+        elif damage == "short":
+            path.write_bytes(data[: 12 if path.suffix == ".timeindex" else 8])
     everything = records(partition, from_log_start=False)
     for record in everything[:: max(1, len(everything) // 9)]:
         assert (

@@ -7,11 +7,11 @@ segment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pylogseg.disk import Segment
 from pylogseg.env.files import FileView
-from pylogseg.files.index import OffsetIndex, TimeIndex
+from pylogseg.files.index import OffsetIndex, TimeIndex, TimestampOffset
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
@@ -87,24 +87,30 @@ def _time_index(segment: Segment) -> TimeIndex | None:
 
 
 def _largest_timestamp(segment: Segment, view: FileView, index: TimeIndex | None) -> int:
-    if index is not None:
-        timestamp, offset = index[len(index) - 1]
-        start = position_of_offset(segment, view, offset)
-        for rows in _headers(view, segment, start):
-            if rows.last_offset[-1] >= offset:
-                named = rows.max_timestamp[rows.last_offset >= offset][0]
-                if named == timestamp:
-                    return timestamp
-                break
-    return max((int(rows.max_timestamp.max()) for rows in _headers(view, segment, 0)), default=-1)
+    start = 0
+    if index is not None and _holds(segment, view, entry := index[len(index) - 1]):
+        # An index that was cut off holds, but says nothing of what lies behind its last entry.
+        start = position_of_offset(segment, view, entry.offset)
+    return max((int(rows.max_timestamp.max()) for rows in _headers(view, segment, start)), default=-1)
+
+
+def _holds(segment: Segment, view: FileView, entry: TimestampOffset) -> bool:
+    """Whether the batch with an entry's offset has its timestamp as the greatest; else the index lies."""
+    start = position_of_offset(segment, view, entry.offset)
+    for rows in _headers(view, segment, start):
+        if rows.last_offset[-1] >= entry.offset:
+            return bool(rows.max_timestamp[rows.last_offset >= entry.offset][0] == entry.timestamp)
+    return False
 
 
 def _search(
     segment: Segment, view: FileView, index: TimeIndex | None, timestamp_ms: int, log_start_offset: int
 ) -> int | None:
-    start = 0
-    if index is not None:
-        start = position_of_offset(segment, view, max(index.floor(timestamp_ms).offset, log_start_offset))
+    first = log_start_offset
+    entry = None if index is None else index.floor(timestamp_ms)
+    if entry is not None and entry.offset > first and _holds(segment, view, entry):
+        first = entry.offset
+    start = position_of_offset(segment, view, first)
     for item in walk(
         view, start=start, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES
     ):
@@ -120,9 +126,12 @@ def _search(
     return None
 
 
-def _headers(view: FileView, segment: Segment, start: int) -> list[BatchTable]:
-    found = walk(view, start=start, lowest_offset=segment.base_offset, crc=False)
-    return [item.batches for item in found if isinstance(item, Window)]
+def _headers(view: FileView, segment: Segment, start: int) -> Iterator[BatchTable]:
+    for item in walk(
+        view, start=start, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES
+    ):
+        if isinstance(item, Window):
+            yield item.batches
 
 
 def end_offset(segments: Sequence[Segment]) -> int:
