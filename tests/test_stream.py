@@ -6,6 +6,7 @@ import time
 import pytest
 
 import pylogseg
+from pylogseg.env.files import LocalFiles
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import Throttle
 
@@ -67,6 +68,43 @@ def test_arguments(examples):
         pylogseg.read(examples, offset=(1, 2, 3))
     with pytest.raises(pylogseg.StorageError, match=r"no-such-dir: cannot stat"):
         pylogseg.read(examples / "no-such-dir")
+
+
+def test_what_two_paths_name_is_read_once(examples, tmp_path):
+    folder = examples / "codec-none-1"
+    link = tmp_path / "link"
+    link.symlink_to(examples, target_is_directory=True)
+    whole = [record.offset for record in pylogseg.read(folder)]
+    segments = sorted(folder.glob("*.log"))
+    for paths in (
+        [folder, f"{folder}/"],
+        [examples, folder],
+        [folder, link / folder.name],
+        [link, examples],
+        [folder, *segments],
+        [*segments, *segments],
+    ):
+        disk = pylogseg.open_dir(paths)
+        found = [r.offset for r in pylogseg.read(disk) if (r.topic, r.partition) == ("codec-none", 1)]
+        assert found == whole, paths
+    copies = [tmp_path / name / folder.name for name in "ab"]
+    for copy in copies:
+        shutil.copytree(folder, copy)
+    assert len(list(pylogseg.read(copies))) == 2 * len(whole)
+
+
+def test_a_folder_that_is_roots_alone_is_passed_over(examples, tmp_path, monkeypatch):
+    shutil.copytree(examples / "txn-b-0", tmp_path / "data" / "txn-b-0")
+    (tmp_path / "lost+found").mkdir()
+    listed = LocalFiles.list_folder
+
+    def list_folder(self, path):
+        if path.endswith("lost+found"):
+            raise pylogseg.StorageError(path, "list", "Permission denied")
+        return listed(self, path)
+
+    monkeypatch.setattr(LocalFiles, "list_folder", list_folder)
+    assert [p.name for p in pylogseg.open_dir(tmp_path).partitions] == ["txn-b-0"]
 
 
 def test_what_is_no_log(tmp_path):

@@ -10,13 +10,14 @@ import fnmatch
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pylogseg.env.files import Entry, FileSystem, FileView, file_system
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
 
-#: Folders in a log directory that hold no partition.
-_OTHER_FOLDERS = frozenset(["remote-log-index-cache"])
+#: Folders in a log directory, or around one, that hold no partition; the last is open to root alone.
+_OTHER_FOLDERS = frozenset(["remote-log-index-cache", "lost+found"])
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,9 @@ class Disk:
         return Disk(self.log_dirs, tuple(chosen))
 
 
+_Item = TypeVar("_Item", Segment, Partition, LogDir)
+
+
 def _asked(partition: Partition, name: str) -> bool:
     matches = partition.name == name or fnmatch.fnmatchcase(partition.name, name)
     if partition.state:  # a pattern for topics does not mean what is being deleted: that has to be said
@@ -206,7 +210,8 @@ def open_dir(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *m
     Parameters
     ----------
     path, more : path, URL, shell pattern, or a list of them
-        Log directories, folders that hold log directories, partition folders, or files of batches.
+        Log directories, folders that hold log directories, partition folders, or files of batches. What several of
+        them name is there once.
 
     Returns
     -------
@@ -223,13 +228,29 @@ def open_dir(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *m
     log_dirs: list[LogDir] = []
     partitions: list[Partition] = []
     loose: list[Segment] = []
+    located = 0
     for item in [*paths, *more]:
         files, pattern = file_system(item)
         for found in files.glob(pattern) or [pattern]:
             _look(files, found, log_dirs, partitions, loose)
+            located += 1
     partitions += [partition for log_dir in log_dirs for partition in log_dir.partitions]
+    if located > 1:
+        log_dirs, partitions = _once(log_dirs, set()), _once(partitions, set())
+        loose = _once(loose, {segment.files.real(segment.path) for p in partitions for segment in p.segments})
     partitions.sort(key=lambda p: (p.topic, p.partition, p.state, p.path))
     return Disk(tuple(log_dirs), tuple(partitions), tuple(loose))
+
+
+def _once(items: list[_Item], seen: set[str]) -> list[_Item]:
+    """The items without those whose files were seen before, under whatever name."""
+    kept = []
+    for item in items:
+        real = item.files.real(item.path)
+        if real not in seen:
+            seen.add(real)
+            kept.append(item)
+    return kept
 
 
 def _look(
@@ -246,7 +267,8 @@ def _look(
     if _is_log_dir(entries):
         log_dirs.append(_log_dir(files, path, entries))
         return
-    inner = [(files.join(path, e.name), files.list_folder(files.join(path, e.name))) for e in entries if e.is_dir]
+    folders = [files.join(path, e.name) for e in entries if e.is_dir and e.name not in _OTHER_FOLDERS]
+    inner = [(folder, files.list_folder(folder)) for folder in folders]
     found = [_log_dir(files, folder, listed) for folder, listed in inner if _is_log_dir(listed)]
     if not found:
         raise RequestError(

@@ -56,6 +56,7 @@ class FileSystem(Protocol):
     def join(self, path: str, name: str) -> str: ...
     def split(self, path: str) -> tuple[str, str]: ...
     def glob(self, pattern: str) -> list[str]: ...
+    def real(self, path: str) -> str: ...
 
 
 class _Closing:
@@ -216,6 +217,10 @@ class LocalFiles:
     def split(self, path: str) -> tuple[str, str]:
         """Folder and last name."""
         return os.path.split(os.path.abspath(path))
+
+    def real(self, path: str) -> str:
+        """The one name of what has several: absolute, without links."""
+        return os.path.realpath(path)
 
     def glob(self, pattern: str) -> list[str]:
         """Paths that match; the pattern itself if it names something."""

@@ -99,6 +99,10 @@ class RemoteFiles:
         folder, _, name = path.rstrip("/").rpartition("/")
         return folder, name
 
+    def real(self, path: str) -> str:
+        """The one name of what has several: that of its file system with it, since paths of two may be the same."""
+        return f"{self._scheme}://{path.strip('/')}"
+
     def glob(self, pattern: str) -> list[str]:
         """Paths that match."""
         if not any(sign in pattern for sign in "*?["):
