@@ -298,3 +298,16 @@ def test_memory_does_not_grow_with_the_log(examples: Path, tmp_path: Path) -> No
         check=True,
     )
     assert int(done.stderr.split()[-1]) << 10 < 100 << 20
+
+
+@pytest.mark.parametrize("option", ["--since", "--until"])
+def test_deleted_records_have_no_say_in_ranges_of_time(tmp_path: Path, option: str) -> None:
+    folder = tmp_path / "late-0"
+    folder.mkdir()
+    times = [10, 90, 20, 30, 40]  # the second is deleted below
+    (folder / f"{0:020d}.log").write_bytes(
+        b"".join(package.encode([(t, None, b"v")], base_offset=i) for i, t in enumerate(times))
+    )
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nlate 0 2\n")
+    done = pylogseg("cat", folder, option, 35, "-f", "%o ")
+    assert done.text.split() == {"--since": ["4"], "--until": ["2", "3"]}[option]

@@ -85,11 +85,11 @@ class Query:
         first, end = self.offsets.of(log)
         first = max(first, log.log_start_offset)
         if self.since is not None:
-            found = offset_of_time(log.segments, self.since, -1)
+            found = offset_of_time(log.segments, self.since, -1, log.log_start_offset)
             # No such record yet: what comes next may be one.
             first = max(first, found if found >= 0 else end_offset(log.segments))
         if self.until is not None:
-            end = min(end, offset_of_time(log.segments, self.until, MAX_OFFSET))
+            end = min(end, offset_of_time(log.segments, self.until, MAX_OFFSET, log.log_start_offset))
         return Wanted(log, first, end, self.since, self.until, self.key, replace(self.options, gaps=[]))
 
 
