@@ -1,5 +1,6 @@
 """The reader: selection, limits, damage, isolation, bounded memory, arguments."""
 
+import pickle
 import shutil
 import time
 
@@ -105,6 +106,32 @@ def test_a_folder_that_is_roots_alone_is_passed_over(examples, tmp_path, monkeyp
 
     monkeypatch.setattr(LocalFiles, "list_folder", list_folder)
     assert [p.name for p in pylogseg.open_dir(tmp_path).partitions] == ["txn-b-0"]
+
+
+def test_errors_cross_processes():
+    for error in (
+        pylogseg.StorageError("p", "read", "bad"),
+        pylogseg.CorruptionError("p", 1, "bad", 2),
+        pylogseg.RequestError("bad"),
+        pylogseg.ClosedError("bad"),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_highest_offsets(tmp_path):
+    base = 2**63 - 3
+    folder = tmp_path / "top-0"
+    folder.mkdir()
+    (folder / f"{base:020d}.log").write_bytes(pylogseg.encode([(1, b"k", b"v")] * 3, base_offset=base))
+    assert [r.offset for r in pylogseg.read(folder)] == [base, base + 1]  # ends are one behind: none is behind 2^63-1
+
+
+def test_columns_that_there_are_not(examples):
+    for read in (pylogseg.read, pylogseg.read_arrow):
+        with pytest.raises(pylogseg.RequestError, match=r"columns \['kee'\]: each must be one of key, value"):
+            read(examples, "txn-b", columns=["kee"])
 
 
 def test_what_is_no_log(tmp_path):

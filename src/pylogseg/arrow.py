@@ -14,10 +14,9 @@ from pylogseg import _records
 from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.stream import Reader, read
+from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Reader, check_columns, read
 
-#: The columns of Spark's Kafka source, in its order.
-DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+__all__ = ["BATCH_COLUMNS", "DEFAULT_COLUMNS", "batches", "read_arrow", "record_batch", "schema"]
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _TYPES: dict[str, pa.DataType] = {
@@ -39,8 +38,6 @@ _TYPES: dict[str, pa.DataType] = {
     "segment": pa.string(),
     "position": pa.int64(),
 }
-#: Columns that tell of the batch a record came in; given when they are asked for.
-BATCH_COLUMNS = tuple(name for name in _TYPES if name not in DEFAULT_COLUMNS)
 
 #: Bytes behind the last payload that let it be copied in whole steps (`_records.gather_binary`).
 _COPY_SLACK_BYTES = 32
@@ -62,10 +59,9 @@ def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.S
     RequestError
         For a name that there is not.
     """
-    names = DEFAULT_COLUMNS if columns is None else tuple(columns)
-    unknown = [name for name in names if name not in _TYPES]
-    if unknown or len(set(names)) != len(names):
-        raise RequestError(f"columns {list(names)}: each must be one of {', '.join(_TYPES)}, once")
+    if columns is not None:
+        check_columns(columns)
+    names = DEFAULT_COLUMNS if columns is None else columns
     kind = pa.binary_view() if views else pa.binary()
     return pa.schema([pa.field(name, kind if name in ("key", "value") else _TYPES[name]) for name in names])
 

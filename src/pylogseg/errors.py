@@ -111,6 +111,9 @@ class StorageError(PylogsegError, OSError):
         self.operation = operation
         self.reason = reason
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.path, self.operation, self.reason))
+
 
 class CorruptionError(PylogsegError):
     """Bytes on disk are not what the format allows.

@@ -172,7 +172,7 @@ class PartitionReader:
                 rows, undecided = self._wanted(rows)
                 if len(rows):
                     yield from self._decode(segment, rows, item)
-                if undecided or (len(item.batches) and item.batches.last_offset[-1] + 1 >= self._end):
+                if undecided or (len(item.batches) and item.batches.last_offset[-1] >= self._end - 1):
                     yield None
                     return
 

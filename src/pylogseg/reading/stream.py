@@ -27,6 +27,21 @@ from pylogseg.reading.partition import (
 )
 from pylogseg.reading.seek import offset_of_time
 
+#: What a record has, by the names and in the order of Spark's Kafka source.
+DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+#: Columns that tell of the batch a record came in; given when they are asked for.
+BATCH_COLUMNS = (
+    "batchOffset",
+    "leaderEpoch",
+    "producerId",
+    "producerEpoch",
+    "sequence",
+    "isTransactional",
+    "isControl",
+    "segment",
+    "position",
+)
+
 Path = str | os.PathLike[str]
 Moment = int | datetime.datetime
 
@@ -258,6 +273,8 @@ def read(
     >>> [record.value for record in pylogseg.read("examples/data", "txn-a-0", limit=2)]
     [b'committed', b'committed']
     """
+    if columns is not None:
+        check_columns(columns)
     disk = path if isinstance(path, Disk) else open_dir(path)
     if topic is not None:
         disk = disk.select([topic] if isinstance(topic, str) else topic)
@@ -287,11 +304,20 @@ def read(
     )
 
 
+def check_columns(columns: Sequence[str]) -> None:
+    """Raise RequestError unless each column is one that there is, and named once."""
+    if isinstance(columns, str):
+        raise RequestError(f"columns are a sequence of names, not the string {columns!r}")
+    names, known = list(columns), (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
+    if not set(names) <= set(known) or len(set(names)) != len(names):
+        raise RequestError(f"columns {names}: each must be one of {', '.join(known)}, once")
+
+
 def logs_of(
     disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
 ) -> list[Log]:
     """What of a disk is read, in order: live partitions (others only where they were asked for), then loose files."""
-    numbers = None if partition is None else {partition} if isinstance(partition, int) else set(partition)
+    numbers = None if partition is None else {partition} if isinstance(partition, (int, np.integer)) else set(partition)
     chosen = [p for p in disk.partitions if (by_name or not p.state) and (numbers is None or p.partition in numbers)]
     if numbers is not None and not chosen:
         raise RequestError(f"no partition {', '.join(map(str, sorted(numbers)))} among those asked for")
