@@ -270,6 +270,23 @@ def test_read_committed_from_markers_alone(golden, tmp_path, missing):
             assert found == [r for r in whole if r.offset >= middle]
 
 
+@pytest.mark.parametrize("with_snapshots", [True, False])
+def test_read_committed_where_some_indexes_are_missing(examples, tmp_path, with_snapshots):
+    folder = examples / "txn-a-0"
+    whole = list(pylogseg.read(folder, isolation="read_committed"))
+    indexes = sorted(path.name for path in folder.glob("*.txnindex"))
+    assert len(indexes) > 2
+    for kept in range(2 ** len(indexes)):
+        copy = tmp_path / str(kept) / folder.name
+        shutil.copytree(folder, copy)
+        for i, name in enumerate(indexes):
+            if not kept >> i & 1:
+                (copy / name).unlink()
+        for path in [] if with_snapshots else copy.glob("*.snapshot"):
+            path.unlink()
+        assert list(pylogseg.read(copy, isolation="read_committed")) == whole, f"{kept:b}"
+
+
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy"])
 def test_many_bombs_are_not_held_at_once(tmp_path, monkeypatch, codec):
     """Batches that each keep to the limit are decompressed a few at a time."""

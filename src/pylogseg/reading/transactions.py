@@ -9,7 +9,7 @@ behind it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Iterator
 
 import numpy as np
@@ -51,6 +51,7 @@ class Transactions:
         self._stable: int | None = None
         self._ranges: dict[int, list[tuple[int, int]]] = {}  # producer -> aborted, both ends inclusive, from indexes
         self._markers: dict[int, list[tuple[int, bool]]] = {}  # producer -> (offset, is abort), from headers
+        self._indexed: list[Segment] = []  # of which only the index was looked at
         self._complete_below = -1  # no abort index entry that is still to come touches offsets below this
 
     def committed(self, rows: BatchTable) -> tuple[npt.NDArray[np.bool_], int | None]:
@@ -99,7 +100,9 @@ class Transactions:
             segment = self._segments[self._next]
             self._next += 1
             data = segment.companion(FileKind.TXN_INDEX)
-            if not (data and self._add_index(data, segment)):
+            if data and self._add_index(data, segment):
+                self._indexed.append(segment)
+            else:
                 self._add_headers(segment)
 
     def _decided(self, last_of: dict[int, int], upper: int) -> bool:
@@ -126,8 +129,13 @@ class Transactions:
         return True
 
     def _add_headers(self, segment: Segment) -> None:
-        for producer_id, offset, is_abort in _markers_of(segment):
-            self._markers.setdefault(producer_id, []).append((offset, is_abort))
+        found = list(_markers_of(segment))
+        if any(is_abort for _, _, is_abort in found):
+            # This index is missing. An abort here must not reach back over commits that earlier indexes do not name.
+            found += [marker for earlier in self._indexed for marker in _markers_of(earlier)]
+            self._indexed.clear()
+        for producer_id, offset, is_abort in sorted(found):
+            insort(self._markers.setdefault(producer_id, []), (offset, is_abort))
 
 
 def _markers_of(segment: Segment, start: int = 0) -> Iterator[tuple[int, int, bool]]:
