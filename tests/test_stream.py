@@ -108,6 +108,28 @@ def test_a_folder_that_is_roots_alone_is_passed_over(examples, tmp_path, monkeyp
     assert [p.name for p in pylogseg.open_dir(tmp_path).partitions] == ["txn-b-0"]
 
 
+@pytest.mark.parametrize("wrong", [lambda base: base | 1 << 40, lambda base: base - 2**63, lambda base: base - 100])
+def test_a_wrong_base_offset_is_damage(examples, tmp_path, wrong):
+    """No check sum covers it; what is believed to lie out of the range would be left out in silence."""
+    whole = list(pylogseg.read(examples / "codec-none-1"))
+    folder = tmp_path / "codec-none-1"
+    shutil.copytree(examples / "codec-none-1", folder)
+    path = folder / "00000000000000000190.log"
+    data = bytearray(path.read_bytes())
+    batch = pylogseg.scan(data).batches[4:5]
+    base = int(batch.base_offset[0])
+    at = int(batch.position[0])
+    data[at : at + 8] = wrong(base).to_bytes(8, "big", signed=True)
+    path.write_bytes(data)
+    before = [r for r in whole if r.offset < base]
+    with pytest.raises(pylogseg.CorruptionError, match=r"base offset .* is below"):
+        list(pylogseg.read(folder))
+    for on_corrupt in ("stop", "skip"):
+        reader = pylogseg.read(folder, on_corrupt=on_corrupt)
+        assert list(reader)[: len(before)] == before
+        assert [gap.kind for gap in reader.gaps] == [Finding.ORDER]
+
+
 def test_errors_cross_processes():
     for error in (
         pylogseg.StorageError("p", "read", "bad"),

@@ -16,6 +16,7 @@ class Finding(enum.Enum):
     BAD_LENGTH = "length"
     UNKNOWN_MAGIC = "magic"
     FOREIGN = "foreign"
+    ORDER = "order"
     TORN = "torn"
     ZEROS = "zeros"
 
