@@ -238,6 +238,8 @@ def _gap(view: FileView, ending: Ending, position: int, end: int, expected: int,
 
 def _is_half_written(view: FileView, position: int, end: int) -> bool:
     """Whether a batch begins at a position and breaks off in preallocated space: a torn tail with zeros behind it."""
+    if end - position <= 12:
+        return False
     length = int.from_bytes(bytes(view.read(position + 8, 4)), "big", signed=True)
     # As far as a batch was written its last byte was not; of a header that breaks off not even the length is known.
     return _all_zero(view, position + 12, end) or (
