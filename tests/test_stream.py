@@ -130,6 +130,15 @@ def test_a_wrong_base_offset_is_damage(examples, tmp_path, wrong):
         assert [gap.kind for gap in reader.gaps] == [Finding.ORDER]
 
 
+def test_a_few_bytes_are_a_header_that_is_cut_off(tmp_path):
+    (tmp_path / "note.txt").write_bytes(b"hello\n")
+    reader = pylogseg.read(tmp_path / "note.txt")
+    assert list(reader) == []
+    assert [gap.reason for gap in reader.gaps] == [
+        "the header of a batch is cut off after 6 bytes by the end of the file"
+    ]
+
+
 def test_errors_cross_processes():
     for error in (
         pylogseg.StorageError("p", "read", "bad"),

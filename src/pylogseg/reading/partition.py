@@ -160,7 +160,7 @@ class PartitionReader:
                 first_window_bytes=options.first_window_bytes,
             )
             done = dropped = start
-            previous = -1
+            previous: BatchTable | None = None
             for item in found:
                 if isinstance(item, Gap):
                     if self._ends_at(item):
@@ -170,7 +170,7 @@ class PartitionReader:
                 done, dropped = self._account(view, item, done, dropped)
                 rows = item.batches
                 breaches = list(order_gaps(segment, rows, previous))
-                previous = int(rows.last_offset[-1])
+                previous = rows[-2:]
                 if breaches and options.on_corrupt != "skip":  # what is good in front of it is given first
                     rows = rows[rows.position < breaches[0].position]
                     yield from self._decode(segment, self._wanted(rows)[0], item) if len(rows) else ()
@@ -258,22 +258,34 @@ class PartitionReader:
         return gap.is_alarm and self._options.on_corrupt == "stop"
 
 
-def order_gaps(segment: Segment, rows: BatchTable, previous: int) -> Iterator[Gap]:
-    """Batches whose offsets are not above those of the batch before them, whose last one is `previous`.
+def order_gaps(segment: Segment, rows: BatchTable, previous: BatchTable | None) -> Iterator[Gap]:
+    """Batches with a base offset that cannot be, or that shows that the one before it cannot; `previous` precede them.
 
     No check sum covers a base offset, and a reader that believes a wrong one leaves out what it takes to be elsewhere.
-    Legacy wrappers do not tell their base offset: they are left alone.
+    Batches that are there twice are left alone: a broker serves them twice. So are legacy wrappers, which do not tell
+    their base offset.
     """
-    before = np.concatenate([[previous], rows.last_offset[:-1]])
-    wrong = (rows.base_offset <= before) | (rows.last_offset < rows.base_offset)
-    for row in np.flatnonzero(wrong & (rows.magic == 2)).tolist():
-        position, base, last, expected = (
-            int(column[row]) for column in (rows.position, rows.base_offset, rows.last_offset, before + 1)
+    lowest = np.array([-1, -1])
+    bases, lasts = (
+        np.concatenate([lowest if before is None else np.append(lowest, before)[-2:], column])
+        for before, column in (
+            (None if previous is None else previous.base_offset, rows.base_offset),
+            (None if previous is None else previous.last_offset, rows.last_offset),
         )
-        if base < expected:
-            reason = f"base offset {base} is below {expected}, the offset behind the batch before it"
+    )
+    base, before, before_that = rows.base_offset, lasts[1:-1], lasts[:-2]
+    goes_back = base <= before
+    was_too_high = (base < bases[1:-1]) & (base > before_that)
+    is_elsewhere = (base < segment.base_offset) & (bases[1:-1] >= segment.base_offset)
+    wrong = (base < 0) | (rows.last_offset < base) | (goes_back & (was_too_high | is_elsewhere))
+    for row in np.flatnonzero(wrong & (rows.magic == 2)).tolist():
+        position, first, last, expected = (
+            int(column[row]) for column in (rows.position, base, rows.last_offset, before + 1)
+        )
+        if first < expected:
+            reason = f"base offset {first} is below {expected}, the offset behind the batch before it"
         else:
-            reason = f"base offset {base} is too high: the batch would end at {last}"
+            reason = f"base offset {first} is too high: the batch would end at {last}"
         following = int(rows.base_offset[row + 1]) if row + 1 < len(rows) else -1
         yield Gap(
             segment.path,
