@@ -224,6 +224,7 @@ def written_files() -> list[Path]:
     kinds = {".py", ".pyi", ".pyx", ".pxd", ".h", ".md", ".toml", ".yml", ".sh", ".java"}
     folders = [ROOT / name for name in ("src", "tests", "docs", "asv_benchmarks", ".github", "examples")]
     found = [path for folder in folders for path in folder.rglob("*") if path.suffix in kinds and path.is_file()]
+    found = [path for path in found if ".asv" not in path.parts]  # what asv built
     return [*found, *(path for path in ROOT.glob("*") if path.suffix in kinds or path.name == "Makefile")]
 
 
