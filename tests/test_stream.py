@@ -124,6 +124,8 @@ def test_a_wrong_base_offset_is_damage(examples, tmp_path, wrong):
     before = [r for r in whole if r.offset < base]
     with pytest.raises(pylogseg.CorruptionError, match=r"base offset .* is below"):
         list(pylogseg.read(folder))
+    behind = int(pylogseg.scan(data).batches[6:7].base_offset[0])
+    assert list(pylogseg.read(folder, offset=behind)) == [r for r in whole if r.offset >= behind]
     for on_corrupt in ("stop", "skip"):
         reader = pylogseg.read(folder, on_corrupt=on_corrupt)
         assert list(reader)[: len(before)] == before

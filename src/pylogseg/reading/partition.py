@@ -169,7 +169,7 @@ class PartitionReader:
                     continue
                 done, dropped = self._account(view, item, done, dropped)
                 rows = item.batches
-                breaches = list(order_gaps(segment, rows, previous))
+                breaches = [gap for gap in order_gaps(segment, rows, previous) if self._concerns(gap)]
                 previous = rows[-2:]
                 if breaches and options.on_corrupt != "skip":  # what is good in front of it is given first
                     rows = rows[rows.position < breaches[0].position]
@@ -247,9 +247,13 @@ class PartitionReader:
             columns = columns.take((columns.offset >= self._first) & (columns.offset < self._end))
         return Chunk(columns, segment)
 
+    def _concerns(self, gap: Gap) -> bool:
+        """Whether a gap may hold what is read; else it lies before that."""
+        return gap.next_offset is None or gap.next_offset > self._first
+
     def _ends_at(self, gap: Gap) -> bool:
         """Report a gap; whether the reading ends at it."""
-        if gap.next_offset is not None and gap.next_offset <= self._first:
+        if not self._concerns(gap):
             return False
         if gap.is_alarm and self._options.on_corrupt == "raise":
             raise gap.as_error()
