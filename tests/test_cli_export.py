@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -140,7 +141,8 @@ def test_overwrite(examples: Path, tmp_path: Path) -> None:
 
 
 def test_two_replicas_do_not_become_one_file(examples: Path, tmp_path: Path) -> None:
-    done = pylogseg("export", examples / "txn-b-0", examples / "txn-b-0", "-O", tmp_path / "out")
+    shutil.copytree(examples / "txn-b-0", tmp_path / "txn-b-0")
+    done = pylogseg("export", examples / "txn-b-0", tmp_path / "txn-b-0", "-O", tmp_path / "out")
     assert done.code == 2
     assert "would be written twice" in done.err
     assert not (tmp_path / "out").exists()
