@@ -1,5 +1,6 @@
 """The reader: selection, limits, damage, isolation, bounded memory, arguments."""
 
+import os
 import pickle
 import shutil
 import time
@@ -139,6 +140,17 @@ def test_a_few_bytes_are_a_header_that_is_cut_off(tmp_path):
     assert [gap.reason for gap in reader.gaps] == [
         "the header of a batch is cut off after 6 bytes by the end of the file"
     ]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_pipe_is_no_file(examples, tmp_path):
+    """It cannot be read by position, and to open it would wait for ever."""
+    folder = tmp_path / "txn-b-0"
+    shutil.copytree(examples / "txn-b-0", folder)
+    os.mkfifo(folder / "00000000000000000100.log")
+    assert list(pylogseg.read(folder)) == list(pylogseg.read(examples / "txn-b-0"))
+    with pytest.raises(pylogseg.StorageError, match="not a file"):
+        pylogseg.read(folder / "00000000000000000100.log")
 
 
 def test_errors_cross_processes():

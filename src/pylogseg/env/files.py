@@ -6,6 +6,7 @@ trims and truncates it, and touching a mapped page that has vanished kills the p
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -194,12 +195,16 @@ class LocalFiles:
                     status = item.stat()
                 except FileNotFoundError:
                     continue
-                yield _entry(item.name, status)
+                if _is_file_or_folder(status):  # to open a pipe would wait for ever
+                    yield _entry(item.name, status)
 
     def stat(self, path: str) -> Entry:
         """One file or folder."""
         with _named(path, "stat"):
-            return _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))
+            status = os.stat(path)
+            if not _is_file_or_folder(status):
+                raise OSError(errno.EINVAL, "not a file: pipes and devices cannot be read by position")
+            return _entry(os.path.basename(path.rstrip("/\\")), status)
 
     def read_all(self, path: str) -> bytes:
         """A small file, whole."""
@@ -227,6 +232,10 @@ class LocalFiles:
         from glob import glob
 
         return [pattern] if os.path.lexists(pattern) else sorted(glob(pattern))
+
+
+def _is_file_or_folder(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:
