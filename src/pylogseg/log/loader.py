@@ -147,8 +147,7 @@ class Loader:
                 low, high = min(low, base), max(high, segment.next_offset())
                 segment.close_handles()
         for name in self._files():
-            digits = name.partition(".")[0]
-            if not name.endswith(SWAP) and digits.isascii() and digits.isdigit() and low <= int(digits) < high:
+            if not name.endswith(SWAP) and low <= _offset_of(name) < high:
                 self._remove(name, "a segment that was swapped in replaces it")
         for name in self._files():
             if name.endswith(SWAP):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pylogseg.disk import Segment
 from pylogseg.env.files import FileView
 from pylogseg.files.index import OffsetIndex, TimeIndex, TimestampOffset
-from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
 from pylogseg.reading.windows import SMALL_WINDOW_BYTES, Window, walk
@@ -149,10 +149,3 @@ def end_offset(segments: Sequence[Segment]) -> int:
             if isinstance(item, Window):
                 end = max(end, int(item.batches.last_offset[-1]) + 1)
     return end
-
-
-def first_batch(segment: Segment) -> BatchTable:
-    """The first batch of a segment, as a table of at most one row."""
-    with segment.open() as view:
-        head = view.read(0, SMALL_WINDOW_BYTES)
-        return scan(head, crc=False, max_rows=1).batches
