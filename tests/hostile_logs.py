@@ -23,7 +23,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.format.records import BODY_DTYPE, REASONS, RecordColumns, columns_of, decode
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.partition import MAX_OFFSET, ReadOptions
-from pylogseg.reading.stream import Log, Reader
+from pylogseg.reading.stream import LogFiles, Reader
 from pylogseg.reading.windows import Window, walk
 
 LIMIT_BYTES = 1 << 20
@@ -249,7 +249,7 @@ def read(rng: Random) -> None:
     offsets = rng.choice(((0, MAX_OFFSET), (1003, 1004), (rng.randrange(2000), MAX_OFFSET)))
     times = rng.choice(((None, None), (None, None), (1_600_000_000_010, None), (None, 1_600_000_000_010)))
     snapshots = rng.choice(({}, {1000: "1000.snapshot"}))
-    reader = Reader([Log(segments, 0, snapshots)], offsets, times, rng.choice((None, 5)), options)
+    reader = Reader([LogFiles(segments, 0, snapshots)], offsets, times, rng.choice((None, 5)), options)
     # An index of transactions may refuse to be read in any mode; a log in none but "raise".
     with suppress(CorruptionError) if on_corrupt == "raise" else nullcontext():
         for record in reader:

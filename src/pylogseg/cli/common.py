@@ -19,7 +19,7 @@ import click
 from pylogseg.disk import Disk, Partition, open_dir
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.reading.findings import Gap
-from pylogseg.reading.stream import Log, logs_of
+from pylogseg.reading.stream import LogFiles, logs_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,7 +58,7 @@ class Selection(NamedTuple):
             and (self.partitions is None or p.partition in self.partitions)
         ]
 
-    def logs(self, from_log_start: bool = True) -> list[Log]:
+    def logs(self, from_log_start: bool = True) -> list[LogFiles]:
         """What is read, partition by partition."""
         return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=from_log_start)
 

@@ -16,7 +16,7 @@ from pylogseg.errors import RequestError
 from pylogseg.jobs.wanted import Wanted
 from pylogseg.reading.partition import MAX_OFFSET, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset, offset_of_time
-from pylogseg.reading.stream import Log
+from pylogseg.reading.stream import LogFiles
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +36,7 @@ class OffsetRange(NamedTuple):
     end: int | None = None
     at_most: int | None = None
 
-    def of(self, log: Log) -> tuple[int, int]:
+    def of(self, log: LogFiles) -> tuple[int, int]:
         """The range in one log."""
         if (self.first or 0) < 0 or (self.end or 0) < 0:
             log_end = end_offset(log.segments)
@@ -80,7 +80,7 @@ class Query:
         """Whether records that come later are not wanted."""
         return self.offsets.end is not None or self.offsets.at_most is not None or self.until is not None
 
-    def of(self, log: Log) -> Wanted:
+    def of(self, log: LogFiles) -> Wanted:
         """What is wanted of one log: times become offsets, by its indexes."""
         first, end = self.offsets.of(log)
         first = max(first, log.log_start_offset)

@@ -13,7 +13,7 @@ from pylogseg.format import text
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Chunk, PartitionReader, ReadOptions
-from pylogseg.reading.stream import Log
+from pylogseg.reading.stream import LogFiles
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Wanted:
 
     Attributes
     ----------
-    log : Log
+    log : LogFiles
     first_offset, end_offset : int
         Half-open.
     since, until : int or None
@@ -33,7 +33,7 @@ class Wanted:
         Of one reading at a time: it has its report and, with ``reuse``, its memory.
     """
 
-    log: Log
+    log: LogFiles
     first_offset: int
     end_offset: int
     since: int | None = None

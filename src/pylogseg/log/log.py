@@ -277,7 +277,7 @@ class Log(LogCore):
 
     # ---- reading ----
 
-    def read(
+    def fetch(
         self, offset: int, max_bytes: int = 1 << 20, isolation: Isolation = "log_end", *, min_one: bool = True
     ) -> Fetched:
         """Batches from an offset on, as they lie in the file.

@@ -72,7 +72,7 @@ class Record(NamedTuple):
     partition: int
 
 
-class Log(NamedTuple):
+class LogFiles(NamedTuple):
     """What is read as one log: a partition's segments, or a file by itself."""
 
     segments: Sequence[Segment]
@@ -89,7 +89,7 @@ class Reader:
 
     def __init__(
         self,
-        logs: Sequence[Log],
+        logs: Sequence[LogFiles],
         offsets: tuple[int, int],
         times: tuple[int | None, int | None],
         limit: int | None,
@@ -122,7 +122,7 @@ class Reader:
                 if left <= 0:
                     return
 
-    def _range(self, log: Log) -> tuple[int, int]:
+    def _range(self, log: LogFiles) -> tuple[int, int]:
         first, end = self._offsets
         first = max(first, log.log_start_offset)
         since, until = self._times
@@ -315,7 +315,7 @@ def check_columns(columns: Sequence[str]) -> None:
 
 def logs_of(
     disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
-) -> list[Log]:
+) -> list[LogFiles]:
     """What of a disk is read, in order: live partitions (others only where they were asked for), then loose files."""
     numbers = None if partition is None else {partition} if isinstance(partition, (int, np.integer)) else set(partition)
     chosen = [p for p in disk.partitions if (by_name or not p.state) and (numbers is None or p.partition in numbers)]
@@ -323,8 +323,8 @@ def logs_of(
         raise RequestError(f"no partition {', '.join(map(str, sorted(numbers)))} among those asked for")
     if len(disk.partitions) == 1 and numbers is None:
         chosen = list(disk.partitions)
-    logs = [Log(p.segments, p.log_start_offset if from_log_start else 0, _snapshots(p)) for p in chosen]
-    return logs + [Log([segment], 0, {}) for segment in disk.loose]
+    logs = [LogFiles(p.segments, p.log_start_offset if from_log_start else 0, _snapshots(p)) for p in chosen]
+    return logs + [LogFiles([segment], 0, {}) for segment in disk.loose]
 
 
 def _snapshots(partition: Partition) -> dict[int, str]:

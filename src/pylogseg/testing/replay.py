@@ -194,7 +194,7 @@ class Replay:
 
     def do_read(self, op: Row) -> Row:
         """One fetch."""
-        fetched = self.open_log.read(
+        fetched = self.open_log.fetch(
             op["offset"], op.get("max_bytes", 1 << 20), op.get("isolation", "log_end"), min_one=op.get("min_one", True)
         )
         found = scan(fetched.data, crc=False).batches
