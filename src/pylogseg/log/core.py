@@ -6,7 +6,7 @@ One lock covers everything that changes the log.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pylogseg.config import LogConfig
@@ -20,6 +20,7 @@ from pylogseg.log.loader import LoadReport
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata
 from pylogseg.log.producers import Producers
 from pylogseg.log.removal import Remover
+from pylogseg.log.replace import replace_segments, split_segment
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
 from pylogseg.log.validation import Rules
@@ -165,6 +166,28 @@ class LogCore:
     def _new_segment(self, base: int) -> LogSegment:
         preallocate = self.config.preallocate_bytes
         return LogSegment(self.storage, self.folder, base, self.config, self.clock, preallocate_bytes=preallocate)
+
+    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
+        """Put new segments, with the suffix `.cleaned` and forced to the disk, in the place of old ones."""
+
+        def work() -> None:
+            with self._lock:
+                gone = replace_segments(self.storage, self.folder, self.segments, new, old, self._remover)
+                self._remover.remove_snapshots(gone, self.producers)
+
+        self._guarded(work)
+
+    def split_segment(self, segment: LogSegment) -> None:
+        """Split a segment whose offsets do not fit its indexes."""
+
+        def work() -> None:
+            with self._lock:
+                gone = split_segment(
+                    self.storage, self.folder, segment, self.segments, self.config, self.clock, self._remover
+                )
+                self._remover.remove_snapshots(gone, self.producers)
+
+        self._guarded(work)
 
     def flush(self, *, force_active: bool = True) -> None:
         """Force the log to the disk, an empty active segment too if `force_active`."""

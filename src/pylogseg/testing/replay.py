@@ -20,7 +20,10 @@ from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import ClosedError, CorruptionError, InvalidRecord, PylogsegError, RequestError
 from pylogseg.format.batches import scan
+from pylogseg.log.cleanable import Cleanable, cleanable, dirtiness
+from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.log import Log
+from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.segment import first_offset
 from pylogseg.testing.clock import ManualClock, ManualScheduler
@@ -43,6 +46,7 @@ class Replay:
         self.folder = root
         self.topic_id: str | None = None
         self.expiry_ms = 86_400_000
+        self.last_clean: int | None = None
 
     def run(self, op: Row) -> Row:
         """Run an operation; the fields of its answer, without line and state."""
@@ -216,6 +220,42 @@ class Replay:
         if fetched.aborted is not None:
             row_["aborted"] = [list(pair) for pair in fetched.aborted]
         return row_
+
+    def do_cleanable(self, op: Row) -> Row:
+        """What the cleaner may clean."""
+        log = self.open_log
+        what = cleanable(log, self.last_clean, self.clock.now_ms())
+        how = dirtiness(log, what)
+        return {
+            "first_dirty": what.first_dirty,
+            "first_uncleanable": what.first_uncleanable,
+            "force_checkpoint": what.reset_checkpoint,
+            "clean_bytes": how.clean_bytes,
+            "cleanable_bytes": how.cleanable_bytes,
+            "total_bytes": how.total_bytes,
+            "ratio": how.ratio if how.total_bytes else None,
+        }
+
+    def do_clean(self, op: Row) -> Row:
+        """One cleaning."""
+        log = self.open_log
+        what = cleanable(log, self.last_clean, self.clock.now_ms())
+        first = op.get("first_dirty", what.first_dirty)
+        end = op.get("first_uncleanable", what.first_uncleanable)
+        offsets = OffsetMap(op.get("offset_map_bytes", 1 << 20), op.get("load_factor", 0.9))
+        # A candidate of the broker ends at a segment.
+        self.last_clean, stats = Cleaner(offsets).clean(log, Cleanable(first, end, False))
+        return {
+            "first_dirty": first,
+            "first_uncleanable": end,
+            "next_dirty": self.last_clean,
+            "messages_read": stats.messages_read,
+            "messages_written": stats.messages_written,
+            "bytes_read": stats.bytes_read,
+            "bytes_written": stats.bytes_written,
+            "map_messages_read": stats.map_messages_read,
+            "invalid_messages_read": stats.invalid_messages_read,
+        }
 
     def do_set_mtime(self, op: Row) -> None:
         """Set a segment's modification time."""

@@ -1,0 +1,28 @@
+"""Types of the compiled door to the table of keys; `tests/test_meta.py` compares it with the module."""
+
+from collections.abc import Sequence
+from typing import Any
+
+def put(
+    table: Any,
+    secret: tuple[int, int],
+    used: int,
+    limit: int,
+    start_offset: int,
+    key_place: Any,
+    key_size: Any,
+    offset: Any,
+    sources: Sequence[Any],
+    first: int,
+) -> tuple[int, int]: ...
+def judge(
+    table: Any,
+    secret: tuple[int, int],
+    latest_offset: int,
+    key_place: Any,
+    key_size: Any,
+    offset: Any,
+    sources: Sequence[Any],
+    verdict: Any,
+) -> None: ...
+def rehash(old: Any, new: Any) -> None: ...

@@ -1,0 +1,80 @@
+"""Transactions as a cleaning meets them: whose records are aborted, and which markers have lost their data."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.format.control import ControlKind
+
+
+@dataclass
+class _Aborted:
+    txn: AbortedTxn
+    has_data: bool = False
+
+
+class CleanedTxns:
+    """State that is carried from batch to batch, through all segments of a cleaning.
+
+    Attributes
+    ----------
+    keep_aborted : callable
+        Called with the aborted transactions whose markers stay: they belong into the index of the new segment.
+    """
+
+    def __init__(self) -> None:
+        self._coming: list[tuple[int, int, AbortedTxn]] = []
+        self._aborted: dict[int, _Aborted] = {}
+        self._committed: set[int] = set()
+        self._pushed = 0
+        self.keep_aborted: Callable[[AbortedTxn], None] = lambda txn: None
+
+    def add(self, txns: Iterable[AbortedTxn]) -> None:
+        """Aborted transactions that will be met."""
+        for txn in txns:
+            self._pushed += 1
+            heapq.heappush(self._coming, (txn.first_offset, self._pushed, txn))
+
+    def _meet(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            txn = heapq.heappop(self._coming)[2]
+            self._aborted.setdefault(txn.producer_id, _Aborted(txn))
+
+    def read_data(self, producer_id: int, last_offset: int) -> bool:
+        """Meet a transactional batch of records; whether its transaction was aborted."""
+        self._meet(last_offset)
+        found = self._aborted.get(producer_id)
+        if found is None:
+            self._committed.add(producer_id)
+            return False
+        found.has_data = True
+        return True
+
+    def read_control(self, producer_id: int, last_offset: int, kind: ControlKind | None) -> bool:
+        """Meet a control batch; whether it may go, since nothing that it ends is left.
+
+        Parameters
+        ----------
+        producer_id, last_offset : int
+            Of the batch.
+        kind : ControlKind or None
+            Of its first record; None if it has none, since it was cleaned before.
+        """
+        self._meet(last_offset)
+        if kind is None:
+            return True
+        if kind is ControlKind.ABORT:
+            found = self._aborted.pop(producer_id, None)
+            if found is None or not found.has_data:
+                return True
+            self.keep_aborted(found.txn)
+            return False
+        if kind is ControlKind.COMMIT:
+            if producer_id in self._committed:
+                self._committed.remove(producer_id)
+                return False
+            return True
+        return False

@@ -1,0 +1,236 @@
+"""Compaction: one cleaning of one log, which leaves the last record of each key.
+
+Rules: KIP-58, KIP-98 (markers), KIP-534 (delete horizon). A cleaning reads the dirty section into a map of keys, then
+writes all segments up to the end of what it read anew, in groups, and swaps each group in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pylogseg.errors import CorruptionError, PylogsegError
+from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.format.batches import BatchTable
+from pylogseg.log.cleanable import Cleanable, dirtiness
+from pylogseg.log.cleaned_txns import CleanedTxns
+from pylogseg.log.core import LogCore
+from pylogseg.log.filtering import CleanerStats, LastRecord, Retention, decoded, filter_stretch, meet_transactions
+from pylogseg.log.offset_map import OffsetMap
+from pylogseg.log.replace import new_cleaned_segment
+from pylogseg.log.segment import LogSegment, OffsetOverflowError, batch_facts
+
+_log = logging.getLogger(__name__)
+_MAX_RELATIVE = 2**31 - 1
+
+
+class CleaningAborted(PylogsegError):
+    """A cleaning was given up; the log is as it was, but for groups that were done."""
+
+    kind = "state"
+
+
+class Cleaner:
+    """Cleans one log after another with one map of keys.
+
+    Parameters
+    ----------
+    offsets : OffsetMap
+        Used again for each log.
+    throttle : callable, optional
+        Called with each number of bytes that was read or written.
+    check : callable, optional
+        Called often; what it raises ends the cleaning.
+    """
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        *,
+        throttle: Callable[[int], None] = lambda size: None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._offsets, self._throttle, self._check = offsets, throttle, check
+
+    def clean(self, log: LogCore, what: Cleanable) -> tuple[int, CleanerStats]:
+        """Clean a log.
+
+        Parameters
+        ----------
+        log : LogCore
+            Not being cleaned by anybody else.
+        what : Cleanable
+            From `cleanable`.
+
+        Returns
+        -------
+        next_dirty : int
+            Where the next cleaning goes on: what belongs into the cleaner's checkpoint.
+        stats : CleanerStats
+
+        Raises
+        ------
+        CleaningAborted
+            If a segment had to be split first; the next cleaning will do.
+        CorruptionError
+            If a batch cannot be read. The log stays as it was.
+        """
+        now_ms, config = log.clock.now_ms(), log.config
+        start, end = what.first_dirty, dirtiness(log, what).first_uncleanable
+        clean_part = log.segments.from_offset(0, start)
+        legacy_horizon = clean_part[-1].modified_ms() - config.delete_retention_ms if clean_part else 0
+        stats = CleanerStats()
+        self._read_keys(log, start, end, stats)
+        next_dirty = self._offsets.latest_offset + 1
+        txns = CleanedTxns()
+        todo = log.segments.from_offset(0, next_dirty)
+        for group in grouped(todo, config.segment_bytes, config.segment_index_bytes, end):
+            self._clean_group(log, group, txns, now_ms, legacy_horizon, end, stats)
+        return next_dirty, stats
+
+    # ---- the map ----
+
+    def _read_keys(self, log: LogCore, start: int, end: int, stats: CleanerStats) -> None:
+        self._offsets.clear()
+        dirty = log.segments.from_offset(start, end)
+        txns = CleanedTxns()
+        txns.add(_aborted(log, start, end))
+        for i, segment in enumerate(dirty):
+            if not self._read_segment_keys(segment, start, txns, stats):
+                return
+            behind = dirty[i + 1].base_offset if i + 1 < len(dirty) else end
+            # Offsets may be missing at the end of a segment; the map covers them all the same.
+            self._offsets.latest_offset = behind - 1
+
+    def _read_segment_keys(self, segment: LogSegment, start: int, txns: CleanedTxns, stats: CleanerStats) -> bool:
+        """Put the keys of a segment into the map; False if it got full."""
+        position = segment.offset_index.floor(start)[1]
+        for stretch in segment.windows(position):
+            self._check()
+            rows = stretch.batches
+            size = int(rows.size.sum(dtype=np.int64))
+            self._throttle(size)
+            skipped = meet_transactions(rows, stretch.view, stretch.start, segment.path, txns)
+            control = rows.is_control & (rows.magic == 2)
+            data = np.flatnonzero(~skipped & ~control)
+            records = decoded(rows[data], stretch.view, stretch.start, segment.path)
+            count = self._offsets.put(records, start)
+            position += size
+            stats.map_bytes_read += size
+            full = count < len(records)
+            done = int(data[records.batch[count]]) if full else len(rows)
+            self._note_latest(rows[:done], start)
+            stats.map_messages_read += count + int(control[:done].sum())
+            stats.map_messages_read += int(rows.count[:done][(skipped & ~control)[:done]].sum())
+            if full:
+                in_batch = records.batch[:count] == records.batch[count]
+                put = in_batch & (records.key_size[:count] >= 0) & (records.offset[:count] >= start)
+                if put.any():
+                    self._offsets.latest_offset = int(records.offset[np.flatnonzero(put)[-1]])
+                return False
+        if position < segment.size:
+            raise CorruptionError(segment.path, position, "no whole batch can be read here, so the log is not cleaned")
+        return True
+
+    def _note_latest(self, rows: BatchTable, start: int) -> None:
+        covered = rows.last_offset[rows.last_offset >= start]
+        if len(covered):
+            self._offsets.latest_offset = int(covered[-1])
+
+    # ---- writing ----
+
+    def _clean_group(
+        self,
+        log: LogCore,
+        group: Sequence[LogSegment],
+        txns: CleanedTxns,
+        now_ms: int,
+        legacy_horizon: int,
+        round_end: int,
+        stats: CleanerStats,
+    ) -> None:
+        cleaned = new_cleaned_segment(log.storage, log.folder, group[0].base_offset, log.config, log.clock)
+        txns.keep_aborted = cleaned.add_aborted
+        last_records = {
+            number: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
+            for number, state in log.producers.active.copy().items()
+        }
+        try:
+            for i, segment in enumerate(group):
+                behind = group[i + 1].base_offset if i + 1 < len(group) else segment.next_offset()
+                txns.add(_aborted(log, segment.base_offset, behind))
+                rule = Retention(
+                    self._offsets,
+                    now_ms,
+                    log.config.delete_retention_ms,
+                    segment.modified_ms() > legacy_horizon,
+                    last_records,
+                    round_end,
+                )
+                try:
+                    self._clean_into(segment, cleaned, txns, rule, stats)
+                except OffsetOverflowError as overflow:
+                    log.split_segment(segment)
+                    raise CleaningAborted(f"{overflow}; the segment was split, clean again") from overflow
+            cleaned.become_inactive()
+            cleaned.flush()
+            cleaned.set_modified_ms(group[-1].modified_ms())
+            log.replace_segments([cleaned], group)
+        except CleaningAborted:
+            cleaned.delete()
+            raise
+        except BaseException:
+            cleaned.close_handles()
+            raise
+
+    def _clean_into(
+        self, source: LogSegment, target: LogSegment, txns: CleanedTxns, rule: Retention, stats: CleanerStats
+    ) -> None:
+        position = 0
+        for stretch in source.windows():
+            self._check()
+            size = int(stretch.batches.size.sum(dtype=np.int64))
+            self._throttle(size)
+            kept = filter_stretch(stretch.batches, stretch.view, stretch.start, source.path, txns, rule, stats)
+            position += size
+            if len(kept.data):
+                target.append(int(kept.batches.last_offset.max()), kept.data, batch_facts(kept.batches))
+                self._throttle(len(kept.data))
+        if position < source.size:
+            raise CorruptionError(source.path, position, "no whole batch can be read here, so the log is not cleaned")
+
+
+def grouped(
+    segments: Sequence[LogSegment], max_bytes: int, max_index_bytes: int, first_uncleanable: int
+) -> list[list[LogSegment]]:
+    """Segments in runs that fit into one segment each, by size, by size of the indexes and by range of offsets."""
+    groups: list[list[LogSegment]] = []
+    sizes = [0, 0, 0]
+    limits = [max_bytes, max_index_bytes, max_index_bytes]
+    for i, segment in enumerate(segments):
+        own = [segment.size, segment.offset_index.entries * 8, segment.time_index.entries * 12]
+        # What an exact answer costs is a walk through the segment; the next one begins behind it in any case.
+        last = (segments[i + 1].base_offset if i + 1 < len(segments) else first_uncleanable) - 1
+        fits = groups and all(size + more <= limit for size, more, limit in zip(sizes, own, limits, strict=True))
+        if fits and (segment.size == 0 or last - groups[-1][0].base_offset <= _MAX_RELATIVE):
+            groups[-1].append(segment)
+            sizes = [size + more for size, more in zip(sizes, own, strict=True)]
+        else:
+            groups.append([segment])
+            sizes = own
+    return groups
+
+
+def _aborted(log: LogCore, start: int, end: int) -> list[AbortedTxn]:
+    """Aborted transactions that overlap a range of offsets."""
+    found: list[AbortedTxn] = []
+    segment = log.segments.floor(start)
+    while segment is not None:
+        txns, complete = segment.aborted_txns.collect(log.log_start_offset, end)
+        found += txns
+        if complete:
+            break
+        segment = log.segments.higher(segment.base_offset)
+    return found
