@@ -170,3 +170,15 @@ class Ending(enum.IntEnum):
     """A magic byte other than 0, 1 and 2."""
     FOREIGN = 6
     """Another program's format (Redpanda's)."""
+
+
+class CleaningAborted(PylogsegError):
+    """A cleaning was given up; the log is as it was, but for groups that were done; it may be tried again."""
+
+    kind = "state"
+
+
+class Uncleanable(PylogsegError):
+    """A log that compaction cannot write anew; the log is as it was, but for groups of segments that were done."""
+
+    kind = "state"

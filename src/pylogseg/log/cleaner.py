@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pylogseg.errors import CorruptionError, PylogsegError
+from pylogseg.errors import CleaningAborted, CorruptionError, RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.log.cleanable import Cleanable, dirtiness
@@ -24,12 +24,6 @@ from pylogseg.log.segment import LogSegment, OffsetOverflowError, batch_facts
 
 _log = logging.getLogger(__name__)
 _MAX_RELATIVE = 2**31 - 1
-
-
-class CleaningAborted(PylogsegError):
-    """A cleaning was given up; the log is as it was, but for groups that were done."""
-
-    kind = "state"
 
 
 class Cleaner:
@@ -74,11 +68,17 @@ class Cleaner:
         ------
         CleaningAborted
             If a segment had to be split first; the next cleaning will do.
+        Uncleanable
+            If a batch of magic 0 or 1 would have to stay without records.
+        RequestError
+            If nothing can be cleaned.
         CorruptionError
             If a batch cannot be read. The log stays as it was.
         """
         now_ms, config = log.clock.now_ms(), log.config
         start, end = what.first_dirty, dirtiness(log, what).first_uncleanable
+        if end < start:
+            raise RequestError(f"{log.folder}: nothing to clean from {start} on; what may be cleaned ends at {end}")
         clean_part = log.segments.from_offset(0, start)
         legacy_horizon = clean_part[-1].modified_ms() - config.delete_retention_ms if clean_part else 0
         stats = CleanerStats()

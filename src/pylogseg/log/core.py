@@ -13,7 +13,7 @@ from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.scheduler import Scheduler
 from pylogseg.env.storage import Storage
-from pylogseg.errors import ClosedError, RequestError, StorageError
+from pylogseg.errors import ClosedError, OffsetOutOfRange, RequestError, StorageError
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.loader import LoadReport
@@ -123,6 +123,72 @@ class LogCore:
         except StorageError as error:
             self._offline = error
             raise
+
+    # ---- offsets ----
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Move the high watermark; where it is then: not below the log's start, not above its end."""
+        with self._lock:
+            return self._guarded(lambda: self.offsets.update_high_watermark(OffsetMetadata(offset)))
+
+    def increment_log_start(self, offset: int) -> bool:
+        """Delete the records below an offset; whether the log's start moved."""
+
+        def work() -> bool:
+            with self._lock:
+                if offset > self.offsets.high_watermark.offset:
+                    raise OffsetOutOfRange(
+                        f"{self.folder}: cannot start at {offset}, above the high watermark {self.high_watermark}"
+                    )
+                if offset <= self.offsets.log_start:
+                    return False
+                self.offsets.set_log_start(offset)
+                self.epochs.truncate_from_start(offset)
+                self.producers.on_log_start(offset)
+                self.offsets.note_first_unstable()
+                return True
+
+        return self._guarded(work)
+
+    def delete_oldest(self, breached: Callable[[LogSegment, LogSegment | None], bool]) -> int:
+        """Delete segments from the oldest on, as long as they are replicated and a rule says so.
+
+        Parameters
+        ----------
+        breached : callable
+            Asked for each segment, with the one behind it.
+
+        Returns
+        -------
+        int
+            Segments that went, counted as Kafka does: an empty one that stays in place of the last is counted too.
+        """
+
+        def work() -> int:
+            with self._lock:
+                gone: list[LogSegment] = []
+                at = self.segments.first
+                while at is not None:
+                    behind = self.segments.higher(at.base_offset)
+                    end = self.offsets.end.offset if behind is None else behind.base_offset
+                    if self.high_watermark < end or not breached(at, behind) or (behind is None and at.size == 0):
+                        break
+                    gone.append(at)
+                    at = behind
+                count = len(gone)
+                if count and count == len(self.segments) and self.roll().base_offset == gone[-1].base_offset:
+                    gone.pop()
+                if gone:
+                    first_kept = self.segments.higher(gone[-1].base_offset)
+                    assert first_kept is not None
+                    self.increment_log_start(first_kept.base_offset)
+                    for segment in gone:
+                        self.segments.remove(segment.base_offset)
+                    self._remover.remove_segments(gone)
+                    self._remover.remove_snapshots(gone, self.producers)
+                return count
+
+        return self._guarded(work)
 
     # ---- rolling and flushing ----
 

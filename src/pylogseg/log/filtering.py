@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.errors import CorruptionError, Uncleanable
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL, columns_of, rebuild
 from pylogseg.format.control import ControlKind, decode_control_key
@@ -137,7 +137,7 @@ def filter_stretch(
     ------
     CorruptionError
         If a batch cannot be decoded.
-    RequestError
+    Uncleanable
         If an empty batch would be needed in a format that knows none.
     """
     ended = meet_transactions(batches, view, start, path, txns)
@@ -164,7 +164,7 @@ def filter_stretch(
     if (emptied & ~modern[read]).any():
         row = int(read[np.flatnonzero(emptied & ~modern[read])[0]])
         position = int(batches.position[row])
-        raise RequestError(f"{path}: the batch at position {position}, of magic 0 or 1, cannot be kept without records")
+        raise Uncleanable(f"{path}: the batch at position {position}, of magic 0 or 1, cannot be kept without records")
     stats.bytes_read += int(batches.size.sum(dtype=np.int64))
     stats.messages_read += len(columns)
     stats.messages_written += int(count.sum())

@@ -301,50 +301,30 @@ class Log(LogCore):
 
         def work() -> Fetched:
             offsets = self.offsets
-            if not offsets.log_start <= offset <= offsets.end.offset:
-                raise OffsetOutOfRange(
-                    f"{self.folder}: offset {offset} is not in {offsets.log_start}..{offsets.end.offset}"
-                )
+            if offset < offsets.log_start:
+                raise self._out_of_range(offset)
             if isolation == "log_end":
                 limit = offsets.end
             else:
+                # As in Kafka before the end is looked at: finding its place may move the high watermark.
                 with self._lock:
                     high = isolation == "high_watermark"
                     limit = offsets.located_high_watermark() if high else offsets.located_last_stable()
+            if offset > offsets.end.offset:
+                raise self._out_of_range(offset)
             aborted = isolation == "txn_committed"
             return read(self.segments, offsets, offset, max_bytes, limit, min_one=min_one, aborted=aborted)
 
         return self._guarded(work)
 
+    def _out_of_range(self, offset: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"{self.folder}: offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}"
+        )
+
     def offset_for_time(self, timestamp: int) -> Found | None:
         """Offset of the first record that is not older than a timestamp; specials as in `reads.offset_for_time`."""
         return self._guarded(lambda: offset_for_time(self.segments, self.offsets, self.epochs, timestamp))
-
-    # ---- offsets ----
-
-    def update_high_watermark(self, offset: int) -> int:
-        """Move the high watermark; where it is then: not below the log's start, not above its end."""
-        with self._lock:
-            return self._guarded(lambda: self.offsets.update_high_watermark(OffsetMetadata(offset)))
-
-    def increment_log_start(self, offset: int) -> bool:
-        """Delete the records below an offset; whether the log's start moved."""
-
-        def work() -> bool:
-            with self._lock:
-                if offset > self.offsets.high_watermark.offset:
-                    raise OffsetOutOfRange(
-                        f"{self.folder}: cannot start at {offset}, above the high watermark {self.high_watermark}"
-                    )
-                if offset <= self.offsets.log_start:
-                    return False
-                self.offsets.set_log_start(offset)
-                self.epochs.truncate_from_start(offset)
-                self.producers.on_log_start(offset)
-                self.offsets.note_first_unstable()
-                return True
-
-        return self._guarded(work)
 
     # ---- truncation ----
 

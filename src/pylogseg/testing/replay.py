@@ -25,6 +25,7 @@ from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
+from pylogseg.log.retention import apply_retention
 from pylogseg.log.segment import first_offset
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.descriptions import described
@@ -256,6 +257,10 @@ class Replay:
             "map_messages_read": stats.map_messages_read,
             "invalid_messages_read": stats.invalid_messages_read,
         }
+
+    def do_retention(self, op: Row) -> Row:
+        """Delete what the settings let go."""
+        return {"deleted": apply_retention(self.open_log)}
 
     def do_set_mtime(self, op: Row) -> None:
         """Set a segment's modification time."""

@@ -1,0 +1,160 @@
+"""Cleanings of random logs against what compaction promises; the same files as Kafka's are in test_log_replay.py."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pylogseg
+from pylogseg.config import LogConfig
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import CleaningAborted, CorruptionError
+from pylogseg.format.records import decode
+from pylogseg.log.cleanable import cleanable, dirtiness, needs_cleaning_at
+from pylogseg.log.cleaner import Cleaner
+from pylogseg.log.log import Log
+from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
+from pylogseg.testing.clock import ManualClock, ManualScheduler
+from pylogseg.testing.memory import MemoryStorage
+
+RECORDS = st.lists(
+    st.tuples(st.sampled_from([None, b"", b"a", b"b", b"c", b"long" * 9]), st.none() | st.binary(max_size=30)),
+    min_size=1,
+    max_size=9,
+)
+BATCHES = st.lists(st.tuples(RECORDS, st.sampled_from(["none", "lz4", "gzip"])), min_size=1, max_size=14)
+NOW = 1_700_000_000_000
+
+
+def new_log(storage=None, folder="t-0", **settings):
+    clock = ManualClock(NOW)
+    config = LogConfig.of(cleanup_policy="compact", segment_index_bytes=100, index_interval_bytes=60, **settings)
+    return Log.open(storage or MemoryStorage(), folder, config, clock, ManualScheduler(clock), clean=True)
+
+
+def append(log, records, compression="none", **fields):
+    batch = pylogseg.encode(
+        [(NOW + i, key, value) for i, (key, value) in enumerate(records)],
+        base_offset=log.log_end_offset,
+        leader_epoch=0,
+        compression=compression,
+        **fields,
+    )
+    log.append_as_follower(batch, 0)  # which takes records without a key
+    log.update_high_watermark(log.log_end_offset)
+
+
+def contents(log):
+    """(offset, key, value) of all records, and the last offset of the last batch."""
+    out, last = [], -1
+    for segment in log.segments:
+        for stretch in segment.windows():
+            columns, damage = decode(stretch.batches, stretch.view, stretch.start)
+            assert not damage
+            out += [(int(columns.offset[i]), columns.key(i), columns.value(i)) for i in range(len(columns))]
+            last = int(stretch.batches.last_offset[-1])
+    return out, last
+
+
+def clean(log, slots=1000, **arguments):
+    offsets = OffsetMap(slots * SLOT_BYTES, 1.0)
+    return Cleaner(offsets, **arguments).clean(log, cleanable(log, 0, log.clock.now_ms()))
+
+
+@given(batches=BATCHES, segment_bytes=st.integers(900, 2000), slots=st.sampled_from([1, 2, 1000]))
+@settings(deadline=None)
+def test_the_last_value_of_each_key_survives(batches, segment_bytes, slots):
+    log = new_log(segment_bytes=segment_bytes)
+    for records, compression in batches:
+        append(log, records, compression)
+    before, last = contents(log)
+    head = log.active.base_offset
+    next_dirty, _ = clean(log, slots)
+    after, last_after = contents(log)
+    assert last_after == last
+    assert after == [record for record in before if record in after]  # nothing new, offsets and order kept
+    newest = {key: offset for offset, key, _ in before if key is not None and offset < next_dirty}
+    for offset, key, value in before:
+        if offset >= next_dirty:
+            assert (offset, key, value) in after
+        elif key is not None:
+            assert ((offset, key, value) in after) == (newest[key] == offset)
+        else:
+            assert (offset, key, value) not in after
+    assert next_dirty <= head
+    if slots == 1000:
+        assert next_dirty == head
+    clean(log)
+    again = contents(log)
+    clean(log)
+    assert contents(log) == again
+
+
+def test_tombstones_go_when_their_time_is_over():
+    log = new_log(delete_retention_ms=1000)
+    append(log, [(b"a", b"1"), (b"b", b"1")])
+    append(log, [(b"a", None)])
+    log.roll()
+    log.scheduler.advance(1)
+    clean(log)
+    assert contents(log)[0] == [(1, b"b", b"1"), (2, b"a", None)]
+    log.scheduler.advance(999)
+    clean(log)
+    assert len(contents(log)[0]) == 2
+    log.scheduler.advance(1)
+    clean(log)
+    assert contents(log) == ([(1, b"b", b"1")], 2)  # the batch that ends the round stays, empty
+
+
+def test_damage_leaves_the_log_alone(tmp_path):
+    log = new_log(LocalStorage(), str(tmp_path / "t-0"))
+    append(log, [(b"a", b"1")], "lz4")
+    append(log, [(b"a", b"2")], "lz4")
+    log.roll()
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[70:80] = b"\xff" * 10
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError) as caught:
+        clean(log)
+    assert caught.value.position == 0
+    assert "00000000000000000000.log" in caught.value.path
+    assert path.read_bytes() == data
+    assert [segment.suffix for segment in log.segments] == ["", ""]
+
+
+def test_checked_and_throttled():
+    log = new_log(segment_bytes=300)
+    for _ in range(20):
+        append(log, [(b"a", b"1" * 50)])
+    sizes = []
+    _, stats = clean(log, throttle=sizes.append)
+    assert sum(sizes) == stats.map_bytes_read + stats.bytes_read + stats.bytes_written
+
+    def stop():
+        raise CleaningAborted("enough")
+
+    before = contents(log)
+    append(log, [(b"a", b"2")])
+    with pytest.raises(CleaningAborted):
+        clean(log, check=stop)
+    assert contents(log)[0][: len(before[0])] == before[0]
+
+
+def test_what_may_be_cleaned():
+    log = new_log(segment_bytes=300, min_compaction_lag_ms=10, max_compaction_lag_ms=1000)
+    for _ in range(4):
+        append(log, [(b"a", b"1" * 100)])
+        log.scheduler.advance(5)
+    found = cleanable(log, None, log.clock.now_ms())
+    bases = [segment.base_offset for segment in log.segments]
+    assert found.first_dirty == 0
+    assert bases[0] < found.first_uncleanable <= bases[-1]
+    assert cleanable(log, 99, log.clock.now_ms()).reset_checkpoint
+    assert not needs_cleaning_at(log, found, log.clock.now_ms())
+    assert needs_cleaning_at(log, found, log.clock.now_ms() + 2000)
+    how = dirtiness(log, found)
+    assert how.clean_bytes == 0
+    assert how.ratio == 1
+    assert json.dumps(how) == json.dumps([0, how.total_bytes, found.first_uncleanable])
