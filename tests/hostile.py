@@ -70,29 +70,36 @@ def run(
     names = [target] if target else [name for name, (_, share) in TARGETS.items() for _ in range(share)]
     report, began, shown = Report(), time.monotonic(), time.monotonic()
     mutations.seeds(), mutations.bombs()
-    logging.getLogger("pylogseg").setLevel(logging.CRITICAL)  # gaps are many here
-    for index in range(first, first + inputs):
-        rng = Random(seed << 64 | index)
-        name = rng.choice(names)
-        start = time.thread_time()
-        try:
-            TARGETS[name][0](rng)
-        except Exception as error:
-            raise Broken(f"{name}: {error!r}; again with: hostile.py {again(seed, index, target)}") from error
-        spent = time.thread_time() - start
-        report.counts[name] += 1
-        if spent > report.slowest_s:
-            report.slowest_s, report.slowest = spent, f"{name}, {again(seed, index, target)}"
-        if spent > SLOWEST_S:
-            raise Broken(f"{name}: {spent:.1f} s for one input; again with: hostile.py {again(seed, index, target)}")
-        now = time.monotonic()
-        report.seconds = now - began
-        if progress and now - shown > 10:
-            shown = now
-            print(report, flush=True)
-        if minutes and report.seconds > 60 * minutes:
-            break
-    return report
+    logger = logging.getLogger("pylogseg")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # gaps are many here
+    try:
+        for index in range(first, first + inputs):
+            rng = Random(seed << 64 | index)
+            name = rng.choice(names)
+            start = time.thread_time()
+            try:
+                TARGETS[name][0](rng)
+            except Exception as error:
+                raise Broken(f"{name}: {error!r}; again with: hostile.py {again(seed, index, target)}") from error
+            spent = time.thread_time() - start
+            report.counts[name] += 1
+            if spent > report.slowest_s:
+                report.slowest_s, report.slowest = spent, f"{name}, {again(seed, index, target)}"
+            if spent > SLOWEST_S:
+                raise Broken(
+                    f"{name}: {spent:.1f} s for one input; again with: hostile.py {again(seed, index, target)}"
+                )
+            now = time.monotonic()
+            report.seconds = now - began
+            if progress and now - shown > 10:
+                shown = now
+                print(report, flush=True)
+            if minutes and report.seconds > 60 * minutes:
+                break
+        return report
+    finally:
+        logger.setLevel(level)
 
 
 def again(seed: int, index: int, target: str) -> str:
