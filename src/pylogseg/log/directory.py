@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from typing import NamedTuple
 
@@ -20,6 +21,19 @@ _KINDS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARK
 
 _shared: dict[tuple[int, str], LogDirectory] = {}
 _shared_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """In the child of a fork: directories and logs stay with the parent."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for directory in _shared.values():
+        directory.disown()
+    _shared.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 class Start(NamedTuple):
@@ -206,6 +220,12 @@ class LogDirectory:
             starts.pop(key, None)
 
     # ---- the end ----
+
+    def disown(self) -> None:
+        """In the child of a fork: its logs count as closed."""
+        for log in self._logs.values():
+            if log is not None:
+                log.disown()
 
     def close(self) -> None:
         """Give it back; the last user writes the checkpoints and the marker, and gives the lock back.
