@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reading",),
     ("jobs", "dump"),
     ("arrow", "arrow_input", "write"),
+    ("embedded",),
     ("jobs.export",),
     ("cli", "__main__"),
     ("testing",),

@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pylogseg.arrow import read_arrow
     from pylogseg.disk import open_dir
+    from pylogseg.embedded.log import EmbeddedLog
+    from pylogseg.embedded.opening import open_log
     from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
     from pylogseg.format.batches import scan
+    from pylogseg.log.log import Log
+    from pylogseg.log.segment import LogSegment
     from pylogseg.reading.stream import Reader, Record, read
     from pylogseg.write import encode
 
 # Loaded on first use: an import of the package must not cost more than what it is used for.
 _HOMES = {
     "encode": "pylogseg.write",
+    "EmbeddedLog": "pylogseg.embedded.log",
+    "Log": "pylogseg.log.log",
+    "LogSegment": "pylogseg.log.segment",
     "open_dir": "pylogseg.disk",
+    "open_log": "pylogseg.embedded.opening",
     "read_arrow": "pylogseg.arrow",
     "read": "pylogseg.reading.stream",
     "Reader": "pylogseg.reading.stream",
@@ -31,6 +39,9 @@ _HOMES = {
 __all__ = [
     "ClosedError",
     "CorruptionError",
+    "EmbeddedLog",
+    "Log",
+    "LogSegment",
     "PylogsegError",
     "Reader",
     "Record",
@@ -38,6 +49,7 @@ __all__ = [
     "StorageError",
     "encode",
     "open_dir",
+    "open_log",
     "read",
     "read_arrow",
     "scan",

@@ -95,11 +95,12 @@ def encode(
         transactional=transactional,
         delete_horizon_ms=delete_horizon_ms,
     )
-    columns = _columns(records, base_offset, timestamp_default_ms)
+    columns = input_columns(records, base_offset, timestamp_default_ms)
     return build(columns, shared, batch_bytes=batch_bytes, batch_records=batch_records, level=level)[0]
 
 
-def _columns(records: Any, base_offset: int | None, timestamp_default_ms: int) -> Columns:
+def input_columns(records: Any, base_offset: int | None, timestamp_default_ms: int) -> Columns:
+    """What `encode` takes, as columns to encode."""
     if isinstance(records, Columns):
         return records
     if isinstance(records, RecordColumns):

@@ -17,6 +17,17 @@ _taken: set[tuple[int, int]] = set()
 _taken_lock = threading.Lock()
 
 
+def _forget() -> None:
+    """In the child of a fork: locks stay with the parent."""
+    global _taken_lock
+    _taken_lock = threading.Lock()
+    _taken.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
 class FolderLock:
     """The lock of a folder, held from the call until `release` or the end of the process.
 

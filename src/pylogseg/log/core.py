@@ -308,6 +308,11 @@ class LogCore:
             for segment in self.segments:
                 segment.close_handles()
 
+    def disown(self) -> None:
+        """In the child of a fork: the log is the parent's, this object counts as closed."""
+        self._lock = threading.RLock()  # whoever had it is not here
+        self._closed = True
+
     def delete(self) -> None:
         """Remove the log with its folder."""
 

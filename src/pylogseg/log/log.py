@@ -6,7 +6,7 @@ them in Kafka's order.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
@@ -30,6 +30,7 @@ from pylogseg.log.validation import Prepared, follower, leader
 
 Isolation = Literal["log_end", "high_watermark", "txn_committed"]
 _MAX_RELATIVE = 2**31 - 1
+_Log = TypeVar("_Log", bound="Log")
 
 
 class Appended(NamedTuple):
@@ -63,7 +64,7 @@ class Log(LogCore):
 
     @classmethod
     def open(
-        cls,
+        cls: type[_Log],
         storage: Storage,
         folder: str,
         config: LogConfig,
@@ -75,7 +76,7 @@ class Log(LogCore):
         recovery_point: int = 0,
         producer_expiration_ms: int = 86_400_000,
         topic_id: str | None = None,
-    ) -> Log:
+    ) -> _Log:
         """Open a log, a new one or one that is there, and recover what needs it.
 
         Parameters

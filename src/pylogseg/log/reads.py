@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from pylogseg.errors import RequestError
+from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.records import decode
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata
@@ -127,15 +129,17 @@ def _aborted(
     if upper is None:
         following = segments.higher(segment.base_offset)
         upper = offsets.end.offset if following is None else following.base_offset
-    out: list[tuple[int, int]] = []
-    at: LogSegment | None = segment
-    while at is not None:
-        txns, complete = at.aborted_txns.collect(start, upper)
-        out += [(txn.producer_id, txn.first_offset) for txn in txns]
+    return [(txn.producer_id, txn.first_offset) for txn in aborted_between(segments, segment, start, upper)]
+
+
+def aborted_between(segments: Segments, segment: LogSegment | None, start: int, upper: int) -> Iterator[AbortedTxn]:
+    """The aborted transactions that overlap a range of offsets, half-open, which begins in a segment."""
+    while segment is not None:
+        txns, complete = segment.aborted_txns.collect(start, upper)
+        yield from txns
         if complete:
-            break
-        at = segments.higher(at.base_offset)
-    return out
+            return
+        segment = segments.higher(segment.base_offset)
 
 
 def offset_for_time(segments: Segments, offsets: LogOffsets, epochs: LeaderEpochs, timestamp: int) -> Found | None:

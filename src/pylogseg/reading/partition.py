@@ -18,7 +18,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch, decode_parts
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.seek import position_of_offset
-from pylogseg.reading.transactions import Transactions
+from pylogseg.reading.transactions import Outcomes, Transactions
 from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
 
 OnCorrupt = Literal["raise", "stop", "skip"]
@@ -136,7 +136,9 @@ class PartitionReader:
         self._first, self._end, self._options = first_offset, end_offset, options
         self._scratch = Scratch(with_arena=options.reuse is True) if options.reuse else None
         committed = options.isolation == "read_committed"
-        self._transactions = Transactions(list(segments), snapshots or {}, first_offset) if committed else None
+        self._transactions: Outcomes | None = (
+            Transactions(list(segments), snapshots or {}, first_offset) if committed else None
+        )
 
     def __iter__(self) -> Iterator[Chunk]:
         for segment in self._segments:

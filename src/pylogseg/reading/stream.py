@@ -6,7 +6,7 @@ import datetime
 import os
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -72,12 +72,37 @@ class Record(NamedTuple):
     partition: int
 
 
+class Source(Protocol):
+    """A log that a `Reader` reads.
+
+    ``log_start_offset``
+        Records below it are not given.
+    ``offset_of_time(timestamp_ms) -> int``
+        Offset of the first record that is not older; `MAX_OFFSET` without one.
+    ``chunks(first_offset, end_offset, options) -> iterator of Chunk``
+        The records of a half-open range.
+    """
+
+    @property
+    def log_start_offset(self) -> int: ...
+    def offset_of_time(self, timestamp_ms: int) -> int: ...
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]: ...
+
+
 class LogFiles(NamedTuple):
     """What is read as one log: a partition's segments, or a file by itself."""
 
     segments: Sequence[Segment]
     log_start_offset: int
     snapshots: dict[int, str]
+
+    def offset_of_time(self, timestamp_ms: int) -> int:
+        """See `Source`."""
+        return offset_of_time(self.segments, timestamp_ms, MAX_OFFSET, self.log_start_offset)
+
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+        """See `Source`."""
+        return iter(PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots))
 
 
 class Reader:
@@ -89,7 +114,7 @@ class Reader:
 
     def __init__(
         self,
-        logs: Sequence[LogFiles],
+        logs: Sequence[Source],
         offsets: tuple[int, int],
         times: tuple[int | None, int | None],
         limit: int | None,
@@ -112,7 +137,7 @@ class Reader:
             if left <= 0:
                 return
             first, end = self._range(log)
-            for chunk in PartitionReader(log.segments, first, end, self._options, log.snapshots):
+            for chunk in log.chunks(first, end, self._options):
                 columns = self._in_time(chunk.columns)
                 if len(columns) > left:
                     columns = columns.take(slice(0, left))
@@ -122,14 +147,14 @@ class Reader:
                 if left <= 0:
                     return
 
-    def _range(self, log: LogFiles) -> tuple[int, int]:
+    def _range(self, log: Source) -> tuple[int, int]:
         first, end = self._offsets
         first = max(first, log.log_start_offset)
         since, until = self._times
         if since is not None:
-            first = max(first, offset_of_time(log.segments, since, MAX_OFFSET, log.log_start_offset))
+            first = max(first, log.offset_of_time(since))
         if until is not None:
-            end = min(end, offset_of_time(log.segments, until, MAX_OFFSET, log.log_start_offset))
+            end = min(end, log.offset_of_time(until))
         return first, end
 
     def _in_time(self, columns: RecordColumns) -> RecordColumns:
@@ -289,11 +314,25 @@ def read(
         drop_behind=drop_behind,
         reuse=reuse_buffers,
     )
+    logs = logs_of(disk, partition, by_name=topic is not None, from_log_start=from_log_start)
+    return reader_of(logs, offset, timestamp, limit, options, columns)
+
+
+def reader_of(
+    logs: Sequence[Source],
+    offset: int | tuple[int | None, int | None] | None,
+    timestamp: Moment | tuple[Moment | None, Moment | None] | None,
+    limit: int | None,
+    options: ReadOptions,
+    columns: Sequence[str] | None,
+) -> Reader:
+    """A reader of logs, from the arguments of `read`."""
+    if columns is not None:
+        check_columns(columns)
     if limit is not None and limit < 0:
         raise RequestError(f"limit must not be negative, not {limit}")
     first, end = _pair(offset)
     times = _pair(timestamp)
-    logs = logs_of(disk, partition, by_name=topic is not None, from_log_start=from_log_start)
     return Reader(
         logs,
         (0 if first is None else int(first), MAX_OFFSET if end is None else int(end)),

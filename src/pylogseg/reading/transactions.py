@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,16 @@ from pylogseg.format.records import decode
 from pylogseg.reading.windows import Window, walk
 
 _ABORT = 0
+
+
+class Outcomes(Protocol):
+    """What became of transactions.
+
+    ``committed(rows) -> (kept, last_stable_offset)``
+        See `Transactions.committed`.
+    """
+
+    def committed(self, rows: BatchTable) -> tuple[npt.NDArray[np.bool_], int | None]: ...
 
 
 class Transactions:

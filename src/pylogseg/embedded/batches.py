@@ -1,0 +1,95 @@
+"""Records made into batches as a producer sends them: each by itself, with offsets from 0 on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pylogseg.config import LogConfig
+from pylogseg.errors import RequestError
+from pylogseg.format.builder import build, shared_row
+from pylogseg.write import input_columns
+
+#: Size of a batch before compression, where ``max.message.bytes`` allows it. Larger ones hardly pack better, and a
+#: reader of one record has to open its whole batch.
+BATCH_BYTES = 64 << 10
+#: What a codec may add to bytes that it cannot pack: 1/64, and some for its frame.
+_SLACK_SHARE, _SLACK_BYTES = 64, 128
+
+
+class Stamp(NamedTuple):
+    """What a producer writes into its batches."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transactional: bool
+
+
+def as_bytes(data: Any) -> memoryview | None:
+    """A view of what has bytes, which then are batches; None for records."""
+    try:
+        return memoryview(data)
+    except TypeError:
+        return None
+
+
+def encode_batches(
+    records: Any,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    compression: str | None = None,
+    batch_bytes: int | None = None,
+    stamp: Stamp | None = None,
+) -> list[memoryview]:
+    """Encode records for appends.
+
+    Parameters
+    ----------
+    records : iterable, RecordColumns, or Arrow data
+        As `pylogseg.encode` takes them; their offsets do not matter.
+    config : LogConfig
+        Of the log: ``compression.type`` and its level, ``max.message.bytes``, ``segment.bytes``.
+    now_ms : int
+        For records without a timestamp.
+    compression : str, optional
+        Another codec.
+    batch_bytes : int, optional
+        Size of a batch before compression; at most what the log takes.
+    stamp : Stamp, optional
+        Of an idempotent producer.
+
+    Returns
+    -------
+    list of memoryview
+        One batch each, writable, all of one buffer.
+
+    Raises
+    ------
+    RequestError
+        As `pylogseg.encode`.
+    """
+    if isinstance(records, str):
+        raise RequestError("records are an iterable of (timestamp, key, value), not a text")
+    codec = compression
+    if codec is None:
+        codec = "none" if config.compression_type in ("producer", "uncompressed") else config.compression_type
+    level = getattr(config, f"compression_{codec}_level", None)
+    shared = shared_row(
+        compression=codec,
+        producer_id=-1 if stamp is None else stamp.producer_id,
+        producer_epoch=-1 if stamp is None else stamp.producer_epoch,
+        base_sequence=-1 if stamp is None else stamp.base_sequence,
+        transactional=stamp is not None and stamp.transactional,
+    )
+    most = min(config.max_message_bytes, config.segment_bytes)
+    if codec != "none":
+        most -= most // _SLACK_SHARE + _SLACK_BYTES
+    size = max(1, min(BATCH_BYTES if batch_bytes is None else batch_bytes, most))
+    data, table = build(input_columns(records, 0, now_ms), shared, batch_bytes=size, level=level)
+    view = memoryview(data)
+    batches = []
+    for position, length in zip(table.position.tolist(), table.size.tolist(), strict=True):
+        view[position : position + 8] = bytes(8)
+        batches.append(view[position : position + length])
+    return batches

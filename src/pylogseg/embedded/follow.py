@@ -1,0 +1,66 @@
+"""Reading on as records come: what a consumer of a queue does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pylogseg.embedded.owned import OwnedLog
+from pylogseg.embedded.slices import SliceReader
+from pylogseg.errors import OffsetOutOfRange, RequestError
+from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.reading.stream import Record, check_columns, records_of
+
+
+class Follower:
+    """Records of a log that is being written; iterate over it for `Record`s, over `chunks` for columns.
+
+    Each iteration starts at the first offset again and waits where the log ends.
+    """
+
+    def __init__(
+        self,
+        log: OwnedLog,
+        offset: int | None,
+        timeout: float | None,
+        options: ReadOptions,
+        columns: Sequence[str] | None,
+    ) -> None:
+        if columns is not None:
+            check_columns(columns)
+        if timeout is not None and timeout < 0:
+            raise RequestError(f"timeout must not be negative, not {timeout}")
+        self._log, self._offset, self._timeout = log, offset, timeout
+        self._options, self._columns = options, columns
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Columns of the records, as they come; empty ones are left out.
+
+        Raises
+        ------
+        OffsetOutOfRange
+            The next record was deleted, or the log was truncated below it.
+        CorruptionError, StorageError
+            As of `EmbeddedLog.read`.
+        """
+        log, isolation = self._log, self._options.isolation
+        position = log.log_start_offset if self._offset is None else self._offset
+        while True:
+            if not log.log_start_offset <= position <= log.log_end_offset:
+                raise OffsetOutOfRange(
+                    f"{log.folder}: cannot go on at offset {position}: "
+                    f"the log has {log.log_start_offset} to {log.log_end_offset}"
+                )
+            end = log.readable_end(isolation)
+            if position < end:
+                reader = SliceReader(log, position, end, self._options)
+                for chunk in reader:
+                    if len(chunk.columns):
+                        yield chunk
+                position = reader.position
+            elif not log.wait_beyond(position, isolation, self._timeout):
+                log.check_disk()
+                return
+
+    def __iter__(self) -> Iterator[Record]:
+        for chunk in self.chunks():
+            yield from records_of(chunk, self._columns)

@@ -1,0 +1,122 @@
+"""`pylogseg.open_log`: a partition's log for a program that owns it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from typing import Any
+
+from pylogseg.config import LogConfig
+from pylogseg.embedded.log import EmbeddedLog
+from pylogseg.env.clock import Clock, SystemClock
+from pylogseg.env.scheduler import Scheduler, ThreadScheduler
+from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.errors import RequestError
+from pylogseg.log.directory import LogDirectory, make_folder, partition_of
+
+
+def open_log(
+    path: str | os.PathLike[str],
+    *,
+    topic_id: str | None = None,
+    leader_epoch: int | None = None,
+    producer_id_expiration_ms: int = 86_400_000,
+    storage: Storage | None = None,
+    clock: Clock | None = None,
+    scheduler: Scheduler | None = None,
+    **settings: Any,
+) -> EmbeddedLog:
+    """Open a partition's log for appending and reading; a new one is made.
+
+    The folder around it becomes its log directory: the lock there keeps brokers and other programs out, the files
+    there say how the log was left. What a crash left is put in order; `EmbeddedLog.report` says what was done.
+
+    Parameters
+    ----------
+    path : path
+        The partition's folder, ``<log directory>/<topic>-<partition>``.
+    topic_id : str, optional
+        Of the topic in a Kafka cluster, 22 characters; kept in `partition.metadata`.
+    leader_epoch : int, optional
+        Written into batches; that of the last one there if not given, 0 in a new log.
+    producer_id_expiration_ms : int
+        Producers that were idle for so long are forgotten, with their sequences.
+    storage : Storage, optional
+        This machine's disks if not given; logs of one log directory need the same one.
+    clock : Clock, optional
+        This machine's if not given.
+    scheduler : Scheduler, optional
+        Runs what is done in the background. A thread for this log if not given.
+    **settings
+        Kafka's settings of a topic with underscores, ``segment_bytes=1 << 20``; see `pylogseg.config.LogConfig`.
+
+    Returns
+    -------
+    EmbeddedLog
+        Close it, or use it in a ``with`` statement.
+
+    Raises
+    ------
+    RequestError
+        For a setting that there is not or a value that it cannot have, a folder that is not named like a partition's, a
+        log that this process has open already.
+    StorageError
+        If another process has the lock of the log directory, or the disk fails.
+    CorruptionError
+        If a file without which the log cannot be is malformed.
+
+    Examples
+    --------
+    >>> import pylogseg, tempfile
+    >>> with pylogseg.open_log(tempfile.mkdtemp() + "/orders-0", segment_bytes=1 << 20) as log:
+    ...     done = log.append([(None, b"key", b"first"), (None, b"key", b"second")])
+    ...     [record.value for record in log.read(offset=1)]
+    [b'second']
+    """
+    config = LogConfig.of(**{name.replace(".", "_"): value for name, value in settings.items()})
+    if leader_epoch is not None and leader_epoch < 0:
+        raise RequestError(f"leader_epoch must not be negative, not {leader_epoch}")
+    storage = _local_storage() if storage is None else storage
+    # Files are opened when they are needed: the name has to hold when the program goes to another folder.
+    folder = os.path.realpath(path) if isinstance(storage, LocalStorage) else os.fspath(path)
+    parent, name = storage.split(folder)
+    try:
+        partition_of(name)
+    except RequestError as error:
+        raise RequestError(f"{folder}: {error}") from None
+    background = ThreadScheduler(f"pylogseg-{name}") if scheduler is None else scheduler
+    directory = LogDirectory.shared(storage, parent)
+    try:
+        start = directory.claim(name)
+        try:
+            started = time.perf_counter()
+            make_folder(storage, folder)
+            log = EmbeddedLog.open(
+                storage,
+                folder,
+                config,
+                SystemClock() if clock is None else clock,
+                background,
+                clean=start.clean,
+                log_start_offset=start.log_start_offset,
+                recovery_point=start.recovery_point,
+                producer_expiration_ms=producer_id_expiration_ms,
+                topic_id=topic_id,
+            )
+            log.begin(directory, leader_epoch, time.perf_counter() - started, owns_scheduler=scheduler is None)
+        except BaseException:
+            if scheduler is None:
+                background.shutdown()
+            directory.release(name, clean=False)
+            raise
+    except BaseException:
+        directory.close()
+        raise
+    return log
+
+
+@functools.cache
+def _local_storage() -> LocalStorage:
+    """One for all logs of this process, since it bounds how many files are open."""
+    return LocalStorage()

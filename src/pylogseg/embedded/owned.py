@@ -1,0 +1,328 @@
+"""A log with all that goes with owning it: its place in a log directory, work in the background, figures, an end."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pylogseg.config import LogConfig
+from pylogseg.embedded.metrics import LogMetrics
+from pylogseg.env.scheduler import Handle
+from pylogseg.errors import ClosedError, PylogsegError, RequestError, StorageError
+from pylogseg.format.names import FileKind
+from pylogseg.log.directory import LogDirectory
+from pylogseg.log.log import Appended, Isolation, Log
+from pylogseg.log.producer_state import Origin
+from pylogseg.log.reads import Fetched
+from pylogseg.log.segment import LogSegment
+from pylogseg.reading import partition as reading
+
+_FOR_EVER_MS = 2**63 - 1
+# Kafka's defaults of what is done every so many milliseconds.
+_RECOVERY_POINTS_MS = 60_000
+_LOG_STARTS_MS = 60_000
+_HIGH_WATERMARKS_MS = 5_000
+_EXPIRY_MS = 600_000
+
+
+class OwnedLog(Log):
+    """The only replica of a log, in a log directory of this process.
+
+    Attributes
+    ----------
+    leader_epoch : int
+        Written into the batches that are appended.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        self.leader_epoch = 0
+        self._metrics = LogMetrics()
+        self._directory: LogDirectory | None = None
+        self._ending = False
+        self._moved = threading.Condition()
+        self._waiting = 0
+        self._tasks: dict[str, Handle] = {}
+        self._owns_scheduler = False
+        super().__init__(*parts)
+
+    def begin(
+        self, directory: LogDirectory, leader_epoch: int | None, load_seconds: float, *, owns_scheduler: bool
+    ) -> None:
+        """Become part of a log directory, let all that is there be read, and start what runs in the background."""
+        self._directory, self._owns_scheduler = directory, owns_scheduler
+        self.leader_epoch = max(self.epochs.latest_epoch, 0) if leader_epoch is None else leader_epoch
+        self._metrics.load_seconds = load_seconds
+        self.update_high_watermark(self.log_end_offset)
+        directory.attach(self._name, self)
+        for name, kind, period_ms in (
+            ("recovery-point-checkpoint", FileKind.RECOVERY_POINTS, _RECOVERY_POINTS_MS),
+            ("log-start-offset-checkpoint", FileKind.LOG_STARTS, _LOG_STARTS_MS),
+            ("highwatermark-checkpoint", FileKind.HIGH_WATERMARKS, _HIGH_WATERMARKS_MS),
+        ):
+            self._every(name, period_ms, functools.partial(directory.checkpoint, kind))
+        self._every("producer-expiration", _EXPIRY_MS, self._expire_producers)
+        self._schedule_flushes()
+
+    @property
+    def _name(self) -> str:
+        return self.storage.split(self.folder)[1]
+
+    # ---- appends ----
+
+    def append_as_leader(
+        self,
+        data: Any,
+        leader_epoch: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+        target_magic: int = 2,
+        in_place: bool = False,
+    ) -> Appended:
+        """Append one batch; see `Log.append_as_leader`."""
+        append = super().append_as_leader
+        return self._counted(
+            lambda: append(
+                data,
+                leader_epoch,
+                origin=origin,
+                transaction_version=transaction_version,
+                target_magic=target_magic,
+                in_place=in_place,
+            )
+        )
+
+    def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
+        """Append batches that have their offsets; see `Log.append_as_follower`."""
+        append = super().append_as_follower
+        return self._counted(lambda: append(data, leader_epoch))
+
+    def _counted(self, append: Callable[[], Appended]) -> Appended:
+        """Append, let it be read at once, and count."""
+        metrics = self._metrics
+        with self._lock:
+            if self._ending:
+                raise ClosedError(f"{self.folder}: the log is closed")
+            started = time.perf_counter()
+            try:
+                done = append()
+            except PylogsegError:
+                metrics.refusals += 1
+                raise
+            finally:
+                self._advance()
+            metrics.append_seconds += time.perf_counter() - started
+            if done.is_duplicate:
+                metrics.duplicates += 1
+            elif done.first_offset >= 0:
+                metrics.appends += 1
+                metrics.records += done.last_offset - done.first_offset + 1
+                metrics.bytes += done.valid_bytes
+        return done
+
+    def _advance(self) -> None:
+        """Let the end of the log be read, and wake who waits for it; the lock is held."""
+        self.offsets.update_high_watermark(self.offsets.end)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting:
+            with self._moved:
+                self._moved.notify_all()
+
+    def check_disk(self) -> None:
+        """Raise what took the log offline, if anything did."""
+        if self._offline is not None:
+            self._guarded(lambda: None)
+
+    def readable_end(self, isolation: reading.Isolation) -> int:
+        """Where a reader has to stop."""
+        return self.last_stable_offset if isolation == "read_committed" else self.high_watermark
+
+    def wait_beyond(self, offset: int, isolation: reading.Isolation, timeout: float | None) -> bool:
+        """Wait until there is something to read at an offset; False if the time is over, or none will come."""
+
+        def done() -> bool:
+            return self._ending or self._offline is not None or self.readable_end(isolation) > offset
+
+        with self._moved:
+            self._waiting += 1  # a writer that sees none has moved the end before it is looked at here
+            try:
+                self._moved.wait_for(done, timeout)
+            finally:
+                self._waiting -= 1
+        return not self._ending and self.readable_end(isolation) > offset
+
+    def append_batches(self, batches: Sequence[memoryview]) -> Appended:
+        """Append batches of one call one after the other, with nothing between them.
+
+        Parameters
+        ----------
+        batches : sequence of memoryview
+            Writable; they may be changed.
+
+        Returns
+        -------
+        Appended
+            From the first to the last; a duplicate if all are.
+
+        Raises
+        ------
+        RequestError
+            Of the first that is refused; it says how many are in the log. Those behind it are not.
+        """
+        if not batches:
+            return Appended(-1, -1, -1, -1, 0, self.log_start_offset)
+        done: list[Appended] = []
+        with self._lock:
+            for batch in batches:
+                try:
+                    done.append(self.append_as_leader(batch, self.leader_epoch, in_place=True))
+                except RequestError as error:
+                    if done:
+                        first, last = done[0].first_offset, done[-1].last_offset
+                        note = f"the batches before it are in the log, at offsets {first} to {last}"
+                        error.args = (f"batch {len(done)} of {len(batches)}: {error}; {note}", *error.args[1:])
+                    raise
+        return Appended(
+            done[0].first_offset,
+            done[-1].last_offset,
+            max(one.max_timestamp for one in done),
+            done[-1].append_time_ms,
+            sum(one.valid_bytes for one in done),
+            done[-1].log_start_offset,
+            all(one.is_duplicate for one in done),
+        )
+
+    # ---- what is counted ----
+
+    def fetch(
+        self, offset: int, max_bytes: int = 1 << 20, isolation: Isolation = "log_end", *, min_one: bool = True
+    ) -> Fetched:
+        """A slice of a file; see `Log.fetch`."""
+        self._metrics.fetches += 1
+        return super().fetch(offset, max_bytes, isolation, min_one=min_one)
+
+    def metrics(self) -> LogMetrics:
+        """What the log has done since it was opened; a copy."""
+        segments = list(self.segments)
+        self._metrics.segments, self._metrics.size_bytes = len(segments), sum(segment.size for segment in segments)
+        self._metrics.recovered_segments = self.report.recovered_segments
+        self._metrics.cut_bytes = self.report.cut_bytes
+        with self._lock:
+            return LogMetrics(**{name: getattr(self._metrics, name) for name in LogMetrics.__slots__})
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Begin a new segment; see `Log.roll`."""
+        with self._lock:
+            if self._ending:
+                raise ClosedError(f"{self.folder}: the log is closed")
+            segment = super().roll(expected_next_offset)
+            self._metrics.rolls += 1
+            return segment
+
+    def _flush(self, offset: int, inclusive: bool) -> None:
+        before, started = self.recovery_point, time.perf_counter()
+        try:
+            super()._flush(offset, inclusive)
+        except StorageError:
+            self._wake()  # nothing more will come
+            raise
+        if self.recovery_point > before:
+            self._metrics.note_flush(time.perf_counter() - started)
+
+    # ---- in the background ----
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take new settings; they count from the next operation on."""
+        super().update_config(config)
+        if self._directory is not None:
+            self._schedule_flushes()
+
+    def _schedule_flushes(self) -> None:
+        """What was appended is forced to the disk at most `flush.ms` later."""
+        task = self._tasks.pop("log-flusher", None)
+        if task is not None:
+            task.cancel()
+        if self.config.flush_ms < _FOR_EVER_MS:
+            self._every("log-flusher", max(self.config.flush_ms, 1), lambda: self.flush(force_active=False))
+
+    def _every(self, name: str, period_ms: int, work: Callable[[], None]) -> None:
+        def task() -> None:
+            if not (self._ending or self._closed or self._offline):
+                work()
+
+        self._tasks[name] = self.scheduler.schedule(f"{name} {self._name}", task, period_ms, period_ms)
+
+    def _expire_producers(self) -> None:
+        with self._lock:
+            self.producers.expire(self.clock.now_ms())
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Force everything to the disk and close the log in order; closing again does nothing.
+
+        Raises
+        ------
+        StorageError
+            The disk failed, now or before: what was appended since the last `flush` may be lost when the machine
+            crashes, and the next opening recovers the log. It is closed all the same.
+        """
+        if self._end():
+            self._finish(self._close_in_order)
+
+    def _close_in_order(self) -> None:
+        self.flush()
+        super().close()
+
+    def close_handles(self) -> None:
+        """Let go of the files and write nothing more, as a crash would; the next opening recovers the log."""
+        if self._end():
+            super().close_handles()
+            self._leave(clean=False)
+
+    def disown(self) -> None:
+        """In the child of a fork: the log is the parent's, this object counts as closed."""
+        super().disown()
+        self._ending = True
+
+    def delete(self) -> None:
+        """Remove the log with its folder, and close it."""
+        if self._end():
+            self._finish(super().delete, gone=True)
+
+    def _end(self) -> bool:
+        """Let nobody begin anything any more, and wait for what runs in the background; False if that is done."""
+        with self._lock:
+            if self._ending:
+                return False
+            self._ending = True
+        self._wake()
+        for task in self._tasks.values():
+            task.cancel()
+        if self._owns_scheduler:
+            self.scheduler.shutdown()
+        return True
+
+    def _finish(self, work: Callable[[], None], *, gone: bool = False) -> None:
+        clean = False
+        try:
+            with self._lock:
+                work()
+            clean = True
+        finally:
+            if not clean:
+                super().close_handles()
+            self._leave(clean=clean, gone=gone and clean)
+
+    def _leave(self, *, clean: bool, gone: bool = False) -> None:
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            try:
+                directory.release(self._name, clean=clean, gone=gone)
+            finally:
+                directory.close()

@@ -1,0 +1,160 @@
+"""Reading the log that this program writes: slices as a consumer fetches them, decoded like any other file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.disk import Segment
+from pylogseg.env.files import LocalFiles
+from pylogseg.errors import CorruptionError, Verdict
+from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.names import parse_partition_folder
+from pylogseg.log.log import Log
+from pylogseg.log.reads import Fetched, aborted_between
+from pylogseg.reading.partition import MAX_OFFSET, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.windows import Window
+
+
+class OpenLog:
+    """An open log as a source of a `Reader`: see `pylogseg.reading.stream.Source`.
+
+    Parameters
+    ----------
+    log : Log
+    end_offset : int
+        Nothing at or behind it is given.
+    """
+
+    def __init__(self, log: Log, end_offset: int) -> None:
+        self._log, self._end = log, end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """Where the log begins now."""
+        return self._log.log_start_offset
+
+    def offset_of_time(self, timestamp_ms: int) -> int:
+        """Offset of the first record that is not older; beyond everything without one."""
+        if timestamp_ms < 0:  # asks for something special
+            return self.log_start_offset
+        found = self._log.offset_for_time(timestamp_ms)
+        return MAX_OFFSET if found is None else found.offset
+
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+        """The records of a half-open range, as far as they could be seen when this was made."""
+        return iter(SliceReader(self._log, first_offset, min(end_offset, self._end), options))
+
+
+class SliceReader(PartitionReader):
+    """Fetches and decodes the records of a range of offsets, one slice after the other.
+
+    Offsets and not places are remembered between slices, so what is truncated, cleaned or deleted meanwhile does not
+    matter; records that are gone by then are an `OffsetOutOfRange`.
+
+    Parameters
+    ----------
+    log : Log
+    first_offset, end_offset : int
+        The range, half-open; it must be readable.
+    options : ReadOptions
+        Damage always raises: such a log is for `pylogseg.read`.
+
+    Attributes
+    ----------
+    position : int
+        All below this offset has been given.
+    """
+
+    def __init__(self, log: Log, first_offset: int, end_offset: int, options: ReadOptions) -> None:
+        super().__init__([], first_offset, end_offset, options)
+        self.position = first_offset
+        self._log = log
+        self._segment: Segment | None = None
+        if options.isolation == "read_committed":
+            self._transactions = _Aborted(log)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        size = self._options.first_window_bytes
+        while self.position < self._end:
+            fetched = self._log.fetch(self.position, size, "high_watermark")
+            self._check_skipped(fetched)
+            if not len(fetched.data):
+                self.position = self._end
+                return
+            size = min(size * 2, self._options.window_bytes)
+            segment = self._segment_at(fetched.start.segment)
+            batches = self._scanned(fetched.data, fetched.start.position, segment)
+            rows, _ = self._wanted(batches)
+            if len(rows):
+                for chunk in self._decode(segment, rows, Window(rows, fetched.data, fetched.start.position)):
+                    assert chunk is not None  # damage raises
+                    yield chunk
+            self.position = int(batches.last_offset[-1]) + 1
+
+    def _check_skipped(self, fetched: Fetched) -> None:
+        """Where a search for an offset left a segment out, that has to be because it ends below it."""
+        segment = self._log.segments.floor(self.position)
+        if segment is None or self.position >= self._log.high_watermark:
+            return
+        if len(fetched.data) and segment.base_offset == fetched.start.segment:
+            return
+        end = segment.offset_index.floor(self.position)[1]
+        for stretch in segment.windows(end):
+            if len(stretch.batches):
+                end = int(stretch.batches.position[-1] + stretch.batches.size[-1])
+        if end < segment.size:
+            raise self._damage(segment.path, end, "no batch can be read")
+
+    def _damage(self, path: str, position: int, reason: str) -> CorruptionError:
+        remedy = "`pylogseg verify` tells more, and `pylogseg.read` with on_corrupt reads what is left"
+        return CorruptionError(path, position, f"{reason}; {remedy}", self.position)
+
+    def _scanned(self, data: memoryview, position: int, segment: Segment) -> BatchTable:
+        """The whole batches of a slice, which its end may cut."""
+        batches = scan(data, file_position=position, crc=self._options.check_crc).batches
+        bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
+        if len(bad) or not len(batches):
+            at = int(batches.position[bad[0]]) if len(bad) else position
+            raise self._damage(segment.path, at, "its check sum does not hold" if len(bad) else "no batch can be read")
+        return batches
+
+    def _segment_at(self, base_offset: int) -> Segment:
+        if self._segment is None or self._segment.base_offset != base_offset:
+            log = self._log
+            found = log.segments.floor(base_offset)
+            path = log.folder if found is None else found.path
+            size, modified_ms = (0, 0) if found is None else (found.size, found.modified_ms())
+            is_last = found is log.segments.active
+            of = parse_partition_folder(log.storage.split(log.folder)[1])
+            topic, partition = (of.topic, of.partition) if of else ("", -1)
+            self._segment = Segment(LocalFiles(), path, base_offset, size, modified_ms, is_last, topic, partition)
+        return self._segment
+
+
+class _Aborted:
+    """Which batches below the last stable offset belong to aborted transactions; the indexes of the log tell."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def committed(self, rows: BatchTable) -> tuple[npt.NDArray[np.bool_], None]:
+        """See `pylogseg.reading.transactions.Transactions.committed`."""
+        kept = np.ones(len(rows), np.bool_)
+        data = np.flatnonzero(rows.is_transactional & ~rows.is_control)
+        if len(data):
+            first, last = int(rows.base_offset[data[0]]), int(rows.last_offset[data[-1]])
+            segments = self._log.segments
+            for txn in aborted_between(segments, segments.floor(first), first, last + 1):
+                kept &= ~_covers(txn, rows)
+        return kept, None
+
+
+def _covers(txn: AbortedTxn, rows: BatchTable) -> npt.NDArray[np.bool_]:
+    base = rows.base_offset
+    inside = (base >= txn.first_offset) & (base <= txn.last_offset) & (rows.producer_id == txn.producer_id)
+    covered: npt.NDArray[np.bool_] = inside & rows.is_transactional & ~rows.is_control
+    return covered

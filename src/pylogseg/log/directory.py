@@ -1,0 +1,292 @@
+"""A log directory opened for writing: its lock, its checkpoints, and the marker of an orderly stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import NamedTuple
+
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+from pylogseg.files.status import encode_clean_shutdown
+from pylogseg.format.names import METADATA_TOPIC, FileKind, check_topic, parse_partition_folder, partition_folder_name
+from pylogseg.log.core import LogCore
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, int]
+_KINDS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS)
+
+_shared: dict[tuple[int, str], LogDirectory] = {}
+_shared_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """In the child of a fork: directories and logs stay with the parent."""
+    global _shared_lock
+    _shared_lock = threading.Lock()
+    for directory in _shared.values():
+        directory.disown()
+    _shared.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+class Start(NamedTuple):
+    """What a log directory knows of a partition before its log is opened.
+
+    Attributes
+    ----------
+    clean : bool
+        Whether it was closed in order, or is new.
+    log_start_offset, recovery_point, high_watermark : int
+        From the checkpoints; 0 where they say nothing.
+    """
+
+    clean: bool
+    log_start_offset: int
+    recovery_point: int
+    high_watermark: int
+
+
+class LogDirectory:
+    """One log directory of which this process is the only writer.
+
+    At first the lock is taken, which a running broker has as well. Then the marker `.kafka_cleanshutdown` is noted and
+    removed, so that a crash is noticed later; it comes back with the last `close` if all partitions here are known to
+    be closed in order: those that were opened, and the others if the marker was there. Checkpoints keep the entries
+    of partitions that are not opened. Nothing else is put into the folder.
+
+    Parameters
+    ----------
+    storage : Storage
+    path : str
+        Made if it is missing.
+
+    Raises
+    ------
+    StorageError
+        If another process has the lock, or the folder cannot be used.
+
+    Notes
+    -----
+    May be used by several threads. `shared` gives all users in a process the same object; each of them closes it.
+    """
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self.storage, self.path = storage, path
+        self._mutex = threading.RLock()
+        self._users = 1
+        make_folder(storage, path)
+        self._lock = storage.lock(path)
+        try:
+            self._offsets = {kind: self._read(kind) for kind in _KINDS}
+            self._written = {kind: dict(offsets) for kind, offsets in self._offsets.items()}
+            marker = storage.join(path, FileKind.CLEAN_SHUTDOWN.value)
+            self.was_clean = storage.remove(marker)
+            if self.was_clean:
+                storage.sync_folder(path)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._logs: dict[str, LogCore | None] = {}  # claimed; None until it is opened
+        self._closed_clean: dict[str, bool] = {}  # given back, whether in order
+
+    @classmethod
+    def shared(cls, storage: Storage, path: str) -> LogDirectory:
+        """The directory, opened by the first who asks for it.
+
+        Parameters
+        ----------
+        storage : Storage
+            Another storage object counts as another user: the lock keeps it out.
+        path : str
+            One spelling of it for all users.
+        """
+        with _shared_lock:
+            key = (id(storage), path)
+            found = _shared.get(key)
+            if found is None:
+                found = _shared[key] = cls(storage, path)
+            else:
+                found._users += 1
+            return found
+
+    def _file(self, kind: FileKind) -> str:
+        return self.storage.join(self.path, kind.value)
+
+    def _read(self, kind: FileKind) -> dict[Key, int]:
+        path = self._file(kind)
+        if not self.storage.exists(path):
+            return {}
+        try:
+            return parse_offset_checkpoint(self.storage.read_all(path), path)
+        except CorruptionError as error:  # as for a broker
+            _log.error("%s; it is taken as empty: logs are recovered whole, deleted records may be back", error)
+            return {}
+
+    # ---- partitions ----
+
+    def claim(self, name: str) -> Start:
+        """Reserve a partition for one log.
+
+        Parameters
+        ----------
+        name : str
+            Of its folder.
+
+        Raises
+        ------
+        RequestError
+            If no partition has such a name, or it is claimed already.
+        """
+        key = partition_of(name)
+        with self._mutex:
+            if name in self._logs:
+                raise RequestError(
+                    f"{self.storage.join(self.path, name)}: this process has the log open already: "
+                    "use that object from all threads, or close it first"
+                )
+            self._logs[name] = None
+            if name in self._closed_clean:
+                clean = self._closed_clean[name]
+            else:
+                clean = self.was_clean or not self.storage.exists(self.storage.join(self.path, name))
+            points, starts, marks = (self._offsets[kind].get(key, 0) for kind in _KINDS)
+            return Start(clean, starts, points, marks)
+
+    def attach(self, name: str, log: LogCore) -> None:
+        """From now on the checkpoints follow the log of a partition that was claimed."""
+        with self._mutex:
+            self._logs[name] = log
+
+    def release(self, name: str, *, clean: bool, gone: bool = False) -> None:
+        """Give a partition back; the checkpoints are written.
+
+        Parameters
+        ----------
+        name : str
+            Of its folder.
+        clean : bool
+            Whether its log is closed in order: flushed, and without a failure of the disk.
+        gone : bool
+            Whether its folder was removed.
+        """
+        with self._mutex:
+            if clean and not gone:
+                self._note(name)
+            if gone:
+                for offsets in self._offsets.values():
+                    offsets.pop(partition_of(name), None)
+                self._closed_clean.pop(name, None)
+            else:
+                self._closed_clean[name] = clean
+            self._logs.pop(name, None)
+            self.checkpoint()
+
+    # ---- checkpoints ----
+
+    def checkpoint(self, *kinds: FileKind) -> None:
+        """Write the offset checkpoints that changed: all three, or those that are named.
+
+        Raises
+        ------
+        StorageError
+            If one cannot be written; it has its old content then.
+        """
+        with self._mutex:
+            for name in self._logs:
+                self._note(name)
+            for kind in kinds or _KINDS:
+                offsets = self._offsets[kind]
+                if offsets != self._written[kind]:
+                    self.storage.write_whole(self._file(kind), encode_offset_checkpoint(offsets))
+                    self._written[kind] = dict(offsets)
+
+    def _note(self, name: str) -> None:
+        log, key = self._logs.get(name), partition_of(name)
+        if log is None:
+            return
+        points, starts, marks = (self._offsets[kind] for kind in _KINDS)
+        points[key], marks[key] = log.recovery_point, log.high_watermark
+        first = log.segments.first
+        if first is not None and log.log_start_offset > first.base_offset:
+            starts[key] = log.log_start_offset
+        else:
+            starts.pop(key, None)
+
+    # ---- the end ----
+
+    def disown(self) -> None:
+        """In the child of a fork: its logs count as closed."""
+        for log in self._logs.values():
+            if log is not None:
+                log.disown()
+
+    def close(self) -> None:
+        """Give it back; the last user writes the checkpoints and the marker, and gives the lock back.
+
+        Raises
+        ------
+        StorageError
+            If a file cannot be written; the lock is given back all the same.
+        """
+        with _shared_lock:
+            self._users -= 1
+            if self._users != 0:
+                return
+            if _shared.get((id(self.storage), self.path)) is self:
+                del _shared[id(self.storage), self.path]
+            try:
+                self.checkpoint()
+                if self._is_clean():
+                    self.storage.write_synced(self._file(FileKind.CLEAN_SHUTDOWN), encode_clean_shutdown(None))
+            finally:
+                self._lock.release()
+
+    def _is_clean(self) -> bool:
+        if self._logs or not all(self._closed_clean.values()):
+            return False
+        return self.was_clean or all(name in self._closed_clean for name in self._partitions())
+
+    def _partitions(self) -> list[str]:
+        """Folders whose logs a broker would recover without the marker."""
+        found = []
+        for entry in self.storage.list_folder(self.path):
+            folder = parse_partition_folder(entry.name) if entry.is_dir else None
+            if folder is not None and folder.state != "delete" and folder.topic != METADATA_TOPIC:
+                found.append(entry.name)
+        return found
+
+
+def partition_of(name: str) -> Key:
+    """Topic and partition of a folder that a log may be written to.
+
+    Raises
+    ------
+    RequestError
+        If it is not named ``<topic>-<partition>``, or waits for its deletion or something else.
+    """
+    folder = parse_partition_folder(name)
+    try:
+        if folder is None or folder.state or partition_folder_name(folder.topic, folder.partition) != name:
+            raise RequestError("it is not a topic, a hyphen and a number, as in orders-0")
+        check_topic(folder.topic)
+    except RequestError as error:
+        raise RequestError(f"{name!r} cannot be the folder of a partition: {error}") from None
+    return folder.topic, folder.partition
+
+
+def make_folder(storage: Storage, path: str) -> None:
+    """Make a folder with those above it, so that they survive a crash."""
+    if storage.exists(path):
+        return
+    above, name = storage.split(path)
+    if name:
+        make_folder(storage, above)
+    storage.make_folder(path)
+    storage.sync_folder(above)
