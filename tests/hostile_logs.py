@@ -23,7 +23,8 @@ from pylogseg.format.names import FileKind
 from pylogseg.format.records import BODY_DTYPE, REASONS, RecordColumns, columns_of, decode
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.partition import MAX_OFFSET, ReadOptions
-from pylogseg.reading.stream import LogFiles, Reader
+from pylogseg.reading.stream import Reader
+from pylogseg.reading.wanted import LogFiles
 from pylogseg.reading.windows import Window, walk
 
 LIMIT_BYTES = 1 << 20

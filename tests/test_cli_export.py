@@ -23,8 +23,8 @@ import pylogseg as package
 from pylogseg.disk import open_dir
 from pylogseg.jobs import export as export_module
 from pylogseg.jobs.export import Form, export_part
-from pylogseg.jobs.wanted import Wanted
 from pylogseg.reading.stream import logs_of
+from pylogseg.reading.wanted import Wanted
 
 
 def files(out: Path) -> list[Path]:

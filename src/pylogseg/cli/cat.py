@@ -15,9 +15,9 @@ from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import Followed, follow, last_records
 from pylogseg.errors import RequestError
 from pylogseg.format.text import TextBuffer
-from pylogseg.jobs.wanted import Wanted
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Chunk
+from pylogseg.reading.wanted import Wanted
 
 _EPILOG = r"""\b
 Examples:

@@ -19,7 +19,7 @@ import click
 from pylogseg.disk import Disk, Partition, open_dir
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.reading.findings import Gap
-from pylogseg.reading.stream import LogFiles, logs_of
+from pylogseg.reading.wanted import LogFiles, logs_of, partitions_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,12 +51,7 @@ class Selection(NamedTuple):
 
     def live_partitions(self) -> list[Partition]:
         """The partitions that `logs` gives the logs of, in its order."""
-        return [
-            p
-            for p in self.disk.partitions
-            if (self.names or not p.state or len(self.disk.partitions) == 1)
-            and (self.partitions is None or p.partition in self.partitions)
-        ]
+        return partitions_of(self.disk, self.partitions, by_name=bool(self.names))
 
     def logs(self, from_log_start: bool = True) -> list[LogFiles]:
         """What is read, partition by partition."""

@@ -13,7 +13,7 @@ from pylogseg.cli.query import make_query, query_options
 from pylogseg.errors import RequestError
 from pylogseg.jobs.export import DEFAULT_COLUMNS, FORMS, Exported, Form, export_part, target_of
 from pylogseg.jobs.pool import map_ordered
-from pylogseg.jobs.wanted import Wanted
+from pylogseg.reading.wanted import Wanted
 
 _EPILOG = """\b
 Examples:

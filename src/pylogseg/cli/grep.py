@@ -16,8 +16,8 @@ from pylogseg.errors import CorruptionError
 from pylogseg.format.text import TextBuffer
 from pylogseg.jobs.grep import Pattern, regular_expression
 from pylogseg.jobs.pool import Advance, stream_ordered
-from pylogseg.jobs.wanted import Wanted
 from pylogseg.reading.findings import Gap
+from pylogseg.reading.wanted import Wanted
 
 _EPILOG = r"""\b
 Examples:

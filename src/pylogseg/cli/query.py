@@ -13,10 +13,9 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.errors import RequestError
-from pylogseg.jobs.wanted import Wanted
 from pylogseg.reading.partition import MAX_OFFSET, ReadOptions, Throttle, small_window
-from pylogseg.reading.seek import end_offset, offset_of_time
-from pylogseg.reading.stream import LogFiles
+from pylogseg.reading.seek import end_offset
+from pylogseg.reading.wanted import LogFiles, Wanted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,16 +80,9 @@ class Query:
         return self.offsets.end is not None or self.offsets.at_most is not None or self.until is not None
 
     def of(self, log: LogFiles) -> Wanted:
-        """What is wanted of one log: times become offsets, by its indexes."""
-        first, end = self.offsets.of(log)
-        first = max(first, log.log_start_offset)
-        if self.since is not None:
-            found = offset_of_time(log.segments, self.since, -1, log.log_start_offset)
-            # No such record yet: what comes next may be one.
-            first = max(first, found if found >= 0 else end_offset(log.segments))
-        if self.until is not None:
-            end = min(end, offset_of_time(log.segments, self.until, MAX_OFFSET, log.log_start_offset))
-        return Wanted(log, first, end, self.since, self.until, self.key, replace(self.options, gaps=[]))
+        """What is wanted of one log."""
+        options = replace(self.options, gaps=[])
+        return Wanted.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
 
 
 def query_options(on_corrupt: str = "raise") -> Callable[[F], F]:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from pylogseg.disk import Partition, open_dir
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.jobs.wanted import Wanted
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset
+from pylogseg.reading.wanted import Wanted
 
 _POLL_SECONDS = 0.2
 
@@ -64,6 +64,7 @@ class Followed:
         if state == self._seen:
             return
         self._seen = state
+        self.wanted.gaps.clear()
         for chunk in self.wanted.read():
             if len(chunk.columns):
                 self.wanted = replace(self.wanted, first_offset=int(chunk.columns.offset[-1]) + 1)

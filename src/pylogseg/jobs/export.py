@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from pylogseg import arrow
 from pylogseg.errors import RequestError
 from pylogseg.format import text
-from pylogseg.jobs.wanted import Wanted
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Chunk
+from pylogseg.reading.wanted import Wanted
 
 #: Forms of a file, and the end of its name.
 FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}

@@ -6,13 +6,12 @@ import datetime
 import os
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pylogseg.disk import Disk, Partition, Segment, open_dir
+from pylogseg.disk import Disk, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.format.names import FileKind
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import (
@@ -20,12 +19,11 @@ from pylogseg.reading.partition import (
     Chunk,
     Isolation,
     OnCorrupt,
-    PartitionReader,
     ReadOptions,
     Throttle,
     small_window,
 )
-from pylogseg.reading.seek import offset_of_time
+from pylogseg.reading.wanted import Source, in_time, logs_of, range_of
 
 #: What a record has, by the names and in the order of Spark's Kafka source.
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -72,39 +70,6 @@ class Record(NamedTuple):
     partition: int
 
 
-class Source(Protocol):
-    """A log that a `Reader` reads.
-
-    ``log_start_offset``
-        Records below it are not given.
-    ``offset_of_time(timestamp_ms) -> int``
-        Offset of the first record that is not older; `MAX_OFFSET` without one.
-    ``chunks(first_offset, end_offset, options) -> iterator of Chunk``
-        The records of a half-open range.
-    """
-
-    @property
-    def log_start_offset(self) -> int: ...
-    def offset_of_time(self, timestamp_ms: int) -> int: ...
-    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]: ...
-
-
-class LogFiles(NamedTuple):
-    """What is read as one log: a partition's segments, or a file by itself."""
-
-    segments: Sequence[Segment]
-    log_start_offset: int
-    snapshots: dict[int, str]
-
-    def offset_of_time(self, timestamp_ms: int) -> int:
-        """See `Source`."""
-        return offset_of_time(self.segments, timestamp_ms, MAX_OFFSET, self.log_start_offset)
-
-    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
-        """See `Source`."""
-        return iter(PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots))
-
-
 class Reader:
     """A stream of records; iterate over it for `Record`s, or over `chunks()` for columns.
 
@@ -132,39 +97,20 @@ class Reader:
     def chunks(self) -> Iterator[Chunk]:
         """Columns of the records, a stretch of a segment at a time; empty ones are left out."""
         self._options.gaps.clear()
-        left = MAX_OFFSET if self._limit is None else self._limit
+        left = self._limit
         for log in self.logs:
-            if left <= 0:
+            if left is not None and left <= 0:
                 return
-            first, end = self._range(log)
+            first, end = range_of(log, self._offsets, self._times)
             for chunk in log.chunks(first, end, self._options):
-                columns = self._in_time(chunk.columns)
-                if len(columns) > left:
-                    columns = columns.take(slice(0, left))
-                left -= len(columns)
+                columns = in_time(chunk.columns, *self._times)
+                if left is not None:
+                    columns = columns if len(columns) <= left else columns.take(slice(0, left))
+                    left -= len(columns)
                 if len(columns):
                     yield Chunk(columns, chunk.segment)
-                if left <= 0:
+                if left is not None and left <= 0:
                     return
-
-    def _range(self, log: Source) -> tuple[int, int]:
-        first, end = self._offsets
-        first = max(first, log.log_start_offset)
-        since, until = self._times
-        if since is not None:
-            first = max(first, log.offset_of_time(since))
-        if until is not None:
-            end = min(end, log.offset_of_time(until))
-        return first, end
-
-    def _in_time(self, columns: RecordColumns) -> RecordColumns:
-        since, until = self._times
-        if since is None and until is None:
-            return columns
-        mask = columns.timestamp >= (since if since is not None else -MAX_OFFSET)
-        if until is not None:
-            mask &= columns.timestamp < until
-        return columns if mask.all() else columns.take(mask)
 
     def __iter__(self) -> Iterator[Record]:
         for chunk in self.chunks():
@@ -350,28 +296,6 @@ def check_columns(columns: Sequence[str]) -> None:
     names, known = list(columns), (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
     if not set(names) <= set(known) or len(set(names)) != len(names):
         raise RequestError(f"columns {names}: each must be one of {', '.join(known)}, once")
-
-
-def logs_of(
-    disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
-) -> list[LogFiles]:
-    """What of a disk is read, in order: live partitions (others only where they were asked for), then loose files."""
-    numbers = None if partition is None else {partition} if isinstance(partition, (int, np.integer)) else set(partition)
-    chosen = [p for p in disk.partitions if (by_name or not p.state) and (numbers is None or p.partition in numbers)]
-    if numbers is not None and not chosen:
-        raise RequestError(f"no partition {', '.join(map(str, sorted(numbers)))} among those asked for")
-    if len(disk.partitions) == 1 and numbers is None:
-        chosen = list(disk.partitions)
-    logs = [LogFiles(p.segments, p.log_start_offset if from_log_start else 0, _snapshots(p)) for p in chosen]
-    return logs + [LogFiles([segment], 0, {}) for segment in disk.loose]
-
-
-def _snapshots(partition: Partition) -> dict[int, str]:
-    return {
-        other.name.offset: other.path
-        for other in partition.others
-        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and not other.name.suffix and other.name.offset is not None
-    }
 
 
 def _pair(value: Any) -> tuple[Any, Any]:

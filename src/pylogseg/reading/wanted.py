@@ -1,0 +1,209 @@
+"""What is read as one log, and the records of it that somebody wants: ranges, filters, and how they are read."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.disk import Disk, Partition, Segment
+from pylogseg.errors import RequestError
+from pylogseg.format import text
+from pylogseg.format.names import FileKind
+from pylogseg.format.records import RecordColumns
+from pylogseg.reading.findings import Gap
+from pylogseg.reading.partition import MAX_OFFSET, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.seek import end_offset, offset_of_time
+
+
+class Source(Protocol):
+    """A log that a `Reader` reads.
+
+    ``log_start_offset``
+        Records below it are not given.
+    ``offset_of_time(timestamp_ms) -> int``
+        Offset of the first record that is not older; `MAX_OFFSET` without one.
+    ``chunks(first_offset, end_offset, options) -> iterator of Chunk``
+        The records of a half-open range.
+    """
+
+    @property
+    def log_start_offset(self) -> int: ...
+    def offset_of_time(self, timestamp_ms: int) -> int: ...
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]: ...
+
+
+class LogFiles(NamedTuple):
+    """What is read as one log: a partition's segments, or a file by itself."""
+
+    segments: Sequence[Segment]
+    log_start_offset: int
+    snapshots: dict[int, str]
+
+    def offset_of_time(self, timestamp_ms: int) -> int:
+        """See `Source`."""
+        return offset_of_time(self.segments, timestamp_ms, MAX_OFFSET, self.log_start_offset)
+
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+        """See `Source`."""
+        return iter(PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots))
+
+
+def partitions_of(
+    disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False
+) -> list[Partition]:
+    """What of a disk is read: live partitions, and others only where they were asked for or are all there is."""
+    if partition is None:
+        sole = len(disk.partitions) == 1
+        return [p for p in disk.partitions if by_name or sole or not p.state]
+    numbers = {partition} if isinstance(partition, (int, np.integer)) else set(partition)
+    chosen = [p for p in disk.partitions if (by_name or not p.state) and p.partition in numbers]
+    if not chosen:
+        raise RequestError(f"no partition {', '.join(map(str, sorted(numbers)))} among those asked for")
+    return chosen
+
+
+def logs_of(
+    disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
+) -> list[LogFiles]:
+    """The partitions that `partitions_of` chooses, then loose files, as logs."""
+    chosen = partitions_of(disk, partition, by_name=by_name)
+    logs = [LogFiles(p.segments, p.log_start_offset if from_log_start else 0, _snapshots(p)) for p in chosen]
+    return logs + [LogFiles([segment], 0, {}) for segment in disk.loose]
+
+
+def _snapshots(partition: Partition) -> dict[int, str]:
+    return {
+        other.name.offset: other.path
+        for other in partition.others
+        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and not other.name.suffix and other.name.offset is not None
+    }
+
+
+def range_of(log: Source, offsets: tuple[int, int], times: tuple[int | None, int | None]) -> tuple[int, int]:
+    """The offsets of a log that lie in a range of offsets and in one of timestamps, both half-open."""
+    first, end = offsets
+    since, until = times
+    first = max(first, log.log_start_offset)
+    if since is not None:
+        first = max(first, log.offset_of_time(since))
+    if until is not None:
+        end = min(end, log.offset_of_time(until))
+    return first, end
+
+
+def in_time(columns: RecordColumns, since: int | None, until: int | None) -> RecordColumns:
+    """The records in a range of timestamps: between those at its ends may lie others."""
+    if since is None and until is None:
+        return columns
+    mask = np.ones(len(columns), np.bool_)
+    if since is not None:
+        mask &= columns.timestamp >= since
+    if until is not None:
+        mask &= columns.timestamp < until
+    return columns if mask.all() else columns.take(mask)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A part of one log.
+
+    Attributes
+    ----------
+    log : LogFiles
+    first_offset, end_offset : int
+        Half-open.
+    since, until : int or None
+        Records outside of these timestamps (half-open, ms) are left out; the offsets do the seeking.
+    key : bytes or None
+        Only records with this key.
+    options : ReadOptions
+        Of one reading at a time: it has its report and, with ``reuse``, its memory.
+    """
+
+    log: LogFiles
+    first_offset: int
+    end_offset: int
+    since: int | None = None
+    until: int | None = None
+    key: bytes | None = None
+    options: ReadOptions = field(default_factory=ReadOptions)
+
+    @classmethod
+    def of(
+        cls,
+        log: LogFiles,
+        offsets: tuple[int, int],
+        times: tuple[int | None, int | None],
+        options: ReadOptions,
+        key: bytes | None = None,
+    ) -> Wanted:
+        """What lies in a range of offsets and one of timestamps, both half-open: times become offsets, by the indexes.
+
+        A moment that no record has reached yet becomes the end of the log: what comes next may reach it.
+        """
+        first, end = range_of(log, offsets, times)
+        if times[0] is not None and first >= MAX_OFFSET:
+            first = max(offsets[0], log.log_start_offset, end_offset(log.segments))
+        return cls(log, first, end, *times, key, options)
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What was passed over."""
+        return self.options.gaps
+
+    @property
+    def name(self) -> str:
+        """Of the partition, or of the file where the folder tells none."""
+        first = self.log.segments[0]
+        return f"{first.topic}-{first.partition}" if first.topic else first.path
+
+    def apart(self, on_bytes: Callable[[int], None] | None = None) -> Wanted:
+        """The same with a report of its own, for another thread; the throttle stays shared."""
+        return replace(self, options=replace(self.options, gaps=[], on_bytes=on_bytes))
+
+    def by_segment(self) -> list[Wanted]:
+        """One part for each segment, to be read on their own in any order.
+
+        Not where the outcome of one depends on those before it: read_committed ends at an open transaction, and
+        ``on_corrupt="stop"`` at damage.
+        """
+        if self.options.isolation == "read_committed" or self.options.on_corrupt == "stop":
+            return [self.apart()]
+        bases = [segment.base_offset for segment in self.log.segments]
+        parts = []
+        for i in range(max(0, bisect_right(bases, self.first_offset) - 1), len(bases)):
+            end = min(self.end_offset, bases[i + 1]) if i + 1 < len(bases) else self.end_offset
+            first = max(self.first_offset, bases[i])
+            if first < end:
+                parts.append(replace(self.apart(), log=self.log._replace(segments=self.log.segments[i : i + 1]),
+                                     first_offset=first, end_offset=end))  # fmt: skip
+        return parts
+
+    def read(self) -> Iterator[Chunk]:
+        """Chunks of the range of offsets, unfiltered; some may be empty."""
+        yield from self.log.chunks(self.first_offset, self.end_offset, self.options)
+
+    def filtered(self, chunk: Chunk) -> Chunk:
+        """The records of a chunk that are wanted."""
+        columns = in_time(chunk.columns, self.since, self.until)
+        if self.key is not None:
+            columns = columns.take(has_key(columns, self.key))
+        return chunk if columns is chunk.columns else Chunk(columns, chunk.segment)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The wanted records; no chunk is empty."""
+        for chunk in map(self.filtered, self.read()):
+            if len(chunk.columns):
+                yield chunk
+
+
+def has_key(columns: RecordColumns, key: bytes) -> npt.NDArray[np.intp]:
+    """Numbers of the records that have a key."""
+    rows = np.flatnonzero(columns.key_size == len(key))
+    # Of equal size: what holds it is it.
+    return rows[text.find(columns.key_place[rows], columns.key_size[rows], columns.sources, key)]
