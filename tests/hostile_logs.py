@@ -22,7 +22,7 @@ from pylogseg.format.codec_error import CodecError
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import BODY_DTYPE, REASONS, RecordColumns, columns_of, decode
 from pylogseg.reading.findings import Finding, Gap
-from pylogseg.reading.partition import MAX_OFFSET, ReadOptions
+from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.stream import Reader
 from pylogseg.reading.wanted import LogFiles
 from pylogseg.reading.windows import Window, walk
@@ -247,7 +247,7 @@ def read(rng: Random) -> None:
         control=rng.random() < 0.5, check_crc=rng.random() < 0.8, limit_bytes=LIMIT_BYTES,
         window_bytes=rng.choice((100, 1 << 16)), reuse=rng.random() < 0.3,
     )  # fmt: skip
-    offsets = rng.choice(((0, MAX_OFFSET), (1003, 1004), (rng.randrange(2000), MAX_OFFSET)))
+    offsets = rng.choice(((0, OPEN_END), (1003, 1004), (rng.randrange(2000), OPEN_END)))
     times = rng.choice(((None, None), (None, None), (1_600_000_000_010, None), (None, 1_600_000_000_010)))
     snapshots = rng.choice(({}, {1000: "1000.snapshot"}))
     reader = Reader([LogFiles(segments, 0, snapshots)], offsets, times, rng.choice((None, 5)), options)

@@ -5,6 +5,7 @@ import pickle
 import shutil
 import time
 
+import numpy as np
 import pytest
 
 import pylogseg
@@ -170,7 +171,11 @@ def test_the_highest_offsets(tmp_path):
     folder = tmp_path / "top-0"
     folder.mkdir()
     (folder / f"{base:020d}.log").write_bytes(pylogseg.encode([(1, b"k", b"v")] * 3, base_offset=base))
-    assert [r.offset for r in pylogseg.read(folder)] == [base, base + 1]  # ends are one behind: none is behind 2^63-1
+    assert [r.offset for r in pylogseg.read(folder)] == [base, base + 1, base + 2]
+    assert [r.offset for r in pylogseg.read(folder, offset=2**63 - 1)] == [2**63 - 1]
+    assert [r.offset for r in pylogseg.read(folder, offset=(base, 2**63 - 1))] == [base, base + 1]
+    assert list(pylogseg.read(folder, offset=2**63)) == []
+    assert len(list(pylogseg.read(folder, isolation="read_committed", timestamp=1))) == 3
 
 
 def test_columns_that_there_are_not(examples):
@@ -357,3 +362,28 @@ def test_patterns_mean_live_partitions(golden):
     assert {p.state for p in disk.select(["*-delete"]).partitions} == {"delete"}
     named = next(p for p in disk.partitions if p.state == "stray")
     assert disk.select([named.name]).partitions == (named,)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"offset": "5"},
+        {"offset": 2.5},
+        {"offset": (0, "5")},
+        {"timestamp": "2026-01-31"},
+        {"timestamp": (None, 1e12)},
+        {"limit": "1"},
+        {"limit": 1.0},
+        {"partition": "0"},
+        {"partition": [0, 1.5]},
+    ],
+)
+def test_a_number_is_a_whole_one(examples, arguments):
+    with pytest.raises(pylogseg.RequestError, match=r"must be a whole number, not .*['.]"):
+        pylogseg.read(examples, "txn-a", **arguments)
+
+
+def test_numbers_of_numpy_are_numbers(examples):
+    found = pylogseg.read(examples, "txn-a", np.int32(0), (np.int64(10), np.uint8(13)), limit=np.int16(2))
+    assert [r.offset for r in found] == [10, 11]
+    assert len(list(pylogseg.read(examples, "txn-a", partition=np.array([0, 1]), limit=1))) == 1

@@ -13,7 +13,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.errors import RequestError
-from pylogseg.reading.partition import MAX_OFFSET, ReadOptions, Throttle, small_window
+from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.wanted import LogFiles, Wanted
 
@@ -45,7 +45,7 @@ class OffsetRange(NamedTuple):
         first = max(first or 0, 0)
         if self.at_most is not None:
             end = first + self.at_most
-        return first, MAX_OFFSET if end is None else max(end, 0)
+        return first, OPEN_END if end is None else max(end, 0)
 
 
 def parse_offsets(wanted: str) -> OffsetRange:

@@ -15,7 +15,7 @@ from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.log.log import Log
 from pylogseg.log.reads import Fetched, aborted_between
-from pylogseg.reading.partition import MAX_OFFSET, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.windows import Window
 
 
@@ -42,7 +42,7 @@ class OpenLog:
         if timestamp_ms < 0:  # asks for something special
             return self.log_start_offset
         found = self._log.offset_for_time(timestamp_ms)
-        return MAX_OFFSET if found is None else found.offset
+        return OPEN_END if found is None else found.offset
 
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
         """The records of a half-open range, as far as they could be seen when this was made."""

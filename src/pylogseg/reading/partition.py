@@ -23,7 +23,8 @@ from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, w
 
 OnCorrupt = Literal["raise", "stop", "skip"]
 Isolation = Literal["read_uncommitted", "read_committed"]
-MAX_OFFSET = 2**63 - 1
+#: Where a range of offsets ends that is open: above every offset there can be.
+OPEN_END = 2**63
 
 _log = logging.getLogger("pylogseg.reading")
 
@@ -134,6 +135,8 @@ class PartitionReader:
             and not (i + 1 < len(segments) and segments[i + 1].base_offset <= first_offset)
         ]
         self._first, self._end, self._options = first_offset, end_offset, options
+        # The end might not fit the columns it would be compared with.
+        self._last = min(end_offset, OPEN_END) - 1
         self._scratch = Scratch(with_arena=options.reuse is True) if options.reuse else None
         committed = options.isolation == "read_committed"
         self._transactions: Outcomes | None = (
@@ -141,6 +144,8 @@ class PartitionReader:
         )
 
     def __iter__(self) -> Iterator[Chunk]:
+        if self._first > self._last:
+            return
         for segment in self._segments:
             for chunk in self._read(segment):
                 if chunk is None:
@@ -180,13 +185,13 @@ class PartitionReader:
                     if self._ends_at(gap):
                         yield None
                         return
-                if rows.base_offset[0] >= self._end and rows.magic[0] == 2:
+                if rows.base_offset[0] > self._last and rows.magic[0] == 2:
                     yield None
                     return
                 rows, undecided = self._wanted(rows)
                 if len(rows):
                     yield from self._decode(segment, rows, item)
-                if undecided or (len(item.batches) and item.batches.last_offset[-1] >= self._end - 1):
+                if undecided or (len(item.batches) and item.batches.last_offset[-1] >= self._last):
                     yield None
                     return
 
@@ -208,13 +213,13 @@ class PartitionReader:
         if (
             self._transactions is None
             and summary.lowest_last_offset >= self._first
-            and summary.highest_base_offset < self._end
+            and summary.highest_base_offset <= self._last
             and (self._options.control or not summary.has_control)
         ):
             return rows, False
         mask = rows.last_offset >= self._first
         # A compressed legacy wrapper does not tell its base offset: it is kept, and its records are looked at.
-        mask &= (rows.base_offset < self._end) | (rows.magic < 2)
+        mask &= (rows.base_offset <= self._last) | (rows.magic < 2)
         if not self._options.control:
             mask &= ~rows.is_control
         undecided = False
@@ -244,9 +249,9 @@ class PartitionReader:
 
     def _chunk(self, columns: RecordColumns, segment: Segment) -> Chunk:
         if len(columns) and (
-            columns.offset[0] < self._first or columns.offset[-1] >= self._end or columns.batches.magic.min() < 2
+            columns.offset[0] < self._first or columns.offset[-1] > self._last or columns.batches.magic.min() < 2
         ):
-            columns = columns.take((columns.offset >= self._first) & (columns.offset < self._end))
+            columns = columns.take((columns.offset >= self._first) & (columns.offset <= self._last))
         return Chunk(columns, segment)
 
     def _concerns(self, gap: Gap) -> bool:

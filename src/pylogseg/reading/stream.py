@@ -15,7 +15,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import (
-    MAX_OFFSET,
+    OPEN_END,
     Chunk,
     Isolation,
     OnCorrupt,
@@ -23,7 +23,7 @@ from pylogseg.reading.partition import (
     Throttle,
     small_window,
 )
-from pylogseg.reading.wanted import Source, in_time, logs_of, range_of
+from pylogseg.reading.wanted import Source, in_time, logs_of, range_of, whole_number
 
 #: What a record has, by the names and in the order of Spark's Kafka source.
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -244,8 +244,7 @@ def read(
     >>> [record.value for record in pylogseg.read("examples/data", "txn-a-0", limit=2)]
     [b'committed', b'committed']
     """
-    if columns is not None:
-        check_columns(columns)
+    limit = None if limit is None else whole_number(limit, "limit")
     disk = path if isinstance(path, Disk) else open_dir(path)
     if topic is not None:
         disk = disk.select([topic] if isinstance(topic, str) else topic)
@@ -275,13 +274,14 @@ def reader_of(
     """A reader of logs, from the arguments of `read`."""
     if columns is not None:
         check_columns(columns)
+    limit = None if limit is None else whole_number(limit, "limit")
     if limit is not None and limit < 0:
         raise RequestError(f"limit must not be negative, not {limit}")
-    first, end = _pair(offset)
+    first, end = (None if number is None else whole_number(number, "offset") for number in _pair(offset))
     times = _pair(timestamp)
     return Reader(
         logs,
-        (0 if first is None else int(first), MAX_OFFSET if end is None else int(end)),
+        (0 if first is None else first, OPEN_END if end is None else end),
         (_milliseconds(times[0]), _milliseconds(times[1])),
         limit,
         options,
@@ -315,4 +315,4 @@ def _milliseconds(moment: Moment | None) -> int | None:
         return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(
             milliseconds=1
         )
-    return moment
+    return None if moment is None else whole_number(moment, "timestamp")

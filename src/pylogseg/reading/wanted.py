@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from pylogseg.format import text
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.findings import Gap
-from pylogseg.reading.partition import MAX_OFFSET, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset, offset_of_time
 
 
@@ -26,7 +27,7 @@ class Source(Protocol):
     ``log_start_offset``
         Records below it are not given.
     ``offset_of_time(timestamp_ms) -> int``
-        Offset of the first record that is not older; `MAX_OFFSET` without one.
+        Offset of the first record that is not older; `OPEN_END` without one.
     ``chunks(first_offset, end_offset, options) -> iterator of Chunk``
         The records of a half-open range.
     """
@@ -46,11 +47,19 @@ class LogFiles(NamedTuple):
 
     def offset_of_time(self, timestamp_ms: int) -> int:
         """See `Source`."""
-        return offset_of_time(self.segments, timestamp_ms, MAX_OFFSET, self.log_start_offset)
+        return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
 
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
         """See `Source`."""
         return iter(PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots))
+
+
+def whole_number(number: Any, name: str) -> int:
+    """A number as one of Python's; a text or a fraction is refused: it may not mean what it would become."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise RequestError(f"{name} must be a whole number, not {number!r}") from None
 
 
 def partitions_of(
@@ -60,7 +69,8 @@ def partitions_of(
     if partition is None:
         sole = len(disk.partitions) == 1
         return [p for p in disk.partitions if by_name or sole or not p.state]
-    numbers = {partition} if isinstance(partition, (int, np.integer)) else set(partition)
+    several = partition if isinstance(partition, Iterable) and not isinstance(partition, str) else [partition]
+    numbers = {whole_number(number, "partition") for number in several}
     chosen = [p for p in disk.partitions if (by_name or not p.state) and p.partition in numbers]
     if not chosen:
         raise RequestError(f"no partition {', '.join(map(str, sorted(numbers)))} among those asked for")
@@ -147,7 +157,7 @@ class Wanted:
         A moment that no record has reached yet becomes the end of the log: what comes next may reach it.
         """
         first, end = range_of(log, offsets, times)
-        if times[0] is not None and first >= MAX_OFFSET:
+        if times[0] is not None and first >= OPEN_END:
             first = max(offsets[0], log.log_start_offset, end_offset(log.segments))
         return cls(log, first, end, *times, key, options)
 
