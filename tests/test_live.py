@@ -2,14 +2,17 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 import live
 import pytest
+import shell
 from fsspec.implementations.memory import MemoryFileSystem
 from reference import build
 from reference.batch import Record
@@ -144,6 +147,61 @@ def test_as_a_user_who_owns_nothing(folder_of_root, examples):
     assert as_nobody(refused) == 1
 
 
+@linux
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
+def test_one_folder_that_is_refused_does_not_stand_for_the_others(folder_of_root, examples):
+    every = values(examples)
+    secret = folder_of_root / "txn-b-0"
+    others = [row for row in every if row[0] != "txn-b"]
+    assert 0 < len(others) < len(every)
+    rows = {row["topic"]: row for row in shell.pylogseg("ls", examples, "--json").rows}  # loads the modules, too
+    records = shell.pylogseg("stats", examples, "--json").rows[0]["records"]
+    for command in ("ls", "verify", "cat", "grep x"):
+        assert shell.pylogseg(*command.split(), examples).code == 0
+    secret.chmod(0)
+
+    def work():
+        refused = f"{secret}: cannot list: Permission denied"
+        found = []
+        reader = (found.append((r.topic, r.partition, r.offset, r.key, r.value)) for r in pylogseg.read(folder_of_root))
+        with pytest.raises(StorageError, match=refused):
+            list(reader)
+        assert found == others  # all else was given
+        for mode in ("skip", "stop"):
+            reader = pylogseg.read(folder_of_root, on_corrupt=mode)
+            assert [(r.topic, r.partition, r.offset, r.key, r.value) for r in reader] == others
+            assert [(gap.path, gap.is_alarm) for gap in reader.gaps] == [(str(secret), True)]
+            for exactly in ({"path": secret}, {"path": folder_of_root, "topic": "txn-b"}):
+                with pytest.raises(StorageError, match=refused):
+                    pylogseg.read(**exactly, on_corrupt=mode)
+
+        done = shell.pylogseg("ls", folder_of_root, "--json")
+        assert (done.code, done.err) == (2, f"pylogseg: {refused}\n")
+        listed = {row["topic"]: row for row in done.rows}
+        assert listed.pop("txn-b") == {
+            **dict.fromkeys(rows["txn-b"]), "topic": "txn-b", "partition": 0, "state": "unreadable",
+            "path": str(secret), "error": refused,
+        }  # fmt: skip
+        assert all(row["logEndOffset"] == rows[topic]["logEndOffset"] for topic, row in listed.items())
+        assert re.search(r"txn-b +0 +unreadable( +-){6}\n", shell.pylogseg("ls", folder_of_root).text)
+        done = shell.pylogseg("verify", folder_of_root, "--json")
+        findings = [(row["kind"], row["path"], row["reason"]) for row in done.rows if row.get("level") == "damage"]
+        assert (done.code, findings) == (1, [("unreadable", str(secret), "cannot list: Permission denied")])
+        assert "1 finding of damage" in shell.pylogseg("verify", folder_of_root).text
+        done = shell.pylogseg("stats", folder_of_root, "--json")
+        assert (done.code, done.err, done.rows[0]["records"]) == (2, f"pylogseg: {refused}\n", records - 10)
+        for words, code in (("cat", 2), ("cat --on-corrupt skip", 1), ("grep no-such-thing -v", 2)):
+            done = shell.pylogseg(*words.split(), folder_of_root)
+            assert (done.code, len(done.rows)) == (code, len(others)), words
+            assert refused in done.err or "unreadable" in done.err
+        done = shell.pylogseg("cat", folder_of_root, "--tail", 1)
+        assert (done.code, len(done.rows)) == (2, 18)
+        assert shell.pylogseg("cat", folder_of_root, "txn-b", "--on-corrupt", "skip").code == 2
+        return 1
+
+    assert as_nobody(work) == 1
+
+
 def as_nobody(work):
     """What a function returns in a process that has no rights."""
     reading, writing = os.pipe()
@@ -154,6 +212,9 @@ def as_nobody(work):
             os.setgid(65534)
             os.setuid(65534)
             os.write(writing, b"%d" % work())
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             os._exit(0)
     os.close(writing)

@@ -100,6 +100,8 @@ class Partition:
         Checkpoints, snapshots, and files with a suffix (`.deleted`, `.cleaned`, `.swap`).
     log_start_offset : int
         From the log directory's checkpoint, or the first segment's base offset if that is higher.
+    error : StorageError or None
+        Why the folder cannot be listed; then no segment is known.
     """
 
     files: FileSystem = field(repr=False)
@@ -110,6 +112,7 @@ class Partition:
     segments: tuple[Segment, ...] = field(repr=False)
     others: tuple[OtherFile, ...] = field(repr=False)
     log_start_offset: int
+    error: StorageError | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -220,7 +223,7 @@ def open_dir(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *m
     Raises
     ------
     StorageError
-        If a path cannot be listed.
+        If a path cannot be listed. A partition's folder in a log directory that cannot be is there with its error.
     RequestError
         If a path holds nothing that Kafka writes.
     """
@@ -306,14 +309,14 @@ def _log_dir(files: FileSystem, path: str, entries: list[Entry]) -> LogDir:
         if of is None:
             continue
         folder = files.join(path, e.name)
+        start = 0 if of.state else starts.get((of.topic, of.partition), 0)
         try:
-            listed = files.list_folder(folder)
+            partitions.append(_partition(files, folder, files.list_folder(folder), start))
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
                 continue
-            raise
-        start = 0 if of.state else starts.get((of.topic, of.partition), 0)
-        partitions.append(_partition(files, folder, listed, start))
+            # One folder that the disk or its rights refuse does not stand for the others.
+            partitions.append(Partition(files, of.topic, of.partition, folder, of.state, (), (), start, error))
     return LogDir(files, path, tuple(partitions), checkpoints)
 
 

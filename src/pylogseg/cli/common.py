@@ -332,6 +332,16 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
     return damage
 
 
+def end_with_unreadable(partitions: Iterable[Partition], damage: bool = False) -> None:
+    """End the command, with the folders that could not be listed on stderr: exit code 2 if there are any."""
+    errors = [p.error for p in partitions if p.error is not None]
+    for error in errors:
+        click.echo(f"pylogseg: {error}", err=True)
+    if errors:
+        click.get_current_context().exit(2)
+    end_with(damage)
+
+
 def end_with(damage: bool) -> None:
     """End the command: exit code 1 if damage was found."""
     if damage:

@@ -24,6 +24,10 @@ START and END are the log start and log end offset: END is one above the last
 record's. TIMES are UTC: of the first record, and the newest in the last
 segment. Sizes are of the .log files, without their indexes.
 Only indexes and a few headers are read; damage is not looked for (verify does).
+
+\b
+Exit codes: 0 fine; 2 wrong usage, or the disk failed: of a partition whose
+folder cannot be listed the STATE is unreadable, and the others are shown.
 """
 
 
@@ -54,6 +58,7 @@ def ls(
         _print_partitions(listed, as_json, everything)
     if everything and not as_json:
         _print_leftovers(partitions)
+    common.end_with_unreadable(partitions)
 
 
 def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool, everything: bool) -> None:
@@ -66,11 +71,12 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
         (
             p.topic or p.name,
             None if p.partition < 0 else p.partition,
-            p.state or "live",
-            len(p.segments),
-            row.log_start_offset,
-            row.log_end_offset,
-            common.size_text(p.size),
+            _state(p),
+            *(
+                (len(p.segments), row.log_start_offset, row.log_end_offset, common.size_text(p.size))
+                if p.error is None
+                else (None, None, None, None)
+            ),
             common.time_text(row.first_timestamp),
             common.time_text(row.newest_timestamp),
         )
@@ -79,11 +85,15 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
     common.print_table(columns, table, right=["PARTITION", "SEGMENTS", "START", "END", "SIZE"])
 
 
+def _state(partition: Partition) -> str:
+    return "unreadable" if partition.error is not None else partition.state or "live"
+
+
 def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "topic": partition.topic or None,
         "partition": partition.partition if partition.partition >= 0 else None,
-        "state": partition.state or "live",
+        "state": _state(partition),
         "path": partition.path,
         "segments": len(partition.segments),
         "logStartOffset": row.log_start_offset,
@@ -92,6 +102,9 @@ def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -
         "firstTimestamp": row.first_timestamp,
         "newestTimestamp": row.newest_timestamp,
     }
+    if partition.error is not None:
+        fields |= dict.fromkeys(("segments", "logStartOffset", "logEndOffset", "sizeBytes"))
+        fields["error"] = str(partition.error)
     if everything:
         fields["leftovers"] = [
             {"path": other.path, "suffix": other.name.suffix, "sizeBytes": other.size}

@@ -96,14 +96,14 @@ def stats(
     else:
         for group in groups.values():
             _print_report(group)
-    common.end_with(damage)
+    common.end_with_unreadable(chosen.live_partitions(), damage)
 
 
 def _counted(
     chosen: common.Selection, throttle: Throttle | None, drop_behind: bool, jobs: int, on_progress: Advance
 ) -> Iterator[tuple[str, list[Stats], Missing]]:
     """Name, rows and missing offsets of each partition."""
-    partitions = chosen.live_partitions()
+    partitions = [p for p in chosen.live_partitions() if p.error is None]
     cleaned = _cleaned(chosen.disk)
     units = [(p.name, p.segments, p.log_start_offset, (p.topic, p.partition) in cleaned) for p in partitions]
     units += [(s.path, (s,), 0, False) for s in chosen.disk.loose]

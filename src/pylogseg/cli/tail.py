@@ -23,6 +23,8 @@ def last_records(wanted: Wanted, count: int) -> Wanted:
 
     Looks from the end, further back each time, so that only the end is read.
     """
+    if wanted.log.error is not None:
+        return wanted
     end = min(wanted.end_offset, end_offset(wanted.log.segments))
     back = max(count, 64)
     while True:
@@ -74,6 +76,8 @@ class Followed:
 
     def look(self) -> None:
         """List the folder again: segments that were rolled or removed, and the size of the active one."""
+        if self.wanted.log.error is not None:
+            return
         try:
             segments = open_dir(self._path).partitions[0].segments
         except RequestError:  # an empty folder: all was moved away or deleted

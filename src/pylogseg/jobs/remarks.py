@@ -96,7 +96,7 @@ REMEDIES = {
     "kraft-snapshot": "take the file from another controller, or delete it if an older one is there",
     "checkpoint": "take the file from a backup, or delete it while the broker is stopped: the log is then recovered",
     "metadata": "write the file anew, with the ids that the cluster knows",
-    "unreadable": "see to the disk or to the permissions",
+    Finding.UNREADABLE.value: "see to the disk or to the permissions",
 }
 
 

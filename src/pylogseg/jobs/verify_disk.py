@@ -12,6 +12,7 @@ from pylogseg.jobs.remarks import Level, Remark
 from pylogseg.jobs.verify import SegmentReport, verify_segment
 from pylogseg.jobs.verify_files import check_log_dir
 from pylogseg.jobs.verify_partition import check_partition
+from pylogseg.reading.findings import Finding
 
 
 @dataclass
@@ -114,6 +115,10 @@ def verify(
     results = map_ordered(check, segments, jobs, on_bytes)
     ends: dict[str, dict[tuple[str, int], int]] = {}
     for part in chosen:
+        if part.error is not None:
+            reason = f"cannot {part.error.operation}: {part.error.reason}"
+            yield summary.add_remark(Remark(part.path, Finding.UNREADABLE.value, True, reason))
+            continue
         reports = [next(results) for _ in part.segments]
         yield from map(summary.add_remark, _partition_remarks(part, reports, summary))
         if reports and not part.state:

@@ -17,6 +17,7 @@ class Finding(enum.Enum):
     UNKNOWN_MAGIC = "magic"
     FOREIGN = "foreign"
     ORDER = "order"
+    UNREADABLE = "unreadable"
     TORN = "torn"
     ZEROS = "zeros"
 

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk import Disk, Partition, Segment
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import text
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import RecordColumns
-from pylogseg.reading.findings import Gap
+from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset, offset_of_time
 
@@ -39,19 +39,41 @@ class Source(Protocol):
 
 
 class LogFiles(NamedTuple):
-    """What is read as one log: a partition's segments, or a file by itself."""
+    """What is read as one log: a partition's segments, or a file by itself.
+
+    Attributes
+    ----------
+    segments : sequence of Segment
+        By base offset.
+    log_start_offset : int
+    snapshots : dict of int to str
+        Paths of producer snapshots by offset.
+    name : str
+        Of the partition, or of the file where the folder tells none.
+    error : StorageError or None
+        Why the segments are not known.
+    """
 
     segments: Sequence[Segment]
     log_start_offset: int
     snapshots: dict[int, str]
+    name: str = ""
+    error: StorageError | None = None
 
     def offset_of_time(self, timestamp_ms: int) -> int:
         """See `Source`."""
         return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
 
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
-        """See `Source`."""
-        return iter(PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots))
+        """See `Source`. An unknown log is an error, or a gap from the first wanted offset on."""
+        if self.error is None:
+            yield from PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots)
+        elif options.on_corrupt == "raise":
+            raise _again(self.error)
+        else:
+            reason = f"cannot {self.error.operation}: {self.error.reason}"
+            gap = Gap(self.error.path, Finding.UNREADABLE, 0, 0, first_offset, None, reason, True)
+            options.gaps.append(gap)
 
 
 def whole_number(number: Any, name: str) -> int:
@@ -65,7 +87,15 @@ def whole_number(number: Any, name: str) -> int:
 def partitions_of(
     disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False
 ) -> list[Partition]:
-    """What of a disk is read: live partitions, and others only where they were asked for or are all there is."""
+    """What of a disk is read: live partitions, and others only where they were asked for or are all there is.
+
+    Those that cannot be listed come last, so that all that can be read is read before an error ends the reading.
+    """
+    chosen = _chosen(disk, partition, by_name)
+    return [p for p in chosen if p.error is None] + [p for p in chosen if p.error is not None]
+
+
+def _chosen(disk: Disk, partition: int | Sequence[int] | None, by_name: bool) -> list[Partition]:
     if partition is None:
         sole = len(disk.partitions) == 1
         return [p for p in disk.partitions if by_name or sole or not p.state]
@@ -80,10 +110,39 @@ def partitions_of(
 def logs_of(
     disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
 ) -> list[LogFiles]:
-    """The partitions that `partitions_of` chooses, then loose files, as logs."""
+    """Loose files and the partitions that `partitions_of` chooses, as logs.
+
+    Raises
+    ------
+    RequestError
+        If there is no partition of these numbers.
+    StorageError
+        If nothing of what was chosen can be listed.
+    """
     chosen = partitions_of(disk, partition, by_name=by_name)
-    logs = [LogFiles(p.segments, p.log_start_offset if from_log_start else 0, _snapshots(p)) for p in chosen]
-    return logs + [LogFiles([segment], 0, {}) for segment in disk.loose]
+    if chosen and chosen[0].error is not None and not disk.loose:
+        raise _again(chosen[0].error)
+    logs = [
+        LogFiles(
+            p.segments,
+            p.log_start_offset if from_log_start else 0,
+            _snapshots(p),
+            f"{p.topic}-{p.partition}" if p.topic else p.path,
+            p.error,
+        )
+        for p in chosen
+    ]
+    loose = [
+        LogFiles([segment], 0, {}, f"{segment.topic}-{segment.partition}" if segment.topic else segment.path)
+        for segment in disk.loose
+    ]
+    readable = sum(log.error is None for log in logs)
+    return logs[:readable] + loose + logs[readable:]
+
+
+def _again(error: StorageError) -> StorageError:
+    """The same error, to be raised another time."""
+    return StorageError(error.path, error.operation, error.reason)
 
 
 def _snapshots(partition: Partition) -> dict[int, str]:
@@ -169,8 +228,7 @@ class Wanted:
     @property
     def name(self) -> str:
         """Of the partition, or of the file where the folder tells none."""
-        first = self.log.segments[0]
-        return f"{first.topic}-{first.partition}" if first.topic else first.path
+        return self.log.name
 
     def apart(self, on_bytes: Callable[[int], None] | None = None) -> Wanted:
         """The same with a report of its own, for another thread; the throttle stays shared."""
@@ -182,7 +240,7 @@ class Wanted:
         Not where the outcome of one depends on those before it: read_committed ends at an open transaction, and
         ``on_corrupt="stop"`` at damage.
         """
-        if self.options.isolation == "read_committed" or self.options.on_corrupt == "stop":
+        if self.options.isolation == "read_committed" or self.options.on_corrupt == "stop" or self.log.error:
             return [self.apart()]
         bases = [segment.base_offset for segment in self.log.segments]
         parts = []
