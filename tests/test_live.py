@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from pathlib import Path
 
@@ -20,7 +21,13 @@ from reference.batch import Record
 import pylogseg
 from pylogseg.env.files import LocalFiles, MappedFile, PositionedFile
 from pylogseg.errors import StorageError
+from pylogseg.jobs.listing import partition_row, segment_row
+from pylogseg.jobs.remarks import Level
+from pylogseg.jobs.stats import segment_stats
+from pylogseg.jobs.verify_disk import Summary, verify
+from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import Throttle
+from pylogseg.reading.wanted import Wanted
 
 TESTS = Path(__file__).resolve().parent
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a POSIX file system and its rules")
@@ -60,7 +67,7 @@ def test_a_broker_appends_and_rolls(tmp_path, preallocate):
 @linux
 @pytest.mark.parametrize("preallocate", [False, True])
 def test_a_broker_truncates_and_deletes(tmp_path, preallocate):
-    """Reading may fail then, with an error of ours; it never gives a record that was not written there."""
+    """Reading never gives a record that was not written there; what retention deletes is no error."""
     folder = tmp_path / "t-0"
     folder.mkdir()
     writer = live.Writer(folder, 6, rough=True, preallocate=preallocate)
@@ -70,6 +77,7 @@ def test_a_broker_truncates_and_deletes(tmp_path, preallocate):
     assert min(writer.done[name] for name in ("append", "roll", "truncate", "delete")) > 0
     assert seen["passes"] > 2
     assert seen["records"] > 0
+    assert seen.get("StorageError", 0) == 0, seen
     first = writer.segments[0]
     assert [record.offset for record in pylogseg.read(folder)] == list(range(first, writer.end))
 
@@ -84,6 +92,74 @@ def test_only_sealed_segments_are_mapped(tmp_path):
     with partition.segments[0].open() as sealed, partition.segments[1].open() as active:
         assert isinstance(sealed, MappedFile)
         assert isinstance(active, PositionedFile)
+
+
+def three_segments(folder):
+    folder.mkdir()
+    for base in (0, 3, 6):
+        (folder / f"{base:020d}.log").write_bytes(build.batch_v2([live.record(base + i, 5) for i in range(3)]))
+    return [folder / f"{base:020d}.log" for base in (0, 3, 6)]
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("rename", [False, True])
+def test_retention_between_listing_and_opening(tmp_path, isolation, rename):
+    paths = three_segments(tmp_path / "t-0")
+    disk = pylogseg.open_dir(tmp_path / "t-0")
+    for path in paths[:2]:
+        path.rename(f"{path}.deleted") if rename else path.unlink()
+    for start in ({}, {"timestamp": 1_000_000}):
+        reader = pylogseg.read(disk, isolation=isolation, **start)
+        assert [record.offset for record in reader] == [6, 7, 8]
+    reader = pylogseg.read(disk, isolation=isolation, offset=4)
+    assert [record.offset for record in reader] == [6, 7, 8]
+    (gap,) = reader.gaps
+    assert (gap.kind, gap.path, gap.is_alarm) == (Finding.REMOVED, str(paths[1]), False)
+    assert (gap.first_offset, gap.next_offset) == (4, 6)
+    reader = pylogseg.read(disk, isolation=isolation, offset=6)
+    assert ([record.offset for record in reader], reader.gaps) == ([6, 7, 8], [])
+    assert [part.first_offset for log in reader.logs for part in Wanted(log, 0, 9).by_segment()] == [0, 3, 6]
+    for part in (part for log in reader.logs for part in Wanted(log, 0, 9).by_segment()):
+        offsets = [offset for chunk in part.read() for offset in chunk.columns.offset.tolist()]
+        assert (offsets, [gap.next_offset for gap in part.gaps]) == {
+            0: ([], [3]), 3: ([], [6]), 6: ([6, 7, 8], []),
+        }[part.first_offset]  # fmt: skip
+    (partition,) = disk.partitions
+    row = partition_row(partition)
+    assert (row.log_end_offset, row.first_timestamp) == (9, 1_000_006)
+    assert [segment_row(segment).size_bytes > 0 for segment in partition.segments] == [False, False, True]
+    summary = Summary(Level.INDEXES)
+    remarks = list(verify(disk, summary))
+    assert summary.damaged == 0
+    assert [remark.path for remark in remarks if remark.kind == "removed"] == list(map(str, paths[:2]))
+    assert [segment_stats(segment).records for segment in partition.segments] == [0, 0, 3]
+
+
+def test_a_segment_that_vanishes_elsewhere_is_an_error(tmp_path):
+    """Its records may be in another file now, where the cleaner put them; to leave them out would lose them."""
+    paths = three_segments(tmp_path / "t-0")
+    disk = pylogseg.open_dir(tmp_path / "t-0")
+    paths[1].unlink()
+    reader = iter(pylogseg.read(disk))
+    assert [next(reader).offset for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(StorageError, match=f"{paths[1].name}: cannot open"):
+        next(reader)
+    for path in (paths[0], paths[2]):
+        path.unlink()
+    with pytest.raises(StorageError, match=f"{paths[0].name}: cannot open"):
+        list(pylogseg.read(disk))
+
+
+def test_a_segment_that_the_cleaner_is_replacing_is_waited_for(tmp_path):
+    paths = three_segments(tmp_path / "t-0")
+    disk = pylogseg.open_dir(tmp_path / "t-0")
+    swap = paths[0].with_name(paths[0].name + ".swap")
+    paths[0].rename(swap)
+    timer = threading.Timer(0.1, lambda: swap.rename(paths[0]))
+    timer.start()
+    reader = pylogseg.read(disk)
+    assert ([record.offset for record in reader], reader.gaps) == (list(range(9)), [])
+    timer.join()
 
 
 @linux
@@ -353,5 +429,8 @@ def test_an_object_that_is_gone(tmp_path, in_memory):
     url = upload(tmp_path / "t-0")
     reader = pylogseg.read(url)
     MemoryFileSystem().rm_file("/t-0/00000000000000000000.log")
+    assert [record.offset for record in reader] == [20]
+    assert [gap.kind for gap in reader.gaps] == [Finding.REMOVED]
+    MemoryFileSystem().rm_file("/t-0/00000000000000000020.log")
     with pytest.raises(StorageError, match="cannot"):
         list(reader)

@@ -14,6 +14,7 @@ from pylogseg.files.index import TimeIndex
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
 from pylogseg.jobs.pool import Advance
+from pylogseg.reading.removal import open_unless_removed
 from pylogseg.reading.seek import end_offset, position_of_offset
 from pylogseg.reading.windows import SMALL_WINDOW_BYTES, Window, walk
 
@@ -65,7 +66,10 @@ class PartitionRow:
 
 def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
     """List one segment. Damage is passed over: `pylogseg verify` looks for it."""
-    with segment.open() as view:
+    opened = open_unless_removed(segment)
+    if opened is None:
+        return SegmentRow(segment.path, segment.base_offset, segment.base_offset, 0, segment.modified_ms, None, None)
+    with opened as view:
         first, largest = _first_timestamp(segment, view), _largest_timestamp(segment, view)
         size = view.size
     end = max(segment.base_offset, end_offset([segment]))
@@ -85,7 +89,10 @@ def _first_of(segments: Sequence[Segment], find: Callable[[Segment, FileView], i
     for segment in segments:
         if not segment.size:
             continue
-        with segment.open() as view:
+        opened = open_unless_removed(segment)
+        if opened is None:
+            continue
+        with opened as view:
             found = find(segment, view)
         if found is not None:
             return found

@@ -20,6 +20,7 @@ from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, Scr
 from pylogseg.jobs.sketch import Distinct, Histogram, hash_spans
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Throttle, records_gap
+from pylogseg.reading.removal import open_unless_removed, removed_gap
 from pylogseg.reading.windows import Window, walk
 
 _V2_HEADER_BYTES = 61
@@ -180,7 +181,11 @@ def segment_stats(
     Stats
     """
     stats, scratch, done = Stats(segments=1), Scratch(), 0
-    with segment.open() as view:
+    opened = open_unless_removed(segment)
+    if opened is None:
+        stats.gaps.append(removed_gap(segment, 0, None))
+        return stats
+    with opened as view:
         stats.size_bytes = view.size
         for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
             if isinstance(item, Gap):

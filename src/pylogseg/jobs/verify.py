@@ -17,6 +17,7 @@ from pylogseg.jobs.remarks import Level, Remark, of_gap
 from pylogseg.jobs.verify_indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.jobs.verify_records import check_records
 from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.removal import open_unless_removed, removed_gap
 from pylogseg.reading.windows import Window, walk
 
 #: Remarks of one kind about one file, beyond which only their number is told.
@@ -154,7 +155,12 @@ class _SegmentCheck:
         if self._level >= Level.INDEXES:
             self._open_indexes()
         done = 0
-        with segment.open() as view:
+        opened = open_unless_removed(segment)
+        if opened is None:
+            report.first_offset = report.next_offset = segment.base_offset
+            report.remarks = [of_gap(removed_gap(segment, 0, None))]
+            return
+        with opened as view:
             for item in walk(
                 view, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=self._level >= Level.CRC
             ):

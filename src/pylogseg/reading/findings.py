@@ -18,13 +18,14 @@ class Finding(enum.Enum):
     FOREIGN = "foreign"
     ORDER = "order"
     UNREADABLE = "unreadable"
+    REMOVED = "removed"
     TORN = "torn"
     ZEROS = "zeros"
 
     @property
     def is_damage(self) -> bool:
-        """Corruption, an alarm; a torn or zero-filled end of a log is news."""
-        return self not in (Finding.TORN, Finding.ZEROS)
+        """Corruption, an alarm; a torn or zero-filled end of a log is news, and so is what retention removed."""
+        return self not in (Finding.TORN, Finding.ZEROS, Finding.REMOVED)
 
 
 class Gap(NamedTuple):

@@ -17,6 +17,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch, decode_parts
 from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.removal import open_unless_removed, removed_gap
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.transactions import Outcomes, Transactions
 from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
@@ -155,7 +156,13 @@ class PartitionReader:
     def _read(self, segment: Segment) -> Iterator[Chunk | None]:
         """Chunks of a segment; None ends the partition."""
         options = self._options
-        with segment.open() as view:
+        opened = open_unless_removed(segment)
+        if opened is None:
+            later = (other.base_offset for other in self._segments if other.base_offset > segment.base_offset)
+            end = None if self._last + 1 == OPEN_END else self._last + 1
+            self._ends_at(removed_gap(segment, self._first, next(later, end)))
+            return
+        with opened as view:
             start = position_of_offset(segment, view, self._first)
             found = walk(
                 view,

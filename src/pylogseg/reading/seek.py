@@ -15,6 +15,7 @@ from pylogseg.files.index import OffsetIndex, TimeIndex, TimestampOffset
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
+from pylogseg.reading.removal import open_unless_removed
 from pylogseg.reading.windows import SMALL_WINDOW_BYTES, Window, walk
 
 _HEADER_BYTES = 61
@@ -68,7 +69,10 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
         Records below it do not count.
     """
     for segment in segments:
-        with segment.open() as view:
+        opened = open_unless_removed(segment)
+        if opened is None:
+            continue
+        with opened as view:
             index = _time_index(segment)
             if not segment.is_last and _largest_timestamp(segment, view, index) < timestamp_ms:
                 continue

@@ -24,6 +24,7 @@ from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
+from pylogseg.reading.removal import open_unless_removed
 from pylogseg.reading.windows import Window, walk
 
 _ABORT = 0
@@ -157,7 +158,10 @@ def _markers_of(segment: Segment, start: int = 0) -> Iterator[tuple[int, int, bo
 
 
 def _transactional(segment: Segment, start: int = 0) -> Iterator[tuple[BatchTable, Window]]:
-    with segment.open() as view:
+    opened = open_unless_removed(segment)
+    if opened is None:
+        return
+    with opened as view:
         for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
             if isinstance(item, Window):
                 rows = item.batches
