@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("jobs", "dump"),
     ("arrow", "arrow_input", "write"),
     ("embedded",),
-    ("jobs.export",),
+    ("jobs.export", "jobs.grep", "jobs.regex"),
     ("cli", "__main__"),
     ("testing",),
 )
@@ -44,7 +44,7 @@ EXCEPTIONS = {("reading.stream", "arrow", "Reader.__arrow_c_stream__")}
 NARROWER = {"env": {"errors", "env"}}
 #: Packages of others that only these modules may import.
 EDGES = {
-    "pyarrow": re.compile(r"arrow\w*|jobs\.export|reading\.stream"),
+    "pyarrow": re.compile(r"arrow\w*|jobs\.export|jobs\.regex|reading\.stream"),
     "click": re.compile(r"cli(\..*)?"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),

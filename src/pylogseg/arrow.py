@@ -129,9 +129,10 @@ def _filled(size_bytes: int, dtype: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
     return buffer, np.frombuffer(buffer, dtype)
 
 
-def _binary(
+def binary_array(
     place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...], kind: pa.DataType
 ) -> pa.Array:
+    """Spans as an array of binary, copied, or of binary views into the sources; a size of -1 is null."""
     place, size = np.ascontiguousarray(place), np.ascontiguousarray(size)
     count = len(size)
     if size.max(initial=-1) < 0:
@@ -153,11 +154,11 @@ def _binary(
 
 
 def _key(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    return _binary(chunk.columns.key_place, chunk.columns.key_size, chunk.columns.sources, kind)
+    return binary_array(chunk.columns.key_place, chunk.columns.key_size, chunk.columns.sources, kind)
 
 
 def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    return _binary(chunk.columns.value_place, chunk.columns.value_size, chunk.columns.sources, kind)
+    return binary_array(chunk.columns.value_place, chunk.columns.value_size, chunk.columns.sources, kind)
 
 
 def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
@@ -166,8 +167,8 @@ def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     if not counts.max(initial=0):  # not `any`, which turns every count into a truth value first
         return _repeated(None, kind, len(columns))
     key_place, key_size, value_place, value_size = columns.header_spans()
-    names = _as_text(_binary(key_place, key_size, columns.sources, pa.binary()))
-    values = _binary(value_place, value_size, columns.sources, pa.binary())
+    names = _as_text(binary_array(key_place, key_size, columns.sources, pa.binary()))
+    values = binary_array(value_place, value_size, columns.sources, pa.binary())
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     structs = pa.StructArray.from_arrays([names, values], fields=list(_HEADER))

@@ -29,7 +29,8 @@ Examples:
 
 \b
 Records are printed as by cat, with its options. Text and bytes are looked for
-by all processors; regular expressions by one, after Python's re.
+by all processors, and so are regular expressions, but for those that only
+Python's re knows (look-around, references, \s, $ but at the end).
 
 \b
 Exit codes, as grep's: 0 found; 1 nothing found; 2 wrong usage, the disk failed,

@@ -27,7 +27,8 @@ class Pattern:
     Attributes
     ----------
     needle : bytes or compiled pattern of bytes
-        Bytes are found as they are, by a kernel; an expression by `re`, record by record and thread after thread.
+        Bytes are found as they are, by a kernel. An expression means what Python's `re` says; see `jobs.regex` for who
+        looks for it.
     places : sequence of str
         Out of `PLACES`.
     ignore_case : bool
@@ -68,6 +69,12 @@ class Pattern:
     def _in_spans(self, place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...]) -> Mask:
         if isinstance(self.needle, bytes):
             return text.find(place, size, sources, self.needle, ignore_case=self.ignore_case)
+        # It loads pyarrow, which a search for bytes does without.
+        from pylogseg.jobs.regex import search
+
+        by_column = search(self.needle, place, size, sources)
+        if by_column is not None:
+            return by_column
         found = self.needle.search
         views = [memoryview(source) for source in sources]
         mask = np.zeros(len(place), np.bool_)
