@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import environment, process, pylogseg
+from shell import damaged, environment, process, pylogseg
 
 import pylogseg as package
 from pylogseg.cli.query import OffsetRange, Query
@@ -311,3 +311,28 @@ def test_deleted_records_have_no_say_in_ranges_of_time(tmp_path: Path, option: s
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nlate 0 2\n")
     done = pylogseg("cat", folder, option, 35, "-f", "%o ")
     assert done.text.split() == {"--since": ["4"], "--until": ["2", "3"]}[option]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--csv", "--fields", "segment,offset,key"),
+        ("--isolation", "read_committed"),
+        ("--since", "1700000001000", "--control", "--offset", "20:300"),
+        ("--key", "k90"),
+    ],
+)
+def test_order_does_not_depend_on_threads(options: tuple[str, ...], examples: Path) -> None:
+    one, several = (pylogseg("cat", examples, "--jobs", jobs, *options) for jobs in (1, 5))
+    assert one == several
+    assert len(one.out) > 100
+
+
+def test_damage_met_by_a_thread(examples: Path, tmp_path: Path) -> None:
+    folder = damaged(examples / "codec-none-1", tmp_path / "codec-none-1", "00000000000000000190.log", 100)
+    for options in ((), ("--on-corrupt", "skip"), ("--on-corrupt", "stop")):
+        one, several = (pylogseg("cat", folder, "--jobs", jobs, *options) for jobs in (1, 3))
+        assert one == several
+        assert one.code == 1
+        assert "CRC mismatch" in one.err

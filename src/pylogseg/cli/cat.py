@@ -15,6 +15,7 @@ from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import Followed, follow, last_records
 from pylogseg.errors import RequestError
 from pylogseg.format.text import TextBuffer
+from pylogseg.jobs.pool import stream_ordered
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.wanted import Wanted
@@ -48,6 +49,7 @@ Exit codes: 0 fine; 1 damage was met; 2 wrong usage or the disk failed;
 @click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most N records in all.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N records of each partition.")
 @click.option("--follow", "-F", "following", is_flag=True, help="Wait for new records, until Ctrl-C or --limit.")
+@common.jobs_option
 def cat(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
@@ -61,6 +63,7 @@ def cat(
     limit: int | None,
     tail: int | None,
     following: bool,
+    jobs: int,
     **ranges: Any,
 ) -> None:
     """Records as JSON lines, CSV or by a template."""
@@ -73,10 +76,13 @@ def cat(
     gaps = Gaps()
     if following:
         print_records(text, _following(query, wanted, chosen, gaps), limit)
-    else:
+    elif limit is not None or tail is not None or jobs == 1:
         quiet = limit is not None or tail is not None or common.is_terminal(sys.stdout)
         with common.progress(0 if quiet else chosen.size, "reading") as advance:
             print_records(text, _once(wanted, gaps, advance), limit)
+    else:
+        with common.progress(0 if common.is_terminal(sys.stdout) else chosen.size, "reading") as advance:
+            _print_all(text, wanted, jobs, gaps, advance)
     common.end_with(gaps.damage)
 
 
@@ -101,6 +107,20 @@ def _once(wanted: list[Wanted], gaps: Gaps, advance: Callable[[int], None]) -> I
             yield from here.chunks()
         finally:
             gaps.tell(here.gaps)
+
+
+def _print_all(
+    text: RecordText, wanted: list[Wanted], jobs: int, gaps: Gaps, on_progress: Callable[[int], None]
+) -> None:
+    """Write all records to stdout, their text made by several threads."""
+    common.write(text.head)
+    parts = [piece for part in wanted for piece in part.by_segment()]
+    for item in stream_ordered(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, jobs, on_progress):
+        if isinstance(item, bytes):
+            common.write(item)
+            sys.stdout.buffer.flush()
+        else:
+            gaps.tell(item)
 
 
 def _following(query: Query, wanted: list[Wanted], chosen: common.Selection, gaps: Gaps) -> Iterator[Chunk]:

@@ -13,6 +13,8 @@ from pylogseg.disk import Segment
 from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.records import RecordColumns
+from pylogseg.reading.findings import Gap
+from pylogseg.reading.wanted import Wanted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,6 +53,14 @@ class RecordText:
             text.render(columns, program, out, begin, end)
             begin = end
             yield out
+
+    def emit(self, part: Wanted, emit: Callable[[bytes], None]) -> list[Gap]:
+        """Hand the text of all records of a part to a function, in pieces of its own; what was passed over."""
+        out = text.TextBuffer()
+        for columns, segment in part.chunks():
+            for piece in self.slices(columns, segment, out):
+                emit(bytes(piece))
+        return part.gaps
 
     def _program(self, segment: Segment) -> text.Program:
         where = (segment.topic or None, segment.partition if segment.partition >= 0 else None, "")
