@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+from pylogseg.env.positions import Data
 from pylogseg.errors import TooLarge
 from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.core import LogCore
-from pylogseg.log.offsets import OffsetMetadata
+from pylogseg.log.many import append_many
 from pylogseg.log.producer_state import CompletedTxn, Origin
-from pylogseg.log.segment import LogSegment, RollParams
+from pylogseg.log.segment import LogSegment
 from pylogseg.log.validation import Prepared, follower, leader
 
 _MAX_RELATIVE = 2**31 - 1
-
-
-class Appended(NamedTuple):
-    """What became of an append.
-
-    Attributes
-    ----------
-    first_offset, last_offset : int
-        Of the records; a duplicate's are those of the batch that was written before; -1 if nothing was.
-    max_timestamp : int
-        Milliseconds; -1 none.
-    append_time_ms : int
-        The broker's clock for LogAppendTime logs, the timestamp of the earlier batch for a duplicate; -1 else.
-    valid_bytes : int
-        Bytes of the whole batches that were given.
-    log_start_offset : int
-    is_duplicate : bool
-    """
-
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    append_time_ms: int
-    valid_bytes: int
-    log_start_offset: int
-    is_duplicate: bool = False
 
 
 class AppendingLog(LogCore):
@@ -75,6 +52,52 @@ class AppendingLog(LogCore):
                 return self._write(prepared, origin, transaction_version, now)
 
         return self._guarded(work)
+
+    def append_many(
+        self,
+        data: Data | Sequence[Data],
+        leader_epoch: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+        in_place: bool = False,
+    ) -> AppendedMany:
+        """Append many batches: what as many calls of `append_as_leader` would do, with one lock and few writes.
+
+        Parameters
+        ----------
+        data : buffer or sequence of buffers
+            Any number of batches in each. Every batch is judged alone: one that is refused does not keep those behind
+            it from being written.
+        leader_epoch : int
+            That the batches get.
+        origin : Origin
+            Who appends.
+        transaction_version : int
+            Of markers of transactions.
+        in_place : bool
+            Whether writable buffers may be changed; it saves a copy.
+
+        Returns
+        -------
+        AppendedMany
+            A row for each batch, with the error of those that were refused; one more row for each buffer that does not
+            end with a whole batch.
+
+        Raises
+        ------
+        ClosedError
+            If the log is closed. Whatever else goes wrong is told in the rows, a failure of the disk too: then none of
+            the batches that were to be written at once with that one is in the log, and it takes no more.
+        """
+
+        def one(batch: memoryview) -> Appended:
+            return self.append_as_leader(
+                batch, leader_epoch, origin=origin, transaction_version=transaction_version, in_place=in_place
+            )
+
+        with self._lock:
+            return append_many(self, data, leader_epoch, origin, in_place, one)
 
     def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
         """Append batches that have their offsets, as a replica does."""
@@ -133,17 +156,12 @@ class AppendingLog(LogCore):
         segment.append(
             prepared.last_offset, prepared.records, [(b.max_timestamp, b.last_offset, b.size) for b in prepared.batches]
         )
-        offsets = self.offsets
-        offsets.end = OffsetMetadata(prepared.last_offset + 1, segment.base_offset, segment.size)
-        offsets.follow_end()
+        self._note_end(prepared.last_offset + 1, segment)
         for append in checked.appends:
             self.producers.update(append)
         for txn in checked.completed:
             self._complete(txn, segment)
-        self.producers.map_end_offset = prepared.last_offset + 1
-        offsets.note_first_unstable()
-        if offsets.end.offset - offsets.recovery_point >= self.config.flush_messages:
-            self.flush(force_active=False)
+        self._note_written()
         first = prepared.first_offset
         return Appended(
             first, prepared.last_offset, prepared.max_timestamp, prepared.append_time_ms, prepared.valid_bytes, start
@@ -157,11 +175,7 @@ class AppendingLog(LogCore):
 
     def _segment_for(self, prepared: Prepared, size: int, now_ms: int) -> LogSegment:
         segment = self.active
-        config = self.config
-        params = RollParams(
-            config.max_segment_ms, config.segment_bytes, prepared.max_timestamp, prepared.last_offset, size, now_ms
-        )
-        if not segment.should_roll(params):
+        if not segment.should_roll(self.config, size, prepared.max_timestamp, prepared.last_offset, now_ms):
             return segment
         first = prepared.first_offset
         return self.roll(first if first >= 0 else prepared.last_offset - _MAX_RELATIVE)

@@ -14,7 +14,8 @@ from pylogseg.env.scheduler import Scheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import OffsetOutOfRange, RequestError
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, parse_partition_metadata
-from pylogseg.log.append import Appended, AppendingLog
+from pylogseg.log.append import AppendingLog
+from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.loader import Loader
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata
@@ -24,7 +25,7 @@ from pylogseg.log.reads import Fetched, Found, locate, offset_for_time, read
 from pylogseg.log.removal import Remover
 from pylogseg.log.segments import Segments
 
-__all__ = ["Appended", "Isolation", "Log"]
+__all__ = ["Appended", "AppendedMany", "Isolation", "Log"]
 
 Isolation = Literal["log_end", "high_watermark", "txn_committed"]
 _Log = TypeVar("_Log", bound="Log")
