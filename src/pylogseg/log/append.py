@@ -86,9 +86,10 @@ class AppendingLog(LogCore):
 
         Raises
         ------
-        ClosedError
-            If the log is closed. Whatever else goes wrong is told in the rows, a failure of the disk too: then none of
-            the batches that were to be written at once with that one is in the log, and it takes no more.
+        ClosedError, StorageError
+            If the log is closed, or the disk had failed before. Whatever else goes wrong is told in the rows, a failure
+            of the disk too: then none of the batches that were to be written at once is in the log, and it takes no
+            more.
         """
 
         def one(batch: memoryview) -> Appended:
@@ -97,7 +98,7 @@ class AppendingLog(LogCore):
             )
 
         with self._lock:
-            return append_many(self, data, leader_epoch, origin, in_place, one)
+            return self._guarded(lambda: append_many(self, data, leader_epoch, origin, in_place, one))
 
     def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
         """Append batches that have their offsets, as a replica does."""

@@ -96,8 +96,7 @@ class _Work:
                         break
                 if taken > batch:
                     records = view[places[batch] : places[taken]] if out is None else out[: run.used]
-                    self.write(segment, records, row + batch, row + taken)
-                    answers.valid_bytes[row + batch : row + taken] = np.diff(starts[batch : taken + 1])
+                    self.write(segment, records, slice(row + batch, row + taken), starts[batch : taken + 1])
             if taken == batch or (taken < count and run.reason in (_run.ALONE, _run.BODY)):
                 self.alone(row + taken, view[places[taken] : places[taken + 1]])
                 taken += 1
@@ -129,14 +128,19 @@ class _Work:
         known = self.log.producers.in_order(int.from_bytes(view[at : at + 8], "big", signed=True))
         return known is not None and self.run.know(*known)
 
-    def write(self, segment: LogSegment, records: memoryview, first: int, end: int) -> None:
-        """Write a run, or note why that is not possible for each batch of it."""
+    def write(self, segment: LogSegment, records: memoryview, rows: slice, starts: npt.NDArray[np.int64]) -> None:
+        """Write a run, or note for each batch of it why that is not possible."""
+        answers = self.answers
         try:
             self.log.write_run(segment, records, self.run)
         except PylogsegError as error:
-            self.answers.errors.update(dict.fromkeys(range(first, end), error))
-            for column in (self.answers.first_offset, self.answers.last_offset, self.answers.max_timestamp):
-                column[first:end] = -1
+            answers.errors.update(dict.fromkeys(range(rows.start, rows.stop), error))
+            for column in (answers.first_offset, answers.last_offset, answers.max_timestamp):
+                column[rows] = -1
+            return
+        answers.valid_bytes[rows] = np.diff(starts)
+        if self.log.rules.append_time:
+            answers.append_time_ms[rows] = self.now_ms
 
     def alone(self, row: int, batch: memoryview) -> None:
         """Append one batch by itself."""
