@@ -249,35 +249,20 @@ cdef class Rules:
 
     cdef object one(self, data, Py_buffer *whole, Py_buffer *body, int64_t next_offset, int32_t leader_epoch, int64_t now_ms, bint client, bint writable):
         cdef uint8_t *p = <uint8_t *>whole.buf
-        cdef const uint8_t *end = p + whole.len
-        cdef const uint8_t *from_ = p + header.V2_HEADER
-        cdef const uint8_t *to = end
         cdef int64_t size = 0, greatest = -1, timestamp
-        cdef int status = append.UNUSUAL, codec = 0
+        cdef int status = append.UNUSUAL
+        cdef append.Judge by
         cdef Batch batch
         cdef header.BatchRow row
+        by.rules, by.size_limit, by.codec, by.client, by.now_ms = self.rules, self.size_limit, self.codec, client, now_ms
         with nogil:
-            if (whole.len >= header.V2_HEADER and append.next_frame(p, end, &size) == header.MORE and size == whole.len
-                    and p[header.MAGIC_AT] == 2 and size <= self.size_limit):
-                header.read_header(p, size, &row)
-                codec = row.attributes & header.CODEC_MASK
-                status = append.client_rules(&row) if client else append.USUAL
-                if codec > append.HIGHEST_CODEC or (self.codec >= 0 and self.codec != codec):
-                    status = append.UNUSUAL
-                # A coordinator's last offset may lie so far off that the first would be negative.
-                if next_offset + row.count - 1 < <int32_t>load_be32(p + 23):
-                    status = append.UNUSUAL
-                if status == append.USUAL and body == NULL and not header.crc_holds(p, size):
-                    status = append.UNUSUAL
-                if status == append.USUAL and (codec == 0 or body != NULL):
-                    if codec:
-                        from_ = <const uint8_t *>body.buf
-                        to = from_ + body.len
-                    status = append.walk_records(from_, to, &row, &self.rules, now_ms, codec != 0, &greatest)
+            if append.next_frame(p, p + whole.len, &size) == header.MORE and size == whole.len:
+                status = append.judge(p, size, NULL if body == NULL else <const uint8_t *>body.buf, 0 if body == NULL else body.len,
+                                      &by, next_offset, &row, &greatest)
+        if status == append.COMPRESSED:
+            return row.attributes & header.CODEC_MASK
         if status != append.USUAL:
             return None
-        if codec and body == NULL:
-            return codec
         if writable:
             out = data
         else:

@@ -15,6 +15,7 @@ from pylogseg._kernels.endian cimport load_be16, load_be32, load_be64, store_be1
 cdef enum:
     USUAL = 0
     UNUSUAL = 1
+    COMPRESSED = 2             # as it should be so far: its records have to be decompressed
     HIGHEST_CODEC = 4
     KEPT_BITS = 0x77           # codec, transactional, control, delete horizon: all but the timestamp type
 
@@ -23,6 +24,13 @@ cdef struct RecordRules:       # what a log asks of a record
     bint key_required          # the log is compacted
     int64_t before_ms          # a timestamp may be so much older than now
     int64_t after_ms           # and so much newer
+
+cdef struct Judge:             # what a batch is judged by
+    RecordRules rules
+    int64_t size_limit         # most bytes of a batch
+    int codec                  # that batches are stored with; -1 keeps the producer's
+    bint client                # the rules for clients hold
+    int64_t now_ms
 
 
 cdef inline bint in_time(int64_t now, int64_t timestamp, const RecordRules *rules) noexcept nogil:
@@ -91,6 +99,33 @@ cdef inline int client_rules(const header.BatchRow *row) noexcept nogil:
     if row.base_offset != 0 or row.last_offset + 1 != row.count or row.attributes & header.CONTROL:
         return UNUSUAL
     return UNUSUAL if row.producer_id >= 0 and row.base_sequence < 0 else USUAL
+
+
+cdef inline int judge(
+    const uint8_t *p, int64_t size, const uint8_t *body, int64_t body_size, const Judge *by, int64_t next_offset, header.BatchRow *row,
+    int64_t *greatest
+) noexcept nogil:
+    """Judges a whole v2 batch; `body` is NULL or what its records are, decompressed, once the head was found COMPRESSED."""
+    cdef const uint8_t *from_ = p + header.V2_HEADER
+    cdef int64_t length = size - header.V2_HEADER
+    cdef int codec
+    if size < header.V2_HEADER or p[header.MAGIC_AT] != 2 or size > by.size_limit:
+        return UNUSUAL
+    header.read_header(p, size, row)
+    codec = row.attributes & header.CODEC_MASK
+    if codec > HIGHEST_CODEC or (by.codec >= 0 and by.codec != codec) or (by.client and client_rules(row) != USUAL):
+        return UNUSUAL
+    # A coordinator's last offset may lie so far off that the first would be negative.
+    if next_offset + row.count - 1 < <int32_t>load_be32(p + 23):
+        return UNUSUAL
+    if codec == 0 or body == NULL:
+        if not header.crc_holds(p, size):
+            return UNUSUAL
+        if codec:
+            return COMPRESSED
+    else:
+        from_, length = body, body_size
+    return walk_records(from_, from_ + length, row, &by.rules, by.now_ms, codec != 0, greatest)
 
 
 cdef inline void assign(uint8_t *p, int64_t size, header.BatchRow *row, int64_t last_offset, int32_t leader_epoch, bint append_time, int64_t timestamp) noexcept nogil:

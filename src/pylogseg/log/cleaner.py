@@ -17,10 +17,11 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.log.cleanable import Cleanable, dirtiness
 from pylogseg.log.cleaned_txns import CleanedTxns
 from pylogseg.log.core import LogCore
+from pylogseg.log.facts import batch_facts
 from pylogseg.log.filtering import CleanerStats, LastRecord, Retention, decoded, filter_stretch, meet_transactions
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.replace import new_cleaned_segment
-from pylogseg.log.segment import LogSegment, OffsetOverflowError, batch_facts
+from pylogseg.log.segment import LogSegment, OffsetOverflowError
 
 _log = logging.getLogger(__name__)
 _MAX_RELATIVE = 2**31 - 1

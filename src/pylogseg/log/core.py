@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from pylogseg._run import Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.scheduler import Scheduler
@@ -90,6 +91,16 @@ class LogCore:
         if segment is None:
             raise ClosedError(f"{self.folder}: the log has no segment")
         return segment
+
+    @property
+    def rules(self) -> Rules:
+        """What is asked of appends."""
+        return self._rules
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, and the disk has not failed."""
+        return not self._closed and self._offline is None
 
     def update_config(self, config: LogConfig) -> None:
         """Take new settings; they count from the next operation on."""
@@ -189,6 +200,33 @@ class LogCore:
                 return count
 
         return self._guarded(work)
+
+    # ---- what is written ----
+
+    def write_run(self, segment: LogSegment, records: memoryview, run: Run) -> None:
+        """Write a run of batches that is ready, and let it take effect."""
+
+        def work() -> None:
+            segment.append_run(records, run)
+            self._note_end(run.next_offset, segment)
+            self.producers.extend(run.known())
+            self._note_written()
+
+        self._guarded(work)
+
+    def _note_end(self, next_offset: int, segment: LogSegment) -> None:
+        """The log ends behind what was written."""
+        self.offsets.end = OffsetMetadata(next_offset, segment.base_offset, segment.size)
+        self.offsets.follow_end()
+
+    def _note_written(self) -> None:
+        """The producers know of what was written; a flush may be due."""
+        offsets = self.offsets
+        end = offsets.end.offset
+        self.producers.map_end_offset = end
+        offsets.note_first_unstable()
+        if end - offsets.recovery_point >= self.config.flush_messages:
+            self.flush(force_active=False)
 
     # ---- rolling and flushing ----
 

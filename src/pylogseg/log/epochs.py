@@ -84,6 +84,11 @@ class LeaderEpochs:
     def __repr__(self) -> str:
         return f"LeaderEpochs({[tuple(entry) for entry in self._entries]})"
 
+    def is_current(self, epoch: int, offset: int) -> bool:
+        """Whether an epoch that is assigned to an offset is no news."""
+        last = self._last
+        return epoch == last.epoch and last.start_offset <= offset and epoch >= 0
+
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that `epoch` began at `start_offset`, and write the file if that is news.
 

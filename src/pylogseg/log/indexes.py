@@ -89,6 +89,18 @@ class _Index:
         self.file.put(self._entries * self.entry.size, self.entry.pack(first, second))
         self._entries += 1
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the file was used."""
+        return self._file is not None
+
+    def extend(self, entries: bytes) -> None:
+        """Add entries as they lie in the file, for which there is room."""
+        if entries:
+            self.file.put(self._entries * self.entry.size, entries)
+            self._entries += len(entries) // self.entry.size
+            self._loaded()
+
     def _keep(self, entries: int) -> None:
         """Forget the entries behind; their bytes stay until they are overwritten or trimmed."""
         self._entries = entries

@@ -358,6 +358,27 @@ class ProducerAppend:
         )
 
 
+class Checked(NamedTuple):
+    """What the producers of an append come to.
+
+    Attributes
+    ----------
+    duplicate : CachedBatch or None
+        The batch that was written before; then nothing of the append is to be written.
+    appends : list of ProducerAppend
+        For `Producers.update`, once the bytes are written.
+    completed : list of CompletedTxn
+        For `Producers.complete`, once their aborts are in the transaction index.
+    """
+
+    duplicate: CachedBatch | None
+    appends: list[ProducerAppend]
+    completed: list[CompletedTxn]
+
+
+NOTHING = Checked(None, [], [])
+
+
 def _int32(value: int) -> int:
     """Wrap as Java's int does: a leader may send a batch whose last offset lies far from its first."""
     return (value + 0x80000000 & 0xFFFFFFFF) - 0x80000000

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from pylogseg._append import Batch
 from pylogseg.errors import Fenced, RequestError, TransactionState
 from pylogseg.log.markers import marker_of
 from pylogseg.log.producer_snapshots import SnapshotFiles, Snapshots, entry_of, state_of
 from pylogseg.log.producer_state import (
+    NOTHING,
     UNKNOWN_VERSION,
     CachedBatch,
+    Checked,
     CompletedTxn,
     Origin,
     ProducerAppend,
@@ -28,27 +30,6 @@ from pylogseg.log.producer_state import (
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 
 _GUARDS = itertools.count(1)
-
-
-class Checked(NamedTuple):
-    """What the producers of an append come to.
-
-    Attributes
-    ----------
-    duplicate : CachedBatch or None
-        The batch that was written before; then nothing of the append is to be written.
-    appends : list of ProducerAppend
-        For `Producers.update`, once the bytes are written.
-    completed : list of CompletedTxn
-        For `Producers.complete`, once their aborts are in the transaction index.
-    """
-
-    duplicate: CachedBatch | None
-    appends: list[ProducerAppend]
-    completed: list[CompletedTxn]
-
-
-NOTHING = Checked(None, [], [])
 
 
 class Producers:
@@ -215,6 +196,22 @@ class Producers:
             state.update(updated)
         for txn in append.started:
             self._open[txn.first_offset] = txn
+        if self._open:
+            self._note_oldest_txn()
+
+    def in_order(self, producer_id: int) -> tuple[int, int, int, bool] | None:
+        """What its next batch must have to follow on without more ado: id, epoch, last sequence, open transaction."""
+        state = self.active.get(producer_id)
+        if state is None or not state.batches or self._verifications:
+            return None
+        return producer_id, state.producer_epoch, state.last_sequence, state.has_open_txn
+
+    def extend(self, written: Iterable[tuple[int, list[tuple[int, int, int, int]]]]) -> None:
+        """Remember batches of known producers that followed on, in order: `CachedBatch`es by producer id."""
+        for producer_id, batches in written:
+            state = self.active[producer_id]
+            for batch in batches:
+                state.add_batch(state.producer_epoch, CachedBatch(*batch))
         if self._open:
             self._note_oldest_txn()
 

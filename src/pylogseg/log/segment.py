@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from pylogseg import _codec
+from pylogseg._run import Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import AppendFile, Storage
@@ -18,6 +19,7 @@ from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.format.records import decode
+from pylogseg.log.facts import batch_facts, first_offset
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
 
 _NONE = -1
@@ -39,17 +41,6 @@ class Place(NamedTuple):
     offset: int
     position: int
     size: int
-
-
-class RollParams(NamedTuple):
-    """What decides whether an append goes to a new segment."""
-
-    max_segment_ms: int
-    max_segment_bytes: int
-    max_timestamp: int
-    last_offset: int
-    size: int
-    now_ms: int
 
 
 class LogSegment:
@@ -139,22 +130,20 @@ class LogSegment:
 
     # ---- growing ----
 
-    def should_roll(self, params: RollParams) -> bool:
-        """Whether an append must go to a new segment: size, age, a full index, or an offset out of reach."""
+    def should_roll(self, config: LogConfig, more: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
+        """Whether `more` bytes must go to a new segment: size, age, a full index, or an offset out of reach."""
         size = self.log.size
         return (
-            size > params.max_segment_bytes - params.size
-            or (size > 0 and self._waited_ms(params) > params.max_segment_ms - self.roll_jitter_ms)
+            size > config.segment_bytes - more
+            or (size > 0 and self._waited_ms(max_timestamp, now_ms) > config.max_segment_ms - self.roll_jitter_ms)
             or self.offset_index.is_full
             or self.time_index.is_full
-            or not self.offset_index.can_hold(params.last_offset)
+            or not self.offset_index.can_hold(last_offset)
         )
 
-    def _waited_ms(self, params: RollParams) -> int:
+    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
         first = self._first_timestamp if self._first_timestamp is not None else self.first_timestamp()
-        if first is not None and first >= 0:
-            return params.max_timestamp - first
-        return params.now_ms - self.created_ms
+        return max_timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
 
     def append(
         self, last_offset: int, data: memoryview | bytes | bytearray, batches: Iterable[tuple[int, int, int]]
@@ -183,6 +172,36 @@ class LogSegment:
                 self._bytes_since_entry = 0
             position += size
             self._bytes_since_entry += size
+
+    def begin_run(self, run: Run, config: LogConfig, now_ms: int) -> bool:
+        """Let a run go on where the segment ends; False if the next batch begins the segment, or another one."""
+        offset_index, time_index, size = self.offset_index, self.time_index, self.log.size
+        if size == 0 or not offset_index.is_open or not time_index.is_open:
+            return False
+        first, roll_age_ms = self.first_timestamp(), config.max_segment_ms - self.roll_jitter_ms
+        greatest, entry = self.max_timestamp_so_far(), time_index.last_entry()
+        if first is None or (first < 0 and now_ms - self.created_ms > roll_age_ms):
+            return False
+        if greatest[0] < entry[0] or greatest[1] < entry[1]:
+            return False
+        run.begin()
+        run.base_offset, run.position = self.base_offset, size
+        run.max_timestamp, run.max_timestamp_offset = greatest
+        run.entry_timestamp = entry[0]
+        run.since_entry, run.interval = self._bytes_since_entry, self.index_interval_bytes
+        offset_room = offset_index.max_entries - offset_index.entries
+        run.entries_left = min(offset_room, time_index.max_entries - 1 - time_index.entries)
+        run.first_timestamp, run.roll_age_ms, run.roll_bytes = first, roll_age_ms, config.segment_bytes
+        return True
+
+    def append_run(self, data: memoryview, run: Run) -> None:
+        """Write the batches of a run at the end."""
+        self.log.append(data)
+        self._max_timestamp = (run.max_timestamp, run.max_timestamp_offset)
+        self._bytes_since_entry = run.since_entry
+        offset_entries, time_entries = run.entries()
+        self.offset_index.extend(offset_entries)
+        self.time_index.extend(time_entries)
 
     def append_from(self, source: LogSegment, start: int) -> int:
         """Copy batches of another segment, from a position on, as far as offsets can be held; the bytes copied."""
@@ -420,19 +439,6 @@ class _Stretch(NamedTuple):
     view: memoryview
     start: int
     ending: Ending
-
-
-def batch_facts(rows: BatchTable) -> list[tuple[int, int, int]]:
-    """Greatest timestamp, last offset and size of each batch."""
-    return list(zip(rows.max_timestamp.tolist(), rows.last_offset.tolist(), rows.size.tolist(), strict=True))
-
-
-def first_offset(batches: BatchTable, view: memoryview) -> int:
-    """Offset of the first record of one legacy batch, which may have to be decompressed for it."""
-    columns, damage = decode(batches, view)
-    if damage or not len(columns):
-        raise RequestError(f"a batch at position {int(batches.position[0])} cannot be opened: {damage}")
-    return int(columns.offset[0])
 
 
 def _jitter(config: LogConfig) -> int:

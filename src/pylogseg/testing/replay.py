@@ -22,11 +22,11 @@ from pylogseg.errors import ClosedError, CorruptionError, InvalidRecord, Pylogse
 from pylogseg.format.batches import scan
 from pylogseg.log.cleanable import Cleanable, cleanable, dirtiness
 from pylogseg.log.cleaner import Cleaner
+from pylogseg.log.facts import first_offset
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.retention import apply_retention
-from pylogseg.log.segment import first_offset
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.descriptions import described
 

@@ -1,0 +1,51 @@
+"""Types of the compiled door to runs of appends; `tests/test_meta.py` compares it with the module."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg._append import Rules
+
+ALL: int
+FULL: int
+ALONE: int
+PRODUCER: int
+BODY: int
+
+class Run:
+    next_offset: int
+    base_offset: int
+    position: int
+    max_timestamp: int
+    max_timestamp_offset: int
+    entry_timestamp: int
+    since_entry: int
+    interval: int
+    entries_left: int
+    first_timestamp: int
+    roll_age_ms: int
+    roll_bytes: int
+    flush_offset: int
+    used: int
+    reason: int
+    def __init__(self, rules: Rules, leader_epoch: int, client: bool, now_ms: int) -> None: ...
+    def begin(self) -> None: ...
+    def know(self, producer_id: int, producer_epoch: int, last_sequence: int, in_transaction: bool) -> bool: ...
+    def known(self) -> list[tuple[int, list[tuple[int, int, int, int]]]]: ...
+    def entries(self) -> tuple[bytes, bytes]: ...
+    def judge(
+        self,
+        data: Any,
+        starts: npt.NDArray[np.int64],
+        row: int,
+        out: Any,
+        room: int,
+        first_offsets: npt.NDArray[np.int64],
+        last_offsets: npt.NDArray[np.int64],
+        timestamps: npt.NDArray[np.int64],
+        bodies: npt.NDArray[Any] | None = None,
+        arena: Any = None,
+    ) -> int: ...
+
+def frames(data: Any) -> tuple[npt.NDArray[np.int64], bool]: ...

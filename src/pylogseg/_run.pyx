@@ -1,0 +1,369 @@
+"""The compiled door to appends of many batches: runs of them, judged and made ready for one write.
+
+A run holds what has to be known of the log to judge the next batch as if those before it were written already. It stops
+in front of the first batch that is not as it should be, or that something must be done for first (a roll, a flush); the
+caller writes what there is and lets `log/validation.py` judge that batch by itself.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from pylogseg._kernels cimport append
+from pylogseg._kernels cimport batch as header
+from pylogseg._kernels.crc cimport pls_crc_init
+from pylogseg._kernels.endian cimport load_be32, store_be32, store_be64
+
+import numpy as np
+
+pls_crc_init()
+
+cdef enum:
+    TRANSACTIONAL = 0x10
+    KEPT_BATCHES = 5           # that are remembered of a producer
+    MOST_PRODUCERS = 64        # of one run
+    ENTRY_ROOM = 1024          # index entries of one run
+    SOURCE_SHIFT = 40          # of a place among record columns
+
+cpdef enum:                    # why a run stopped
+    ALL = 0                    # nothing is left
+    FULL = 1                   # the run is as large as it may become, or a flush is due
+    ALONE = 2                  # the next batch has to be judged by itself
+    PRODUCER = 3               # the producer of the next batch is not known to the run
+    BODY = 4                   # the next batch is compressed, and its records were not given
+
+
+cdef struct Kept:              # a batch that is remembered
+    int64_t last_offset
+    int64_t timestamp
+    int32_t last_sequence
+    int32_t delta
+
+
+cdef struct Producer:
+    int64_t id
+    int32_t epoch
+    int32_t last_sequence
+    bint in_transaction
+    int32_t count              # batches in this run
+    Kept kept[KEPT_BATCHES]    # the last of them, as a ring
+
+
+def frames(data not None):
+    """Find where the batches of a buffer begin, as a broker takes them from a request.
+
+    Parameters
+    ----------
+    data : buffer
+
+    Returns
+    -------
+    starts : numpy.ndarray of int64
+        Of each whole batch, and behind the last one.
+    is_cut : bool
+        Whether what follows is the beginning of a batch. If not, it is nothing (the last start is the end) or no batch.
+    """
+    cdef const uint8_t[::1] view = memoryview(data).cast("B") if len(data) else b""
+    cdef const uint8_t *p = &view[0] if view.shape[0] else NULL
+    cdef int64_t length = view.shape[0], at, size = 0, count = 0, i
+    cdef int ending = header.MORE
+    cdef int64_t[::1] starts
+    with nogil:
+        at = 0
+        while at < length:
+            ending = append.next_frame(p + at, p + length, &size)
+            if ending != header.MORE:
+                break
+            at += size
+            count += 1
+    found = np.empty(count + 1, np.int64)
+    starts = found
+    with nogil:
+        at = 0
+        for i in range(count):
+            starts[i] = at
+            if append.next_frame(p + at, p + length, &size) == header.MORE:  # a buffer that changes meanwhile stays safe
+                at += size
+        starts[count] = at
+    return found, ending == header.COMPLETE and at < length
+
+
+cdef class Run:
+    """Batches that follow on each other in one segment.
+
+    Parameters
+    ----------
+    rules : Rules
+        Of the log.
+    leader_epoch : int
+        That batches get.
+    client : bool
+        Whether the rules for clients hold.
+    now_ms : int
+        The log's clock.
+
+    Attributes
+    ----------
+    next_offset : int
+        That the next record gets.
+    base_offset, position : int
+        Where the segment begins, and where it ends.
+    max_timestamp, max_timestamp_offset : int
+        The greatest timestamp of the segment, and the last offset of the first batch that has it.
+    entry_timestamp : int
+        Of the last entry of the time index.
+    since_entry, interval : int
+        Bytes since the last index entry, and bytes until there is one.
+    entries_left : int
+        That offset and time index have room for.
+    first_timestamp, roll_age_ms : int
+        Timestamp of the segment's first batch, -1 if it counts for nothing; how far the others may lie above it.
+    roll_bytes : int
+        The segment does not become larger.
+    flush_offset : int
+        The run ends when this is reached.
+    reason : int
+        Why the last call stopped.
+    used : int
+        Bytes of the run.
+    """
+    cdef append.Judge by
+    cdef int32_t leader_epoch
+    cdef public int64_t next_offset, base_offset, position, max_timestamp, max_timestamp_offset, entry_timestamp
+    cdef public int64_t since_entry, interval, entries_left, first_timestamp, roll_age_ms, roll_bytes, flush_offset
+    cdef readonly int64_t used
+    cdef readonly int reason
+    cdef int producer_count, entry_count, time_count
+    cdef Producer producers[MOST_PRODUCERS]
+    cdef uint8_t offset_entries[8 * ENTRY_ROOM]
+    cdef uint8_t time_entries[12 * ENTRY_ROOM]
+
+    def __init__(self, rules, int32_t leader_epoch, bint client, int64_t now_ms):
+        self.by.rules.append_time = rules.append_time
+        self.by.rules.key_required = rules.key_required
+        self.by.rules.before_ms = rules.before_ms
+        self.by.rules.after_ms = rules.after_ms
+        self.by.size_limit = rules.size_limit
+        self.by.codec = rules.codec
+        self.by.client = client
+        self.by.now_ms = now_ms
+        self.leader_epoch = leader_epoch
+
+    def begin(self):
+        """Forget batches, index entries and producers: another run begins."""
+        self.used = self.producer_count = self.entry_count = self.time_count = 0
+
+    def know(self, int64_t producer_id, int32_t producer_epoch, int32_t last_sequence, bint in_transaction):
+        """Tell of a producer, of whom a batch is known; whether there was room for one more."""
+        cdef Producer *one
+        if self.producer_count == MOST_PRODUCERS:
+            return False
+        one = &self.producers[self.producer_count]
+        self.producer_count += 1
+        one.id, one.epoch, one.last_sequence, one.in_transaction, one.count = producer_id, producer_epoch, last_sequence, in_transaction, 0
+        return True
+
+    def known(self):
+        """What the run wrote of each producer: its id, number of batches, and the last of them.
+
+        Returns
+        -------
+        list of (int, list of (int, int, int, int))
+            Last sequence, last offset, last less first offset and timestamp of up to five batches, oldest first.
+        """
+        cdef Producer *one
+        cdef Kept *kept
+        cdef int i, k
+        found = []
+        for i in range(self.producer_count):
+            one = &self.producers[i]
+            some = []
+            for k in range(max(one.count - KEPT_BATCHES, 0), one.count):
+                kept = &one.kept[k % KEPT_BATCHES]
+                some.append((kept.last_sequence, kept.last_offset, kept.delta, kept.timestamp))
+            if some:
+                found.append((one.id, some))
+        return found
+
+    def entries(self):
+        """The index entries of the run, as they lie in the files.
+
+        Returns
+        -------
+        tuple of (bytes, bytes)
+            Of the offset index and of the time index.
+        """
+        return (<char *>self.offset_entries)[:8 * self.entry_count], (<char *>self.time_entries)[:12 * self.time_count]
+
+    def judge(self, data, const int64_t[::1] starts not None, int64_t row, out, int64_t room, int64_t[::1] first_offsets not None,
+              int64_t[::1] last_offsets not None, int64_t[::1] timestamps not None, bodies=None, arena=None):
+        """Take batches into the run, until something stops it.
+
+        Parameters
+        ----------
+        data : buffer
+            Of batches; writable if `out` is None.
+        starts : array of int64
+            From `frames`.
+        row : int
+            Number of the first batch to take.
+        out : buffer or None
+            Where the run goes, behind what it has already; None changes the batches where they are.
+        room : int
+            Most bytes of the run.
+        first_offsets, last_offsets, timestamps : array of int64
+            Filled for each batch that is taken.
+        bodies : array of BODY_DTYPE, optional
+            For each batch of `data` where its records lie, for compressed ones in `arena`.
+        arena : buffer, optional
+
+        Returns
+        -------
+        int
+            Number of the first batch that was not taken; `reason` says why.
+        """
+        cdef Py_buffer source, target
+        cdef const uint8_t[::1] places, bytes_
+        cdef const int64_t *place = NULL
+        cdef const uint8_t *arena_at = NULL
+        cdef int64_t arena_size = 0
+        cdef int64_t most = starts.shape[0] - 1
+        if row < 0 or min(first_offsets.shape[0], last_offsets.shape[0], timestamps.shape[0]) < most:
+            raise ValueError("a column is too short")
+        if bodies is not None:
+            places = bodies.view(np.uint8)
+            bytes_ = arena
+            if places.shape[0] < 16 * most:
+                raise ValueError("too few bodies")
+            place = <const int64_t *>&places[0] if most else NULL
+            arena_size = bytes_.shape[0]
+            arena_at = &bytes_[0] if arena_size else NULL
+        PyObject_GetBuffer(data, &source, PyBUF_SIMPLE if out is not None else PyBUF_WRITABLE)
+        try:
+            if out is None:
+                return self.take(<uint8_t *>source.buf, source.len, starts, row, NULL, room, first_offsets, last_offsets, timestamps,
+                                 place, arena_at, arena_size)
+            PyObject_GetBuffer(out, &target, PyBUF_WRITABLE)
+            try:
+                return self.take(<uint8_t *>source.buf, source.len, starts, row, <uint8_t *>target.buf, min(room, target.len), first_offsets,
+                                 last_offsets, timestamps, place, arena_at, arena_size)
+            finally:
+                PyBuffer_Release(&target)
+        finally:
+            PyBuffer_Release(&source)
+
+    cdef int64_t take(self, uint8_t *data, int64_t length, const int64_t[::1] starts, int64_t row, uint8_t *out, int64_t room,
+                      int64_t[::1] first_offsets, int64_t[::1] last_offsets, int64_t[::1] timestamps, const int64_t *places,
+                      const uint8_t *arena, int64_t arena_size):
+        cdef header.BatchRow batch
+        cdef int64_t size, start, greatest, timestamp, last, body_at, body_size
+        cdef int status
+        cdef const uint8_t *body
+        cdef uint8_t *p
+        cdef Producer *producer
+        with nogil:
+            self.reason = ALL
+            while row < starts.shape[0] - 1:
+                start, size = starts[row], starts[row + 1] - starts[row]
+                if start < 0 or size < 0 or size > length - start:
+                    self.reason = ALONE
+                    break
+                if self.next_offset >= self.flush_offset or self.entry_count == ENTRY_ROOM or size > room - self.used:
+                    self.reason = FULL
+                    break
+                p = data + start
+                body, body_size = NULL, 0
+                if places != NULL:
+                    body_at, body_size = places[2 * row], places[2 * row + 1]
+                    if body_at >> SOURCE_SHIFT == 1 and body_size > 0:
+                        body_at -= <int64_t>1 << SOURCE_SHIFT
+                        if body_at <= arena_size and body_size <= arena_size - body_at:
+                            body = arena + body_at
+                greatest = -1
+                status = append.judge(p, size, body, body_size, &self.by, self.next_offset, &batch, &greatest)
+                if status != append.USUAL:
+                    self.reason = BODY if status == append.COMPRESSED else ALONE
+                    break
+                timestamp = self.by.now_ms if self.by.rules.append_time else greatest
+                last = self.next_offset + batch.count - 1
+                if self.rolls(size, last, timestamp):
+                    self.reason = ALONE
+                    break
+                producer = NULL
+                if batch.producer_id >= 0:
+                    producer = self.producer_of(&batch)
+                    if producer == NULL:
+                        self.reason = PRODUCER
+                        break
+                    if not follows(producer, &batch):
+                        self.reason = ALONE
+                        break
+                if out != NULL:
+                    memcpy(out + self.used, p, size)
+                    p = out + self.used
+                append.assign(p, size, &batch, last, self.leader_epoch, self.by.rules.append_time, timestamp)
+                first_offsets[row], last_offsets[row], timestamps[row] = self.next_offset, last, timestamp
+                if producer != NULL:
+                    note(producer, &batch)
+                self.index(size, last, timestamp)
+                self.used += size
+                self.next_offset = last + 1
+                row += 1
+        return row
+
+    cdef bint rolls(self, int64_t size, int64_t last, int64_t timestamp) noexcept nogil:
+        """Whether the batch belongs into another segment."""
+        if size > self.roll_bytes - self.position or self.entries_left <= 0:
+            return True
+        if self.position > 0 and self.first_timestamp >= 0 and timestamp - self.first_timestamp > self.roll_age_ms:
+            return True
+        return last < self.base_offset or last - self.base_offset > INT32_MAX
+
+    cdef void index(self, int64_t size, int64_t last, int64_t timestamp) noexcept nogil:
+        """Note the batch, with index entries if it is time for them."""
+        cdef uint8_t *p
+        if self.position == 0:
+            self.first_timestamp = timestamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = timestamp, last
+        if self.since_entry > self.interval:
+            p = self.offset_entries + 8 * self.entry_count
+            store_be32(p, <int32_t>(last - self.base_offset))
+            store_be32(p + 4, <int32_t>self.position)
+            self.entry_count += 1
+            self.entries_left -= 1
+            if self.max_timestamp > self.entry_timestamp:
+                p = self.time_entries + 12 * self.time_count
+                store_be64(p, <uint64_t>self.max_timestamp)
+                store_be32(p + 8, <int32_t>(self.max_timestamp_offset - self.base_offset))
+                self.time_count += 1
+                self.entry_timestamp = self.max_timestamp
+            self.since_entry = 0
+        self.position += size
+        self.since_entry += size
+
+    cdef Producer *producer_of(self, const header.BatchRow *batch) noexcept nogil:
+        cdef int i
+        for i in range(self.producer_count):
+            if self.producers[i].id == batch.producer_id:
+                return &self.producers[i]
+        return NULL
+
+
+cdef bint follows(const Producer *producer, const header.BatchRow *batch) noexcept nogil:
+    """Whether the batch is the next one of its producer, and changes no transaction."""
+    if batch.producer_epoch != producer.epoch or producer.last_sequence == INT32_MAX or batch.attributes & header.CONTROL:
+        return False
+    if batch.base_sequence != producer.last_sequence + 1 or batch.base_sequence > INT32_MAX - batch.count:
+        return False
+    return (batch.attributes & TRANSACTIONAL != 0) == producer.in_transaction
+
+
+cdef void note(Producer *producer, const header.BatchRow *batch) noexcept nogil:
+    cdef Kept *kept = &producer.kept[producer.count % KEPT_BATCHES]
+    kept.last_offset = batch.last_offset
+    kept.timestamp = batch.max_timestamp
+    kept.last_sequence = batch.base_sequence + batch.count - 1
+    kept.delta = batch.count - 1
+    producer.last_sequence = kept.last_sequence
+    producer.count += 1

@@ -1,0 +1,99 @@
+"""What became of appends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.errors import PylogsegError
+
+
+class Appended(NamedTuple):
+    """What became of an append.
+
+    Attributes
+    ----------
+    first_offset, last_offset : int
+        Of the records; a duplicate's are those of the batch that was written before; -1 if nothing was.
+    max_timestamp : int
+        Milliseconds; -1 none.
+    append_time_ms : int
+        The broker's clock for LogAppendTime logs, the timestamp of the earlier batch for a duplicate; -1 else.
+    valid_bytes : int
+        Bytes of the whole batches that were given.
+    log_start_offset : int
+    is_duplicate : bool
+    """
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    append_time_ms: int
+    valid_bytes: int
+    log_start_offset: int
+    is_duplicate: bool = False
+
+
+@dataclass(slots=True)
+class AppendedMany:
+    """What became of many batches, in columns with a row for each.
+
+    Attributes
+    ----------
+    first_offset, last_offset : numpy.ndarray of int64
+        Of the records; those of the batch that was written before for a duplicate; -1 if nothing was written.
+    max_timestamp, append_time_ms : numpy.ndarray of int64
+        As `Appended` has them, ms.
+    valid_bytes : numpy.ndarray of int64
+        Bytes of each batch; 0 if it was refused.
+    is_duplicate : numpy.ndarray of bool
+    errors : dict of int to PylogsegError
+        Of the rows that were refused.
+    log_start_offset : int
+    """
+
+    first_offset: npt.NDArray[np.int64]
+    last_offset: npt.NDArray[np.int64]
+    max_timestamp: npt.NDArray[np.int64]
+    append_time_ms: npt.NDArray[np.int64]
+    valid_bytes: npt.NDArray[np.int64]
+    is_duplicate: npt.NDArray[np.bool_]
+    errors: dict[int, PylogsegError] = field(default_factory=dict)
+    log_start_offset: int = -1
+
+    @classmethod
+    def blank(cls, count: int) -> AppendedMany:
+        """Rows of which nothing was written yet."""
+        first, last, timestamp, append_time = np.full((4, count), -1, np.int64)
+        return cls(first, last, timestamp, append_time, np.zeros(count, np.int64), np.zeros(count, np.bool_))
+
+    def __len__(self) -> int:
+        return len(self.last_offset)
+
+    def __getitem__(self, row: int) -> Appended:
+        """The answer of one batch; its error is raised."""
+        if row in self.errors:
+            raise self.errors[row]
+        return Appended(
+            int(self.first_offset[row]),
+            int(self.last_offset[row]),
+            int(self.max_timestamp[row]),
+            int(self.append_time_ms[row]),
+            int(self.valid_bytes[row]),
+            self.log_start_offset,
+            bool(self.is_duplicate[row]),
+        )
+
+    def raise_first(self) -> None:
+        """Raise the error of the first batch that was refused, if there is one."""
+        if self.errors:
+            raise self.errors[min(self.errors)]
+
+    def set(self, row: int, done: Appended) -> None:
+        """Take the answer of one batch over."""
+        self.first_offset[row], self.last_offset[row] = done.first_offset, done.last_offset
+        self.max_timestamp[row], self.append_time_ms[row] = done.max_timestamp, done.append_time_ms
+        self.valid_bytes[row], self.is_duplicate[row] = done.valid_bytes, done.is_duplicate
