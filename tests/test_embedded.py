@@ -220,6 +220,18 @@ def test_damage_is_told(data: Path, where: str) -> None:
         assert len(list(log.read(offset=80 if where != "end" else 0, limit=20))) == 20
 
 
+def test_retention_when_asked(data: Path) -> None:
+    with open_log(data / "orders-0", segment_bytes=1000, retention_bytes=3000, retention_ms=-1) as log:
+        for first in range(0, 300, 10):
+            log.append(values(10, first))
+        before = log.segments.size
+        assert before > 5000
+        assert log.apply_retention() > 0
+        assert log.log_start_offset > 0
+        assert 2000 <= log.segments.size <= 4000
+        assert read_values(log)[0] == b"value %d" % log.log_start_offset
+
+
 # ---- the log directory ----
 
 

@@ -17,6 +17,7 @@ from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Appended, Isolation, Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.reads import Fetched
+from pylogseg.log.retention import apply_retention
 from pylogseg.log.segment import LogSegment
 from pylogseg.reading import partition as reading
 
@@ -235,6 +236,18 @@ class OwnedLog(Log):
             self._metrics.note_flush(time.perf_counter() - started)
 
     # ---- in the background ----
+
+    def apply_retention(self) -> int:
+        """Delete the segments that `retention.ms`, `retention.bytes` and the log's start let go.
+
+        Nothing does that by itself.
+
+        Returns
+        -------
+        int
+            How many went.
+        """
+        return apply_retention(self)
 
     def update_config(self, config: LogConfig) -> None:
         """Take new settings; they count from the next operation on."""
