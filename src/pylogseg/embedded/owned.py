@@ -237,6 +237,17 @@ class OwnedLog(Log):
 
     # ---- in the background ----
 
+    def increment_log_start(self, offset: int) -> bool:
+        """Delete the records below an offset; whether the log's start moved.
+
+        It is in the checkpoint when this returns, so that a crash does not bring them back. (A broker writes it within
+        a minute.)
+        """
+        moved = super().increment_log_start(offset)
+        if moved and self._directory is not None:
+            self._directory.checkpoint(FileKind.LOG_STARTS)
+        return moved
+
     def apply_retention(self) -> int:
         """Delete the segments that `retention.ms`, `retention.bytes` and the log's start let go.
 
