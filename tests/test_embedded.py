@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -113,17 +114,21 @@ def test_compression_type(data: Path) -> None:
 
 
 def test_a_refused_batch_is_named(data: Path) -> None:
-    records = values(300)
-    records[250] = (1_700_000_000_000, None, b"no key")  # type: ignore[call-overload]
+    records: list[tuple[int, bytes | None, bytes]] = [*values(300)]
+    records[250] = (1_700_000_000_000, None, b"no key")
     with open_log(data / "orders-0", cleanup_policy="compact", max_message_bytes=1000) as log:
-        with pytest.raises(InvalidRecord, match=r"batch \d+ of \d+: .*in the log, at offsets 0 to \d+"):
+        with pytest.raises(InvalidRecord, match=r"records (\d+) to \d+: .*1 of \d+ batches were refused") as caught:
             log.append(records)
-        assert 0 < log.log_end_offset <= 250
-        assert log.metrics().refusals == 1
-        log.append(records[:250])  # it goes on
+        assert [number for number, _ in caught.value.record_errors] == [250]
+        first, last = map(int, re.findall(r"records (\d+) to (\d+):", str(caught.value))[0])
+        assert first <= 250 <= last
+        assert read_values(log) == [value for _, _, value in values(300)[:first] + values(300)[last + 1 :]]
+        found = log.metrics()
+        assert (found.refusals, found.records) == (1, log.log_end_offset)
         with pytest.raises(InvalidRecord) as caught:
             log.append(records[249:252])
-        assert "the batches before" not in str(caught.value)
+        assert [number for number, _ in caught.value.record_errors] == [1]
+        assert "batches" not in str(caught.value)
 
 
 def test_wrong_records(log: EmbeddedLog) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pylogseg.config import LogConfig
-from pylogseg.errors import RequestError
+from pylogseg.errors import InvalidRecord, PylogsegError, RequestError, StorageError
 from pylogseg.format.builder import build, shared_row
+from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.write import input_columns
 
 #: Size of a batch before compression, where ``max.message.bytes`` allows it. Larger ones hardly pack better, and a
@@ -25,6 +28,47 @@ class Stamp(NamedTuple):
     transactional: bool
 
 
+class Encoded(NamedTuple):
+    """Records as batches.
+
+    Attributes
+    ----------
+    data : bytearray
+        All batches, one behind the other.
+    counts : list of int
+        Records of each.
+    """
+
+    data: bytearray
+    counts: list[int]
+
+    def answer(self, done: AppendedMany) -> Appended:
+        """The answers of all batches as one; the first error among them is raised."""
+        if done.errors:
+            raise self._error(done)
+        return Appended(
+            int(done.first_offset[0]),
+            int(done.last_offset[-1]),
+            int(done.max_timestamp.max()),
+            int(done.append_time_ms[-1]),
+            int(done.valid_bytes.sum()),
+            done.log_start_offset,
+            bool(done.is_duplicate.all()),
+        )
+
+    def _error(self, done: AppendedMany) -> PylogsegError:
+        row = min(done.errors)
+        error = done.errors[row]
+        if isinstance(error, StorageError) or len(self.counts) == 1:
+            return error
+        first = sum(self.counts[:row])
+        if isinstance(error, InvalidRecord):  # it counts within its batch
+            error.record_errors = tuple((first + number, why) for number, why in error.record_errors)
+        refused = f"{len(done.errors)} of {len(self.counts)} batches were refused, the others are in the log"
+        error.args = (f"records {first} to {first + self.counts[row] - 1}: {error}; {refused}", *error.args[1:])
+        return error
+
+
 def as_bytes(data: Any) -> memoryview | None:
     """A view of what has bytes, which then are batches; None for records."""
     try:
@@ -41,7 +85,7 @@ def encode_batches(
     compression: str | None = None,
     batch_bytes: int | None = None,
     stamp: Stamp | None = None,
-) -> list[memoryview]:
+) -> Encoded:
     """Encode records for appends.
 
     Parameters
@@ -61,8 +105,7 @@ def encode_batches(
 
     Returns
     -------
-    list of memoryview
-        One batch each, writable, all of one buffer.
+    Encoded
 
     Raises
     ------
@@ -87,9 +130,6 @@ def encode_batches(
         most -= most // _SLACK_SHARE + _SLACK_BYTES
     size = max(1, min(BATCH_BYTES if batch_bytes is None else batch_bytes, most))
     data, table = build(input_columns(records, 0, now_ms), shared, batch_bytes=size, level=level)
-    view = memoryview(data)
-    batches = []
-    for position, length in zip(table.position.tolist(), table.size.tolist(), strict=True):
-        view[position : position + 8] = bytes(8)
-        batches.append(view[position : position + length])
-    return batches
+    starts = table.position[:, np.newaxis] + np.arange(8)
+    np.frombuffer(data, np.uint8)[starts] = 0  # the base offset
+    return Encoded(data, table.count.tolist())

@@ -69,8 +69,8 @@ class EmbeddedLog(OwnedLog):
         Raises
         ------
         RequestError
-            Nothing was appended, unless records made several batches: those before the one that was refused are in the
-            log then, which the message says.
+            Nothing was appended, unless records made several batches: each is judged alone, the others are in the log
+            then, and the message tells the records of the first that was refused.
         StorageError
             The disk failed. After that the log is offline: close it.
 
@@ -85,10 +85,10 @@ class EmbeddedLog(OwnedLog):
             if not done.valid_bytes:
                 raise RequestError(f"{self.folder}: there is no whole batch in the {view.nbytes} bytes")
             return done
-        batches = encode_batches(
+        encoded = encode_batches(
             data, self.config, self.clock.now_ms(), compression=compression, batch_bytes=batch_bytes
         )
-        return self.append_batches(batches)
+        return self.append_encoded(encoded)
 
     # ---- records out ----
 

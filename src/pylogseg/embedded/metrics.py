@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pylogseg.log.appended import Appended, AppendedMany
+
 
 @dataclass(slots=True)
 class LogMetrics:
@@ -12,13 +14,14 @@ class LogMetrics:
     Attributes
     ----------
     appends, append_seconds : int, float
-        Batches that were written, and the time that took, waiting for the lock not counted.
+        Batches that were written, and the time that appending took, refusals with it, waiting for the lock and encoding
+        not.
     records, bytes : int
-        Of those batches.
+        Of those batches, markers of transactions among them.
     duplicates : int
         Batches of producers that were in the log already.
     refusals : int
-        Appends that ended in an error.
+        Batches that were refused, or failed.
     fetches : int
         Slices read.
     flushes, flush_seconds, longest_flush_seconds : int, float, float
@@ -49,6 +52,24 @@ class LogMetrics:
     cut_bytes: int = 0
     segments: int = 0
     size_bytes: int = 0
+
+    def note_append(self, done: Appended) -> None:
+        """Count one more batch, or what a follower took at once."""
+        if done.is_duplicate:
+            self.duplicates += 1
+        elif done.first_offset >= 0:
+            self.appends += 1
+            self.records += done.last_offset - done.first_offset + 1
+            self.bytes += done.valid_bytes
+
+    def note_many(self, done: AppendedMany) -> None:
+        """Count many batches."""
+        written = (done.first_offset >= 0) & ~done.is_duplicate
+        self.duplicates += int(done.is_duplicate.sum())
+        self.refusals += len(done.errors)
+        self.appends += int(written.sum())
+        self.records += int((done.last_offset - done.first_offset + 1)[written].sum())
+        self.bytes += int(done.valid_bytes[written].sum())
 
     def note_flush(self, seconds: float) -> None:
         """Count one more flush."""

@@ -6,21 +6,25 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pylogseg.config import LogConfig
+from pylogseg.embedded.batches import Encoded
 from pylogseg.embedded.metrics import LogMetrics
+from pylogseg.env.positions import Data
 from pylogseg.env.scheduler import Handle
-from pylogseg.errors import ClosedError, PylogsegError, RequestError, StorageError
+from pylogseg.errors import ClosedError, PylogsegError, StorageError
 from pylogseg.format.names import FileKind
+from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.directory import LogDirectory
-from pylogseg.log.log import Appended, Isolation, Log
+from pylogseg.log.log import Isolation, Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.reads import Fetched
 from pylogseg.log.retention import apply_retention
 from pylogseg.log.segment import LogSegment
 from pylogseg.reading import partition as reading
 
+_Result = TypeVar("_Result")
 _FOR_EVER_MS = 2**63 - 1
 # Kafka's defaults of what is done every so many milliseconds.
 _RECOVERY_POINTS_MS = 60_000
@@ -45,6 +49,7 @@ class OwnedLog(Log):
         self._ending = False
         self._moved = threading.Condition()
         self._waiting = 0
+        self._counting = False
         self._tasks: dict[str, Handle] = {}
         self._owns_scheduler = False
         super().__init__(*parts)
@@ -93,36 +98,52 @@ class OwnedLog(Log):
                 transaction_version=transaction_version,
                 target_magic=target_magic,
                 in_place=in_place,
-            )
+            ),
+            self._metrics.note_append,
+        )
+
+    def append_many(
+        self,
+        data: Data | Sequence[Data],
+        leader_epoch: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+        in_place: bool = False,
+    ) -> AppendedMany:
+        """Append many batches; see `Log.append_many`."""
+        append = super().append_many
+        return self._counted(
+            lambda: append(
+                data, leader_epoch, origin=origin, transaction_version=transaction_version, in_place=in_place
+            ),
+            self._metrics.note_many,
         )
 
     def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
         """Append batches that have their offsets; see `Log.append_as_follower`."""
         append = super().append_as_follower
-        return self._counted(lambda: append(data, leader_epoch))
+        return self._counted(lambda: append(data, leader_epoch), self._metrics.note_append)
 
-    def _counted(self, append: Callable[[], Appended]) -> Appended:
+    def _counted(self, append: Callable[[], _Result], note: Callable[[_Result], None]) -> _Result:
         """Append, let it be read at once, and count."""
-        metrics = self._metrics
         with self._lock:
             if self._ending:
                 raise ClosedError(f"{self.folder}: the log is closed")
-            started = time.perf_counter()
+            if self._counting:  # a batch that goes alone, of many
+                return append()
+            self._counting, started = True, time.perf_counter()
             try:
                 done = append()
             except PylogsegError:
-                metrics.refusals += 1
+                self._metrics.refusals += 1
                 raise
             finally:
+                self._counting = False
+                self._metrics.append_seconds += time.perf_counter() - started
                 self._advance()
-            metrics.append_seconds += time.perf_counter() - started
-            if done.is_duplicate:
-                metrics.duplicates += 1
-            elif done.first_offset >= 0:
-                metrics.appends += 1
-                metrics.records += done.last_offset - done.first_offset + 1
-                metrics.bytes += done.valid_bytes
-        return done
+            note(done)
+            return done
 
     def _advance(self) -> None:
         """Let the end of the log be read, and wake who waits for it; the lock is held."""
@@ -157,13 +178,8 @@ class OwnedLog(Log):
                 self._waiting -= 1
         return not self._ending and self.readable_end(isolation) > offset
 
-    def append_batches(self, batches: Sequence[memoryview]) -> Appended:
-        """Append batches of one call one after the other, with nothing between them.
-
-        Parameters
-        ----------
-        batches : sequence of memoryview
-            Writable; they may be changed.
+    def append_encoded(self, encoded: Encoded) -> Appended:
+        """Append the batches that records became, with nothing between them.
 
         Returns
         -------
@@ -173,30 +189,13 @@ class OwnedLog(Log):
         Raises
         ------
         RequestError
-            Of the first that is refused; it says how many are in the log. Those behind it are not.
+            Of the first batch that is refused, with the numbers of its records.
+        StorageError
+            If the disk fails.
         """
-        if not batches:
+        if not encoded.counts:
             return Appended(-1, -1, -1, -1, 0, self.log_start_offset)
-        done: list[Appended] = []
-        with self._lock:
-            for batch in batches:
-                try:
-                    done.append(self.append_as_leader(batch, self.leader_epoch, in_place=True))
-                except RequestError as error:
-                    if done:
-                        first, last = done[0].first_offset, done[-1].last_offset
-                        note = f"the batches before it are in the log, at offsets {first} to {last}"
-                        error.args = (f"batch {len(done)} of {len(batches)}: {error}; {note}", *error.args[1:])
-                    raise
-        return Appended(
-            done[0].first_offset,
-            done[-1].last_offset,
-            max(one.max_timestamp for one in done),
-            done[-1].append_time_ms,
-            sum(one.valid_bytes for one in done),
-            done[-1].log_start_offset,
-            all(one.is_duplicate for one in done),
-        )
+        return encoded.answer(self.append_many(encoded.data, self.leader_epoch, in_place=True))
 
     # ---- what is counted ----
 

@@ -110,7 +110,7 @@ class Producer:
                 raise RequestError(f"a sequence is a number from 0 to 2^31 - 1, not {first}")
             log = self._log
             stamp = Stamp(self.producer_id, self._epoch, first, self._in_transaction)
-            batches = encode_batches(
+            encoded = encode_batches(
                 records,
                 log.config,
                 log.clock.now_ms(),
@@ -118,7 +118,7 @@ class Producer:
                 batch_bytes=batch_bytes,
                 stamp=stamp,
             )
-            return log.append_batches(batches)
+            return log.append_encoded(encoded)
 
     # ---- transactions ----
 
