@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("jobs", "dump"),
     ("arrow", "arrow_input", "write"),
     ("embedded",),
+    ("manager",),
     ("jobs.export", "jobs.grep", "jobs.regex"),
     ("cli", "__main__"),
     ("testing",),

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pylogseg.format.batches import scan
     from pylogseg.log.log import Log
     from pylogseg.log.segment import LogSegment
+    from pylogseg.manager.manager import LogManager
+    from pylogseg.manager.settings import BrokerSettings
     from pylogseg.reading.stream import Reader, Record, read
     from pylogseg.write import encode
 
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "encode": "pylogseg.write",
     "EmbeddedLog": "pylogseg.embedded.log",
+    "BrokerSettings": "pylogseg.manager.settings",
     "Log": "pylogseg.log.log",
+    "LogManager": "pylogseg.manager.manager",
     "LogSegment": "pylogseg.log.segment",
     "open_dir": "pylogseg.disk",
     "open_log": "pylogseg.embedded.opening",
@@ -37,10 +41,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "BrokerSettings",
     "ClosedError",
     "CorruptionError",
     "EmbeddedLog",
     "Log",
+    "LogManager",
     "LogSegment",
     "PylogsegError",
     "Reader",

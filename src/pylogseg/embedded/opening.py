@@ -77,7 +77,7 @@ def open_log(
     config = LogConfig.of(**{name.replace(".", "_"): value for name, value in settings.items()})
     if leader_epoch is not None and leader_epoch < 0:
         raise RequestError(f"leader_epoch must not be negative, not {leader_epoch}")
-    storage = _local_storage() if storage is None else storage
+    storage = local_storage() if storage is None else storage
     # Files are opened when they are needed: the name has to hold when the program goes to another folder.
     folder = os.path.realpath(path) if isinstance(storage, LocalStorage) else os.fspath(path)
     parent, name = storage.split(folder)
@@ -85,8 +85,52 @@ def open_log(
         partition_of(name)
     except RequestError as error:
         raise RequestError(f"{folder}: {error}") from None
+    return open_in(
+        LogDirectory.shared(storage, parent),
+        name,
+        config,
+        SystemClock() if clock is None else clock,
+        scheduler,
+        leader_epoch=leader_epoch,
+        topic_id=topic_id,
+        producer_id_expiration_ms=producer_id_expiration_ms,
+    )
+
+
+def open_in(
+    directory: LogDirectory,
+    name: str,
+    config: LogConfig,
+    clock: Clock,
+    scheduler: Scheduler | None,
+    *,
+    leader_epoch: int | None = None,
+    topic_id: str | None = None,
+    producer_id_expiration_ms: int = 86_400_000,
+    tasks: bool = True,
+) -> EmbeddedLog:
+    """Open the log of a folder in a log directory; see `open_log`.
+
+    Parameters
+    ----------
+    directory : LogDirectory
+        One use of it goes over to the log, or is given back if the log cannot be opened.
+    name : str
+        Of the folder.
+    config : LogConfig
+        Settings of the log.
+    clock : Clock
+        The log's.
+    scheduler : Scheduler, optional
+        A thread for this log if not given.
+    leader_epoch, topic_id, producer_id_expiration_ms
+        As of `open_log`.
+    tasks : bool
+        Whether the log looks after its checkpoints, flushes and producers itself; else somebody does it for many.
+    """
     background = ThreadScheduler(f"pylogseg-{name}") if scheduler is None else scheduler
-    directory = LogDirectory.shared(storage, parent)
+    storage = directory.storage
+    folder = storage.join(directory.path, name)
     try:
         start = directory.claim(name)
         try:
@@ -96,7 +140,7 @@ def open_log(
                 storage,
                 folder,
                 config,
-                SystemClock() if clock is None else clock,
+                clock,
                 background,
                 clean=start.clean,
                 log_start_offset=start.log_start_offset,
@@ -104,19 +148,21 @@ def open_log(
                 producer_expiration_ms=producer_id_expiration_ms,
                 topic_id=topic_id,
             )
-            log.begin(directory, leader_epoch, time.perf_counter() - started, owns_scheduler=scheduler is None)
+            log.begin(
+                directory, leader_epoch, time.perf_counter() - started, owns_scheduler=scheduler is None, tasks=tasks
+            )
         except BaseException:
-            if scheduler is None:
-                background.shutdown()
             directory.release(name, clean=False)
             raise
     except BaseException:
+        if scheduler is None:
+            background.shutdown()
         directory.close()
         raise
     return log
 
 
 @functools.cache
-def _local_storage() -> LocalStorage:
+def local_storage() -> LocalStorage:
     """One for all logs of this process, since it bounds how many files are open."""
     return LocalStorage()

@@ -52,10 +52,17 @@ class OwnedLog(Log):
         self._counting = False
         self._tasks: dict[str, Handle] = {}
         self._owns_scheduler = False
+        self._has_tasks = False
         super().__init__(*parts)
 
     def begin(
-        self, directory: LogDirectory, leader_epoch: int | None, load_seconds: float, *, owns_scheduler: bool
+        self,
+        directory: LogDirectory,
+        leader_epoch: int | None,
+        load_seconds: float,
+        *,
+        owns_scheduler: bool,
+        tasks: bool,
     ) -> None:
         """Become part of a log directory, let all that is there be read, and start what runs in the background."""
         self._directory, self._owns_scheduler = directory, owns_scheduler
@@ -63,13 +70,18 @@ class OwnedLog(Log):
         self._metrics.load_seconds = load_seconds
         self.update_high_watermark(self.log_end_offset)
         directory.attach(self._name, self)
+        self._has_tasks = tasks
+        if tasks:
+            self._start_tasks(directory)
+
+    def _start_tasks(self, directory: LogDirectory) -> None:
         for name, kind, period_ms in (
             ("recovery-point-checkpoint", FileKind.RECOVERY_POINTS, _RECOVERY_POINTS_MS),
             ("log-start-offset-checkpoint", FileKind.LOG_STARTS, _LOG_STARTS_MS),
             ("highwatermark-checkpoint", FileKind.HIGH_WATERMARKS, _HIGH_WATERMARKS_MS),
         ):
             self._every(name, period_ms, functools.partial(directory.checkpoint, kind))
-        self._every("producer-expiration", _EXPIRY_MS, self._expire_producers)
+        self._every("producer-expiration", _EXPIRY_MS, self.expire_producers)
         self._schedule_flushes()
 
     @property
@@ -234,6 +246,24 @@ class OwnedLog(Log):
         if self.recovery_point > before:
             self._metrics.note_flush(time.perf_counter() - started)
 
+    # ---- truncation ----
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop the end of the log; see `Log.truncate_to`."""
+        done = super().truncate_to(offset)
+        self._not_cleaned_beyond(self.log_end_offset)
+        return done
+
+    def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drop everything; see `Log.truncate_fully`."""
+        super().truncate_fully(offset, log_start_offset)
+        self._not_cleaned_beyond(self.log_end_offset)
+
+    def _not_cleaned_beyond(self, offset: int) -> None:
+        """What comes in place of what was dropped has not been compacted."""
+        if self._directory is not None:
+            self._directory.note_cleaned(self._name, offset, lower_only=True)
+
     # ---- in the background ----
 
     def increment_log_start(self, offset: int) -> bool:
@@ -262,7 +292,7 @@ class OwnedLog(Log):
     def update_config(self, config: LogConfig) -> None:
         """Take new settings; they count from the next operation on."""
         super().update_config(config)
-        if self._directory is not None:
+        if self._has_tasks:
             self._schedule_flushes()
 
     def _schedule_flushes(self) -> None:
@@ -280,7 +310,8 @@ class OwnedLog(Log):
 
         self._tasks[name] = self.scheduler.schedule(f"{name} {self._name}", task, period_ms, period_ms)
 
-    def _expire_producers(self) -> None:
+    def expire_producers(self) -> None:
+        """Forget the producers that were idle for too long."""
         with self._lock:
             self.producers.expire(self.clock.now_ms())
 
@@ -317,6 +348,18 @@ class OwnedLog(Log):
         """Remove the log with its folder, and close it."""
         if self._end():
             self._finish(super().delete, gone=True)
+
+    def move_away(self, new_name: str) -> None:
+        """Close the log without writing more, and give its folder another name, as for a deletion."""
+
+        def move() -> None:
+            super(OwnedLog, self).close_handles()
+            parent = self.storage.split(self.folder)[0]
+            self.storage.rename(self.folder, self.storage.join(parent, new_name))
+            self.storage.sync_folder(parent)
+
+        if self._end():
+            self._finish(move, gone=True)
 
     def _end(self) -> bool:
         """Let nobody begin anything any more, and wait for what runs in the background; False if that is done."""

@@ -85,6 +85,7 @@ class LogDirectory:
         self._lock = storage.lock(path)
         try:
             self._offsets = {kind: self._read(kind) for kind in _KINDS}
+            self._cleaned = self._read(FileKind.CLEANER_OFFSETS)
             self._written = {kind: dict(offsets) for kind, offsets in self._offsets.items()}
             marker = storage.join(path, FileKind.CLEAN_SHUTDOWN.value)
             self.was_clean = storage.remove(marker)
@@ -218,6 +219,36 @@ class LogDirectory:
             starts[key] = log.log_start_offset
         else:
             starts.pop(key, None)
+
+    def cleaned_to(self, name: str) -> int | None:
+        """Where the last cleaning of a partition ended; None if there was none."""
+        with self._mutex:
+            return self._cleaned.get(partition_of(name))
+
+    def note_cleaned(self, name: str, offset: int | None, *, lower_only: bool = False) -> None:
+        """Write down where the last cleaning of a partition ended, and forget partitions that are gone.
+
+        Parameters
+        ----------
+        name : str
+            Of its folder.
+        offset : int, optional
+            None forgets it.
+        lower_only : bool
+            Do nothing unless more was cleaned than that: after a truncation.
+        """
+        key = partition_of(name)
+        with self._mutex:
+            old = self._cleaned.get(key)
+            if old == offset or (lower_only and (old is None or offset is None or old <= offset)):
+                return
+            new = {each: at for each, at in self._cleaned.items() if each != key}
+            here = {partition_of(each) for each in self._partitions()}
+            new = {each: at for each, at in new.items() if each in here}
+            if offset is not None:
+                new[key] = offset
+            self.storage.write_whole(self._file(FileKind.CLEANER_OFFSETS), encode_offset_checkpoint(new))
+            self._cleaned = new
 
     # ---- the end ----
 
