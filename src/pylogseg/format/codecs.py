@@ -25,6 +25,8 @@ Reading never makes more than a limit, nor takes memory by a length that the byt
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pylogseg.format import gzip_members, lz4_frame, xerial, zstd_frames
@@ -117,19 +119,23 @@ def compress(codec: int | str, data: Any, *, magic: int = 2, level: int | None =
     CodecError
         For a codec or level that does not exist.
     """
+    return compressor(codec, magic=magic, level=level)(byte_view(data))
+
+
+def compressor(codec: int | str, *, magic: int = 2, level: int | None = None) -> Callable[[memoryview], bytes]:
+    """Return `compress` for views of bytes, all else being said: for this thread, and for many payloads."""
     number = codec_number(codec)
-    view = byte_view(data)
     check_level(number, level)
     if number == GZIP:
-        return gzip_members.compress(view, level)
+        return partial(gzip_members.compress, level=level)
     if number == SNAPPY:
-        return xerial.compress(view)
+        return xerial.compress
     if number == LZ4:
-        return lz4_frame.compress(view, magic=magic, level=level)
+        return partial(lz4_frame.compress, magic=magic, level=level)
     if number == ZSTD:
         _check_zstd(magic)
-        return zstd_frames.compress(view, level)
-    return bytes(view)
+        return zstd_frames.compressor(level)
+    return bytes
 
 
 def check_level(codec: int, level: int | None) -> None:

@@ -27,6 +27,7 @@ from pylogseg.format.codecs import (
     SNAPPY,
     ZSTD,
     compress,
+    compressor,
     decompress,
     decompress_view,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "ArenaFullError",
     "CodecError",
     "compress",
+    "compressor",
     "decompress",
     "fill_bodies",
 ]

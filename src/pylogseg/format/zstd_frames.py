@@ -7,6 +7,7 @@ make one for each frame. Where it cannot be imported (it has no wheels for free-
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import cramjam
@@ -98,10 +99,10 @@ def _one(data: memoryview, room: int, most: int, limit: int) -> bytes:
     return out
 
 
-def compress(data: memoryview, level: int | None) -> bytes:
-    """One frame."""
+def compressor(level: int | None) -> Callable[[memoryview], bytes]:
+    """The function that makes one frame of a view, for this thread."""
     strength = DEFAULT_LEVEL if level is None else level
     if _contexts is None:
-        return bytes(cramjam.zstd.compress(data, strength))
-    out: bytes = _contexts.compressor(strength)(data)
-    return out
+        return lambda data: bytes(cramjam.zstd.compress(data, strength))
+    function: Callable[[memoryview], bytes] = _contexts.compressor(strength)
+    return function
