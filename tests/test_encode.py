@@ -13,8 +13,8 @@ from reference import batch as reference
 from reference import build as reference_build
 
 from pylogseg.errors import RequestError, Verdict
-from pylogseg.format.batches import CODEC_NAMES, scan
-from pylogseg.format.builder import Columns, build, shared_row
+from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
+from pylogseg.format.builder import Columns, build, columns_of, rebuild, shared_row
 from pylogseg.format.record_input import columns_from_records
 from pylogseg.format.records import decode
 from pylogseg.format.special import empty_batch, marker_batch
@@ -249,6 +249,83 @@ def test_many_compressed_batches_cross_the_scratch() -> None:
     table = scan(data).batches
     assert (table.verdict == Verdict.GOOD).all()
     assert table.count.sum() == 120
+
+
+# ---- memory ----
+
+
+def spans(size: list[int], source: bytes, place: list[int] | None = None, **more: object) -> Columns:
+    places = np.array([0] * len(size) if place is None else place)
+    sizes = np.array(size, np.int32)
+    return Columns(len(size), None, None, None, None, places, sizes, None, None, (source,), **more)
+
+
+@pytest.mark.parametrize("around", [64, 8192, 1 << 20])
+def test_lengths_around_a_wider_varint_come_in_any_order(around: int) -> None:
+    rng = random.Random(around)
+    span = min(20, around)
+    sizes = [around + rng.randint(-span, 4) for _ in range(40 if around > 10_000 else 400)]
+    source = rng.randbytes(max(sizes))
+    data, table = build(spans(sizes, source), shared_row(), batch_bytes=1 << 30)
+    records = [reference.Record(i, -1, None, source[:size], ()) for i, size in enumerate(sizes)]
+    assert data == reference_build.batch_v2(records)
+    assert table.count.tolist() == [len(sizes)]
+
+
+@pytest.mark.parametrize("codec", CODEC_NAMES)
+def test_more_bytes_than_the_sources_have(codec: str) -> None:
+    source = random.Random(1).randbytes(3000)
+    sizes = [3000 - i % 7 for i in range(400)]
+    for batch_bytes in (16384, 700_000):  # below and above the scratch
+        data, table = build(spans(sizes, source), shared_row(compression=codec), batch_bytes=batch_bytes)
+        assert [record.value for record in read_back(data)] == [source[:size] for size in sizes]
+        assert scan(data).batches.rows.tobytes() == table.rows.tobytes()
+
+
+def test_headers_that_outweigh_their_records() -> None:
+    records = [(i, None, b"v", [("h", bytes(500))]) for i in range(300)]
+    data = encode(records)
+    assert [record.headers[0][1] for record in read_back(data)] == [bytes(500)] * 300
+
+
+def test_sizes_that_cannot_be_take_no_memory() -> None:
+    columns = spans([0x7FFFFFFF] * 100_000, b"source")
+    with pytest.raises(RequestError, match="record 0: its key, value or headers lie outside"):
+        build(columns, shared_row())
+
+
+def test_the_highest_offset_is_the_last() -> None:
+    with pytest.raises(RequestError, match="record 1: its offset"):
+        build(spans([0, 0], b"", base_offset=2**63 - 1), shared_row())
+
+
+def test_batches_of_all_kinds_are_rebuilt_as_they_were() -> None:
+    values = [random.Random(i).randbytes(40) * 20 for i in range(200)]
+    parts, offset = [], 0
+    for magic, codec in [
+        (2, "none"),
+        (2, "gzip"),
+        (2, "lz4"),
+        (1, "none"),
+        (1, "snappy"),
+        (0, "gzip"),
+        (2, "zstd"),
+    ] * 2:
+        records = [(5 if magic else None, None, value) for value in values]
+        parts.append(encode(records, magic=magic, compression=codec, base_offset=offset, batch_bytes=9000))
+        offset += len(values)
+        if magic == 2:
+            parts.append(empty_batch(base_offset=offset, last_offset=offset + 3, max_timestamp_ms=5))
+            offset += 4
+    data = b"".join(parts)
+    table = scan(data).batches
+    columns, damaged = decode(table, data)
+    assert not damaged
+    rows = table.rows.copy()
+    rows["count"] = np.bincount(columns.batch, minlength=len(rows))
+    again, rebuilt = rebuild(columns_of(columns), BatchTable(rows))
+    assert again == data
+    assert rebuilt.position.tolist() == table.position.tolist()
 
 
 # ---- input ----

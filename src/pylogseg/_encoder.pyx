@@ -1,11 +1,10 @@
 """The compiled door: record columns to record batches of magic 0, 1 and 2.
 
-Three steps, each for many batches in one call: `plan` or `measure` (which record goes into which batch, and how many
-bytes that takes; everything a caller can do wrong is found here, before a byte is written), `write` (the records,
-and in front of uncompressed ones header and CRC), `seal` (header and CRC around records that a codec compressed).
+Two steps, each for many batches in one call: `write` (which record goes into which batch, the records, and in front of
+uncompressed ones header and CRC), `seal` (header and CRC around records that a codec compressed).
 """
 
-from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_FromStringAndSize, PyByteArray_Resize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
@@ -112,92 +111,7 @@ cdef inline int32_t next_sequence(int32_t sequence, int64_t records) noexcept no
     return <int32_t>((<int64_t>sequence + records) & INT32_MAX)
 
 
-def plan(Columns columns not None, int64_t start, rows not None, int64_t batch_bytes, int64_t batch_records):
-    """Distribute records over batches, from record `start` on, into `rows`.
-
-    ``rows[0]`` comes filled with what all batches share (`record_write.measure_batch`), and with the position and the
-    base sequence of the first one. A batch takes records until the next would make it larger than `batch_bytes`.
-
-    Returns
-    -------
-    record : int
-        The first record that found no row; the one that may not be written, if the status is not 0.
-    count : int
-        Rows filled, at most ``len(rows) - 1``: the one behind is prepared for the next call.
-    status : int
-        0, or an index of `format.builder.REASONS`.
-    """
-    cdef uint8_t[::1] raw = rows_of(rows)
-    cdef Py_ssize_t k = 0, room = len(rows) - 1
-    cdef int64_t bad = start
-    cdef int status = record.WRITE_OK
-    cdef header.BatchRow shared
-    cdef header.BatchRow *row
-    if not 0 <= start <= columns.input.count or room < 1 or batch_records < 1:
-        raise ValueError("start lies outside of the columns, there are too few rows, or batches of no records are asked for")
-    with nogil:
-        row = <header.BatchRow *>&raw[0]
-        shared = row[0]
-        while start < columns.input.count and k < room:
-            row[k] = shared
-            status = record.measure_batch(&columns.input, start, batch_records, batch_bytes, False, &row[k], &bad)
-            if status != record.WRITE_OK:
-                break
-            start += row[k].count
-            shared.position += row[k].size
-            shared.base_sequence = next_sequence(shared.base_sequence, row[k].last_offset - row[k].base_offset + 1)
-            k += 1
-        row[k] = shared
-    return (start if status == record.WRITE_OK else bad), k, status
-
-
-def measure(Columns columns not None, rows not None):
-    """Compute size, position, timestamps and, in legacy rows, offsets of batches whose record counts are given.
-
-    Rows take the records in order. A v2 row of no records becomes the empty batch that compaction leaves.
-
-    Returns
-    -------
-    record : int
-        ``len(columns)``, or the record that may not be written.
-    row : int
-        ``len(rows)``, or the row in which it would be.
-    status : int
-        As in `plan`.
-    """
-    cdef uint8_t[::1] raw = rows_of(rows)
-    cdef Py_ssize_t k = 0, count = len(rows)
-    cdef int64_t start = 0, position = 0, bad = 0
-    cdef int status = record.WRITE_OK
-    cdef header.BatchRow *row
-    if count == 0:
-        return 0, 0, record.WRITE_OK if columns.input.count == 0 else record.WRITE_BATCH
-    with nogil:
-        row = <header.BatchRow *>&raw[0]
-        position = row.position
-        for k in range(count):
-            bad = start
-            if not fixed_row_holds(&row[k], columns.input.count - start):
-                status = record.WRITE_BATCH
-                break
-            if row[k].count == 0:
-                empty(&row[k])
-            else:
-                status = record.measure_batch(&columns.input, start, row[k].count, 0, True, &row[k], &bad)
-                if status != record.WRITE_OK:
-                    break
-            row[k].position = position
-            position += row[k].size
-            start += row[k].count
-        else:
-            k = count
-            bad = start
-            if start != columns.input.count:
-                status = record.WRITE_BATCH
-    return bad, k, status
-
-
-cdef inline bint fixed_row_holds(const header.BatchRow *row, int64_t left) noexcept nogil:
+cdef inline bint given_row_holds(const header.BatchRow *row, int64_t left) noexcept nogil:
     if row.magic < 0 or row.magic > 2 or row.count < 0 or row.count > left:
         return False
     if row.magic == 2:
@@ -205,79 +119,130 @@ cdef inline bint fixed_row_holds(const header.BatchRow *row, int64_t left) noexc
     return row.count == 1 if row.attributes & header.CODEC_MASK == 0 else row.count > 0
 
 
-cdef inline void empty(header.BatchRow *row) noexcept nogil:
-    row.size = header.V2_HEADER
-    row.base_timestamp = -1
-    row.attributes &= ~(header.CODEC_MASK | record.DELETE_HORIZON)
-
-
 def blank(Py_ssize_t size):
     """Return a bytearray whose bytes are whatever memory held: for output that is written whole."""
     return PyByteArray_FromStringAndSize(NULL, size)
 
 
-def write(Columns columns not None, int64_t start, rows not None, uint8_t[::1] out not None, bint sealed):
-    """Write the records of planned batches, record `start` being the first of ``rows[0]``.
+def resize(bytearray data not None, Py_ssize_t size):
+    """Cut a bytearray, or make it longer by bytes that are whatever memory held."""
+    PyByteArray_Resize(data, size)
+
+
+def likely_size(Columns columns not None, int magic, int64_t batch_bytes, int64_t batch_records):
+    """Estimate the bytes of all batches of some records, before compression: `resize` corrects it.
+
+    Never much more than sources and columns have themselves, whatever the columns say of sizes.
+    """
+    cdef int64_t i, size, batches, held = 0, count = columns.input.count
+    with nogil:
+        for i in range(columns.input.source_count):
+            held += columns.buffers[i].size
+        size = min(payload(columns.input.key_size, count) + payload(columns.input.value_size, count), held)
+    if magic < 2:
+        return size + count * record.V1_RECORD
+    size += count * record.USUAL_OVERHEAD
+    # Two neighbours that are no fuller than they must be have more than `batch_bytes` together.
+    batches = min(size // batch_bytes * 2 + count // batch_records, count) + 1
+    return size + batches * header.V2_HEADER + record.MOST_OVERHEAD
+
+
+cdef inline int64_t payload(const int32_t *sizes, int64_t count) noexcept nogil:
+    cdef int64_t i, total = 0
+    if sizes != NULL:
+        for i in range(count):
+            total += sizes[i] if sizes[i] > 0 else 0
+    return total
+
+
+def write(
+    Columns columns not None, int64_t start, rows not None, bint given, uint8_t[::1] out not None, int64_t at,
+    int64_t batch_bytes=0, int64_t batch_records=0,
+):
+    """Write batches from record `start` on into `out` from byte `at` on, as many as there are rows and room for.
+
+    Those without a codec are whole: header, CRC and records. In front of the records of those with one the room of the
+    header is left as it was. A call ends where magic or codec change.
 
     Parameters
     ----------
-    columns, start, rows
-        As `plan` or `measure` left them, all with the same magic and codec bits set or not.
-    out : writable bytes
-        Filled from its first byte on: with whole batches if `sealed`, else with the records alone, back to back.
-    sealed : bool
-        Whether headers and CRCs are written too; ``rows["crc"]`` is set.
+    rows
+        If `given`, what `format.builder.rebuild` says of a table; the rows take the records in order. Else ``rows[0]``
+        has what all batches share (`record_write.write_batch`) and the base sequence of the first one; a batch takes
+        up to `batch_records` records until the next would make it larger than `batch_bytes`. Filled with all that is
+        known before compression; positions are those in `out`.
 
     Returns
     -------
-    tuple of (int, int)
-        The record behind the last one written, and the bytes written.
+    record : int
+        The first record that was not written; at an error, the one that may not be.
+    count : int
+        Rows filled; if not `given`, at most ``len(rows) - 1``, and the one behind is prepared for the next call.
+    end : int
+        The byte behind what was written.
+    status : int
+        0; 9 (`WRITE_ROOM`) if `out` is too short for the next batch; or an index of `format.builder.REASONS`.
     """
     cdef uint8_t[::1] raw = rows_of(rows)
-    cdef Py_ssize_t k, count = len(rows)
-    cdef int64_t room = out.shape[0], at = 0, size, prefix
+    cdef Py_ssize_t k = 0, count = len(rows) if given else len(rows) - 1
+    cdef int64_t room = out.shape[0], bad = start, most
     cdef int status = record.WRITE_OK
+    cdef header.BatchRow shared
     cdef header.BatchRow *row
     cdef uint8_t *p
-    if count == 0 or room == 0:
-        return start, 0
+    cdef const uint8_t *end
+    cdef bint packed
+    if not 0 <= start <= columns.input.count or not 0 <= at <= room or count < 1 or (not given and batch_records < 1):
+        raise ValueError("start or at lies outside, there are too few rows, or batches of no records are asked for")
     with nogil:
         row = <header.BatchRow *>&raw[0]
-        p = &out[0]
-        for k in range(count):
-            prefix = record.header_size(&row[k])
-            size = row[k].size - prefix
-            if not sealed:
-                prefix = 0
-            if size < 0 or size + prefix > room - at or row[k].count < 0 or not 0 <= start <= columns.input.count - row[k].count:
-                status = record.WRITE_CHANGED
+        shared = row[0]
+        packed = shared.attributes & header.CODEC_MASK != 0
+        p = &out[0] + at if room else NULL
+        end = p + (room - at)
+        while k < count and (given or start < columns.input.count):
+            if not given:
+                row[k] = shared
+            elif row[k].magic != shared.magic or (row[k].attributes ^ shared.attributes) & header.CODEC_MASK:
                 break
-            status = record.write_records(&columns.input, start, &row[k], p + at + prefix, p + at + prefix + size)
+            elif not given_row_holds(&row[k], columns.input.count - start):
+                status = record.WRITE_BATCH
+                bad = start
+                break
+            elif row[k].count == 0:
+                row[k].size = header.V2_HEADER
+                row[k].base_timestamp = -1
+            row[k].position = room - (end - p)
+            if not given or row[k].count:
+                most = row[k].count if given else batch_records
+                status = record.write_batch(&columns.input, start, most, batch_bytes, given, p, end - p, &row[k], &bad)
+            elif end - p < row[k].size:
+                status = record.WRITE_ROOM
             if status != record.WRITE_OK:
                 break
-            if sealed:
+            if not packed:
                 if row[k].magic == 2:
-                    record.seal_v2(&row[k], p + at)
-                elif prefix:
-                    record.seal_wrapper(&row[k], p + at)
+                    record.seal_v2(&row[k], p)
                 else:
-                    row[k].crc = load_be32(p + at + header.OVERHEAD)
-            at += size + prefix
+                    row[k].crc = load_be32(p + header.OVERHEAD)
+            p += row[k].size
             start += row[k].count
-    if status != record.WRITE_OK:
-        raise ValueError(f"the columns or rows changed while batch {k} was written")
-    return start, at
+            shared.base_sequence = next_sequence(shared.base_sequence, row[k].last_offset - row[k].base_offset + 1)
+            k += 1
+        if not given:
+            row[k] = shared
+    return start if status in (record.WRITE_OK, record.WRITE_ROOM) else bad, k, room - (end - p), status
 
 
-def seal(rows not None, uint8_t[::1] out not None):
-    """Write headers and CRCs in front of records that lie in `out` already, a batch behind the other from byte 0.
+def seal(rows not None, uint8_t[::1] out not None, int64_t at):
+    """Write headers and CRCs in front of records that lie in `out` already, a batch behind the other from byte `at` on.
 
     ``rows["size"]`` says where each ends; ``rows["crc"]`` is set. An uncompressed legacy entry has its header already.
     """
     cdef uint8_t[::1] raw = rows_of(rows)
     cdef Py_ssize_t k = 0, count = len(rows)
-    cdef int64_t at = 0, room = out.shape[0], prefix
-    cdef bint short = False
+    cdef int64_t room = out.shape[0], prefix
+    cdef bint short = at < 0
     cdef header.BatchRow *row
     if count == 0:
         return
@@ -320,7 +285,6 @@ def wire_headers(Columns headers not None, const int32_t[::1] header_count not N
     cdef int64_t n = 0, size = 0, k = 0, bad = -1
     cdef record.Loaded r
     cdef uint8_t *p
-    cdef uint8_t *origin
     cdef const uint8_t *end
     if headers.input.count and (headers.input.key_size == NULL or headers.input.value_size == NULL):
         raise ValueError("headers need names and values")

@@ -1,11 +1,11 @@
-"""Records of magic 0, 1 and 2, measured and written from columns of places: the counterpart of `record.pxd`.
+"""Records of magic 0, 1 and 2, written from columns of places: the counterpart of `record.pxd`.
 
-A record is loaded (every span checked against its source) before it is measured or written, and a write compares
-with the room that is left, so columns that change under the kernel give a status, never a byte out of place.
+Each record is loaded once (every span checked against its source) and written where the most bytes that it can take
+fit; how many it took says whether its batch ends before it. So nothing is read twice that could change in between.
 """
 
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memcpy, memmove
 
 from pylogseg._kernels cimport batch as header
 from pylogseg._kernels.crc cimport pls_crc32, pls_crc32c
@@ -17,9 +17,10 @@ cdef enum:
     DELETE_HORIZON = 0x40
     V0_RECORD = 26         # of an entry without key and value
     V1_RECORD = 34
-    RECORD_OVERHEAD = 36   # most bytes that a v2 record has besides its payload
-    SHORTEST_TWO = 58      # bytes of payload for which a record's length, 64 to 8191, takes two bytes in any case
-    LONGEST_TWO = 8155
+    LEAST_OVERHEAD = 7     # bytes that a v2 record has besides its payload
+    USUAL_OVERHEAD = 12
+    MOST_OVERHEAD = 36
+    AHEAD = 2048           # bytes
 
 cdef enum WriteStatus:     # the texts are in format/builder.py
     WRITE_OK = 0
@@ -30,8 +31,8 @@ cdef enum WriteStatus:     # the texts are in format/builder.py
     WRITE_DELTA = 5
     WRITE_SIZE = 6
     WRITE_LEGACY_HEADERS = 7
-    WRITE_CHANGED = 8
-    WRITE_BATCH = 9
+    WRITE_BATCH = 8
+    WRITE_ROOM = 9         # no fault: the output is too short
 
 cdef struct Source:
     const uint8_t *first
@@ -96,10 +97,19 @@ cdef inline int64_t walk_headers(const Input *c, int64_t i, int32_t count) noexc
     return p - first
 
 
+cdef inline int64_t offset_of(const Input *c, int64_t i) noexcept nogil:
+    # Unsigned: behind the highest offset comes a negative one, which is refused.
+    return c.offset[i] if c.offset != NULL else <int64_t>(<uint64_t>c.base_offset + <uint64_t>i)
+
+
+cdef inline int64_t timestamp_of(const Input *c, int64_t i) noexcept nogil:
+    return c.timestamp[i] if c.timestamp != NULL else c.default_timestamp
+
+
 cdef inline int load(const Input *c, int64_t i, Loaded *r) noexcept nogil:
-    """Record `i` with addresses in place of places, but for its headers, which few records have: `load_headers`."""
-    r.offset = c.offset[i] if c.offset != NULL else c.base_offset + i
-    r.timestamp = c.timestamp[i] if c.timestamp != NULL else c.default_timestamp
+    """Record `i` with addresses in place of places."""
+    r.offset = offset_of(c, i)
+    r.timestamp = timestamp_of(c, i)
     r.key_size = c.key_size[i] if c.key_size != NULL else -1
     r.value_size = c.value_size[i] if c.value_size != NULL else -1
     r.header_count = c.header_count[i] if c.header_count != NULL else 0
@@ -112,14 +122,11 @@ cdef inline int load(const Input *c, int64_t i, Loaded *r) noexcept nogil:
         r.value = locate(c.sources, c.source_count, c.value_place[i], r.value_size)
         if r.value == NULL:
             return WRITE_SPAN
-    return WRITE_OK
-
-
-cdef inline int load_headers(const Input *c, int64_t i, Loaded *r) noexcept nogil:
-    r.headers_size = walk_headers(c, i, r.header_count)
-    if r.headers_size < 0:
-        return WRITE_HEADERS
-    r.headers = locate(c.sources, c.source_count, c.headers_place[i], r.headers_size)
+    if r.header_count:
+        r.headers_size = walk_headers(c, i, r.header_count)
+        if r.headers_size < 0:
+            return WRITE_HEADERS
+        r.headers = locate(c.sources, c.source_count, c.headers_place[i], r.headers_size)
     return WRITE_OK
 
 
@@ -140,21 +147,6 @@ cdef inline int64_t span_size(int64_t size) noexcept nogil:
     return 1 if size < 0 else uvarint_size(zigzag(<int32_t>size)) + size
 
 
-cdef inline int64_t body_size(const Loaded *r, const header.BatchRow *row) noexcept nogil:
-    """Bytes of a v2 record behind its length."""
-    # Unsigned: timestamps may lie farther apart than a signed number says; Java wraps as well.
-    return (1 + uvarint_size(zigzag64(<int64_t>(<uint64_t>r.timestamp - <uint64_t>row.base_timestamp)))
-            + uvarint_size(zigzag(<int32_t>(r.offset - row.base_offset)))
-            + span_size(r.key_size) + span_size(r.value_size)
-            + uvarint_size(zigzag(r.header_count)) + r.headers_size)
-
-
-cdef inline int64_t legacy_size(const Loaded *r, const header.BatchRow *row) noexcept nogil:
-    """Bytes of a legacy entry, offset and length included."""
-    return ((V0_RECORD if row.magic == 0 else V1_RECORD)
-            + (r.key_size if r.key_size > 0 else 0) + (r.value_size if r.value_size > 0 else 0))
-
-
 cdef inline int64_t header_size(const header.BatchRow *row) noexcept nogil:
     """Bytes in front of the records: of an uncompressed legacy entry none, it is its own batch."""
     if row.magic == 2:
@@ -164,120 +156,73 @@ cdef inline int64_t header_size(const header.BatchRow *row) noexcept nogil:
     return V0_RECORD if row.magic == 0 else V1_RECORD
 
 
-cdef inline int measure_record(const Loaded *r, const header.BatchRow *row, int64_t *size) noexcept nogil:
-    """Bytes that a record adds to its batch, or why it may not be written."""
-    if r.timestamp < -1:
-        return WRITE_TIMESTAMP
-    if row.magic < 2:
-        size[0] = legacy_size(r, row)
-        return WRITE_LEGACY_HEADERS if r.header_count else WRITE_OK
-    size[0] = body_size(r, row)
-    if size[0] > INT32_MAX:
-        return WRITE_SIZE
-    size[0] += uvarint_size(zigzag(<int32_t>size[0]))
-    return WRITE_OK
-
-
-cdef inline int measure_batch(
-    const Input *columns, int64_t first, int64_t most, int64_t batch_bytes, bint fixed, header.BatchRow *row, int64_t *bad
-) noexcept nogil:
-    """Takes records from `first` on into `row`: up to `most`, as long as they fit; all of them if `fixed`.
-
-    `row` comes with the fields that the caller decides: magic, attributes, producer, epoch; with the delete horizon
-    as base timestamp and the append time as max timestamp where the attributes ask for them; if `fixed` and magic 2,
-    with base and last offset. At an error, `bad` is the record.
-    """
-    cdef int64_t n = 0, size = header_size(row), added = 0, previous = -1
-    cdef bint append_time = row.attributes & header.LOG_APPEND_TIME != 0
-    cdef bint horizon = row.magic == 2 and row.attributes & DELETE_HORIZON != 0
-    cdef bint given = fixed and row.magic == 2
-    cdef int64_t greatest = -1
-    cdef int status
-    cdef Input c = columns[0]
-    cdef Loaded r
-    while n < most and first + n < c.count:
-        bad[0] = first + n
-        status = load(&c, first + n, &r)
-        if status == WRITE_OK and r.header_count:
-            status = load_headers(columns, first + n, &r)
-        if status != WRITE_OK:
-            return status
-        if n == 0:
-            if not given:
-                row.base_offset = r.offset
-            previous = row.base_offset - 1
-            if not horizon:
-                row.base_timestamp = r.timestamp
-        if r.offset <= previous or r.offset < 0:
-            return WRITE_ORDER
-        if r.offset - row.base_offset > INT32_MAX or (given and r.offset > row.last_offset):
-            if fixed or n == 0:
-                return WRITE_DELTA
-            break
-        status = measure_record(&r, row, &added)
-        if status != WRITE_OK:
-            return status
-        if size + added > INT32_MAX or (n and not fixed and size + added > batch_bytes):
-            if fixed or n == 0:
-                return WRITE_SIZE
-            break
-        size += added
-        previous = r.offset
-        if r.timestamp > greatest:
-            greatest = r.timestamp
-        n += 1
-    row.count = <int32_t>n
-    row.size = <int32_t>size
-    if not given:
-        row.last_offset = previous
-    if not append_time:
-        row.max_timestamp = greatest if row.magic else -1
-    if row.magic < 2:
-        row.base_timestamp = row.max_timestamp
-    return WRITE_OK
-
-
 cdef inline uint8_t *write_span(uint8_t *p, const uint8_t *first, int64_t size) noexcept nogil:
     if size < 0:
         p[0] = 1           # -1 in ZigZag
         return p + 1
-    p = write_uvarint(p, zigzag(<int32_t>size))
+    p = write_uvarint(p, <uint64_t>size << 1)
     memcpy(p, first, size)
     return p + size
 
 
 cdef inline uint8_t *write_body(uint8_t *p, const Loaded *r, const header.BatchRow *row) noexcept nogil:
-    """A v2 record behind its length; the caller has seen to the room."""
+    """A v2 record behind its length; the caller has seen to the room, and that offset and counts are not negative."""
     p[0] = 0               # attributes, unused
+    # Unsigned: timestamps may lie farther apart than a signed number says; Java wraps as well.
     p = write_uvarint(p + 1, zigzag64(<int64_t>(<uint64_t>r.timestamp - <uint64_t>row.base_timestamp)))
-    p = write_uvarint(p, zigzag(<int32_t>(r.offset - row.base_offset)))
+    p = write_uvarint(p, <uint64_t>(r.offset - row.base_offset) << 1)
     p = write_span(p, r.key, r.key_size)
     p = write_span(p, r.value, r.value_size)
-    p = write_uvarint(p, zigzag(r.header_count))
+    p = write_uvarint(p, <uint64_t>r.header_count << 1)
     if r.headers_size:
         memcpy(p, r.headers, r.headers_size)
     return p + r.headers_size
 
 
-cdef inline uint8_t *write_record(uint8_t *p, const uint8_t *end, const Loaded *r, const header.BatchRow *row) noexcept nogil:
-    """A v2 record at `p`; NULL if it does not fit.
+cdef struct Gap:           # for a record's length, left open until it is known
+    int64_t width
+    int64_t least          # what it is wide enough for: from here
+    int64_t span           # up to so much more
+    int64_t overhead       # what the record before had besides its payload
 
-    Where there is room to spare, the body is written first, behind a gap for a length of two bytes, which most
-    records have: its length is then known without summing up the sizes of its parts.
+
+cdef inline bint fits(const Gap *gap, int64_t size) noexcept nogil:
+    return <uint64_t>(size - gap.least) <= <uint64_t>gap.span
+
+
+cdef inline void fit(Gap *gap, int64_t size) noexcept nogil:
+    gap.width = 1
+    gap.least = 0
+    gap.span = 63
+    while not fits(gap, size):
+        gap.width += 1
+        gap.least += gap.span + 1
+        gap.span = (gap.least << 7) - 1 - gap.least
+
+
+cdef inline uint8_t *write_record(
+    uint8_t *p, const Loaded *r, const header.BatchRow *row, int64_t payload, Gap *gap
+) noexcept nogil:
+    """A v2 record at `p`, where there is room for its payload and `MOST_OVERHEAD`; returns the byte behind.
+
+    The body comes first, behind a gap for its length: so that length is known without summing up the sizes of its
+    parts. How wide the gap must be, the record before foretells; or else the body moves.
     """
-    cdef int64_t payload = (r.key_size if r.key_size > 0 else 0) + (r.value_size if r.value_size > 0 else 0) + r.headers_size
-    cdef int64_t size
+    cdef uint8_t *body
     cdef uint8_t *behind
-    if SHORTEST_TWO <= payload <= LONGEST_TWO and payload + RECORD_OVERHEAD <= end - p:
-        behind = write_body(p + 2, r, row)
-        size = behind - p - 2
-        p[0] = <uint8_t>(size << 1 | 0x80)
-        p[1] = <uint8_t>(size >> 6)
-        return behind
-    size = body_size(r, row)
-    if size > INT32_MAX or size + uvarint_size(zigzag(<int32_t>size)) > end - p:
-        return NULL
-    return write_body(write_uvarint(p, zigzag(<int32_t>size)), r, row)
+    cdef int64_t size
+    if not fits(gap, payload + gap.overhead):
+        fit(gap, payload + gap.overhead)
+    body = p + gap.width
+    behind = write_body(body, r, row)
+    size = behind - body
+    gap.overhead = size - payload
+    if not fits(gap, size):
+        fit(gap, size)
+        memmove(p + gap.width, body, size)
+        behind = p + gap.width + size
+    write_uvarint(p, <uint64_t>size << 1)
+    return behind
 
 
 cdef inline uint8_t *write_legacy_span(uint8_t *p, const uint8_t *first, int64_t size) noexcept nogil:
@@ -288,13 +233,10 @@ cdef inline uint8_t *write_legacy_span(uint8_t *p, const uint8_t *first, int64_t
     return p + 4
 
 
-cdef inline uint8_t *write_entry(uint8_t *p, const uint8_t *end, const Loaded *r, const header.BatchRow *row) noexcept nogil:
-    """A legacy entry at `p`, a batch of its own or inside a wrapper; NULL if it does not fit."""
-    cdef int64_t size = legacy_size(r, row)
+cdef inline uint8_t *write_entry(uint8_t *p, const Loaded *r, const header.BatchRow *row, int64_t size) noexcept nogil:
+    """A legacy entry of `size` bytes at `p`, a batch of its own or inside a wrapper; returns the byte behind."""
     cdef int64_t offset = r.offset
     cdef uint8_t *q
-    if size > end - p or size > INT32_MAX:
-        return NULL
     if row.magic == 1 and row.attributes & header.CODEC_MASK:
         offset -= row.base_offset
     store_be64(p, <uint64_t>offset)
@@ -311,24 +253,102 @@ cdef inline uint8_t *write_entry(uint8_t *p, const uint8_t *end, const Loaded *r
     return q
 
 
-cdef inline int write_records(const Input *columns, int64_t first, const header.BatchRow *row, uint8_t *p, const uint8_t *end) noexcept nogil:
-    """The records of a batch, exactly up to `end`; the caller knows that there are ``row.count`` from `first` on."""
+cdef inline void fetch_ahead(const uint8_t *p, int64_t size) noexcept nogil:
+    """Asks for what lies so far behind `p` and the bytes there: short copies in turn hide from the processor that both
+    sides are read and written one byte behind the other, and that it could fetch them by itself."""
+    cdef uintptr_t at = <uintptr_t>p + AHEAD
+    cdef int64_t k
+    header.prefetch(<const void *>at)
+    header.prefetch(<const void *>(at + 64))
+    if size <= AHEAD:          # long copies it sees
+        for k in range(128, size, 64):
+            header.prefetch(<const void *>(at + k))
+
+
+cdef inline int write_batch(
+    const Input *columns, int64_t first, int64_t most, int64_t batch_bytes, bint given, uint8_t *out, int64_t capacity,
+    header.BatchRow *row, int64_t *bad
+) noexcept nogil:
+    """Writes records from `first` on to `out`, behind room for the header that the batch has: up to `most`, as long as
+    header and records fit `batch_bytes`; all of them if the batch is `given`.
+
+    `row` comes with the fields that the caller decides: magic, attributes, producer, epoch; with the delete horizon
+    as base timestamp and the append time as max timestamp where the attributes ask for them; if `given` and magic 2,
+    with base and last offset. It learns the others. At an error, `bad` is the record.
+    """
     # Copies: a store of bytes may change, as far as C knows, anything that lies in memory.
     cdef Input c = columns[0]
-    cdef header.BatchRow copied = row[0]
-    cdef int64_t i
-    cdef int status
+    cdef header.BatchRow b = row[0]
+    cdef bint v2 = b.magic == 2, bounded = given and v2, cut = False
+    cdef int64_t least = LEAST_OVERHEAD if v2 else V0_RECORD if b.magic == 0 else V1_RECORD
+    cdef int64_t spare = MOST_OVERHEAD if v2 else least
+    cdef int64_t size = header_size(&b), previous, highest, greatest = -1, payload, added
+    cdef int64_t stop = INT32_MAX if given else batch_bytes
+    # Behind this a record may be too large, for the batch or for the output.
+    cdef int64_t brink = min(stop - least, capacity - spare)
+    cdef int64_t i = first, behind = first + min(most, c.count - first)
+    cdef int status = WRITE_OK
     cdef Loaded r
-    for i in range(first, first + row.count):
+    cdef Gap gap
+    r.value = out
+    gap.overhead = LEAST_OVERHEAD
+    fit(&gap, 0)
+    if not bounded:
+        b.base_offset = offset_of(&c, first)
+    if not (v2 and b.attributes & DELETE_HORIZON):
+        b.base_timestamp = timestamp_of(&c, first)
+    previous = (b.base_offset if b.base_offset >= 0 else 0) - 1
+    highest = b.last_offset - b.base_offset if bounded else INT32_MAX
+    while i < behind:
+        cut = not given and i > first
         status = load(&c, i, &r)
-        if status == WRITE_OK and r.header_count:
-            status = load_headers(columns, i, &r)
         if status != WRITE_OK:
-            return status
-        p = write_record(p, end, &r, &copied) if copied.magic == 2 else write_entry(p, end, &r, &copied)
-        if p == NULL:
-            return WRITE_CHANGED
-    return WRITE_OK if p == end else WRITE_CHANGED
+            break
+        if r.offset <= previous:
+            status = WRITE_ORDER
+            break
+        if r.offset - b.base_offset > highest:
+            status = WRITE_OK if cut else WRITE_DELTA
+            break
+        if r.timestamp < -1:
+            status = WRITE_TIMESTAMP
+            break
+        if r.header_count and not v2:
+            status = WRITE_LEGACY_HEADERS
+            break
+        payload = (r.key_size if r.key_size > 0 else 0) + (r.value_size if r.value_size > 0 else 0) + r.headers_size
+        if payload > brink - size:
+            if payload > (stop if cut else INT32_MAX) - size - least:
+                status = WRITE_OK if cut else WRITE_SIZE
+                break
+            if payload > capacity - size - spare:
+                status = WRITE_ROOM
+                break
+        fetch_ahead(out + size, payload)
+        fetch_ahead(r.value, r.value_size)
+        if v2:
+            added = write_record(out + size, &r, &b, payload, &gap) - (out + size)
+        else:
+            added = write_entry(out + size, &r, &b, payload + least) - (out + size)
+        if added > stop - size and (cut or added > INT32_MAX - size):
+            status = WRITE_OK if cut else WRITE_SIZE
+            break
+        size += added
+        previous = r.offset
+        greatest = r.timestamp if r.timestamp > greatest else greatest
+        i += 1
+    bad[0] = i
+    if status != WRITE_OK:
+        return status
+    row.count = <int32_t>(i - first)
+    row.size = <int32_t>size
+    if not bounded:
+        row.base_offset = b.base_offset
+        row.last_offset = previous
+    if b.attributes & header.LOG_APPEND_TIME == 0:
+        row.max_timestamp = greatest if b.magic else -1
+    row.base_timestamp = b.base_timestamp if v2 else row.max_timestamp
+    return WRITE_OK
 
 
 cdef inline void seal_v2(header.BatchRow *row, uint8_t *p) noexcept nogil:

@@ -69,20 +69,24 @@ cdef inline uint64_t zigzag64(int64_t value) noexcept nogil:
     return (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
 
 
-cdef inline int uvarint_size(uint64_t value) noexcept nogil:
-    """Bytes that an unsigned varint takes, 1 to 10."""
-    cdef int size = 1
-    while value >= 0x80:
-        value >>= 7
-        size += 1
-    return size
+cdef inline int uvarint_size(uint32_t value) noexcept nogil:
+    """Bytes that an unsigned varint takes, 1 to 5; without a branch, since lengths near a bound come in any order."""
+    return 1 + (value >= 1 << 7) + (value >= 1 << 14) + (value >= 1 << 21) + (value >= 1 << 28)
 
 
 cdef inline uint8_t *write_uvarint(uint8_t *p, uint64_t value) noexcept nogil:
-    """Writes at `p`, where the caller has seen to `uvarint_size(value)` bytes; returns the byte behind."""
-    while value >= 0x80:
-        p[0] = <uint8_t>(value | 0x80)
-        value >>= 7
+    """Writes at `p`, where the caller has seen to the room, at most 10 bytes; returns the byte behind."""
+    if value < 0x80:
+        p[0] = <uint8_t>value
+        return p + 1
+    p[0] = <uint8_t>(value | 0x80)
+    if value < 0x4000:
+        p[1] = <uint8_t>(value >> 7)
+        return p + 2
+    while True:
         p += 1
-    p[0] = <uint8_t>value
-    return p + 1
+        value >>= 7
+        if value < 0x80:
+            p[0] = <uint8_t>value
+            return p + 1
+        p[0] = <uint8_t>(value | 0x80)

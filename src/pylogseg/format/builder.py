@@ -1,13 +1,11 @@
 """Record batches from columns: which record goes into which batch, the bytes of records and headers, CRCs.
 
 `build` distributes records over batches as a producer does; `rebuild` writes batches whose bounds are given, as
-compaction does. Both find everything a caller can do wrong before the first byte is written. Sources of the rules:
-`docs/format.md`, "Record batch", "Record" and "Legacy messages".
+compaction does. Sources of the rules: `docs/format.md`, "Record batch", "Record" and "Legacy messages".
 """
 
 from __future__ import annotations
 
-from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -37,12 +35,16 @@ REASONS = (
     "its offset is too far from the base offset of its batch, or above the last offset",
     "it makes a batch larger than 2^31 - 1 bytes",
     "messages of magic 0 and 1 have no headers",
-    "the columns changed while they were written",
     "a batch has no records, more than there are, or an impossible range of offsets; or records are left over",
 )
 
 # Records of so many bytes are laid out at once before they are compressed: many batches, but they stay in the cache.
 _SCRATCH_BYTES = 512 << 10
+
+# In front of compressed records, for magic 0, 1 and 2.
+_HEADER_BYTES = (26, 34, 61)
+
+_ROOM = 9  # the kernel's status for an output that is too short
 
 
 def codec_number(compression: str | int) -> int:
@@ -127,46 +129,6 @@ def _check_legacy(
         raise RequestError(f"magic {magic} has no leader epoch and no delete horizon")
 
 
-def plan(columns: Columns, shared: Rows, *, batch_bytes: int = 16384, batch_records: int | None = None) -> Rows:
-    """Distribute records over batches.
-
-    Parameters
-    ----------
-    columns : Columns
-        The records.
-    shared : row of `BATCH_DTYPE`
-        From `shared_row`.
-    batch_bytes : int
-        A batch takes records as long as it stays, uncompressed and with its header, at or below this; at least one.
-    batch_records : int, optional
-        The most records of a batch. An uncompressed legacy message is always alone.
-
-    Returns
-    -------
-    numpy.ndarray of `BATCH_DTYPE`
-        Positions count from 0; sizes are before compression; the CRC is not known yet. Base sequences go on from
-        batch to batch.
-    """
-    if batch_bytes < 1 or (batch_records is not None and batch_records < 1):
-        raise RequestError(f"a batch cannot have {batch_bytes} bytes and {batch_records} records")
-    most = min(batch_records or 0x7FFFFFFF, 0x7FFFFFFF)
-    if int(shared["magic"][0]) < 2 and int(shared["attributes"][0]) & CODEC_MASK == 0:
-        most = 1
-    parts: list[Rows] = []
-    start, room, status = 0, 256, 0
-    before = shared
-    while start < len(columns):
-        rows = np.empty(room + 1, BATCH_DTYPE)
-        rows[0] = before[0]
-        start, count, status = _encoder.plan(columns, start, rows, min(batch_bytes, 0x7FFFFFFF), most)
-        if status:
-            raise RequestError(f"record {start}: {REASONS[status]}")
-        parts.append(rows[:count])
-        before = rows[count : count + 1]
-        room = min(room * 4, 1 << 16)
-    return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, BATCH_DTYPE)
-
-
 def build(
     columns: Columns,
     shared: Rows,
@@ -177,11 +139,42 @@ def build(
 ) -> tuple[bytearray, BatchTable]:
     """Encode records into as many batches as they need: the bytes, and the table that a scan of them would give.
 
-    Parameters as those of `plan`; `level` is the codec's. In a compressed legacy wrapper the table tells the base
-    offset and the count, which a scan cannot see.
+    Parameters
+    ----------
+    columns : Columns
+        The records.
+    shared : row of `BATCH_DTYPE`
+        From `shared_row`. Base sequences go on from batch to batch.
+    batch_bytes : int
+        A batch takes records as long as it stays, uncompressed and with its header, at or below this; at least one.
+    batch_records : int, optional
+        The most records of a batch. An uncompressed legacy message is always alone.
+    level : int, optional
+        Of the codec.
+
+    Returns
+    -------
+    tuple of (bytearray, BatchTable)
+        In a compressed legacy wrapper the table tells the base offset and the count, which a scan cannot see.
     """
-    rows = plan(columns, shared, batch_bytes=batch_bytes, batch_records=batch_records)
-    return _emit(columns, rows, level), BatchTable(rows)
+    if batch_bytes < 1 or (batch_records is not None and batch_records < 1):
+        raise RequestError(f"a batch cannot have {batch_bytes} bytes and {batch_records} records")
+    most = min(batch_records or 0x7FFFFFFF, 0x7FFFFFFF)
+    if int(shared["magic"][0]) < 2 and int(shared["attributes"][0]) & CODEC_MASK == 0:
+        most = 1
+    work = _Work(columns, level, min(batch_bytes, 0x7FFFFFFF), most)
+    parts: list[Rows] = []
+    before, room = shared, 256
+    while work.start < len(columns):
+        rows = np.empty(room + 1, BATCH_DTYPE)
+        rows[0] = before[0]
+        count, status = work.run(rows, given=False)
+        if status:
+            raise RequestError(f"record {work.start}: {REASONS[status]}")
+        parts.append(rows[:count])
+        before = rows[count : count + 1]
+        room = min(room * 4, 1 << 16)
+    return work.result(parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, BATCH_DTYPE))
 
 
 def rebuild(columns: Columns, batches: BatchTable, *, level: int | None = None) -> tuple[bytearray, BatchTable]:
@@ -205,64 +198,89 @@ def rebuild(columns: Columns, batches: BatchTable, *, level: int | None = None) 
     """
     rows = np.array(batches.rows)
     rows["verdict"] = 0
-    if len(rows):
-        rows["position"][0] = 0
-    record, row, status = _encoder.measure(columns, rows)
-    if status:
-        where = f"record {record}" if row < len(rows) else "batches"
-        raise RequestError(f"{where}: batch {row}: {REASONS[status]}")
-    return _emit(columns, rows, level), BatchTable(rows)
+    rows["attributes"][rows["count"] == 0] &= ~(CODEC_MASK | DELETE_HORIZON)
+    work = _Work(columns, level)
+    row = 0
+    while row < len(rows):
+        count, status = work.run(rows[row:], given=True)
+        row += count
+        if status:
+            raise RequestError(f"record {work.start}: batch {row}: {REASONS[status]}")
+    if work.start < len(columns):
+        raise RequestError(f"batches: batch {row}: {REASONS[-1]}")
+    return work.result(rows)
 
 
-def _emit(columns: Columns, rows: Rows, level: int | None) -> bytearray:
-    """The bytes of measured rows; sets their CRC, and size and position where a codec changes them."""
-    compressed = rows["attributes"] & CODEC_MASK != 0
-    if not compressed.any():
-        out = _encoder.blank(int(rows["size"].sum(dtype=np.int64)))
-        _encoder.write(columns, 0, rows, out, True)
-        return out
-    out = bytearray()
-    start = 0
-    for first, last in pairwise(_group_bounds(rows, compressed)):
-        group = rows[first:last]
-        if compressed[first]:
-            part = _compressed_group(columns, start, group, level)
-        else:
-            part = _encoder.blank(int(group["size"].sum(dtype=np.int64)))
-            _encoder.write(columns, start, group, part, True)
-        start += int(group["count"].sum(dtype=np.int64))
-        out += part
-    rows["position"][1:] = np.cumsum(rows["size"][:-1], dtype=np.int64)
-    return out
+class _Work:
+    """One call of `build` or `rebuild`: the output, and the record at which it is."""
 
+    def __init__(
+        self, columns: Columns, level: int | None, batch_bytes: int = 16384, batch_records: int = 0x7FFFFFFF
+    ) -> None:
+        self.columns, self.level, self.batch_bytes, self.batch_records = columns, level, batch_bytes, batch_records
+        self.start = 0
+        self.out, self.end = bytearray(), 0  # behind `end` there is only room
+        self.scratch = bytearray()
 
-def _group_bounds(rows: Rows, compressed: npt.NDArray[np.bool_]) -> list[int]:
-    """Where groups of rows begin that are all compressed or all not and, but for large batches, fill one scratch."""
-    slabs = np.cumsum(rows["size"], dtype=np.int64) // _SCRATCH_BYTES
-    turns = np.flatnonzero((np.diff(slabs) != 0) | (compressed[1:] != compressed[:-1])) + 1
-    return [0, *turns.tolist(), len(rows)]
+    def run(self, rows: Rows, *, given: bool) -> tuple[int, int]:
+        """Write batches for as many rows as one call of the kernel does, and compress them: how many, and a status."""
+        magic, codec = int(rows["magic"][0]), int(rows["attributes"][0]) & CODEC_MASK
+        if codec and not self.scratch:
+            self.scratch = _encoder.blank(_SCRATCH_BYTES)
+        elif not codec and not self.out:
+            size = _encoder.likely_size(self.columns, magic, self.batch_bytes, self.batch_records)
+            self.out = _encoder.blank(size)
+        target, at = (self.scratch, 0) if codec else (self.out, self.end)
+        done = self.start
+        self.start, count, end, status = _encoder.write(
+            self.columns, done, rows, given, target, at, self.batch_bytes, self.batch_records
+        )
+        if not codec:
+            self.end = end
+        elif count:
+            self.expect(done)
+            self.compress(rows[:count], codec, magic)
+        if status != _ROOM:
+            return count, status
+        if count == 0 or not codec:
+            _encoder.resize(target, len(target) + max(len(target) // (1 if codec else 4), 4096))
+        return count, 0
 
+    def expect(self, done: int) -> None:
+        """Make room for all that is compressed: each growth may copy it. Records so far say what the others need."""
+        if done:
+            left = self.end * (len(self.columns) - done) // done
+            _encoder.resize(self.out, max(len(self.out), self.end + left + left // 16))
 
-def _compressed_group(columns: Columns, start: int, rows: Rows, level: int | None) -> bytearray:
-    from pylogseg.format.compression import compress  # codecs are loaded when they are needed
+    def compress(self, rows: Rows, codec: int, magic: int) -> None:
+        """Append batches whose records are in the scratch."""
+        from pylogseg.format.compression import compressor  # codecs are loaded when they are needed
 
-    prefix = np.array([26, 34, 61])[rows["magic"]]
-    ends = np.cumsum(rows["size"] - prefix, dtype=np.int64)
-    scratch = memoryview(_encoder.blank(int(ends[-1])))
-    _encoder.write(columns, start, rows, scratch, False)
-    bounds = pairwise([0, *ends.tolist()])
-    codecs = (rows["attributes"] & CODEC_MASK).tolist()
-    bodies = [
-        compress(codec, scratch[first:last], magic=magic, level=level)
-        for (first, last), codec, magic in zip(bounds, codecs, rows["magic"].tolist(), strict=True)
-    ]
-    sizes = prefix + [len(body) for body in bodies]
-    if (sizes > 0x7FFFFFFF).any():
-        raise RequestError("a compressed batch is larger than 2^31 - 1 bytes")
-    rows["size"] = sizes
-    out = bytearray().join(chain.from_iterable(zip(map(bytes, prefix.tolist()), bodies, strict=True)))
-    _encoder.seal(rows, out)
-    return out
+        pack = compressor(codec, magic=magic, level=self.level)
+        out, at, head = self.out, self.end, bytes(_HEADER_BYTES[magic])
+        firsts, ends = rows["position"] + len(head), rows["position"] + rows["size"]
+        marks = [at]
+        with memoryview(self.scratch) as scratch:
+            for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+                body = pack(scratch[first:end])
+                # Where the bytearray is shorter, it grows.
+                out[at : at + len(head)] = head
+                at += len(head)
+                out[at : at + len(body)] = body
+                at += len(body)
+                marks.append(at)
+        sizes = np.diff(marks)
+        if (sizes > 0x7FFFFFFF).any():
+            raise RequestError("a compressed batch is larger than 2^31 - 1 bytes")
+        rows["size"] = sizes
+        rows["position"] = marks[:-1]
+        _encoder.seal(rows, out, self.end)
+        self.end = at
+
+    def result(self, rows: Rows) -> tuple[bytearray, BatchTable]:
+        """The bytes, and the table of all rows."""
+        _encoder.resize(self.out, self.end)
+        return self.out, BatchTable(rows)
 
 
 def columns_of(records: RecordColumns, *, base_offset: int | None = None) -> Columns:
