@@ -221,7 +221,7 @@ def encoding(bench: Bench) -> list[Row]:
     table = []
     for name, count, text in (("arrow", records, "an Arrow table"), ("columns", len(chunk), "record columns")):
         mine = rate(count, best[name])
-        bound = "the copy of values, then the CRC"
+        bound = "memory: the copy of values; then the CRC"
         table += [
             Row(f"encode from {text}", mine, "M records/s", "aiokafka's builder", aiokafka, 10, bound),
             Row(f"encode from {text}", mine, "M records/s", "Kafka's builder", kafka, 2, bound),
