@@ -225,12 +225,10 @@ class _Work:
     def run(self, rows: Rows, *, given: bool) -> tuple[int, int]:
         """Write batches for as many rows as one call of the kernel does, and compress them: how many, and a status."""
         magic, codec = int(rows["magic"][0]), int(rows["attributes"][0]) & CODEC_MASK
-        if codec and not self.scratch:
-            self.scratch = _encoder.blank(_SCRATCH_BYTES)
-        elif not codec and not self.out:
-            size = _encoder.likely_size(self.columns, magic, self.batch_bytes, self.batch_records)
-            self.out = _encoder.blank(size)
         target, at = (self.scratch, 0) if codec else (self.out, self.end)
+        if not target:
+            size = _encoder.likely_size(self.columns, magic, self.batch_bytes, self.batch_records)
+            _encoder.resize(target, min(size, _SCRATCH_BYTES) if codec else size)
         done = self.start
         self.start, count, end, status = _encoder.write(
             self.columns, done, rows, given, target, at, self.batch_bytes, self.batch_records
