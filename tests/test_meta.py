@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("format",),
     ("env",),
     ("files",),
+    ("reading.findings", "reading.windows"),
     ("log",),
     ("disk",),
     ("reading",),

@@ -27,6 +27,16 @@ class Entry(NamedTuple):
     modified_ms: int
 
 
+class Readable(Protocol):
+    """Bytes that are read by position; see `FileView`."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    def read(self, position: int, size: int) -> Any: ...
+
+
 class FileView(Protocol):
     """An open file that is read by position.
 

@@ -17,11 +17,11 @@ from pylogseg.env.storage import Storage
 from pylogseg.errors import ClosedError, OffsetOutOfRange, RequestError, StorageError
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.log.epochs import LeaderEpochs
-from pylogseg.log.loader import LoadReport
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata
 from pylogseg.log.producers import Producers
 from pylogseg.log.removal import Remover
 from pylogseg.log.replace import replace_segments, split_segment
+from pylogseg.log.report import LoadReport
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
 from pylogseg.log.validation import Rules

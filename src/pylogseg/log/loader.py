@@ -7,52 +7,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from pylogseg import _append
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
-from pylogseg.env.storage import Storage
+from pylogseg.env.storage import AppendFile, Storage
 from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.checkpoint import EpochEntry
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.epochs import LeaderEpochs
+from pylogseg.log.index_changes import IndexChanges
 from pylogseg.log.indexes import InvalidOffsetError
+from pylogseg.log.keep import Keeper
+from pylogseg.log.loss import next_offset_of, of_tail
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
 from pylogseg.log.removal import DELETED, Remover
 from pylogseg.log.replace import CLEANED, SWAP, split_segment
+from pylogseg.log.report import Action, ActionKind, LoadReport
 from pylogseg.log.segment import LogSegment, OffsetOverflowError
 from pylogseg.log.segments import Segments
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+_INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-
-
-@dataclass
-class LoadReport:
-    """What a load found and did, in words that a person and a program can read.
-
-    Attributes
-    ----------
-    actions : list of str
-        Files removed, renamed, rebuilt, in order.
-    cut_bytes : int
-        Bytes cut off the ends of segments.
-    recovered_segments : int
-    """
-
-    actions: list[str] = field(default_factory=list)
-    cut_bytes: int = 0
-    recovered_segments: int = 0
-
-    def note(self, text: str) -> None:
-        """Add an action, and log it."""
-        self.actions.append(text)
-        _log.info("%s", text)
 
 
 class Loaded(NamedTuple):
@@ -81,16 +64,22 @@ class Loader:
         log_start_offset: int,
         recovery_point: int,
         make_producers: Callable[[], Producers],
+        keeper: Keeper | None = None,
+        on_bytes: Callable[[int], None] | None = None,
     ) -> None:
         self._storage, self._folder, self._config, self._clock = storage, folder, config, clock
         self._segments, self._producers, self._epochs, self._remover = segments, producers, epochs, remover
         self._clean, self._log_start, self._recovery_point = clean, log_start_offset, recovery_point
         self._make_producers = make_producers
+        self._keeper, self._on_bytes = keeper, on_bytes
+        self._indexes = IndexChanges(storage)
         self.report = LoadReport()
 
     def load(self) -> Loaded:
         """Run all passes."""
+        epochs = self._epochs.entries
         self._complete_swap(self._remove_temporary_files())
+        snapshots = self._snapshot_names()
         self._splitting(self._open_segments)
         if self._folder.endswith("-delete"):
             if not len(self._segments):
@@ -108,7 +97,21 @@ class Loader:
         self._epochs.truncate_from_start(self._log_start)
         self._producers.snapshots.remove_stray(self._segments.base_offsets)
         self._rebuild(self._producers, log_start, next_offset, self._clean)
+        self._note_what_else_changed(snapshots, epochs)
         return Loaded(log_start, recovery_point, next_offset)
+
+    def _note_what_else_changed(self, snapshots: set[str], epochs: list[EpochEntry]) -> None:
+        for path, reason in self._indexes.changes():
+            self.report.add(Action(ActionKind.INDEX, path, reason))
+        for name in sorted(snapshots - self._snapshot_names()):
+            self.report.add(Action(ActionKind.SNAPSHOT, self._path(name), "it belongs to no segment"))
+        if epochs != self._epochs.entries:
+            before, after = ([tuple(entry) for entry in each] for each in (epochs, self._epochs.entries))
+            reason = f"(epoch, first offset) {_some(after)}, where {_some(before)} was written"
+            self.report.add(Action(ActionKind.EPOCHS, self._epochs.path, reason))
+
+    def _snapshot_names(self) -> set[str]:
+        return {name for name in self._files() if name.endswith(FileKind.PRODUCER_SNAPSHOT.value)}
 
     def _files(self) -> list[str]:
         return [entry.name for entry in self._storage.list_folder(self._folder) if not entry.is_dir]
@@ -116,9 +119,28 @@ class Loader:
     def _path(self, name: str) -> str:
         return self._storage.join(self._folder, name)
 
-    def _remove(self, name: str, why: str) -> None:
-        self.report.note(f"removed {name}: {why}")
-        self._storage.remove(self._path(name))
+    def _remove(self, name: str, kind: ActionKind, why: str) -> None:
+        action = Action(kind, self._path(name), why)
+        if kind is ActionKind.REPLACED and name.endswith(".log"):
+            file = self._storage.open_log(action.path)
+            self._add(action, file)
+            file.close()
+        else:
+            self.report.add(action)
+        self._storage.remove(action.path)
+
+    def _add(self, action: Action, file: AppendFile | None = None) -> None:
+        """Note what is about to be done, after a copy was made of the bytes of `file` that it takes away."""
+        if self._keeper is not None and file is not None and file.size:
+            action = replace(action, kept=self._keeper.keep(action, file))
+        self.report.add(action)
+
+    def _add_whole(self, kind: ActionKind, segment: LogSegment, why: str) -> None:
+        """The same for all bytes of a segment."""
+        base = segment.base_offset
+        end = next_offset_of(segment.log, base)
+        offsets = (base, end) if end > base else (None, None)
+        self._add(Action(kind, segment.path, why, segment.size > 0, 0, segment.size, *offsets), segment.log)
 
     # ---- what was going on when the log was left ----
 
@@ -127,14 +149,14 @@ class Loader:
         swaps, cleaned = [], []
         for name in self._files():
             if name.endswith(DELETED) and not name.endswith(".checkpoint.deleted"):
-                self._remove(name, "its deletion was under way")
+                self._remove(name, ActionKind.LEFTOVER, "its deletion was under way")
             elif name.endswith(CLEANED):
                 cleaned.append(name)
             elif name.endswith(SWAP):
                 swaps.append(name)
         lowest = min((_offset_of(name) for name in cleaned), default=2**63)
         for name in [*(s for s in swaps if _offset_of(s) >= lowest), *cleaned]:
-            self._remove(name, "it was being written when the log was left")
+            self._remove(name, ActionKind.LEFTOVER, "it was being written when the log was left")
         return [name for name in swaps if _offset_of(name) < lowest]
 
     def _complete_swap(self, swaps: list[str]) -> None:
@@ -148,10 +170,10 @@ class Loader:
                 segment.close_handles()
         for name in self._files():
             if not name.endswith(SWAP) and low <= _offset_of(name) < high:
-                self._remove(name, "a segment that was swapped in replaces it")
+                self._remove(name, ActionKind.REPLACED, "a segment that was swapped in replaces it")
         for name in self._files():
             if name.endswith(SWAP):
-                self.report.note(f"renamed {name}: a replacement of segments is completed")
+                self._add(Action(ActionKind.SWAPPED, self._path(name), "a replacement of segments is completed"))
                 self._storage.rename(self._path(name), self._path(name[: -len(SWAP)]))
 
     def _splitting(self, step: Callable[[], _Result]) -> _Result:
@@ -160,7 +182,9 @@ class Loader:
             try:
                 return step()
             except OffsetOverflowError as overflow:
-                self.report.note(f"split {overflow.segment.path}: {overflow}")
+                offset, base = overflow.offset, overflow.segment.base_offset
+                reason = f"offset {offset} is too far from the segment's first, {base}, for its indexes"
+                self._add(Action(ActionKind.SPLIT, overflow.segment.path, reason))
                 gone = split_segment(
                     self._storage,
                     self._folder,
@@ -183,13 +207,15 @@ class Loader:
         for name in sorted(names):
             if name.endswith(_INDEX_SUFFIXES):
                 if segment_file_name(_offset_of(name), FileKind.LOG) not in names:
-                    self._remove(name, "an index without its log")
+                    self._remove(name, ActionKind.ORPHAN, "an index without its log")
             elif name.endswith(".log"):
                 base = _offset_of(name)
-                new_time_index = segment_file_name(base, FileKind.TIME_INDEX) not in names
+                missing = [kind for kind in _INDEXES if segment_file_name(base, kind) not in names]
                 segment = LogSegment(self._storage, self._folder, base, self._config, self._clock)
+                for kind in missing:
+                    self._indexes.note_missing(self._path(segment_file_name(base, kind)))
                 try:
-                    usable = segment.check(time_index_is_new=new_time_index)
+                    usable = segment.check(time_index_is_new=FileKind.TIME_INDEX in missing)
                     why = "its offset index is missing"
                 except CorruptionError as error:
                     usable, why = False, str(error)
@@ -200,11 +226,14 @@ class Loader:
                 self._segments.add(segment)
 
     def _recover(self, segment: LogSegment, why: str) -> int:
-        """Read a segment again, with the producers as they were at its beginning."""
+        """Read a segment again, with the producers as they were at its beginning; the bytes cut off."""
         producers = self._make_producers()
         self._rebuild(producers, self._log_start, segment.base_offset, False)
+        self._indexes.before(segment)
+        next_offset = segment.base_offset
 
         def visit(rows: BatchTable, view: Any, start: int) -> None:
+            nonlocal next_offset
             for batch in _append.batches_of(rows.rows, False):
                 if batch.magic < 2:
                     continue
@@ -214,13 +243,27 @@ class Loader:
                 if ended is not None and ended[0].aborted:
                     txn, stable = ended
                     segment.add_aborted(AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable))
+            if len(rows):
+                next_offset = int(rows.last_offset[-1]) + 1
+                if self._on_bytes is not None:
+                    self._on_bytes(int(rows.position[-1] + rows.size[-1] - rows.position[0]))
 
-        cut = segment.recover(visit)
+        size = segment.size
+        cut = segment.recover(visit, lambda position: self._add_cut(segment, position, next_offset))
         producers.take_snapshot()
         self.report.recovered_segments += 1
-        self.report.cut_bytes += cut
-        self.report.note(f"recovered {segment.path} ({why}), {cut} bytes cut off")
+        self.report.recovered_bytes += size
+        self._indexes.after(segment)
+        _log.info("recovered %s (%s), %d bytes cut off", segment.path, why, cut)
         return cut
+
+    def _add_cut(self, segment: LogSegment, position: int, next_offset: int) -> None:
+        higher = segment_file_name(segment.base_offset, FileKind.LOG)
+        is_last = not any(name.endswith(".log") and name > higher for name in self._files())
+        loss = of_tail(segment.log, position, next_offset, is_last=is_last)
+        lost = (None, None) if loss.is_zeros else (next_offset, loss.next_offset)
+        action = Action(ActionKind.CUT, segment.path, loss.reason, loss.is_alarm, position, segment.size, *lost)
+        self._add(action, None if loss.is_zeros else segment.log)
 
     def _rebuild(self, producers: Producers, log_start: int, last_offset: int, clean: bool) -> None:
         rebuild(
@@ -232,6 +275,9 @@ class Loader:
             now_ms=self._clock.now_ms(),
             clean=clean,
         )
+        for error in producers.snapshots.unreadable:
+            self.report.add(Action(ActionKind.SNAPSHOT, error.path, error.reason))
+        producers.snapshots.unreadable.clear()
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         preallocate = self._config.preallocate_bytes
@@ -247,7 +293,10 @@ class Loader:
             self._recover_unflushed()
         end = self._end_unless_before_start()
         if not len(self._segments):
-            self._segments.add(self._new_segment(self._log_start))
+            segment = self._new_segment(self._log_start)
+            self._segments.add(segment)
+            reason = f"the log goes on at offset {self._log_start}, since it has no segment"
+            self._add(Action(ActionKind.CREATED, segment.path, reason))
         if self._clean and end is not None:
             return end, end
         if end is None:
@@ -262,9 +311,8 @@ class Loader:
             try:
                 cut = self._recover(segment, "it may not have reached the disk")
             except (InvalidOffsetError, StorageError) as error:
-                self.report.note(f"emptied {segment.path}: {error}")
+                self._add_whole(ActionKind.EMPTIED, segment, str(error))
                 cut = segment.truncate_to(segment.base_offset)
-                self.report.cut_bytes += cut
             if cut > 0:
                 self._drop(unflushed[i + 1 :], "it lies behind a segment that lost bytes")
                 return
@@ -284,7 +332,7 @@ class Loader:
     def _drop(self, segments: Iterable[LogSegment], why: str) -> None:
         gone = list(segments)
         for segment in gone:
-            self.report.note(f"removed {segment.path}: {why}")
+            self._add_whole(ActionKind.DROPPED, segment, why)
             self._segments.remove(segment.base_offset)
         self._remover.remove_segments(gone)
         if gone:
@@ -294,3 +342,8 @@ class Loader:
 def _offset_of(name: str) -> int:
     digits = name.partition(".")[0]
     return int(digits) if digits.isascii() and digits.isdigit() else -1
+
+
+def _some(entries: list[tuple[int, ...]]) -> str:
+    shown = ", ".join(map(str, entries[-3:])) or "none"
+    return f"{'...' if len(entries) > 3 else ''}{shown}"

@@ -6,6 +6,7 @@ them in Kafka's order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, TypeVar
 
 from pylogseg.config import LogConfig
@@ -17,6 +18,7 @@ from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, 
 from pylogseg.log.append import AppendingLog
 from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.epochs import LeaderEpochs
+from pylogseg.log.keep import Keeper
 from pylogseg.log.loader import Loader
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata
 from pylogseg.log.producer_rebuild import rebuild
@@ -48,6 +50,8 @@ class Log(AppendingLog):
         recovery_point: int = 0,
         producer_expiration_ms: int = 86_400_000,
         topic_id: str | None = None,
+        keeper: Keeper | None = None,
+        on_bytes: Callable[[int], None] | None = None,
     ) -> _Log:
         """Open a log, a new one or one that is there, and recover what needs it.
 
@@ -67,6 +71,10 @@ class Log(AppendingLog):
             Idle producers are forgotten after that.
         topic_id : str, optional
             Written to `partition.metadata` where there is none.
+        keeper : Keeper, optional
+            Gets what a recovery cuts off or removes, before it does; see `log.keep`.
+        on_bytes : callable, optional
+            Gets the bytes that were recovered since its last call.
 
         Raises
         ------
@@ -95,6 +103,8 @@ class Log(AppendingLog):
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             make_producers=make_producers,
+            keeper=keeper,
+            on_bytes=on_bytes,
         )
         loaded = loader.load()
         active = segments.active

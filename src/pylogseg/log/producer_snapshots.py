@@ -43,6 +43,8 @@ class Snapshots:
     ----------
     offsets : list of int
         Ascending; a copy.
+    unreadable : list of CorruptionError
+        Why `load_latest` removed snapshots, in order.
     """
 
     def __init__(self, storage: SnapshotFiles, folder: str) -> None:
@@ -50,6 +52,7 @@ class Snapshots:
         self._storage = storage
         self._names: dict[int, str] = {}
         self._most = 0
+        self.unreadable: list[CorruptionError] = []
         self.reload()
 
     def reload(self) -> None:
@@ -104,6 +107,7 @@ class Snapshots:
                 return offset, parse_snapshot(self._storage.read_all(path), path)
             except CorruptionError as error:
                 _LOG.warning("%s; removed, an older one or the log itself takes its place", error)
+                self.unreadable.append(error)
                 self.remove(offset)
         return None, []
 

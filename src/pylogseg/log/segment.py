@@ -32,7 +32,7 @@ class OffsetOverflowError(Exception):
 
     def __init__(self, segment: LogSegment, offset: int) -> None:
         super().__init__(f"{segment.path}: offset {offset} is too far from {segment.base_offset}")
-        self.segment = segment
+        self.segment, self.offset = segment, offset
 
 
 class Place(NamedTuple):
@@ -307,13 +307,19 @@ class LogSegment:
 
     # ---- recovering and cutting ----
 
-    def recover(self, visit: Callable[[BatchTable, memoryview, int], None]) -> int:
+    def recover(
+        self,
+        visit: Callable[[BatchTable, memoryview, int], None],
+        before_cut: Callable[[int], None] | None = None,
+    ) -> int:
         """Check every batch, rebuild the indexes, and cut the file behind the last good batch.
 
         Parameters
         ----------
         visit : callable
             Called with every stretch of good batches (table, buffer, position of the buffer in the file), in order.
+        before_cut : callable, optional
+            Called with the position behind the last good batch, if anything lies there, before it is cut off.
 
         Returns
         -------
@@ -343,6 +349,8 @@ class LogSegment:
             if len(bad):
                 break
         cut = self.log.size - valid
+        if cut and before_cut is not None:
+            before_cut(valid)
         self.log.truncate(valid)
         self.offset_index.trim()
         self.time_index.maybe_append(*self._max_timestamp, last=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pylogseg import _codec
-from pylogseg.env.files import FileView
+from pylogseg.env.files import Readable
 from pylogseg.errors import Ending, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
 from pylogseg.reading.findings import Finding, Gap
@@ -46,7 +46,7 @@ class Window(NamedTuple):
 
 
 def walk(
-    view: FileView,
+    view: Readable,
     *,
     start: int = 0,
     end: int | None = None,
@@ -122,7 +122,7 @@ def walk(
         position, size = gap.end_position, min(first_window_bytes, SMALL_WINDOW_BYTES)
 
 
-def _has_changed(view: FileView, position: int, buffer: Any, file_position: int) -> bool:
+def _has_changed(view: Readable, position: int, buffer: Any, file_position: int) -> bool:
     """Whether what lies at a place is no longer what a buffer has: a broker was writing just there.
 
     Asked when all has been looked at that makes the place look damaged, so that damage is what stayed the same.
@@ -133,7 +133,7 @@ def _has_changed(view: FileView, position: int, buffer: Any, file_position: int)
     return bytes(view.read(position, len(seen))) != bytes(seen)
 
 
-def _scan_window(view: FileView, position: int, end: int, size: int, crc: bool) -> tuple[Scan, Any]:
+def _scan_window(view: Readable, position: int, end: int, size: int, crc: bool) -> tuple[Scan, Any]:
     """One window from a position on; grown where its first batch is larger than it."""
     buffer = view.read(position, min(size, end - position))
     found = scan(buffer, file_position=position, crc=crc)
@@ -148,7 +148,7 @@ def _scan_window(view: FileView, position: int, end: int, size: int, crc: bool) 
 
 
 def _good_stretches(
-    view: FileView, batches: BatchTable, buffer: Any, file_position: int, end: int, expected: int
+    view: Readable, batches: BatchTable, buffer: Any, file_position: int, end: int, expected: int
 ) -> Iterator[Window | Gap]:
     """The window around its batches with a bad CRC, each of which is a gap."""
     bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
@@ -164,7 +164,7 @@ def _good_stretches(
 
 
 def _crc_gap(
-    view: FileView, batches: BatchTable, row: int, buffer: Any, file_position: int, end: int, expected: int
+    view: Readable, batches: BatchTable, row: int, buffer: Any, file_position: int, end: int, expected: int
 ) -> Iterator[Window | Gap]:
     """A batch with a bad CRC; where its length looks damaged too, the good batches that it covers come out."""
     position, size, stored = int(batches.position[row]), int(batches.size[row]), int(batches.crc[row])
@@ -200,7 +200,7 @@ def _inner_batches(data: memoryview, position: int, expected: int) -> list[Windo
     return [Window(found.batches, data, position)] if runs_to_end else []
 
 
-def _gap(view: FileView, ending: Ending, position: int, end: int, expected: int, is_last: bool) -> Gap:
+def _gap(view: Readable, ending: Ending, position: int, end: int, expected: int, is_last: bool) -> Gap:
     """What lies at `position`, where no batch can be read, up to the next good batch or the end."""
     if ending is Ending.FOREIGN:
         reason = "another program's format: this is a segment of Redpanda, not of Kafka"
@@ -236,7 +236,7 @@ def _gap(view: FileView, ending: Ending, position: int, end: int, expected: int,
     )
 
 
-def _is_half_written(view: FileView, position: int, end: int) -> bool:
+def _is_half_written(view: Readable, position: int, end: int) -> bool:
     """Whether a batch begins at a position and breaks off in preallocated space: a torn tail with zeros behind it."""
     if end - position <= 12:
         return False
@@ -247,7 +247,7 @@ def _is_half_written(view: FileView, position: int, end: int) -> bool:
     )
 
 
-def _explain(view: FileView, ending: Ending, position: int, end: int, goes_on: bool) -> tuple[Finding, str]:
+def _explain(view: Readable, ending: Ending, position: int, end: int, goes_on: bool) -> tuple[Finding, str]:
     head = bytes(view.read(position, min(17, end - position)))
     length = int.from_bytes(head[8:12], "big", signed=True)
     if len(head) == 17 and head[16] <= 2 and _SMALLEST[head[16]] <= 12 + length <= end - position:
@@ -263,7 +263,7 @@ def _explain(view: FileView, ending: Ending, position: int, end: int, goes_on: b
     return Finding.BAD_LENGTH, f"length {length} is impossible for a batch"
 
 
-def _offset_at(view: FileView, position: int, end: int) -> int | None:
+def _offset_at(view: Readable, position: int, end: int) -> int | None:
     """Offset of the batch that seems to begin at a position; None if none can."""
     head = bytes(view.read(position, min(17, end - position)))
     if len(head) < 17 or head[16] > 2 or int.from_bytes(head[8:12], "big", signed=True) + 12 < _SMALLEST[head[16]]:
@@ -271,7 +271,7 @@ def _offset_at(view: FileView, position: int, end: int) -> int | None:
     return int.from_bytes(head[:8], "big", signed=True)
 
 
-def _next_batch(view: FileView, position: int, end: int, expected: int) -> tuple[int | None, bool]:
+def _next_batch(view: Readable, position: int, end: int, expected: int) -> tuple[int | None, bool]:
     """Position of the next batch whose CRC holds, by looking at every byte; and whether the search was given up."""
     budget = _RESYNC_BUDGET_FACTOR * (end - position) + _RESYNC_WINDOW_BYTES
     while end - position >= 26:
@@ -288,7 +288,7 @@ def _next_batch(view: FileView, position: int, end: int, expected: int) -> tuple
     return None, False
 
 
-def _all_zero(view: FileView, position: int, end: int) -> bool:
+def _all_zero(view: Readable, position: int, end: int) -> bool:
     while position < end:
         data = np.frombuffer(view.read(position, min(WINDOW_BYTES, end - position)), np.uint8)
         if data.any():

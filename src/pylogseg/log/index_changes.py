@@ -1,0 +1,49 @@
+"""Which indexes of a log a load had to make, and which it made otherwise than they were."""
+
+from __future__ import annotations
+
+from pylogseg.env.storage import Storage
+from pylogseg.log.segment import LogSegment
+
+
+class IndexChanges:
+    """Compares indexes before and after their segment is recovered.
+
+    Zeros behind the entries do not count: an index that is being filled has them until its segment is done with.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._missing: set[str] = set()
+        self._before: dict[str, bytes] = {}
+        self._reasons: dict[str, str] = {}
+
+    def note_missing(self, path: str) -> None:
+        """An index that every segment has is not there: recovery will build it, or it begins without entries."""
+        self._missing.add(path)
+        self._reasons[path] = "it was missing; one without entries was made"
+
+    def before(self, segment: LogSegment) -> None:
+        """Remember the indexes of a segment that is about to be recovered."""
+        for path in _paths(segment):
+            if self._storage.exists(path) and path not in self._missing:
+                self._before[path] = self._storage.read_all(path)
+
+    def after(self, segment: LogSegment) -> None:
+        """Compare, once it was."""
+        for path in _paths(segment):
+            new = self._storage.read_all(path) if self._storage.exists(path) else b""
+            if path in self._missing:
+                self._reasons[path] = "it was missing; built from the log"
+                continue
+            old = self._before.pop(path, b"")
+            if old[: len(new)] != new or old[len(new) :].strip(b"\0"):
+                self._reasons[path] = f"it did not say what the log says; built anew ({len(new)} bytes)"
+
+    def changes(self) -> list[tuple[str, str]]:
+        """Path and reason of every index that was made, by name."""
+        return sorted((path, reason) for path, reason in self._reasons.items() if self._storage.exists(path))
+
+
+def _paths(segment: LogSegment) -> list[str]:
+    return [index.path for index in (segment.offset_index, segment.time_index, segment.aborted_txns)]
