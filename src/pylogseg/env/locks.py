@@ -76,12 +76,7 @@ class FolderLock:
             except OSError as error:
                 owner = _owner(descriptor)
                 os.close(descriptor)
-                raise StorageError(
-                    self.path,
-                    "lock",
-                    f"{owner} has the lock. A Kafka broker or another program writes the logs of this folder: "
-                    f"stop it first ({error.strerror})",
-                ) from error
+                raise _refusal(self.path, owner, error) from error
             os.close(descriptor)
 
     def release(self) -> None:
@@ -100,6 +95,42 @@ class FolderLock:
                 _taken.discard(self._key)
 
 
+def check_unlocked(folder: str) -> None:
+    """Refuse if somebody has the lock of a folder; the disk stays as it is.
+
+    Raises
+    ------
+    StorageError
+        As for `FolderLock`.
+    """
+    path = os.path.join(folder, _NAME)
+    try:
+        status = os.stat(folder)
+        with _taken_lock:
+            # To close a file gives up the locks that this process has on it.
+            if (status.st_dev, status.st_ino) in _taken:
+                raise StorageError(path, "lock", "this process has the lock already, by another object")
+            descriptor = open_descriptor(path, os.O_RDONLY)
+            try:
+                if _is_locked(descriptor):
+                    raise _refusal(path, _owner(descriptor))
+            finally:
+                os.close(descriptor)
+    except FileNotFoundError as error:
+        if not os.path.isdir(folder):
+            raise storage_error(path, "lock", error) from error
+    except StorageError:
+        raise
+    except OSError as error:
+        raise storage_error(path, "lock", error) from error
+
+
+def _refusal(path: str, owner: str, error: OSError | None = None) -> StorageError:
+    said = f" ({error.strerror})" if error is not None else ""
+    reason = f"{owner} has the lock. A Kafka broker or another program writes the logs of this folder: stop it first"
+    return StorageError(path, "lock", reason + said)
+
+
 def _is_named(path: str, descriptor: int) -> bool:
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
@@ -113,6 +144,14 @@ if sys.platform == "win32":
     def _lock_file(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
+    def _is_locked(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return True
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+        return False
+
     def _owner(descriptor: int) -> str:
         return "another process"
 
@@ -122,15 +161,30 @@ else:
     def _lock_file(descriptor: int) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
+    # struct flock of 64-bit Linux: type, whence, start, length, process
+    _FLOCK = struct.Struct("@hhqqi4x") if sys.platform == "linux" and sys.maxsize > 1 << 40 else None
+
+    def _asked(descriptor: int) -> tuple[int, ...] | None:
+        """The lock that is in the way of ours, where the layout of the question is known."""
+        if _FLOCK is None:
+            return None
+        question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        return _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+
+    def _is_locked(descriptor: int) -> bool:
+        answer = _asked(descriptor)
+        if answer is not None:
+            return answer[0] != fcntl.F_UNLCK
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when the file is closed
+        except OSError:
+            return True
+        return False
+
     def _owner(descriptor: int) -> str:
-        """Who has the lock, where the layout of the question is known."""
-        if sys.platform == "linux" and sys.maxsize > 1 << 40:
-            layout = struct.Struct("@hhqqi4x")  # struct flock: type, whence, start, length, process
-            try:
-                answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, layout.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-            except OSError:
-                return "another process"
-            process = layout.unpack(answer)[4]
-            if process > 0:
-                return f"process {process}"
-        return "another process"
+        """Who has the lock, as far as the system tells."""
+        try:
+            answer = _asked(descriptor)
+        except OSError:
+            answer = None
+        return f"process {answer[4]}" if answer is not None and answer[4] > 0 else "another process"

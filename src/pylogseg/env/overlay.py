@@ -1,0 +1,282 @@
+"""A storage that reads from the disk and keeps in memory what is written: what would happen, without its happening.
+
+Nothing here can write to a disk: files are opened for reading only. What a file has in common with the disk is read
+from there; what was appended, and files that are written in place, lie in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pylogseg.env.files import Entry, LocalFiles
+from pylogseg.env.locks import check_unlocked
+from pylogseg.env.overlay_files import File, OverlayAppendFile, OverlayMappedFile
+from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
+from pylogseg.errors import StorageError
+
+
+class FileChange(NamedTuple):
+    """How a file would differ.
+
+    Attributes
+    ----------
+    path : str
+    before, after : int or None
+        Sizes; None for no such file.
+    position : int or None
+        Of the first byte that differs, where both are there.
+    """
+
+    path: str
+    before: int | None
+    after: int | None
+    position: int | None
+
+
+class _Folder:
+    """A folder: names that were changed here, and below them the disk's."""
+
+    def __init__(self, base: str | None) -> None:
+        self.base = base
+        self.names: dict[str, File | _Folder | None] = {}
+
+
+class OverlayStorage:
+    """See `pylogseg.env.storage.Storage`: the disks of this machine, which stay as they are.
+
+    `sync_file`, `sync_folder` and locks do nothing; `lock` refuses where somebody has the lock.
+    """
+
+    def __init__(self) -> None:
+        self._disk = LocalFiles()
+        self._root = _Folder(os.path.abspath(os.sep))
+        self._locked: set[str] = set()
+        self.join = self._disk.join
+        self.split = self._disk.split
+
+    # ---- files ----
+
+    def open_log(self, path: str, *, preallocate_bytes: int = 0, create: bool = True) -> AppendFile:
+        """Open a file to append to."""
+        found = self._find(path)
+        if found is None:
+            if not create:
+                raise StorageError(path, "open", "there is no such file")
+            found = self._create(path, bytes(preallocate_bytes))
+            return OverlayAppendFile(path, found, 0, self.rename)
+        file = self._as_file(found, path, "open")
+        return OverlayAppendFile(path, file, file.size, self.rename)
+
+    def open_index(self, path: str, size: int | None = None) -> MappedFile:
+        """Open a file to write in place."""
+        found = self._find(path)
+        if found is None:
+            if size is None:
+                raise StorageError(path, "open", "there is no such file")
+            return OverlayMappedFile(path, self._create(path, bytes(size)), self.rename, created=True)
+        return OverlayMappedFile(path, self._as_file(found, path, "open"), self.rename, created=False)
+
+    def read_all(self, path: str) -> bytes:
+        """A small file, whole."""
+        file = self._as_file(self._find(path), path, "read")
+        return bytes(file.view(0, file.size))
+
+    def write_plain(self, path: str, data: Data) -> None:
+        """Write a file in place."""
+        found = self._find(path)
+        if found is None:
+            self._create(path, data, "write")
+        else:
+            self._as_file(found, path, "write").replace(data)
+
+    write_synced = write_plain
+
+    def write_whole(self, path: str, data: Data) -> None:
+        """Replace a file."""
+        self.write_plain(f"{path}.tmp", data)
+        self.rename(f"{path}.tmp", path)
+
+    def sync_file(self, path: str) -> None:
+        """Nothing: there is no disk behind it."""
+
+    def sync_folder(self, path: str) -> None:
+        """Nothing, but for a folder that is not there."""
+        self._folder(path, "sync")
+
+    # ---- names ----
+
+    def list_folder(self, path: str) -> list[Entry]:
+        """Names in a folder, sorted."""
+        folder = self._folder(path, "list")
+        there = {} if folder.base is None else {entry.name: entry for entry in self._disk.list_folder(folder.base)}
+        for name, node in folder.names.items():
+            there.pop(name, None)
+            if node is not None:
+                there[name] = _entry(name, node)
+        return sorted(there.values())
+
+    def stat(self, path: str) -> Entry:
+        """One file or folder."""
+        node = self._find(path)
+        if node is None:
+            raise StorageError(path, "stat", "there is no such file")
+        return _entry(self.split(path)[1], node)
+
+    def exists(self, path: str) -> bool:
+        """Whether something has this name."""
+        return self._find(path) is not None
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give a file or folder another name, replacing a file."""
+        operation = f"rename to {new_path}"
+        node = self._find(path)
+        if node is None:
+            raise StorageError(path, operation, "there is no such file")
+        replaced = self._find(new_path)
+        if replaced is not None and (isinstance(replaced, _Folder) or isinstance(node, _Folder)):
+            raise StorageError(path, operation, "a folder is in the way")
+        new_folder, new_name = self._place(new_path, operation)
+        folder, name = self._place(path, operation)
+        folder.names[name] = None
+        new_folder.names[new_name] = node
+
+    def remove(self, path: str) -> bool:
+        """Remove a file; False if there is none."""
+        node = self._find(path)
+        if isinstance(node, _Folder):
+            raise StorageError(path, "remove", "it is a folder")
+        if node is None:
+            return False
+        folder, name = self._place(path, "remove")
+        folder.names[name] = None
+        return True
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder with those above it."""
+        node = self._find(path)
+        if isinstance(node, File):
+            raise StorageError(path, "make folder", "it is a file")
+        if node is None:
+            self.make_folder(self.split(path)[0])
+            folder, name = self._place(path, "make folder")
+            folder.names[name] = _Folder(None)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder with everything in it."""
+        if self._find(path) is not None:
+            folder, name = self._place(path, "remove folder")
+            folder.names[name] = None
+
+    def lock(self, folder: str) -> Lock:
+        """Refuse if somebody has the lock of a folder of partitions; nothing is taken."""
+        path = self.join(folder, ".lock")
+        key = os.path.abspath(folder)
+        self._folder(folder, "lock")
+        if key in self._locked:
+            raise StorageError(path, "lock", "this process has the lock already")
+        check_unlocked(folder)
+        self._locked.add(key)
+        return _OverlayLock(path, self._locked, key)
+
+    # ---- what became of it ----
+
+    def changes(self) -> list[FileChange]:
+        """The files that are not as they lie on the disk, by path; times are not compared."""
+        return sorted(self._changes(self._root, self._root.base or ""))
+
+    def _changes(self, folder: _Folder, path: str) -> Iterator[FileChange]:
+        for name, node in folder.names.items():
+            place = self.join(path, name)
+            if isinstance(node, _Folder):
+                if node.base != place:
+                    yield from self._gone(place)
+                    yield from self._new(node, place)
+                yield from self._changes(node, place)
+            elif node is None:
+                yield from self._gone(place)
+            else:
+                before = File(place, self._disk.stat(place).size) if os.path.isfile(place) else None
+                if before is None:
+                    yield FileChange(place, None, node.size, None)
+                elif (position := node.first_difference(before)) is not None:
+                    yield FileChange(place, before.size, node.size, position)
+
+    def _gone(self, path: str) -> Iterator[FileChange]:
+        if os.path.isfile(path):
+            yield FileChange(path, self._disk.stat(path).size, None, None)
+        elif os.path.isdir(path):
+            for entry in self._disk.list_folder(path):
+                yield from self._gone(self.join(path, entry.name))
+
+    def _new(self, folder: _Folder, path: str) -> Iterator[FileChange]:
+        """The files of a renamed folder that were not touched since."""
+        if folder.base is not None:
+            for change in self._gone(folder.base):
+                name = os.path.relpath(change.path, folder.base)
+                if name.split(os.sep)[0] not in folder.names:
+                    yield FileChange(self.join(path, name), None, change.before, None)
+
+    # ---- finding ----
+
+    def _find(self, path: str) -> File | _Folder | None:
+        node: File | _Folder | None = self._root
+        for name in filter(None, os.path.splitdrive(os.path.abspath(path))[1].split(os.sep)):
+            if not isinstance(node, _Folder):
+                return None
+            if name not in node.names:
+                found = self._on_disk(node, name)
+                if found is None:
+                    return None
+                node.names[name] = found  # one object for one file, whoever opens it
+            node = node.names[name]
+        return node
+
+    def _on_disk(self, folder: _Folder, name: str) -> File | _Folder | None:
+        if folder.base is None:
+            return None
+        path = self.join(folder.base, name)
+        if not os.path.lexists(path):
+            return None
+        entry = self._disk.stat(path)
+        return _Folder(path) if entry.is_dir else File(path, entry.size, entry.modified_ms)
+
+    def _folder(self, path: str, operation: str) -> _Folder:
+        node = self._find(path)
+        if not isinstance(node, _Folder):
+            raise StorageError(path, operation, "there is no such folder")
+        return node
+
+    def _as_file(self, node: File | _Folder | None, path: str, operation: str) -> File:
+        if not isinstance(node, File):
+            raise StorageError(path, operation, "there is no such file")
+        return node
+
+    def _place(self, path: str, operation: str) -> tuple[_Folder, str]:
+        folder, name = self.split(path)
+        node = self._find(folder)
+        if not isinstance(node, _Folder):
+            raise StorageError(path, operation, "there is no such folder")
+        return node, name
+
+    def _create(self, path: str, data: Data, operation: str = "create") -> File:
+        folder, name = self._place(path, operation)
+        file = File(None, 0, time.time_ns() // 1_000_000)
+        file.replace(data)
+        folder.names[name] = file
+        return file
+
+
+def _entry(name: str, node: File | _Folder) -> Entry:
+    return Entry(name, False, node.size, node.modified_ms) if isinstance(node, File) else Entry(name, True, 0, 0)
+
+
+class _OverlayLock:
+    def __init__(self, path: str, locked: set[str], key: str) -> None:
+        self.path, self._locked, self._key = path, locked, key
+
+    def release(self) -> None:
+        self._locked.discard(self._key)
+        self._key = ""

@@ -1,0 +1,201 @@
+"""Files of an `OverlayStorage`: as much as is left of one on the disk, and in memory what was written behind it."""
+
+from __future__ import annotations
+
+import socket as sockets
+import time
+from collections.abc import Callable, Sequence
+
+from pylogseg.env.files import MappedFile as DiskFile
+from pylogseg.env.positions import Data
+from pylogseg.errors import ClosedError, RequestError
+
+_CHUNK_BYTES = 4 << 20
+Rename = Callable[[str, str], None]
+
+
+class File:
+    """What a file holds: the first `kept` bytes of one on the disk, then `tail`.
+
+    Parameters
+    ----------
+    base : str or None
+        Of the file on the disk; opened only to read.
+    kept : int
+    modified_ms : int
+    """
+
+    __slots__ = ("_base", "_kept", "modified_ms", "tail")
+
+    def __init__(self, base: str | None, kept: int, modified_ms: int = 0) -> None:
+        self._base, self._kept, self.modified_ms = base, kept, modified_ms
+        self.tail = bytearray()
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._kept + len(self.tail)
+
+    def view(self, start: int, end: int) -> memoryview:
+        """Bytes of the file, which stay as they are: into a map of the disk's, or a copy."""
+        end = max(start, min(end, self.size))
+        if start >= end:
+            return memoryview(b"")
+        if start >= self._kept:
+            return memoryview(bytes(memoryview(self.tail)[start - self._kept : end - self._kept]))
+        assert self._base is not None
+        with DiskFile(self._base) as disk:
+            head = disk.read(start, min(end, self._kept) - start)
+        return head if end <= self._kept else memoryview(bytes(head) + bytes(self.tail[: end - self._kept]))
+
+    def write(self, position: int, data: Data) -> None:
+        """Write behind what is left of the disk's bytes; the file grows if it must."""
+        at = position - self._kept
+        if at + len(data) > len(self.tail):
+            self.tail = bytearray(b"".join((memoryview(self.tail)[:at], data)))
+        else:
+            self.tail[at : at + len(data)] = data
+        self._touch()
+
+    def append(self, data: Data) -> None:
+        """Write at the end."""
+        try:
+            self.tail += data
+        except BufferError:  # somebody views it
+            self.tail = bytearray(b"".join((self.tail, data)))
+        self._touch()
+
+    def cut(self, size: int) -> None:
+        """Keep the first bytes."""
+        self._kept = min(self._kept, size)
+        self.tail = bytearray(self.tail[: size - self._kept])
+        self._touch()
+
+    def replace(self, data: Data) -> None:
+        """Hold something else."""
+        self._kept, self.tail = 0, bytearray(data)
+        self._touch()
+
+    def take_in(self) -> bytearray:
+        """All bytes, in memory from now on, to be written in place."""
+        if self._kept:
+            self._kept, self.tail = 0, bytearray(self.view(0, self.size))
+        return self.tail
+
+    def first_difference(self, other: File) -> int | None:
+        """Position of the first byte that another file has otherwise; None if the two are equal."""
+        start = min(self._kept, other._kept) if self._base == other._base else 0
+        end = min(self.size, other.size)
+        for at in range(start, end, _CHUNK_BYTES):
+            stop = min(at + _CHUNK_BYTES, end)
+            mine, its = bytes(self.view(at, stop)), bytes(other.view(at, stop))
+            if mine != its:
+                return at + next(i for i, (a, b) in enumerate(zip(mine, its, strict=True)) if a != b)
+        return None if self.size == other.size else end
+
+    def _touch(self) -> None:
+        self.modified_ms = time.time_ns() // 1_000_000
+
+
+class _Open:
+    """What both kinds of open files do."""
+
+    def __init__(self, path: str, file: File, size: int, rename: Rename) -> None:
+        self.path, self.size = path, size
+        self._file, self._rename = file, rename
+        self._closed = False
+
+    def _content(self) -> File:
+        if self._closed:
+            raise ClosedError(f"{self.path}: the file is closed")
+        return self._file
+
+    def sync(self) -> None:
+        """Nothing: there is no disk behind it."""
+        self._content()
+
+    def rename(self, path: str) -> None:
+        """Give the file another name."""
+        self._rename(self.path, path)
+        self.path = path
+
+    def close(self) -> None:
+        """Refuse everything from now on."""
+        self._closed = True
+
+
+class OverlayAppendFile(_Open):
+    """See `pylogseg.env.storage.AppendFile`."""
+
+    def append(self, data: Data) -> int:
+        """Write at the end; the position where it lies."""
+        file, position = self._content(), self.size
+        if position == file.size:
+            file.append(data)
+        else:  # into what was preallocated
+            file.write(position, data)
+        self.size = position + len(data)
+        return position
+
+    def append_many(self, buffers: Sequence[Data]) -> int:
+        """Write several buffers as one."""
+        return self.append(b"".join(buffers))
+
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of up to `size` bytes."""
+        return bytes(self.view(position, size))
+
+    def view(self, position: int, size: int) -> memoryview:
+        """Up to `size` bytes, read-only."""
+        return self._content().view(position, min(position + size, self.size))
+
+    def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
+        """Send up to `size` bytes to a socket; how many went."""
+        data = self.view(position, size)
+        return socket.send(data) if data else 0
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, and with it what was preallocated."""
+        if not 0 <= size <= self.size:
+            raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {self.size}")
+        if self._content().size > size:
+            self.size = size
+            self._file.cut(size)
+
+    def modified_ms(self) -> int:
+        """When the file was last written, here or on the disk."""
+        return self._file.modified_ms
+
+    def set_modified_ms(self, ms: int) -> None:
+        """Set when the file was last written."""
+        self._file.modified_ms = ms
+
+
+class OverlayMappedFile(_Open):
+    """See `pylogseg.env.storage.MappedFile`."""
+
+    def __init__(self, path: str, file: File, rename: Rename, *, created: bool) -> None:
+        super().__init__(path, file, file.size, rename)
+        self.created = created
+
+    @property
+    def buffer(self) -> memoryview:
+        """A read-only view of the whole file."""
+        return memoryview(self._content().take_in()).toreadonly()
+
+    def put(self, position: int, data: Data) -> None:
+        """Write inside the file."""
+        tail = self._content().take_in()
+        if position < 0 or position + len(data) > self.size:
+            raise RequestError(f"{self.path}: cannot write {len(data)} bytes at {position}: it has {self.size}")
+        tail[position : position + len(data)] = data
+        self._file.modified_ms = time.time_ns() // 1_000_000
+
+    def resize(self, size: int) -> None:
+        """Make the file longer by zeros, or shorter."""
+        if size < 0:
+            raise RequestError(f"{self.path}: cannot resize to {size} bytes")
+        if size != self.size:
+            whole = self._content().take_in()
+            self._file.replace(whole[:size] + bytes(max(0, size - len(whole))))
+            self.size = size
