@@ -145,7 +145,7 @@ class LogDirectory:
         RequestError
             If no partition has such a name, or it is claimed already.
         """
-        key = partition_of(name)
+        key = _key_of(name)
         with self._mutex:
             if name in self._logs:
                 raise RequestError(
@@ -157,7 +157,7 @@ class LogDirectory:
                 clean = self._closed_clean[name]
             else:
                 clean = self.was_clean or not self.storage.exists(self.storage.join(self.path, name))
-            points, starts, marks = (self._offsets[kind].get(key, 0) for kind in _KINDS)
+            points, starts, marks = (self._offsets[kind].get(key, 0) if key else 0 for kind in _KINDS)
             return Start(clean, starts, points, marks)
 
     def attach(self, name: str, log: LogCore) -> None:
@@ -165,8 +165,8 @@ class LogDirectory:
         with self._mutex:
             self._logs[name] = log
 
-    def release(self, name: str, *, clean: bool, gone: bool = False) -> None:
-        """Give a partition back; the checkpoints are written.
+    def release(self, name: str, *, clean: bool, gone: bool = False, write: bool = True) -> None:
+        """Give a partition back.
 
         Parameters
         ----------
@@ -176,18 +176,23 @@ class LogDirectory:
             Whether its log is closed in order: flushed, and without a failure of the disk.
         gone : bool
             Whether its folder was removed.
+        write : bool
+            Whether the checkpoints are written now; `close` does it anyway.
         """
         with self._mutex:
             if clean and not gone:
                 self._note(name)
             if gone:
-                for offsets in self._offsets.values():
-                    offsets.pop(partition_of(name), None)
+                key = _key_of(name)
+                if key is not None:
+                    for offsets in self._offsets.values():
+                        offsets.pop(key, None)
                 self._closed_clean.pop(name, None)
             else:
                 self._closed_clean[name] = clean
             self._logs.pop(name, None)
-            self.checkpoint()
+            if write:
+                self.checkpoint()
 
     # ---- checkpoints ----
 
@@ -209,8 +214,8 @@ class LogDirectory:
                     self._written[kind] = dict(offsets)
 
     def _note(self, name: str) -> None:
-        log, key = self._logs.get(name), partition_of(name)
-        if log is None:
+        log, key = self._logs.get(name), _key_of(name)
+        if log is None or key is None:
             return
         points, starts, marks = (self._offsets[kind] for kind in _KINDS)
         points[key], marks[key] = log.recovery_point, log.high_watermark
@@ -292,6 +297,14 @@ class LogDirectory:
             if folder is not None and folder.state != "delete" and folder.topic != METADATA_TOPIC:
                 found.append(entry.name)
         return found
+
+
+def _key_of(name: str) -> Key | None:
+    """How the checkpoints name a partition: a replica that is being moved here as the partition, a stray not at all."""
+    folder = parse_partition_folder(name)
+    if folder is not None and folder.state in ("future", "stray"):
+        return (folder.topic, folder.partition) if folder.state == "future" else None
+    return partition_of(name)
 
 
 def partition_of(name: str) -> Key:
