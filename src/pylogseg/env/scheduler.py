@@ -126,3 +126,37 @@ class ThreadScheduler:
             if item.period is not None and not item.cancelled and not self._closed:
                 item.due = max(item.due + item.period, time.monotonic())
                 heapq.heappush(self._tasks, item)
+
+
+class CollectingScheduler:
+    """Runs tasks without delay at once, in the caller's thread, and the others when they are asked for.
+
+    For work that ends, such as an offline recovery: nothing runs beside it, and nothing is left undone.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: list[_Task] = []
+
+    def schedule(
+        self, name: str, task: Callable[[], object], delay_ms: int = 0, period_ms: int | None = None
+    ) -> Handle:
+        """Call a task, or keep it for `finish`; one that is periodic is called once."""
+        item = _Task(delay_ms, len(self._tasks), name, task, None, done=delay_ms <= 0)
+        if item.done:
+            task()
+        else:
+            self._tasks.append(item)
+        return item
+
+    def finish(self) -> None:
+        """Run what was kept, in the order of the delays."""
+        while self._tasks:
+            item = min(self._tasks)
+            self._tasks.remove(item)
+            if not item.cancelled:
+                item.done = True
+                item.body()
+
+    def shutdown(self) -> None:
+        """Forget what was kept."""
+        self._tasks.clear()

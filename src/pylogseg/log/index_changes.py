@@ -33,11 +33,10 @@ class IndexChanges:
         """Compare, once it was."""
         for path in _paths(segment):
             new = self._storage.read_all(path) if self._storage.exists(path) else b""
-            if path in self._missing:
+            old = self._before.pop(path, None)
+            if old is None and (new or path in self._missing):
                 self._reasons[path] = "it was missing; built from the log"
-                continue
-            old = self._before.pop(path, b"")
-            if old[: len(new)] != new or old[len(new) :].strip(b"\0"):
+            elif old is not None and (old[: len(new)] != new or old[len(new) :].strip(b"\0")):
                 self._reasons[path] = f"it did not say what the log says; built anew ({len(new)} bytes)"
 
     def changes(self) -> list[tuple[str, str]]:

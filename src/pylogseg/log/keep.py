@@ -10,11 +10,13 @@ segment that is split, since the new ones have its batches.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Protocol
 
 from pylogseg.env.files import Readable
 from pylogseg.env.storage import Storage
+from pylogseg.errors import StorageError
 from pylogseg.log.report import Action
 
 _CHUNK_BYTES = 4 << 20
@@ -22,11 +24,16 @@ _CHUNK_BYTES = 4 << 20
 LIST_NAME = "kept.jsonl"
 
 
+class KeepError(StorageError):
+    """A copy could not be made, so what it is of stays as it is."""
+
+
 class Keeper(Protocol):
     """Takes copies.
 
     ``keep(action, file) -> path or None``
         Copies the bytes of a file that an action is about, and returns where they lie: durably, whatever comes next.
+        Raises `KeepError` if it cannot.
     """
 
     def keep(self, action: Action, file: Readable) -> str | None: ...
@@ -50,7 +57,6 @@ class FolderKeeper:
         self.root = root
         self._storage = storage
         self._taken: set[str] = set()
-        self._lines: dict[str, list[str]] = {}
 
     def keep(self, action: Action, file: Readable) -> str | None:
         """Copy what an action takes away."""
@@ -58,11 +64,14 @@ class FolderKeeper:
         start, end = action.position or 0, file.size if action.end_position is None else action.end_position
         target_folder = self._storage.join(self.root, self._storage.split(folder)[1])
         whole = start == 0 and end == file.size
-        target = self._free(self._storage.join(target_folder, name if whole else f"{name}.{start}-{end}"))
-        self._copy(file, start, end, target_folder, target)
-        row = {"copy": self._storage.split(target)[1], **action.as_row()}
-        self._lines.setdefault(target_folder, []).append(json.dumps({k: row[k] for k in row if k != "kept"}))
-        self._list(target_folder)
+        try:
+            target = self._free(self._storage.join(target_folder, name if whole else f"{name}.{start}-{end}"))
+            self._copy(file, start, end, target_folder, target)
+            row = {"copy": self._storage.split(target)[1], **action.as_row()}
+            del row["kept"]
+            self._list(target_folder, json.dumps(row))
+        except StorageError as error:
+            raise KeepError(error.path, error.operation, error.reason) from error
         return target
 
     def _free(self, target: str) -> str:
@@ -82,8 +91,12 @@ class FolderKeeper:
             for at in range(start, end, _CHUNK_BYTES):
                 copy.append(file.read(at, min(_CHUNK_BYTES, end - at)))
             copy.sync()
-        finally:
+        except BaseException:  # a full disk, say: give the room back
             copy.close()
+            with contextlib.suppress(StorageError):
+                self._storage.remove(part)
+            raise
+        copy.close()
         self._storage.rename(part, target)
         self._storage.sync_folder(folder)
 
@@ -97,9 +110,10 @@ class FolderKeeper:
             self._storage.make_folder(each)
             self._storage.sync_folder(self._storage.split(each)[0])
 
-    def _list(self, folder: str) -> None:
-        text = "".join(f"{line}\n" for line in self._lines[folder])
-        self._storage.write_whole(self._storage.join(folder, LIST_NAME), text.encode())
+    def _list(self, folder: str, line: str) -> None:
+        path = self._storage.join(folder, LIST_NAME)
+        before = self._storage.read_all(path) if self._storage.exists(path) else b""
+        self._storage.write_whole(path, before + f"{line}\n".encode())
 
 
 class PlannedKeeper(FolderKeeper):
@@ -108,5 +122,5 @@ class PlannedKeeper(FolderKeeper):
     def _copy(self, file: Readable, start: int, end: int, folder: str, target: str) -> None:
         pass
 
-    def _list(self, folder: str) -> None:
+    def _list(self, folder: str, line: str) -> None:
         pass

@@ -22,7 +22,7 @@ from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.index_changes import IndexChanges
 from pylogseg.log.indexes import InvalidOffsetError
-from pylogseg.log.keep import Keeper
+from pylogseg.log.keep import Keeper, KeepError
 from pylogseg.log.loss import next_offset_of, of_tail
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
@@ -66,6 +66,7 @@ class Loader:
         make_producers: Callable[[], Producers],
         keeper: Keeper | None = None,
         on_bytes: Callable[[int], None] | None = None,
+        report: LoadReport | None = None,
     ) -> None:
         self._storage, self._folder, self._config, self._clock = storage, folder, config, clock
         self._segments, self._producers, self._epochs, self._remover = segments, producers, epochs, remover
@@ -73,7 +74,7 @@ class Loader:
         self._make_producers = make_producers
         self._keeper, self._on_bytes = keeper, on_bytes
         self._indexes = IndexChanges(storage)
-        self.report = LoadReport()
+        self.report = LoadReport() if report is None else report
 
     def load(self) -> Loaded:
         """Run all passes."""
@@ -103,8 +104,11 @@ class Loader:
     def _note_what_else_changed(self, snapshots: set[str], epochs: list[EpochEntry]) -> None:
         for path, reason in self._indexes.changes():
             self.report.add(Action(ActionKind.INDEX, path, reason))
-        for name in sorted(snapshots - self._snapshot_names()):
-            self.report.add(Action(ActionKind.SNAPSHOT, self._path(name), "it belongs to no segment"))
+        said = {action.path for action in self.report.actions}
+        gone = {path.rpartition(".")[0] for path in said if path.endswith(FileKind.LOG.value)}
+        for path in (self._path(name) for name in sorted(snapshots - self._snapshot_names())):
+            if path not in said and path.rpartition(".")[0] not in gone:
+                self.report.add(Action(ActionKind.SNAPSHOT, path, "recovery has no use for it"))
         if epochs != self._epochs.entries:
             before, after = ([tuple(entry) for entry in each] for each in (epochs, self._epochs.entries))
             reason = f"(epoch, first offset) {_some(after)}, where {_some(before)} was written"
@@ -183,6 +187,9 @@ class Loader:
                 return step()
             except OffsetOverflowError as overflow:
                 offset, base = overflow.offset, overflow.segment.base_offset
+                if offset < base:  # a broker cannot split it either, and does not start
+                    reason = f"offset {offset} lies below {base}, where the segment begins by its name"
+                    raise CorruptionError(overflow.segment.path, 0, reason, offset) from None
                 reason = f"offset {offset} is too far from the segment's first, {base}, for its indexes"
                 self._add(Action(ActionKind.SPLIT, overflow.segment.path, reason))
                 gone = split_segment(
@@ -310,6 +317,8 @@ class Loader:
         for i, segment in enumerate(unflushed):
             try:
                 cut = self._recover(segment, "it may not have reached the disk")
+            except KeepError:
+                raise
             except (InvalidOffsetError, StorageError) as error:
                 self._add_whole(ActionKind.EMPTIED, segment, str(error))
                 cut = segment.truncate_to(segment.base_offset)

@@ -25,6 +25,7 @@ from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
 from pylogseg.log.reads import Fetched, Found, locate, offset_for_time, read
 from pylogseg.log.removal import Remover
+from pylogseg.log.report import LoadReport
 from pylogseg.log.segments import Segments
 
 __all__ = ["Appended", "AppendedMany", "Isolation", "Log"]
@@ -52,6 +53,7 @@ class Log(AppendingLog):
         topic_id: str | None = None,
         keeper: Keeper | None = None,
         on_bytes: Callable[[int], None] | None = None,
+        report: LoadReport | None = None,
     ) -> _Log:
         """Open a log, a new one or one that is there, and recover what needs it.
 
@@ -75,6 +77,8 @@ class Log(AppendingLog):
             Gets what a recovery cuts off or removes, before it does; see `log.keep`.
         on_bytes : callable, optional
             Gets the bytes that were recovered since its last call.
+        report : LoadReport, optional
+            Filled, so that it is there too if the log cannot be opened.
 
         Raises
         ------
@@ -105,6 +109,7 @@ class Log(AppendingLog):
             make_producers=make_producers,
             keeper=keeper,
             on_bytes=on_bytes,
+            report=report,
         )
         loaded = loader.load()
         active = segments.active

@@ -97,7 +97,7 @@ class Action:
     def remedy(self) -> str:
         """What to do about it."""
         if self.kind is ActionKind.CUT and not self.is_alarm:
-            return "none: a crash leaves it, and nothing in it was acknowledged as flushed"
+            return "none: a crash leaves this of an append that had not reached the disk"
         return REMEDIES[self.kind]
 
     @property

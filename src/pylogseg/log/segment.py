@@ -259,9 +259,11 @@ class LogSegment:
                 return
             start = found.position
 
-    def place_of(self, offset: int, from_position: int = 0) -> Place | None:
+    def place_of(self, offset: int) -> Place | None:
         """The first batch whose last offset is not below an offset; None behind the end."""
-        start = max(self.offset_index.floor(offset)[1], from_position)
+        return self._place(offset, self.offset_index.floor(offset)[1])
+
+    def _place(self, offset: int, start: int) -> Place | None:
         size = self.size
         if start >= size:
             return None
@@ -275,7 +277,7 @@ class LogSegment:
 
     def place_at(self, position: int) -> Place:
         """The batch that begins at a position."""
-        place = self.place_of(-(2**63), position)
+        place = self._place(-(2**63), position)
         if place is None or place.position != position:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
         return place
