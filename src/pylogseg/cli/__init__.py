@@ -24,6 +24,10 @@ _COMMANDS = {
     "grep": ("pylogseg.cli.grep:grep", "Records that hold a text, a regular expression or bytes."),
     "dump": ("pylogseg.cli.dump:dump", "Any file of a broker's disk: batches, entries, fields."),
     "verify": ("pylogseg.cli.verify:verify", "Check headers, CRCs, records and indexes."),
+    "recover": (
+        "pylogseg.cli.recover:recover",
+        "Put a log directory in order after a crash; cut off, report, keep copies.",
+    ),
     "stats": ("pylogseg.cli.stats:stats", "Batches, codecs, sizes, keys, producers, and gaps explained."),
     "export": ("pylogseg.cli.export:export", "Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."),
 }

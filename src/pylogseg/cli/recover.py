@@ -1,0 +1,219 @@
+"""`pylogseg recover`: put a log directory in order after a crash, as a broker does when it starts."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from pylogseg.cli.common import end_with, jobs_option, json_option, print_json, progress, size_text
+from pylogseg.config import LogConfig
+from pylogseg.env.overlay import FileChange
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.jobs.recover import Options, Outcome, Recovery
+from pylogseg.log.report import Action
+
+_EXPIRATION = "producer.id.expiration.ms"
+
+_EPILOG = """\b
+Examples:
+  pylogseg recover /data/kafka --dry-run       say what would be done
+  pylogseg recover /data/kafka --keep /backup/kept
+  pylogseg recover /data/kafka/orders-3        one partition alone
+
+\b
+Exit codes: 0 in order now; 1 records that had been written were lost, or a
+partition cannot be recovered; 2 wrong usage, the disk failed, or a broker
+runs; 130 interrupted: what was recovered stays so, start again for the rest.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("--dry-run", "-n", is_flag=True, help="Say what would be done; the disk stays as it is.")
+@click.option("--full", is_flag=True, help="Read every segment, also what was closed in order or flushed.")
+@click.option(
+    "--keep",
+    metavar="FOLDER",
+    help="Where copies go of what is cut off or removed; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
+)
+@click.option("--no-keep", is_flag=True, help="Make no copies: what is cut off is gone, as with a broker.")
+@click.option(
+    "--config", "-c", "settings", multiple=True, metavar="KEY=VALUE",
+    help=f"A topic's setting by Kafka's name, or {_EXPIRATION}; repeatable. Indexes are built by index.interval.bytes.",
+)  # fmt: skip
+@json_option
+@jobs_option
+@click.option("--quiet", "-q", is_flag=True, help="Only losses and failures: no notices, no summary.")
+def recover(
+    directory: str,
+    dry_run: bool,
+    full: bool,
+    keep: str | None,
+    no_keep: bool,
+    settings: tuple[str, ...],
+    as_json: bool,
+    jobs: int,
+    quiet: bool,
+) -> None:
+    """Put a log directory, or one partition's folder, in order after a crash.
+
+    Does what a broker does when it starts and stops: cuts off what was not written whole, builds missing indexes,
+    finishes or undoes replacements of segments, writes snapshots, checkpoints and the marker of an orderly stop. Says
+    what it cut off, and keeps a copy. Refuses while a broker runs.
+    """
+    if keep and no_keep:
+        raise RequestError("--keep and --no-keep contradict each other")
+    config, expiration_ms = _config(settings)
+    kept = None if no_keep else os.path.abspath(keep) if keep else default_keep()
+    options = Options(config, expiration_ms, full, dry_run, kept, jobs)
+    counts = _Counts()
+    recovery = Recovery(directory, options)
+    with progress(recovery.total_bytes(), "recover") as advance:
+        for outcome in recovery.run(advance):
+            counts.add(outcome)
+            _print(outcome, as_json, quiet, dry_run)
+    if as_json:
+        print_json(counts.as_row(recovery, dry_run))
+    elif not quiet:
+        for line in counts.lines(recovery, dry_run):
+            click.echo(line)
+    if counts.disk_failed:
+        click.get_current_context().exit(2)
+    end_with(counts.is_damage)
+
+
+def default_keep() -> str:
+    """The folder of this run's copies: of its time and process."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return os.path.join(os.path.abspath(state), "pylogseg", "kept", f"{now:%Y%m%dT%H%M%SZ}-{os.getpid()}")
+
+
+def _config(settings: tuple[str, ...]) -> tuple[LogConfig, int]:
+    """Settings of the logs, and the one of the broker."""
+    values = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise RequestError(f"--config {setting}: a setting is KEY=VALUE, such as index.interval.bytes=512")
+        values[name.strip()] = value.strip()
+    expiration = values.pop(_EXPIRATION, "86400000")
+    if not expiration.isascii() or not expiration.isdigit() or not 1 <= int(expiration[:10]) <= 2**31 - 1:
+        raise RequestError(f"{_EXPIRATION} = {expiration!r}: allowed is a whole number from 1 to 2147483647")
+    return LogConfig.from_properties(values), int(expiration)
+
+
+# ---- what is said ----
+
+
+def _print(outcome: Outcome, as_json: bool, quiet: bool, dry_run: bool) -> None:
+    for action in outcome.report.actions:
+        if as_json:
+            print_json({"type": "action", "partition": outcome.name, **action.as_row()})
+        elif action.is_alarm or not quiet:
+            _print_action(action, dry_run)
+    if as_json:
+        print_json(outcome.as_row())
+    elif outcome.state == "failed":
+        click.echo(f"FAILED  {outcome.path}")
+        click.echo(f"        {outcome.reason}")
+        click.echo(f"        remedy: {outcome.remedy}")
+    elif not quiet:
+        click.echo(_line(outcome))
+        for change in outcome.changes:
+            click.echo(f"        {change_text(change)}")
+
+
+def _print_action(action: Action, dry_run: bool) -> None:
+    click.echo(f"{'DAMAGE' if action.is_alarm else 'notice'}  {action.kind.value}  {action.place}")
+    click.echo(f"        {action.reason}")
+    if action.kept:
+        click.echo(f"        copy{' would be' * dry_run}: {action.kept}")
+    if action.remedy != "none":
+        click.echo(f"        remedy: {action.remedy}")
+
+
+def _line(outcome: Outcome) -> str:
+    if outcome.state == "left":
+        return f"{outcome.name}: left alone: {outcome.reason}"
+    report = outcome.report
+    read = f"{_count(report.recovered_segments, 'segment')} read again" if report.recovered_segments else "nothing read"
+    done = "in order" if not report.actions else _count(len(report.actions), "action")
+    return f"{outcome.name}: offsets {outcome.log_start} to {outcome.log_end}, {read}, {done}"
+
+
+def change_text(change: FileChange) -> str:
+    """How a file would differ."""
+    if change.before is None:
+        return f"would create {change.path}, {change.after} bytes"
+    if change.after is None:
+        return f"would remove {change.path}, {change.before} bytes"
+    sizes = f"{change.before} bytes" if change.before == change.after else f"{change.before} to {change.after} bytes"
+    return f"would change {change.path} from position {change.position} on, {sizes}"
+
+
+def _count(number: int, one: str) -> str:
+    return f"{number:,} {one if number == 1 else one + 's'}"
+
+
+class _Counts:
+    """Sums over partitions."""
+
+    def __init__(self) -> None:
+        self.states = {"recovered": 0, "clean": 0, "left": 0, "failed": 0}
+        self.sums: dict[str, int] = {}
+        self.is_damage = self.disk_failed = False
+        self.lost = 0
+        self.kept: list[str] = []
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a partition."""
+        self.states[outcome.state] += 1
+        for name, value in outcome.report.as_row().items():
+            self.sums[name] = self.sums.get(name, 0) + value
+        self.lost += sum(action.is_alarm for action in outcome.report.actions)
+        self.kept += outcome.report.kept
+        self.disk_failed |= isinstance(outcome.error, StorageError)
+        self.is_damage |= outcome.report.is_alarm or outcome.state == "failed"
+
+    def as_row(self, recovery: Recovery, dry_run: bool) -> dict[str, Any]:
+        """Fields of the last JSON line."""
+        return {
+            "type": "summary",
+            "logDirectory": recovery.log_dir,
+            "dryRun": dry_run,
+            **self.states,
+            **self.sums,
+            "damaged": self.lost,
+            "kept": len(self.kept),
+            "cleanShutdown": recovery.is_closed_clean,
+            "notes": recovery.notes,
+            "changes": [change._asdict() for change in recovery.changes],
+        }
+
+    def lines(self, recovery: Recovery, dry_run: bool) -> Iterator[str]:
+        """The summary for a person."""
+        for note in recovery.notes:
+            yield f"note: {note}"
+        for change in recovery.changes:
+            yield change_text(change)
+        sums = self.sums
+        yield ", ".join([f"{count:,} {state}" for state, count in self.states.items() if count] or ["no partitions"])
+        did = [
+            (sums.get("recoveredSegments", 0), "segment", f" read again ({size_text(sums.get('recoveredBytes', 0))})"),
+            (sums.get("cutBytes", 0), "byte", " cut off"),
+            (sums.get("droppedSegments", 0), "segment", " dropped"),
+            (sums.get("removedFiles", 0), "file", " removed"),
+            (sums.get("rebuiltIndexes", 0), "index file", " built"),
+        ]
+        yield ", ".join(_count(number, one) + what for number, one, what in did if number) or "nothing to do"
+        if self.lost:
+            yield f"{_count(self.lost, 'place')} where records went that may have been written whole"
+        if recovery.log_dir is not None and not dry_run and not recovery.is_closed_clean:
+            yield "a broker will recover this log directory when it starts: there is no marker of an orderly stop"
+        if dry_run:
+            yield "dry run: nothing was changed"
