@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import pylogseg
 from pylogseg.config import LogConfig
 from pylogseg.env.scheduler import CollectingScheduler
+from pylogseg.errors import RequestError
 from pylogseg.log.keep import LIST_NAME, FolderKeeper, KeepError
 from pylogseg.log.log import Log
 from pylogseg.log.report import Action, ActionKind, LoadReport
@@ -133,3 +136,16 @@ def test_names(golden: Path) -> None:
         "00000000000000000007.log.2",
         "00000000000000000007.log.3",
     ]
+
+
+def test_open_log_keeps_copies(golden: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "damaged-1"
+    shutil.copytree(golden / "broker-4.3" / "damage" / "garbage-tail" / "in", folder)
+    with pytest.raises(RequestError, match="copies cannot be kept in"):
+        pylogseg.open_log(folder, keep=tmp_path / "data" / "kept")
+    tail = (folder / "00000000000000000180.log").read_bytes()[1233:]
+    with pylogseg.open_log(folder, keep=tmp_path / "kept") as log:
+        (cut,) = [action for action in log.report.actions if action.kind is ActionKind.CUT]
+        assert log.report.cut_bytes == len(tail) == 300
+    assert cut.kept == str(tmp_path / "kept" / "damaged-1" / "00000000000000000180.log.1233-1533")
+    assert Path(cut.kept).read_bytes() == tail

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import click
@@ -75,7 +76,10 @@ def recover(
     with progress(recovery.total_bytes(), "recover") as advance:
         for outcome in recovery.run(advance):
             counts.add(outcome)
-            _print(outcome, as_json, quiet, dry_run)
+            if as_json:
+                _print_rows(outcome)
+            else:
+                _print(outcome, quiet, dry_run)
     if as_json:
         print_json(counts.as_row(recovery, dry_run))
     elif not quiet:
@@ -110,26 +114,36 @@ def _config(settings: tuple[str, ...]) -> tuple[LogConfig, int]:
 # ---- what is said ----
 
 
-def _print(outcome: Outcome, as_json: bool, quiet: bool, dry_run: bool) -> None:
+def _print_rows(outcome: Outcome) -> None:
     for action in outcome.report.actions:
-        if as_json:
-            print_json({"type": "action", "partition": outcome.name, **action.as_row()})
-        elif action.is_alarm or not quiet:
-            _print_action(action, dry_run)
-    if as_json:
-        print_json(outcome.as_row())
-    elif outcome.state == "failed":
+        print_json({"type": "action", "partition": outcome.name, **action.as_row()})
+    print_json(outcome.as_row())
+
+
+def _print(outcome: Outcome, quiet: bool, dry_run: bool) -> None:
+    for _, group in groupby(outcome.report.actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
+        actions = list(group)
+        if actions[0].bytes_gone:
+            for action in actions:
+                if action.is_alarm or not quiet:
+                    _print_action(action, 0, dry_run)
+        elif not quiet:
+            _print_action(actions[0], len(actions) - 1, dry_run)
+    if outcome.state == "failed":
         click.echo(f"FAILED  {outcome.path}")
         click.echo(f"        {outcome.reason}")
         click.echo(f"        remedy: {outcome.remedy}")
     elif not quiet:
         click.echo(_line(outcome))
+        told = {action.path for action in outcome.report.actions}
         for change in outcome.changes:
-            click.echo(f"        {change_text(change)}")
+            if change.path not in told:
+                click.echo(f"        {change_text(change)}")
 
 
-def _print_action(action: Action, dry_run: bool) -> None:
-    click.echo(f"{'DAMAGE' if action.is_alarm else 'notice'}  {action.kind.value}  {action.place}")
+def _print_action(action: Action, more: int, dry_run: bool) -> None:
+    others = f" and {_count(more, 'other file')}" if more else ""
+    click.echo(f"{'DAMAGE' if action.is_alarm else 'notice'}  {action.kind.value}  {action.place}{others}")
     click.echo(f"        {action.reason}")
     if action.kept:
         click.echo(f"        copy{' would be' * dry_run}: {action.kept}")

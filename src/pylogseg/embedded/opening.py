@@ -14,6 +14,7 @@ from pylogseg.env.scheduler import Scheduler, ThreadScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.log.directory import LogDirectory, make_folder, partition_of
+from pylogseg.log.keep import FolderKeeper, Keeper, check_place
 
 
 def open_log(
@@ -22,6 +23,7 @@ def open_log(
     topic_id: str | None = None,
     leader_epoch: int | None = None,
     producer_id_expiration_ms: int = 86_400_000,
+    keep: str | os.PathLike[str] | None = None,
     storage: Storage | None = None,
     clock: Clock | None = None,
     scheduler: Scheduler | None = None,
@@ -42,6 +44,9 @@ def open_log(
         Written into batches; that of the last one there if not given, 0 in a new log.
     producer_id_expiration_ms : int
         Producers that were idle for so long are forgotten, with their sequences.
+    keep : path, optional
+        A folder for copies of what a recovery cuts off or removes, by partition; not in the log directory. None are
+        made if not given: then that is gone, as with a broker.
     storage : Storage, optional
         This machine's disks if not given; logs of one log directory need the same one.
     clock : Clock, optional
@@ -85,6 +90,10 @@ def open_log(
         partition_of(name)
     except RequestError as error:
         raise RequestError(f"{folder}: {error}") from None
+    keeper = None
+    if keep is not None:
+        check_place(os.fspath(keep), parent)
+        keeper = FolderKeeper(storage, os.path.abspath(keep) if isinstance(storage, LocalStorage) else os.fspath(keep))
     return open_in(
         LogDirectory.shared(storage, parent),
         name,
@@ -94,6 +103,7 @@ def open_log(
         leader_epoch=leader_epoch,
         topic_id=topic_id,
         producer_id_expiration_ms=producer_id_expiration_ms,
+        keeper=keeper,
     )
 
 
@@ -108,6 +118,7 @@ def open_in(
     topic_id: str | None = None,
     producer_id_expiration_ms: int = 86_400_000,
     tasks: bool = True,
+    keeper: Keeper | None = None,
 ) -> EmbeddedLog:
     """Open the log of a folder in a log directory; see `open_log`.
 
@@ -127,6 +138,8 @@ def open_in(
         As of `open_log`.
     tasks : bool
         Whether the log looks after its checkpoints, flushes and producers itself; else somebody does it for many.
+    keeper : Keeper, optional
+        Gets what a recovery cuts off or removes, before it does.
     """
     background = ThreadScheduler(f"pylogseg-{name}") if scheduler is None else scheduler
     storage = directory.storage
@@ -147,6 +160,7 @@ def open_in(
                 recovery_point=start.recovery_point,
                 producer_expiration_ms=producer_id_expiration_ms,
                 topic_id=topic_id,
+                keeper=keeper,
             )
             log.begin(
                 directory, leader_epoch, time.perf_counter() - started, owns_scheduler=scheduler is None, tasks=tasks

@@ -18,11 +18,12 @@ from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
+from pylogseg.files.status import parse_clean_shutdown
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.jobs.remarks import REMEDIES
 from pylogseg.log.directory import LogDirectory, Start
-from pylogseg.log.keep import FolderKeeper, KeepError, PlannedKeeper
+from pylogseg.log.keep import FolderKeeper, KeepError, PlannedKeeper, check_place
 from pylogseg.log.log import Log
 from pylogseg.log.report import LoadReport
 
@@ -140,9 +141,11 @@ class Recovery:
         self._options = options
         self._on_bytes: Callable[[int], None] | None = None
         self._storage: Storage = OverlayStorage() if options.dry_run else LocalStorage()
-        path = os.path.abspath(path)
+        path = path.rstrip(os.sep) or os.sep
         entries = self._storage.list_folder(path)
-        above, name = self._storage.split(path)
+        above, name = os.path.dirname(path) or os.curdir, os.path.basename(os.path.abspath(path))
+        if os.path.basename(path) != name:  # "." and the like
+            above = self._storage.split(path)[0]
         self._names = [name]
         if _is_partition(entries):
             self.log_dir = above if _is_log_dir(self._storage.list_folder(above)) else None
@@ -153,18 +156,11 @@ class Recovery:
         else:
             raise RequestError(f"{path}: neither a log directory nor the folder of a partition: {_advice(path)}")
         self._is_whole = self.log_dir == path
-        self._check_keep()
+        if options.keep is not None:
+            check_place(options.keep, self._parent, name if self.log_dir is None else None)
         self.notes: list[str] = []
         self.changes: list[FileChange] = []
         self.is_closed_clean = False
-
-    def _check_keep(self) -> None:
-        if self._options.keep is None:
-            return
-        keep, parent = os.path.realpath(self._options.keep), os.path.realpath(self._parent)
-        place = parent if self.log_dir is not None else os.path.join(parent, self._names[0])
-        if keep == parent or os.path.commonpath([keep, place]) == place:
-            raise RequestError(f"{keep}: copies cannot be kept in {place}, where a broker looks: name another folder")
 
     def total_bytes(self) -> int:
         """Bytes of the segments that will be read, about."""
@@ -177,6 +173,10 @@ class Recovery:
             point = points.get((folder.topic, folder.partition), 0) if folder else 0
             total += _unflushed_bytes(self._storage.list_folder(self._storage.join(self._parent, name)), point)
         return total
+
+    def _broker_epoch(self) -> int | None:
+        path = self._storage.join(self._parent, FileKind.CLEAN_SHUTDOWN.value)
+        return parse_clean_shutdown(self._storage.read_all(path)) if self._storage.exists(path) else None
 
     def _is_marked(self) -> bool:
         marker = FileKind.CLEAN_SHUTDOWN.value
@@ -225,6 +225,7 @@ class Recovery:
             return
         for kind in (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS):
             self._checkpoint(kind)
+        broker_epoch = self._broker_epoch()
         directory = LogDirectory(self._storage, self.log_dir)
 
         def done(name: str, log: Log | None) -> None:
@@ -232,13 +233,17 @@ class Recovery:
                 directory.attach(name, log)
             directory.release(name, clean=log is not None, write=False)
 
+        lost = False
         try:
-            yield from self._outcomes(directory.claim, done)
+            for outcome in self._outcomes(directory.claim, done):
+                lost |= any(action.bytes_gone for action in outcome.report.actions)
+                yield outcome
         finally:
+            directory.broker_epoch = None if lost else broker_epoch
             directory.close()
             self.is_closed_clean = self._is_marked()
             if isinstance(self._storage, OverlayStorage):
-                self.changes = self._storage.changes()
+                self.changes = self._changes_of(self._storage)
 
     def _outcomes(self, claim: Callable[[str], Start], done: Callable[[str, Log | None], None]) -> Iterator[Outcome]:
         """Partition by partition, in the order of their names."""
@@ -297,8 +302,16 @@ class Recovery:
             outcome.remedy = _remedy(error)
         done(name, log)
         if isinstance(storage, OverlayStorage):
-            outcome.changes = storage.changes()
+            outcome.changes = self._changes_of(storage)
         return outcome
+
+    def _changes_of(self, storage: OverlayStorage) -> list[FileChange]:
+        """With paths as they were given."""
+        top = os.path.abspath(self._parent)
+        return [
+            change._replace(path=storage.join(self._parent, os.path.relpath(change.path, top)))
+            for change in storage.changes()
+        ]
 
 
 def _remedy(error: PylogsegError) -> str:

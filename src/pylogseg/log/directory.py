@@ -67,6 +67,12 @@ class LogDirectory:
     path : str
         Made if it is missing.
 
+    Attributes
+    ----------
+    broker_epoch : int or None
+        Written into the marker. None, as at first, tells the controller of the cluster that this was no orderly stop
+        of its broker, so that records may have been lost.
+
     Raises
     ------
     StorageError
@@ -94,6 +100,7 @@ class LogDirectory:
         except BaseException:
             self._lock.release()
             raise
+        self.broker_epoch: int | None = None
         self._logs: dict[str, LogCore | None] = {}  # claimed; None until it is opened
         self._closed_clean: dict[str, bool] = {}  # given back, whether in order
 
@@ -280,7 +287,9 @@ class LogDirectory:
             try:
                 self.checkpoint()
                 if self._is_clean():
-                    self.storage.write_synced(self._file(FileKind.CLEAN_SHUTDOWN), encode_clean_shutdown(None))
+                    self.storage.write_synced(
+                        self._file(FileKind.CLEAN_SHUTDOWN), encode_clean_shutdown(self.broker_epoch)
+                    )
             finally:
                 self._lock.release()
 

@@ -12,16 +12,39 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import Protocol
 
 from pylogseg.env.files import Readable
 from pylogseg.env.storage import Storage
-from pylogseg.errors import StorageError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.log.report import Action
 
 _CHUNK_BYTES = 4 << 20
 #: One JSON line for each copy of a partition: where it comes from, and why it went.
 LIST_NAME = "kept.jsonl"
+
+
+def check_place(keep: str, parent: str, alone: str | None = None) -> None:
+    """Refuse a folder for copies in which a broker would look.
+
+    Parameters
+    ----------
+    keep : str
+        The folder.
+    parent : str
+        The log directory.
+    alone : str, optional
+        Name of a partition's folder in `parent`, if that is no log directory.
+
+    Raises
+    ------
+    RequestError
+    """
+    real, top = os.path.realpath(keep), os.path.realpath(parent)
+    place = top if alone is None else os.path.join(top, alone)
+    if real == top or f"{real}{os.sep}".startswith(f"{place}{os.sep}"):
+        raise RequestError(f"{keep}: copies cannot be kept in {place}, where a broker looks: name another folder")
 
 
 class KeepError(StorageError):
@@ -68,6 +91,7 @@ class FolderKeeper:
             target = self._free(self._storage.join(target_folder, name if whole else f"{name}.{start}-{end}"))
             self._copy(file, start, end, target_folder, target)
             row = {"copy": self._storage.split(target)[1], **action.as_row()}
+            row["path"] = self._storage.join(*self._storage.split(file.path))  # whole, wherever this is read
             del row["kept"]
             self._list(target_folder, json.dumps(row))
         except StorageError as error:

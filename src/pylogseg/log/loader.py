@@ -109,9 +109,11 @@ class Loader:
         for path in (self._path(name) for name in sorted(snapshots - self._snapshot_names())):
             if path not in said and path.rpartition(".")[0] not in gone:
                 self.report.add(Action(ActionKind.SNAPSHOT, path, "recovery has no use for it"))
-        if epochs != self._epochs.entries:
-            before, after = ([tuple(entry) for entry in each] for each in (epochs, self._epochs.entries))
-            reason = f"(epoch, first offset) {_some(after)}, where {_some(before)} was written"
+        after = self._epochs.entries
+        changed = [f"{tuple(e)} went" for e in epochs if e not in after]
+        changed += [f"{tuple(e)} came from the log" for e in after if e not in epochs]
+        if changed:
+            reason = f"(epoch, first offset): {', '.join(changed)}"
             self.report.add(Action(ActionKind.EPOCHS, self._epochs.path, reason))
 
     def _snapshot_names(self) -> set[str]:
@@ -351,8 +353,3 @@ class Loader:
 def _offset_of(name: str) -> int:
     digits = name.partition(".")[0]
     return int(digits) if digits.isascii() and digits.isdigit() else -1
-
-
-def _some(entries: list[tuple[int, ...]]) -> str:
-    shown = ", ".join(map(str, entries[-3:])) or "none"
-    return f"{'...' if len(entries) > 3 else ''}{shown}"

@@ -48,10 +48,10 @@ REMEDIES = {
     ActionKind.REPLACED: "none: the file that was swapped in holds what is to stay",
     ActionKind.SWAPPED: "none",
     ActionKind.SPLIT: "none: the new segments hold the same batches",
-    ActionKind.LEFTOVER: "none: a broker deletes it too",
-    ActionKind.ORPHAN: "none: a broker deletes it too",
+    ActionKind.LEFTOVER: "none",
+    ActionKind.ORPHAN: "none",
     ActionKind.INDEX: "none",
-    ActionKind.SNAPSHOT: "none: what is needed of it is read from the log",
+    ActionKind.SNAPSHOT: "none",
     ActionKind.EPOCHS: "none",
     ActionKind.CREATED: "none",
 }
