@@ -226,7 +226,7 @@ class _Counts:
         ]
         yield ", ".join(_count(number, one) + what for number, one, what in did if number) or "nothing to do"
         if self.lost:
-            yield f"{_count(self.lost, 'place')} where records went that may have been written whole"
+            yield f"lost in {_count(self.lost, 'place')}: records that may have been written whole"
         if recovery.log_dir is not None and not dry_run and not recovery.is_closed_clean:
             yield "a broker will recover this log directory when it starts: there is no marker of an orderly stop"
         if dry_run:

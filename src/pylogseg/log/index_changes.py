@@ -37,7 +37,7 @@ class IndexChanges:
             if old is None and (new or path in self._missing):
                 self._reasons[path] = "it was missing; built from the log"
             elif old is not None and (old[: len(new)] != new or old[len(new) :].strip(b"\0")):
-                self._reasons[path] = f"it did not say what the log says; built anew ({len(new)} bytes)"
+                self._reasons[path] = f"it had other entries than recovery gives it; built anew ({len(new)} bytes)"
 
     def changes(self) -> list[tuple[str, str]]:
         """Path and reason of every index that was made, by name."""
