@@ -15,6 +15,12 @@ from typing import Any
 import pytest
 from shell import Done, environment, process, pylogseg
 
+from pylogseg import encode, read
+from pylogseg.errors import PylogsegError
+from pylogseg.jobs.recover import Options, Recovery
+from pylogseg.testing.clock import ManualClock
+from pylogseg.testing.replay import Replay
+
 INTERVAL = ("--config", "index.interval.bytes=512")
 
 
@@ -444,10 +450,10 @@ def test_interrupted(golden: Path, tmp_path: Path) -> None:
     """Ctrl-C ends it with code 130; whatever was reached, a later run brings everything in order."""
     folder = tmp_path / "data"
     source = golden / "broker-4.3" / "damage" / "transactions" / "in"
-    for number in range(150):
+    for number in range(60):
         shutil.copytree(source, folder / f"many-{number}")
     expected = None
-    for wait in (0.02, 0.2):
+    for wait in (0.01, 0.1):
         done = process("recover", folder, "--no-keep", "--jobs", "2")
         assert done.stdout is not None
         done.stdout.readline()
@@ -462,5 +468,94 @@ def test_interrupted(golden: Path, tmp_path: Path) -> None:
     assert expected == 130
     assert pylogseg("recover", folder, "--no-keep").code == 0
     first = contents(folder / "many-0")
-    assert all(contents(folder / f"many-{number}") == first for number in range(150))
+    assert all(contents(folder / f"many-{number}") == first for number in range(60))
     assert (folder / ".kafka_cleanshutdown").exists()
+
+
+# ---- the golden lists of operations ----
+
+
+def put(folder: Path, name: str, offset: int) -> None:
+    """A checkpoint of the one partition."""
+    (folder / name).write_text(f"0\n1\nt 0 {offset}\n")
+
+
+def scenarios(golden: Path) -> list[str]:
+    return sorted(path.name for path in golden.glob("replay/recover-*"))
+
+
+@pytest.mark.parametrize("number", range(35))
+def test_as_the_engine_in_a_replay(golden: Path, tmp_path: Path, number: int) -> None:
+    """Where a replay opens a log that was left in disorder, the command leaves the files that the replay leaves.
+
+    `test_log_replay` compares that replay with a real Kafka's.
+    """
+    names = scenarios(golden)
+    assert len(names) == 35
+    lines = (golden / "replay" / names[number] / "ops.jsonl").read_text().splitlines()
+    operations = [json.loads(line) for line in lines]
+    at = next(i for i, op in enumerate(operations) if op["op"] == "open")
+    folder = tmp_path / "data"
+    session = Replay(folder)
+    for op in operations[:at]:
+        session.run(op)
+    opened, config, now = operations[at], session.config, session.clock.now_ms()
+    assert os.listdir(folder) == ["t-0"]
+    if opened.get("clean", False):
+        (folder / ".kafka_cleanshutdown").write_bytes(b"")
+    put(folder, "recovery-point-offset-checkpoint", opened.get("recovery_point", 0))
+    put(folder, "log-start-offset-checkpoint", opened.get("log_start", 0))
+    shutil.copytree(folder, tmp_path / "replayed")
+
+    session.root, session.folder = tmp_path / "replayed", tmp_path / "replayed" / "t-0"
+    try:
+        for op in (opened, {"op": "flush"}, {"op": "close"}):
+            session.run(op)
+        session.scheduler.advance(config.file_delete_delay_ms)
+        failed = None
+    except PylogsegError as error:
+        failed = error
+    run = Recovery(str(folder), Options(config=config, keep=str(tmp_path / "kept"), clock=ManualClock(now)))
+    total, done = run.total_bytes(), []
+    (outcome,) = run.run(done.append)
+    if failed is not None:
+        assert (outcome.state, type(outcome.error)) == ("failed", type(failed))
+        return
+    assert contents(folder / "t-0") == contents(tmp_path / "replayed" / "t-0")
+    assert sum(done) <= total or outcome.report.rebuilt_indexes  # a segment without index is read twice
+    (again,) = Recovery(str(folder), Options(config=config, clock=ManualClock(now))).run()
+    assert (again.state, again.report.actions) == ("clean", [])
+
+
+def overflowed(folder: Path, base: int) -> int:
+    """A log whose only segment, which begins at an offset, holds one that is too far from it; that offset."""
+    far = base + 2**31 + 5
+    folder.mkdir(parents=True)
+    batches = [encode([(1, b"k", b"v%d" % offset)], base_offset=offset) for offset in (base, base + 1, far)]
+    (folder / f"{base:020d}.log").write_bytes(b"".join(batches))
+    return far
+
+
+@pytest.mark.parametrize("base", [0, 1000])
+def test_an_overflowed_segment(tmp_path: Path, base: int) -> None:
+    """It is split; no record is lost, and so no copy is made."""
+    folder = tmp_path / "data" / "t-0"
+    far = overflowed(folder, base)
+    (tmp_path / "data" / "recovery-point-offset-checkpoint").write_bytes(b"")
+    before = tree(tmp_path / "data")
+    planned = pylogseg("recover", tmp_path / "data", "--dry-run", "--json")
+    assert tree(tmp_path / "data") == before
+    done = pylogseg("recover", tmp_path / "data", "--json")
+    assert (done.code, kinds(done)["split"], done.rows[-1]["kept"]) == (0, 1, 0)
+    assert kinds(planned) == kinds(done)
+    assert sorted(path.name for path in folder.glob("*.log*")) == [f"{base:020d}.log", f"{far:020d}.log"]
+    assert [record.offset for record in read(str(folder))] == [base, base + 1, far]
+    assert pylogseg("recover", tmp_path / "data", "--full", "--json").rows[-1]["actions"] == 0
+
+
+def test_an_orphan_index(golden: Path, tmp_path: Path) -> None:
+    folder = log_dir_of(golden, "intact", tmp_path)
+    (folder / "damaged-1" / "00000000000000000100.timeindex").write_bytes(bytes(12))
+    done = pylogseg("recover", folder, "--json", *INTERVAL)
+    assert (done.code, kinds(done)) == (0, {"orphan": 1})
+    assert not (folder / "damaged-1" / "00000000000000000100.timeindex").exists()

@@ -34,6 +34,7 @@ from pylogseg.log.segments import Segments
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
+_SNAPSHOT = FileKind.PRODUCER_SNAPSHOT.value
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
@@ -74,13 +75,13 @@ class Loader:
         self._make_producers = make_producers
         self._keeper, self._on_bytes = keeper, on_bytes
         self._indexes = IndexChanges(storage)
+        self._snapshots_before: list[str] = []
         self.report = LoadReport() if report is None else report
 
     def load(self) -> Loaded:
         """Run all passes."""
         epochs = self._epochs.entries
         self._complete_swap(self._remove_temporary_files())
-        snapshots = self._snapshot_names()
         self._splitting(self._open_segments)
         if self._folder.endswith("-delete"):
             if not len(self._segments):
@@ -98,15 +99,18 @@ class Loader:
         self._epochs.truncate_from_start(self._log_start)
         self._producers.snapshots.remove_stray(self._segments.base_offsets)
         self._rebuild(self._producers, log_start, next_offset, self._clean)
-        self._note_what_else_changed(snapshots, epochs)
+        self._note_what_else_changed(epochs)
         return Loaded(log_start, recovery_point, next_offset)
 
-    def _note_what_else_changed(self, snapshots: set[str], epochs: list[EpochEntry]) -> None:
+    def _note_what_else_changed(self, epochs: list[EpochEntry]) -> None:
         for path, reason in self._indexes.changes():
             self.report.add(Action(ActionKind.INDEX, path, reason))
         said = {action.path for action in self.report.actions}
         gone = {path.rpartition(".")[0] for path in said if path.endswith(FileKind.LOG.value)}
-        for path in (self._path(name) for name in sorted(snapshots - self._snapshot_names())):
+        there = {self._producers.snapshots.path(offset) for offset in self._producers.snapshots.offsets}
+        for path in sorted(map(self._path, self._snapshots_before)):
+            if path in there:
+                continue
             if path not in said and path.rpartition(".")[0] not in gone:
                 self.report.add(Action(ActionKind.SNAPSHOT, path, "recovery has no use for it"))
         after = self._epochs.entries
@@ -115,9 +119,6 @@ class Loader:
         if changed:
             reason = f"(epoch, first offset): {', '.join(changed)}"
             self.report.add(Action(ActionKind.EPOCHS, self._epochs.path, reason))
-
-    def _snapshot_names(self) -> set[str]:
-        return {name for name in self._files() if name.endswith(FileKind.PRODUCER_SNAPSHOT.value)}
 
     def _files(self) -> list[str]:
         return [entry.name for entry in self._storage.list_folder(self._folder) if not entry.is_dir]
@@ -213,6 +214,7 @@ class Loader:
             segment.close()
         self._segments.clear()
         names = set(self._files())
+        self._snapshots_before = self._snapshots_before or [n for n in names if n.endswith(_SNAPSHOT)]
         for name in sorted(names):
             if name.endswith(_INDEX_SUFFIXES):
                 if segment_file_name(_offset_of(name), FileKind.LOG) not in names:
