@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import decode
+
+
+class Place(NamedTuple):
+    """Where a batch lies: its base offset, position and size."""
+
+    offset: int
+    position: int
+    size: int
 
 
 def batch_facts(rows: BatchTable) -> list[tuple[int, int, int]]:

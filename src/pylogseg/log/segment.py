@@ -19,7 +19,7 @@ from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.format.records import decode
-from pylogseg.log.facts import batch_facts, first_offset
+from pylogseg.log.facts import Place, batch_facts, first_offset
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
 
 _NONE = -1
@@ -33,14 +33,6 @@ class OffsetOverflowError(Exception):
     def __init__(self, segment: LogSegment, offset: int) -> None:
         super().__init__(f"{segment.path}: offset {offset} is too far from {segment.base_offset}")
         self.segment, self.offset = segment, offset
-
-
-class Place(NamedTuple):
-    """Where a batch lies: its base offset, position and size."""
-
-    offset: int
-    position: int
-    size: int
 
 
 class LogSegment:
