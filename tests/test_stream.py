@@ -1,9 +1,15 @@
 """The reader: selection, limits, damage, isolation, bounded memory, arguments."""
 
+import bz2
+import gzip
+import io
+import lzma
 import os
 import pickle
 import shutil
+import tarfile
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -134,8 +140,49 @@ def test_a_wrong_base_offset_is_damage(examples, tmp_path, wrong):
         assert [gap.kind for gap in reader.gaps] == [Finding.ORDER]
 
 
+@pytest.mark.parametrize("text", [b"h", b"hello\n", b"hello world\n"])
+def test_a_few_bytes_of_text_are_no_header_that_is_cut_off(tmp_path, text):
+    (tmp_path / "note.txt").write_bytes(text)
+    with pytest.raises(pylogseg.CorruptionError, match="not the beginning of a batch: its offset would be 7"):
+        list(pylogseg.read(tmp_path / "note.txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("bzip2", bz2.compress),
+        ("xz", lzma.compress),
+        ("zip", lambda data: archive(zipfile.ZipFile, "writestr", data)),
+        ("tar", lambda data: archive(tar_file, "addfile", data)),
+    ],
+)
+@pytest.mark.parametrize("path", ["00000000000000000000.log", "old"])
+def test_a_packed_file(examples, tmp_path, name, pack, path):
+    data = (examples / "codec-none-1" / "00000000000000000000.log").read_bytes()
+    (tmp_path / path).write_bytes(pack(data))
+    with pytest.raises(pylogseg.CorruptionError, match=f"this is a {name} file, not a log: unpack it first"):
+        list(pylogseg.read(tmp_path / path))
+
+
+def tar_file(file, mode):
+    return tarfile.open(fileobj=file, mode=mode)
+
+
+def archive(kind, add, data):
+    out = io.BytesIO()
+    with kind(out, "w") as file:
+        if add == "addfile":
+            entry = tarfile.TarInfo("00000000000000000000.log")
+            entry.size = len(data)
+            file.addfile(entry, io.BytesIO(data))
+        else:
+            file.writestr("00000000000000000000.log", data)
+    return out.getvalue()
+
+
 def test_a_few_bytes_are_a_header_that_is_cut_off(tmp_path):
-    (tmp_path / "note.txt").write_bytes(b"hello\n")
+    (tmp_path / "note.txt").write_bytes(bytes(5) + b"\1")
     reader = pylogseg.read(tmp_path / "note.txt")
     assert list(reader) == []
     assert [gap.reason for gap in reader.gaps] == [

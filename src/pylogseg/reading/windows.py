@@ -15,12 +15,15 @@ from pylogseg import _codec
 from pylogseg.env.files import Readable
 from pylogseg.errors import Ending, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
+from pylogseg.format.foreign import LOOK_BYTES, packed_as
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.search import BUDGET_FACTOR, BatchSearch, is_zero
 
 SMALL_WINDOW_BYTES = 64 << 10
 WINDOW_BYTES = 4 << 20
 _V2_HEADER_BYTES = 61
+#: Bytes that would begin a batch of a higher offset are something else, if those before them do not come near it.
+_USUAL_OFFSET = 2**48
 #: Bytes of the smallest batch of each magic.
 _SMALLEST = (26, 34, _V2_HEADER_BYTES)
 
@@ -207,6 +210,10 @@ def _gap(
     if ending is Ending.FOREIGN:
         reason = "another program's format: this is a segment of Redpanda, not of Kafka"
         return Gap(view.path, Finding.FOREIGN, position, end, expected, None, reason, True)
+    packed = packed_as(bytes(view.read(0, min(LOOK_BYTES, end)))) if position == 0 else None
+    if packed is not None:
+        reason = f"this is a {packed} file, not a log: unpack it first"
+        return Gap(view.path, Finding.FOREIGN, position, end, expected, None, reason, True)
     if ending is Ending.ZEROS and is_zero(view, position, end):
         return Gap(
             view.path,
@@ -222,7 +229,7 @@ def _gap(
     if is_last and found is None and _is_half_written(view, position, end):
         reason = "a batch that is not written whole, and only zero bytes behind what is there of it"
         return Gap(view.path, Finding.TORN, position, end, expected, None, reason, False)
-    kind, reason = _explain(view, ending, position, end, found is not None)
+    kind, reason = _explain(view, ending, position, end, expected, found is not None)
     if found is None and search.is_exhausted:
         reason += "; the search for the next batch was given up, because too much looks like one"
     following = None if found is None else _offset_at(view, found, end)
@@ -249,7 +256,9 @@ def _is_half_written(view: Readable, position: int, end: int) -> bool:
     )
 
 
-def _explain(view: Readable, ending: Ending, position: int, end: int, goes_on: bool) -> tuple[Finding, str]:
+def _explain(
+    view: Readable, ending: Ending, position: int, end: int, expected: int, goes_on: bool
+) -> tuple[Finding, str]:
     head = bytes(view.read(position, min(17, end - position)))
     length = int.from_bytes(head[8:12], "big", signed=True)
     if len(head) == 17 and head[16] <= 2 and _SMALLEST[head[16]] <= 12 + length <= end - position:
@@ -258,6 +267,10 @@ def _explain(view: Readable, ending: Ending, position: int, end: int, goes_on: b
         return Finding.UNKNOWN_MAGIC, f"magic {head[16]} is none of 0, 1 and 2"
     if ending is Ending.TORN and not goes_on:
         left = end - position
+        least = int.from_bytes(head[:8].ljust(8, b"\0"), "big", signed=True)
+        if not 0 <= least <= max(expected, _USUAL_OFFSET) + 0x7FFFFFFF:
+            reason = f"{left} bytes that are not the beginning of a batch: its offset would be {least}"
+            return Finding.BAD_LENGTH, reason + (" or more" if left < 8 else "")
         wanted = f"a batch of {12 + length} bytes is cut off" if left >= 12 else "the header of a batch is cut off"
         return Finding.TORN, f"{wanted} after {left} bytes by the end of the file"
     if ending is Ending.TORN:
