@@ -341,8 +341,12 @@ def _varints(rng: Random, data: Any) -> None:
 
 def _searches(rng: Random, data: Any) -> None:
     start, end = rng.randrange(-1, len(data) + 1), rng.randrange(len(data) + 2)
-    found = _refused(_codec.find_batch, data, start, end, rng.choice((0, 1000, -(2**63), 2**63 - 1)), 1 << 20)
-    if found is not None and found[0] >= 0:
+    lowest, behind = rng.choice((0, 1000, -(2**63), 2**63 - 1)), rng.choice((0, 1, 5000))
+    found = _refused(_codec.find_batch, data, start, end, lowest, 1 << 20, behind)
+    if found is not None and found[0] + found[1] > end:
+        assert start <= found[0] <= end - 61
+        assert found[0] + found[1] <= end + behind
+    elif found is not None and found[0] >= 0:
         rows = scan(data, start=found[0], end=end, max_rows=1).batches
         assert rows.verdict.tolist() == [Verdict.GOOD]
     entry, size = rng.choice(((8, 4), (12, 8), (34, 8), (4, 4), (8, 16))), rng.randrange(-1, 12)

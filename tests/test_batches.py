@@ -148,21 +148,53 @@ def test_scan_as_the_oracle(parts, tail, data):
     assert rows.last_offset.tolist() == [b.last_offset for b in expected]
 
 
+def find_batch(data, start, end, lowest_offset, budget=1 << 20, behind=0):
+    position, size, left = _codec.find_batch(data, start, end, lowest_offset, budget, behind)
+    assert (position < 0) == (size == 0)
+    return position, left
+
+
 def test_find_batch():
     junk = bytes(range(256)) * 3
     data = junk + V2 + V1
-    assert _codec.find_batch(data, 0, len(data), 0, 1 << 20) == (len(junk), False)
-    assert _codec.find_batch(data, len(junk) + 1, len(data), 0, 1 << 20) == (len(junk) + len(V2), False)
-    assert _codec.find_batch(data, 0, len(data), 1, 1 << 20) == (len(junk) + len(V2), False)
-    assert _codec.find_batch(data, 0, len(junk) + len(V2) - 1, 0, 1 << 20) == (-1, False)
-    bad = bytearray(V2 * 40)
-    bad[-1] ^= 1
+    assert find_batch(data, 0, len(data), 0)[0] == len(junk)
+    assert find_batch(data, len(junk) + 1, len(data), 0)[0] == len(junk) + len(V2)
+    assert find_batch(data, 0, len(data), 1)[0] == len(junk) + len(V2)
+    assert find_batch(data, 0, len(junk) + len(V2) - 1, 0)[0] == -1
     liar = b"".join(V2[:17] + bytes(4) + V2[21:] for _ in range(40))
-    assert _codec.find_batch(liar, 0, len(liar), 0, 10 * len(V2)) == (-1, True)
+    position, left = find_batch(liar, 0, len(liar), 0, 10 * len(V2))
+    assert position == -1
+    assert left < 0
+    position, left = find_batch(liar, 0, len(liar), 0)
+    assert position == -1
+    assert 0 < left <= (1 << 20) - 40 * len(V2)
+
+
+def test_find_batch_that_runs_past_the_end():
+    data = bytes(7) + V2
+    for end in range(7 + 61, len(data)):
+        assert _codec.find_batch(data, 0, end, 0, 0, len(data) - end) == (7, len(V2), 0)
+        assert _codec.find_batch(data, 0, end, 0, 0, len(data) - end - 1) == (-1, 0, 0)
+    assert _codec.find_batch(data, 0, 7 + 60, 0, 0, len(data)) == (-1, 0, 0)  # not all of its header
+    with pytest.raises(ValueError, match="-1 bytes behind"):
+        _codec.find_batch(data, 0, len(data), 0, 0, -1)
+
+
+@given(st.lists(st.sampled_from([bytes(1), bytes(13), bytes(100), b"\1", b"\0\0\0\x0e", V2, V1, V0]), max_size=12))
+def test_find_batch_behind_zeros(pieces):
+    """Zeros are passed over in one go; not those that a batch begins with."""
+    data = b"".join(pieces)
+    start = 0
+    while start < len(data):
+        position, _ = find_batch(data, start, len(data), 0)
+        here = (at for at in range(start, len(data)) if find_batch(data, at, len(data), 0)[0] == at)
+        slow = next(here, -1)
+        assert position == slow
+        start = len(data) if position < 0 else position + 1
 
 
 @given(st.binary(max_size=300), st.integers(0, 5))
 def test_find_batch_never_invents(data, lowest):
-    position, _ = _codec.find_batch(data, 0, len(data), lowest, 1 << 20)
+    position, _ = find_batch(data, 0, len(data), lowest)
     if position >= 0:
         assert scan(data, start=position).batches.verdict[0] == Verdict.GOOD

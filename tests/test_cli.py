@@ -379,3 +379,21 @@ def test_progress_shows_on_a_terminal_only(examples: Path, tmp_path: Path) -> No
     assert b"reading" in shown
     assert pylogseg("cat", examples).err == ""
     assert (tmp_path / "out").read_bytes() == pylogseg("cat", examples).out
+
+
+@posix
+def test_verify_gives_its_verdict_to_whoever_reads_one_line(examples: Path, tmp_path: Path) -> None:
+    folder = damaged(examples / "codec-none-1", tmp_path / "codec-none-1", "00000000000000000190.log", 100)
+    for path, code in ((folder, 1), (examples, 0)):
+        with process("verify", path) as running:
+            assert running.stdout is not None
+            running.stdout.close()
+            assert running.wait(60) == code
+            assert running.stderr is not None
+            assert running.stderr.read() == b""
+
+
+def test_an_empty_argument(examples: Path) -> None:
+    for arguments in ([""], [examples, ""]):
+        done = pylogseg("ls", *arguments)
+        assert (done.code, done.err) == (2, "pylogseg: an argument is empty: a path or a name is wanted\n")

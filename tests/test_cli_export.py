@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -210,3 +212,19 @@ def test_interrupt_leaves_whole_files(examples: Path, tmp_path: Path) -> None:
     assert started.returncode == 130
     assert errors == b""
     assert files(out) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+@pytest.mark.parametrize("form", ["parquet", "arrow", "csv", "jsonl"])
+def test_a_disk_that_is_full_is_named(examples: Path, tmp_path: Path, form: str) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        done = pylogseg("export", examples, "codec-none", "-O", tmp_path, "--to", form, "--compression", "none")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert done.code == 2
+    assert re.search(rf"/topic=codec-none/partition=1/\d+\.{form}: cannot write: .*[Tt]oo large", done.err)
+    assert files(tmp_path) == []

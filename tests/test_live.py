@@ -431,6 +431,9 @@ def test_an_object_that_is_gone(tmp_path, in_memory):
     MemoryFileSystem().rm_file("/t-0/00000000000000000000.log")
     assert [record.offset for record in reader] == [20]
     assert [gap.kind for gap in reader.gaps] == [Finding.REMOVED]
-    MemoryFileSystem().rm_file("/t-0/00000000000000000020.log")
+    with pylogseg.open_dir(url).partitions[0].segments[-1].open() as view:
+        MemoryFileSystem().rm_file("/t-0/00000000000000000020.log")
+        with pytest.raises(StorageError, match=r"memory:///t-0/0{18}20\.log: cannot read"):
+            view.read(0, 10)
     with pytest.raises(StorageError, match="cannot"):
         list(reader)

@@ -1,9 +1,15 @@
 """The reader: selection, limits, damage, isolation, bounded memory, arguments."""
 
+import bz2
+import gzip
+import io
+import lzma
 import os
 import pickle
 import shutil
+import tarfile
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -12,6 +18,7 @@ import pylogseg
 from pylogseg.env.files import LocalFiles
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import Throttle
+from pylogseg.reading.wanted import Wanted
 
 
 def test_selection(examples):
@@ -134,8 +141,88 @@ def test_a_wrong_base_offset_is_damage(examples, tmp_path, wrong):
         assert [gap.kind for gap in reader.gaps] == [Finding.ORDER]
 
 
+@pytest.mark.parametrize("row", [0, 1, 2, 6, 14, 15])
+@pytest.mark.parametrize("window_bytes", [1000, 2000, 3000, 5000, 1 << 20])
+def test_a_base_offset_that_is_too_high_at_the_end_of_a_window(examples, tmp_path, row, window_bytes):
+    """What the range does not reach would end the reading, in silence, before the next window is looked at."""
+    whole = [r.offset for r in pylogseg.read(examples / "codec-none-1")]
+    folder = tmp_path / "codec-none-1"
+    shutil.copytree(examples / "codec-none-1", folder)
+    path = folder / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    batches = pylogseg.scan(data).batches
+    assert len(batches) == 16
+    base, last, at = (int(column[row]) for column in (batches.base_offset, batches.last_offset, batches.position))
+    data[at : at + 8] = (1 << 40).to_bytes(8, "big")
+    path.write_bytes(data)
+    for end in (len(whole), None, last + 50):
+        if end is not None and end <= last + 1:
+            continue
+        reader = pylogseg.read(folder, offset=(0, end))
+        reader._options.window_bytes = reader._options.first_window_bytes = window_bytes
+        with pytest.raises(pylogseg.CorruptionError, match=r"base offset .* is (below|too high)"):
+            list(reader)
+        reader = pylogseg.read(folder, offset=(0, end), on_corrupt="skip")
+        reader._options.window_bytes = reader._options.first_window_bytes = window_bytes
+        found = [r.offset for r in reader]
+        kept = [offset for offset in kept_of(whole, base, last) if end is None or offset < end]
+        assert [offset for offset in found if offset < 1 << 40] == kept
+        assert [gap.kind for gap in reader.gaps] == [Finding.ORDER]
+    for part in (part for log in reader.logs for part in Wanted(log, 0, len(whole)).by_segment()):
+        part.options.on_corrupt = "skip"
+        offsets = [offset for chunk in part.read() for offset in chunk.columns.offset.tolist()]
+        assert [gap.kind for gap in part.gaps] == ([Finding.ORDER] if part.first_offset == 0 else [])
+        kept = kept_of(whole, base, last)
+        assert offsets == [offset for offset in kept if part.first_offset <= offset < part.end_offset]
+
+
+def kept_of(offsets, base, last):
+    return [offset for offset in offsets if not base <= offset <= last]
+
+
+@pytest.mark.parametrize("text", [b"h", b"hello\n", b"hello world\n"])
+def test_a_few_bytes_of_text_are_no_header_that_is_cut_off(tmp_path, text):
+    (tmp_path / "note.txt").write_bytes(text)
+    with pytest.raises(pylogseg.CorruptionError, match="not the beginning of a batch: its offset would be 7"):
+        list(pylogseg.read(tmp_path / "note.txt"))
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("bzip2", bz2.compress),
+        ("xz", lzma.compress),
+        ("zip", lambda data: archive(zipfile.ZipFile, "writestr", data)),
+        ("tar", lambda data: archive(tar_file, "addfile", data)),
+    ],
+)
+@pytest.mark.parametrize("path", ["00000000000000000000.log", "old"])
+def test_a_packed_file(examples, tmp_path, name, pack, path):
+    data = (examples / "codec-none-1" / "00000000000000000000.log").read_bytes()
+    (tmp_path / path).write_bytes(pack(data))
+    with pytest.raises(pylogseg.CorruptionError, match=f"this is a {name} file, not a log: unpack it first"):
+        list(pylogseg.read(tmp_path / path))
+
+
+def tar_file(file, mode):
+    return tarfile.open(fileobj=file, mode=mode)
+
+
+def archive(kind, add, data):
+    out = io.BytesIO()
+    with kind(out, "w") as file:
+        if add == "addfile":
+            entry = tarfile.TarInfo("00000000000000000000.log")
+            entry.size = len(data)
+            file.addfile(entry, io.BytesIO(data))
+        else:
+            file.writestr("00000000000000000000.log", data)
+    return out.getvalue()
+
+
 def test_a_few_bytes_are_a_header_that_is_cut_off(tmp_path):
-    (tmp_path / "note.txt").write_bytes(b"hello\n")
+    (tmp_path / "note.txt").write_bytes(bytes(5) + b"\1")
     reader = pylogseg.read(tmp_path / "note.txt")
     assert list(reader) == []
     assert [gap.reason for gap in reader.gaps] == [

@@ -1,5 +1,6 @@
 """Damage, piece by piece: what is found, what is given in spite of it, and that windows of any size see the same."""
 
+import os
 import struct
 import time
 
@@ -258,3 +259,96 @@ def test_any_flips(flips, cut, window):
     if not header_only:
         assert set(untouched) <= set(offsets)
     assert set(offsets) <= {i * SIZE for i in range(12)}
+
+
+class Counted(Bytes):
+    """Counts the bytes that are read."""
+
+    total = 0
+
+    def read(self, position, size):
+        data = super().read(position, size)
+        self.total += len(data)
+        return data
+
+
+def liar(number, size):
+    """A header of a batch that is none, and claims so many bytes."""
+    data = bytearray(batch(number)[:61])
+    data[8:12] = struct.pack(">i", size - 12)
+    data[17:21] = bytes(4)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("junk", [b"", b"\xff" * 20])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_many_gaps_cost_no_more_than_the_file_is_long(junk, is_last):
+    """Behind each gap lies what looks like a batch, runs on for megabytes, and is none."""
+    count, unit = 3000, len(junk) + 61 + SIZE
+    whole = count * unit
+    data = b"".join(junk + liar(i, (whole - i * unit) * 3 // 4 // unit * unit + 100) + batch(i) for i in range(count))
+    view = Counted(data)
+    items = list(walk(view, is_last=is_last))
+    assert view.total < 60 * len(data) + (64 << 20)  # 1500 times as much if each gap were searched for itself
+    assert "given up" in items[-1].reason
+    assert (items[-1].is_alarm, items[-1].end_position) == (True, len(data))
+    found = sum(len(item.batches) for item in items if isinstance(item, Window))
+    assert 40 < found < count
+    ends = [0]
+    for item in items:
+        first, end = (
+            (item.position, item.end_position)
+            if isinstance(item, Gap)
+            else (int(item.batches.position[0]), int(item.batches.position[-1] + item.batches.size[-1]))
+        )
+        assert first == ends[-1]
+        ends.append(end)
+
+
+def test_many_gaps_in_a_file_that_means_no_harm():
+    """All batches come out, however many gaps there are between them."""
+    data = b"".join(bytes(i % 90) + b"\xff" * 20 + batch(i) for i in range(3000))
+    view = Counted(data)
+    items = list(walk(view))
+    assert sum(len(item.batches) for item in items if isinstance(item, Window)) == 3000
+
+
+def test_a_batch_behind_damage_that_is_larger_than_any_window():
+    large = build.batch_v2([Record(5, 5, b"k", bytes(range(256)) * (80 << 12))])
+    data = batch(0) + b"\xff" * 20 + large + batch(2)
+    offsets, gaps = outcome(data)
+    assert offsets == [0, 1, 2, 5, 6, 7, 8]
+    assert [(gap.position, gap.end_position) for gap in gaps] == [(SIZE, SIZE + 20)]
+
+
+@pytest.mark.skipif(not hasattr(os, "SEEK_DATA"), reason="the system does not tell where holes are")
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("tail", [b"", b"".join(batch(i) for i in range(6, 12))])
+def test_holes_are_not_read(tmp_path, sealed, tail, monkeypatch):
+    """A file of 8 GiB that the disk has some kilobytes of."""
+    path, hole = tmp_path / "a.log", 8 << 30
+    with path.open("wb") as file:
+        file.write(LOG[: 6 * SIZE])
+        file.seek(hole)
+        file.write(tail)
+        file.truncate()
+    if path.stat().st_blocks * 512 > 1 << 20:
+        pytest.skip("this file system has no holes")
+    view = LocalFiles().open(str(path), sealed=sealed)
+    read, total = view.read, 0
+
+    def counted(position, size):
+        nonlocal total
+        data = read(position, size)
+        total += len(data)
+        assert total < 100 << 20
+        return data
+
+    monkeypatch.setattr(view, "read", counted)
+    with view:
+        items = list(walk(view, is_last=not sealed))
+    offsets = [n for item in items if isinstance(item, Window) for n in item.batches.base_offset.tolist()]
+    (gap,) = [item for item in items if isinstance(item, Gap)]
+    assert offsets == [3 * i for i in range(12 if tail else 6)]
+    assert (gap.position, gap.end_position) == (6 * SIZE, hole)
+    assert gap.is_alarm == (bool(tail) or sealed)

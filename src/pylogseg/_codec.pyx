@@ -180,41 +180,54 @@ def survey(rows not None):
     return last_offset, base_offset, lowest, highest, either, both
 
 
-def find_batch(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t lowest_offset, int64_t budget):
-    """Position of the next whole batch at or behind `start` whose CRC holds, -1 if there is none.
+def find_batch(
+    const uint8_t[::1] buffer not None,
+    int64_t start,
+    int64_t end,
+    int64_t lowest_offset,
+    int64_t budget,
+    int64_t behind,
+):
+    """Position of the next batch at or behind `start` that is whole and whose CRC holds, or that runs past `end`.
 
     Parameters
     ----------
     buffer : buffer
     start, end : int
-        The bytes to search; a batch must lie in them whole.
+        The bytes to search.
     lowest_offset : int
         No batch below this offset is believed.
     budget : int
         Bytes that may be summed for false candidates: it bounds the work on bytes made to mislead.
+    behind : int
+        Bytes of the file behind `end`. If there are any, a batch may run into them, and none is looked for in the
+        last 60 bytes, where not all of a header can be seen.
 
     Returns
     -------
-    position : int
-        -1 if there is none.
-    exhausted : bool
-        Whether the search ended because the budget did; the position is then -1.
+    position, size : int
+        -1 and 0 if there is none. The CRC of a batch that runs past `end` is not known.
+    budget : int
+        What is left of it; below 0 the search ended before the bytes did.
     """
+    if behind < 0:
+        raise ValueError(f"{behind} bytes behind the end")
     if not 0 <= start <= end <= buffer.shape[0]:
         raise IndexError(f"[{start}, {end}) is outside of a buffer of {buffer.shape[0]} bytes")
     cdef const uint8_t *first = address(buffer)
     cdef const uint8_t *p = first + start
     cdef const uint8_t *stop = first + end
     cdef int64_t size = 0, found = -1
+    cdef int64_t least = header.V2_HEADER if behind else header.V0_SMALLEST
     with nogil:
-        while stop - p >= header.V0_SMALLEST and budget >= 0:
-            if header.plausible(p, stop, lowest_offset, &size):
-                if header.crc_holds(p, size):
+        while stop - p >= least and budget >= 0:
+            if header.plausible(p, stop - p + behind, lowest_offset, &size):
+                if size > stop - p or header.crc_holds(p, size):
                     found = p - first
                     break
                 budget -= size
-            p += 1
-    return found, budget < 0
+            p = header.next_place(p, stop)
+    return found, size if found >= 0 else 0, budget
 
 
 def find_offset(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t offset):

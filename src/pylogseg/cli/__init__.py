@@ -81,7 +81,7 @@ class LazyCommands(click.Group):
             _complain(remedy(error))
             ctx.exit(1 if isinstance(error, CorruptionError) else 2)
         except BrokenPipeError:
-            _forget_output()
+            forget_output()
             ctx.exit(0)
         except KeyboardInterrupt:
             ctx.exit(130)
@@ -95,11 +95,11 @@ def _complain(message: str) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        _forget_output()
+        forget_output()
     click.echo(f"pylogseg: {message}", err=True)
 
 
-def _forget_output() -> None:
+def forget_output() -> None:
     """Let what is still buffered go nowhere: the interpreter flushes once more when it ends."""
     try:
         descriptor = sys.stdout.fileno()

@@ -94,6 +94,8 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _is_path(argument: str) -> bool:
+    if not argument:
+        raise RequestError("an argument is empty: a path or a name is wanted")
     if "://" in argument or os.path.lexists(argument) or (has_magic(argument) and glob(argument)):
         return True
     # No topic has one: a path that is not there.

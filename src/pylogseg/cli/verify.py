@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 import click
 
+from pylogseg.cli import forget_output
 from pylogseg.cli.common import (
     end_with,
     jobs_option,
@@ -65,6 +66,7 @@ def verify(
     partitions = _partitions(chosen.disk, chosen.names, chosen.partitions)
     summary = Summary(Level[level.upper()])
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
+    is_read = True
     with progress(sum(s.size for s in segments), "verify") as advance:
         for remark in verify_disk.verify(
             chosen.disk,
@@ -75,12 +77,11 @@ def verify(
             on_bytes=advance,
         ):
             if remark.is_damage or not quiet:
-                _print(remark, as_json)
-    if as_json:
-        print_json(_summary_row(summary))
-    elif not quiet:
-        for line in _summary_lines(summary):
-            click.echo(line)
+                is_read = is_read and _told(_print, remark, as_json)
+            if not is_read and summary.damaged:  # nothing that follows changes the exit code, and nobody reads it
+                break
+    if is_read:
+        _told(_print_summary, summary, as_json, quiet)
     end_with(summary.damaged > 0)
 
 
@@ -88,6 +89,16 @@ def _partitions(disk: Disk, names: list[str], numbers: list[int] | None) -> list
     """Live ones; those with another state where they were named, or nothing else is there."""
     asked = bool(names) or len(disk.partitions) == 1
     return [p for p in disk.partitions if (asked or not p.state) and (not numbers or p.partition in numbers)]
+
+
+def _told(tell: Callable[..., None], *what: Any) -> bool:
+    """Print something; whether somebody still reads it. The exit code is the answer where nobody does."""
+    try:
+        tell(*what)
+    except BrokenPipeError:
+        forget_output()
+        return False
+    return True
 
 
 def _print(remark: Remark, as_json: bool) -> None:
@@ -99,6 +110,14 @@ def _print(remark: Remark, as_json: bool) -> None:
     click.echo(f"{'DAMAGE' if remark.is_damage else 'notice'}  {remark.kind}  {remark.path}{place}")
     click.echo(f"        {remark.reason}")
     click.echo(f"        remedy: {remark.remedy}")
+
+
+def _print_summary(summary: Summary, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json(_summary_row(summary))
+    elif not quiet:
+        for line in _summary_lines(summary):
+            click.echo(line)
 
 
 def _summary_row(summary: Summary) -> dict[str, Any]:

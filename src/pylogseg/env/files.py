@@ -57,6 +57,24 @@ class FileView(Protocol):
     ) -> None: ...
 
 
+def next_data(view: Any, position: int) -> int:
+    """Where, from a position on, a file may have bytes other than 0: holes are passed over, if the view knows of them.
+
+    A view that does has a method `next_data`, which may give the size where only holes follow.
+    """
+    find = getattr(view, "next_data", None)
+    return position if find is None else max(position, find(position))
+
+
+def _behind_hole(descriptor: int, position: int, size: int) -> int:
+    if not hasattr(os, "SEEK_DATA"):
+        return position
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:  # there is no data from there on; else the file system cannot tell
+        return size if error.errno == errno.ENXIO else position
+
+
 class FileSystem(Protocol):
     """What the readers need of a file system; paths are strings of its own."""
 
@@ -107,6 +125,10 @@ class MappedFile(_Closing):
         """A view of the map."""
         return self._view[position : position + size]
 
+    def next_data(self, position: int) -> int:
+        """See the function `next_data`."""
+        return position if self._closed else _behind_hole(self._descriptor, position, self._size)
+
     def drop(self, start: int, end: int) -> None:
         """Give the pages of a range back, those of the map and, where the system can, those of the page cache."""
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -148,6 +170,10 @@ class PositionedFile(_Closing):
             return _read_at(
                 self._descriptor, position, max(0, min(size, os.fstat(self._descriptor).st_size - position))
             )
+
+    def next_data(self, position: int) -> int:
+        """See the function `next_data`."""
+        return _behind_hole(self._descriptor, position, self.size)
 
     def drop(self, start: int, end: int) -> None:
         """Give the pages of a range of the page cache back."""

@@ -27,8 +27,9 @@ def remote_files(url: str) -> tuple[FileSystem, str]:
 class RemoteFile(_Closing):
     """An object that is read by ranges; `read` copies."""
 
-    def __init__(self, system: Any, path: str, size: int) -> None:
+    def __init__(self, system: Any, path: str, size: int, scheme: str) -> None:
         self.path = path
+        self._scheme = scheme
         self._system = system
         self._size = size
 
@@ -45,7 +46,7 @@ class RemoteFile(_Closing):
         try:
             data: bytes = self._system.cat_file(self.path, start=position, end=end)
         except OSError as error:
-            raise StorageError(self.path, "read", str(error)) from error
+            raise StorageError(f"{self._scheme}://{self.path}", "read", str(error)) from error
         return data
 
     def drop(self, start: int, end: int) -> None:
@@ -88,7 +89,7 @@ class RemoteFiles:
 
     def open(self, path: str, *, sealed: bool) -> FileView:
         """Open a file; objects do not change, sealed or not."""
-        return RemoteFile(self._system, path, self.stat(path).size)
+        return RemoteFile(self._system, path, self.stat(path).size, self._scheme)
 
     def join(self, path: str, name: str) -> str:
         """A path in a folder."""

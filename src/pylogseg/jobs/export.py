@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg import arrow
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import text
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Chunk
@@ -135,9 +135,12 @@ def export_part(wanted: Wanted, out: Path, form: Form, advance: Callable[[int], 
                 sink.write(chunk)
                 records += len(chunk.columns)
         os.replace(beside, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             beside.unlink()
+        # What a write says names no file: a disk that is full, a limit of size.
+        if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
+            raise StorageError(target, "write", error.strerror or str(error)) from error
         raise
     return Exported(str(target), records, target.stat().st_size, part.gaps)
 

@@ -76,7 +76,7 @@ REMEDIES = {
     Finding.RECORDS_BAD.value: _COPY,
     Finding.BAD_LENGTH.value: _COPY,
     Finding.UNKNOWN_MAGIC.value: _COPY,
-    Finding.FOREIGN.value: "use the tools of the program that wrote it",
+    Finding.FOREIGN.value: "unpack an archive; else use the tools of the program that wrote it",
     Finding.REMOVED.value: "none: a broker deletes the oldest segments as its retention says",
     Finding.TORN.value: "none: a broker cuts it off when it recovers the log",
     Finding.ZEROS.value: "none after a crash; remove .kafka_cleanshutdown if it is there, so that the log is recovered",

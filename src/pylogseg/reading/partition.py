@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-import numpy as np
-
 from pylogseg.disk import Segment
 from pylogseg.env.files import FileView
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch, decode_parts
 from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.order import last_too_high, order_gaps
 from pylogseg.reading.removal import open_unless_removed, removed_gap
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.transactions import Outcomes, Transactions
@@ -135,6 +134,7 @@ class PartitionReader:
             if segment.base_offset < end_offset
             and not (i + 1 < len(segments) and segments[i + 1].base_offset <= first_offset)
         ]
+        self._bases = [segment.base_offset for segment in segments]
         self._first, self._end, self._options = first_offset, end_offset, options
         # The end might not fit the columns it would be compared with.
         self._last = min(end_offset, OPEN_END) - 1
@@ -183,8 +183,10 @@ class PartitionReader:
                     continue
                 done, dropped = self._account(view, item, done, dropped)
                 rows = item.batches
-                breaches = [gap for gap in order_gaps(segment, rows, previous) if self._concerns(gap)]
-                previous = rows[-2:]
+                order = [*order_gaps(segment, rows, previous)]
+                too_high = last_too_high(segment, rows, previous, self._following(segment, view, done))
+                breaches = [gap for gap in [*order, *too_high] if self._concerns(gap)]
+                previous = rows[-3:-1] if too_high else rows[-2:]
                 if breaches and options.on_corrupt != "skip":  # what is good in front of it is given first
                     rows = rows[rows.position < breaches[0].position]
                     yield from self._decode(segment, self._wanted(rows)[0], item) if len(rows) else ()
@@ -192,15 +194,24 @@ class PartitionReader:
                     if self._ends_at(gap):
                         yield None
                         return
-                if rows.base_offset[0] > self._last and rows.magic[0] == 2:
+                # The first may be one that is too high.
+                if rows.base_offset[0] > self._last and rows.magic[0] == 2 and not (too_high or order):
                     yield None
                     return
                 rows, undecided = self._wanted(rows)
                 if len(rows):
                     yield from self._decode(segment, rows, item)
-                if undecided or (len(item.batches) and item.batches.last_offset[-1] >= self._last):
+                if undecided or (item.batches.last_offset[-1] >= self._last and not too_high):
                     yield None
                     return
+
+    def _following(self, segment: Segment, view: FileView, position: int) -> int | None:
+        """Offset of what follows a window that ends at a position: the next batch, or the next segment's first."""
+        if position < view.size:
+            head = bytes(view.read(position, 17))
+            is_batch = len(head) == 17 and head[16] == 2 and any(head[8:12])
+            return int.from_bytes(head[:8], "big", signed=True) if is_batch else None
+        return next((base for base in self._bases if base > segment.base_offset), None)
 
     def _account(self, view: FileView, window: Window, done: int, dropped: int) -> tuple[int, int]:
         """Count the bytes of a window, wait for them to be paid for, and give back the pages before it."""
@@ -274,47 +285,6 @@ class PartitionReader:
         self._options.gaps.append(gap)
         _log.log(logging.WARNING if gap.is_alarm else logging.INFO, "%s", gap)
         return gap.is_alarm and self._options.on_corrupt == "stop"
-
-
-def order_gaps(segment: Segment, rows: BatchTable, previous: BatchTable | None) -> Iterator[Gap]:
-    """Batches with a base offset that cannot be, or that shows that the one before it cannot; `previous` precede them.
-
-    No check sum covers a base offset, and a reader that believes a wrong one leaves out what it takes to be elsewhere.
-    Batches that are there twice are left alone: a broker serves them twice. So are legacy wrappers, which do not tell
-    their base offset.
-    """
-    lowest = np.array([-1, -1])
-    bases, lasts = (
-        np.concatenate([lowest if before is None else np.append(lowest, before)[-2:], column])
-        for before, column in (
-            (None if previous is None else previous.base_offset, rows.base_offset),
-            (None if previous is None else previous.last_offset, rows.last_offset),
-        )
-    )
-    base, before, before_that = rows.base_offset, lasts[1:-1], lasts[:-2]
-    goes_back = base <= before
-    was_too_high = (base < bases[1:-1]) & (base > before_that)
-    is_elsewhere = (base < segment.base_offset) & (bases[1:-1] >= segment.base_offset)
-    wrong = (base < 0) | (rows.last_offset < base) | (goes_back & (was_too_high | is_elsewhere))
-    for row in np.flatnonzero(wrong & (rows.magic == 2)).tolist():
-        position, first, last, expected = (
-            int(column[row]) for column in (rows.position, base, rows.last_offset, before + 1)
-        )
-        if first < expected:
-            reason = f"base offset {first} is below {expected}, the offset behind the batch before it"
-        else:
-            reason = f"base offset {first} is too high: the batch would end at {last}"
-        following = int(rows.base_offset[row + 1]) if row + 1 < len(rows) else -1
-        yield Gap(
-            segment.path,
-            Finding.ORDER,
-            position,
-            position + int(rows.size[row]),
-            expected,
-            following if following > expected else None,
-            reason,
-            True,
-        )
 
 
 def records_gap(segment: Segment, rows: BatchTable, bad: BatchDamage) -> Gap:

@@ -235,7 +235,7 @@ class Wanted:
         return replace(self, options=replace(self.options, gaps=[], on_bytes=on_bytes))
 
     def by_segment(self) -> list[Wanted]:
-        """One part for each segment, to be read on their own in any order.
+        """One part for each segment, to be read on their own in any order. Each has the next segment too, as its end.
 
         Not where the outcome of one depends on those before it: read_committed ends at an open transaction, and
         ``on_corrupt="stop"`` at damage.
@@ -248,7 +248,7 @@ class Wanted:
             end = min(self.end_offset, bases[i + 1]) if i + 1 < len(bases) else self.end_offset
             first = max(self.first_offset, bases[i])
             if first < end:
-                parts.append(replace(self.apart(), log=self.log._replace(segments=self.log.segments[i : i + 1]),
+                parts.append(replace(self.apart(), log=self.log._replace(segments=self.log.segments[i : i + 2]),
                                      first_offset=first, end_offset=end))  # fmt: skip
         return parts
 

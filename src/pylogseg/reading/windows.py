@@ -15,14 +15,15 @@ from pylogseg import _codec
 from pylogseg.env.files import Readable
 from pylogseg.errors import Ending, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
+from pylogseg.format.foreign import LOOK_BYTES, packed_as
 from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.search import BUDGET_FACTOR, BatchSearch, is_zero
 
 SMALL_WINDOW_BYTES = 64 << 10
 WINDOW_BYTES = 4 << 20
-#: Bytes whose CRC may be computed for false candidates when looking for the next good batch, for each byte searched.
-_RESYNC_BUDGET_FACTOR = 16
-_RESYNC_WINDOW_BYTES = 64 << 20
 _V2_HEADER_BYTES = 61
+#: Bytes that would begin a batch of a higher offset are something else, if those before them do not come near it.
+_USUAL_OFFSET = 2**48
 #: Bytes of the smallest batch of each magic.
 _SMALLEST = (26, 34, _V2_HEADER_BYTES)
 
@@ -80,6 +81,7 @@ def walk(
     """
     end = view.size if end is None else min(end, view.size)
     position, size, expected = start, first_window_bytes, lowest_offset
+    search = BatchSearch(view, start, end)
     while position < end:
         (batches, stop, ending), buffer = _scan_window(view, position, end, size, crc)
         if not len(buffer):  # cut off while we read it
@@ -102,6 +104,7 @@ def walk(
             and _offset_at(view, stop, end) is None
         ):
             # A bad CRC and no batch behind it: the length is as doubtful as the rest, so look for batches in it too.
+            search.spend(int(batches.size[-1]))
             batches, stop, whole = batches[:-1], int(batches.position[-1]), False
         found = list(_good_stretches(view, batches, buffer, position, end, expected))
         if is_last and isinstance(found[0] if found else None, Gap) and _has_changed(view, position, buffer, position):
@@ -113,7 +116,7 @@ def walk(
         file_position, position = position, stop
         if whole:
             continue
-        gap = _gap(view, ending, position, end, expected, is_last)
+        gap = _gap(view, search, ending, position, end, expected, is_last)
         if is_last and gap.is_alarm and _has_changed(view, position, buffer, file_position):
             continue
         yield gap
@@ -192,7 +195,7 @@ def _inner_batches(data: memoryview, position: int, expected: int) -> list[Windo
 
     They must run to the end of them: payloads that look like batches do not.
     """
-    at, _ = _codec.find_batch(data, 1, len(data), expected, _RESYNC_BUDGET_FACTOR * len(data))
+    at, _, _ = _codec.find_batch(data, 1, len(data), expected, BUDGET_FACTOR * len(data), 0)
     if at < 0:
         return []
     found = scan(data, start=at, file_position=position)
@@ -200,12 +203,18 @@ def _inner_batches(data: memoryview, position: int, expected: int) -> list[Windo
     return [Window(found.batches, data, position)] if runs_to_end else []
 
 
-def _gap(view: Readable, ending: Ending, position: int, end: int, expected: int, is_last: bool) -> Gap:
+def _gap(
+    view: Readable, search: BatchSearch, ending: Ending, position: int, end: int, expected: int, is_last: bool
+) -> Gap:
     """What lies at `position`, where no batch can be read, up to the next good batch or the end."""
     if ending is Ending.FOREIGN:
         reason = "another program's format: this is a segment of Redpanda, not of Kafka"
         return Gap(view.path, Finding.FOREIGN, position, end, expected, None, reason, True)
-    if ending is Ending.ZEROS and _all_zero(view, position, end):
+    packed = packed_as(bytes(view.read(0, min(LOOK_BYTES, end)))) if position == 0 else None
+    if packed is not None:
+        reason = f"this is a {packed} file, not a log: unpack it first"
+        return Gap(view.path, Finding.FOREIGN, position, end, expected, None, reason, True)
+    if ending is Ending.ZEROS and is_zero(view, position, end):
         return Gap(
             view.path,
             Finding.ZEROS,
@@ -216,12 +225,12 @@ def _gap(view: Readable, ending: Ending, position: int, end: int, expected: int,
             f"only zero bytes follow, {end - position} of them",
             not is_last,
         )
-    found, exhausted = _next_batch(view, position + 1, end, expected)
+    found = search.next(position + 1, expected)
     if is_last and found is None and _is_half_written(view, position, end):
         reason = "a batch that is not written whole, and only zero bytes behind what is there of it"
         return Gap(view.path, Finding.TORN, position, end, expected, None, reason, False)
-    kind, reason = _explain(view, ending, position, end, found is not None)
-    if exhausted:
+    kind, reason = _explain(view, ending, position, end, expected, found is not None)
+    if found is None and search.is_exhausted:
         reason += "; the search for the next batch was given up, because too much looks like one"
     following = None if found is None else _offset_at(view, found, end)
     return Gap(
@@ -242,12 +251,14 @@ def _is_half_written(view: Readable, position: int, end: int) -> bool:
         return False
     length = int.from_bytes(bytes(view.read(position + 8, 4)), "big", signed=True)
     # As far as a batch was written its last byte was not; of a header that breaks off not even the length is known.
-    return _all_zero(view, position + 12, end) or (
-        0 < length < end - position - 12 and _all_zero(view, position + 12 + length - 1, end)
+    return is_zero(view, position + 12, end) or (
+        0 < length < end - position - 12 and is_zero(view, position + 12 + length - 1, end)
     )
 
 
-def _explain(view: Readable, ending: Ending, position: int, end: int, goes_on: bool) -> tuple[Finding, str]:
+def _explain(
+    view: Readable, ending: Ending, position: int, end: int, expected: int, goes_on: bool
+) -> tuple[Finding, str]:
     head = bytes(view.read(position, min(17, end - position)))
     length = int.from_bytes(head[8:12], "big", signed=True)
     if len(head) == 17 and head[16] <= 2 and _SMALLEST[head[16]] <= 12 + length <= end - position:
@@ -256,6 +267,10 @@ def _explain(view: Readable, ending: Ending, position: int, end: int, goes_on: b
         return Finding.UNKNOWN_MAGIC, f"magic {head[16]} is none of 0, 1 and 2"
     if ending is Ending.TORN and not goes_on:
         left = end - position
+        least = int.from_bytes(head[:8].ljust(8, b"\0"), "big", signed=True)
+        if not 0 <= least <= max(expected, _USUAL_OFFSET) + 0x7FFFFFFF:
+            reason = f"{left} bytes that are not the beginning of a batch: its offset would be {least}"
+            return Finding.BAD_LENGTH, reason + (" or more" if left < 8 else "")
         wanted = f"a batch of {12 + length} bytes is cut off" if left >= 12 else "the header of a batch is cut off"
         return Finding.TORN, f"{wanted} after {left} bytes by the end of the file"
     if ending is Ending.TORN:
@@ -269,31 +284,3 @@ def _offset_at(view: Readable, position: int, end: int) -> int | None:
     if len(head) < 17 or head[16] > 2 or int.from_bytes(head[8:12], "big", signed=True) + 12 < _SMALLEST[head[16]]:
         return None
     return int.from_bytes(head[:8], "big", signed=True)
-
-
-def _next_batch(view: Readable, position: int, end: int, expected: int) -> tuple[int | None, bool]:
-    """Position of the next batch whose CRC holds, by looking at every byte; and whether the search was given up."""
-    budget = _RESYNC_BUDGET_FACTOR * (end - position) + _RESYNC_WINDOW_BYTES
-    while end - position >= 26:
-        buffer = view.read(position, min(_RESYNC_WINDOW_BYTES, end - position))
-        at, exhausted = _codec.find_batch(buffer, 0, len(buffer), expected, budget)
-        if at >= 0:
-            return position + at, False
-        if exhausted:
-            return None, True
-        if position + len(buffer) >= end or len(buffer) < _RESYNC_WINDOW_BYTES:  # less: cut off meanwhile
-            break
-        # Windows overlap by half, so that a batch lies whole in one of them, unless it is larger than that.
-        position += len(buffer) // 2
-    return None, False
-
-
-def _all_zero(view: Readable, position: int, end: int) -> bool:
-    while position < end:
-        data = np.frombuffer(view.read(position, min(WINDOW_BYTES, end - position)), np.uint8)
-        if data.any():
-            return False
-        if not len(data):
-            return True
-        position += len(data)
-    return True
