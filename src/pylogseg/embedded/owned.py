@@ -207,6 +207,8 @@ class OwnedLog(Log):
         """
         if not encoded.counts:
             return Appended(-1, -1, -1, -1, 0, self.log_start_offset)
+        if len(encoded.counts) == 1:
+            return self.append_as_leader(encoded.data, self.leader_epoch, in_place=True)
         return encoded.answer(self.append_many(encoded.data, self.leader_epoch, in_place=True))
 
     # ---- what is counted ----
