@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -456,6 +456,50 @@ def test_an_error_in_the_block_is_the_one_that_is_seen(data: Path) -> None:
     assert (data / MARKER).exists()  # closed in order all the same
 
 
+def test_an_interrupt_leaves_no_half_append(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Ctrl-C comes between the writing of a batch and the new end of the log, nothing may follow it."""
+    log = open_log(data / "orders-0")
+    log.append(values(3))
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.producers, "check", interrupt)  # before the batch is written
+        with pytest.raises(KeyboardInterrupt):
+            log.append(values(1))
+    log.append(values(1, 3))
+    with monkeypatch.context() as patch:
+        patch.setattr(log.segments.active, "append", _then(log.active.append, interrupt))
+        with pytest.raises(KeyboardInterrupt):
+            log.append(values(1, 4))
+    with pytest.raises(StorageError, match="KeyboardInterrupt came in the middle of an append"):
+        log.append(values(1, 4))
+    with pytest.raises(StorageError):
+        log.close()
+    with open_log(data / "orders-0") as log:
+        assert log.report.recovered_segments == 1
+        assert read_values(log) == [value for _, _, value in values(5)]  # it was written, and not acknowledged
+
+
+def _then(first: Callable[..., object], second: Callable[[], object]) -> Callable[..., object]:
+    def both(*arguments: object) -> object:
+        first(*arguments)
+        return second()
+
+    return both
+
+
+def test_the_loggers_tell(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "pylogseg")
+    open_log(data / "orders-0").close_handles()
+    open_log(data / "orders-0").close()
+    said = [record.getMessage().replace(str(data), "") for record in caplog.records if "embedded" in record.name]
+    assert said[1::2] == ["/orders-0: closed, and not in order", "/orders-0: closed"]
+    assert said[2].startswith("/orders-0: opened in ")
+    assert said[2].endswith(" s, offsets 0 to 0, 1 repairs")
+
+
 def test_flush_by_time_and_checkpoints_in_the_background(data: Path) -> None:
     clock = ManualClock(1_700_000_000_000)
     scheduler = ManualScheduler(clock)
@@ -501,6 +545,7 @@ def test_metrics(log: EmbeddedLog) -> None:
     assert found.flushes >= 1
     assert found.flush_seconds >= found.longest_flush_seconds > 0
     assert found.append_seconds > 0
+    assert found.roll_seconds > 0
     assert found.fetches > 0
     log.append(values(1))
     assert found.appends == 10  # a copy

@@ -161,6 +161,11 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
         assert bool(self.log.report.recovered_segments) == (not in_order)
         assert self.log.report.cut_bytes == 0
+        for number in set(self.sequences) - set(self.log.producers.active):  # as for a broker, a crash takes those
+            assert all(entry.producer != number for entry in self.entries[self.start :])
+            assert not in_order or not self.sequences[number]
+            self.sequences[number] = 0
+            self.last.pop(number, None)
 
     # ---- what is read ----
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pylogseg.config import LogConfig
 from pylogseg.errors import InvalidRecord, PylogsegError, RequestError, StorageError
-from pylogseg.format.builder import build, shared_row
+from pylogseg.format.builder import Rows, build, shared_row
 from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.write import input_columns
 
@@ -59,7 +60,7 @@ class Encoded(NamedTuple):
     def _error(self, done: AppendedMany) -> PylogsegError:
         row = min(done.errors)
         error = done.errors[row]
-        if isinstance(error, StorageError) or len(self.counts) == 1:
+        if isinstance(error, StorageError):
             return error
         first = sum(self.counts[:row])
         if isinstance(error, InvalidRecord):  # it counts within its batch
@@ -67,6 +68,11 @@ class Encoded(NamedTuple):
         refused = f"{len(done.errors)} of {len(self.counts)} batches were refused, the others are in the log"
         error.args = (f"records {first} to {first + self.counts[row] - 1}: {error}; {refused}", *error.args[1:])
         return error
+
+
+@functools.lru_cache(8)
+def _plain_row(codec: str) -> Rows:
+    return shared_row(compression=codec)
 
 
 def as_bytes(data: Any) -> memoryview | None:
@@ -118,18 +124,13 @@ def encode_batches(
     if codec is None:
         codec = "none" if config.compression_type in ("producer", "uncompressed") else config.compression_type
     level = getattr(config, f"compression_{codec}_level", None)
-    shared = shared_row(
-        compression=codec,
-        producer_id=-1 if stamp is None else stamp.producer_id,
-        producer_epoch=-1 if stamp is None else stamp.producer_epoch,
-        base_sequence=-1 if stamp is None else stamp.base_sequence,
-        transactional=stamp is not None and stamp.transactional,
-    )
+    shared = _plain_row(codec) if stamp is None else shared_row(compression=codec, **stamp._asdict())
     most = min(config.max_message_bytes, config.segment_bytes)
     if codec != "none":
         most -= most // _SLACK_SHARE + _SLACK_BYTES
     size = max(1, min(BATCH_BYTES if batch_bytes is None else batch_bytes, most))
     data, table = build(input_columns(records, 0, now_ms), shared, batch_bytes=size, level=level)
-    starts = table.position[:, np.newaxis] + np.arange(8)
-    np.frombuffer(data, np.uint8)[starts] = 0  # the base offset
+    if len(table) > 1:
+        starts = table.position[:, np.newaxis] + np.arange(8)
+        np.frombuffer(data, np.uint8)[starts] = 0  # the base offset
     return Encoded(data, table.count.tolist())

@@ -18,8 +18,11 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.log.log import Appended
 from pylogseg.reading import partition as reading
 from pylogseg.reading.stream import Moment, Reader, reader_of
+from pylogseg.reading.windows import WINDOW_BYTES
 
 _log = logging.getLogger(__name__)
+#: First slice for a reader that may want little; it has one batch at least, and the next are larger and larger.
+_FIRST_BYTES = 4096
 
 
 class EmbeddedLog(OwnedLog):
@@ -145,7 +148,7 @@ class EmbeddedLog(OwnedLog):
             control=control,
             check_crc=check_crc,
             limit_bytes=max_decompressed_bytes,
-            first_window_bytes=reading.small_window(limit),
+            first_window_bytes=WINDOW_BYTES if limit is None else _FIRST_BYTES,
         )
         self._guarded(lambda: None)  # a closed log says so here
         return reader_of([OpenLog(self, self.readable_end(isolation))], offset, timestamp, limit, options, columns)

@@ -26,7 +26,7 @@ class LogMetrics:
         Slices read.
     flushes, flush_seconds, longest_flush_seconds : int, float, float
         Times that the log was forced to the disk, in the background too.
-    rolls : int
+    rolls, roll_seconds : int, float
         Segments begun.
     load_seconds : float
         Time that opening took, recovery with it.
@@ -47,6 +47,7 @@ class LogMetrics:
     flush_seconds: float = 0.0
     longest_flush_seconds: float = 0.0
     rolls: int = 0
+    roll_seconds: float = 0.0
     load_seconds: float = 0.0
     recovered_segments: int = 0
     cut_bytes: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from pylogseg.log.retention import apply_retention
 from pylogseg.log.segment import LogSegment
 from pylogseg.reading import partition as reading
 
+_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _FOR_EVER_MS = 2**63 - 1
 # Kafka's defaults of what is done every so many milliseconds.
@@ -73,6 +75,14 @@ class OwnedLog(Log):
         self._has_tasks = tasks
         if tasks:
             self._start_tasks(directory)
+        _log.info(
+            "%s: opened in %.3f s, offsets %d to %d, %d repairs",
+            self.folder,
+            load_seconds,
+            self.log_start_offset,
+            self.log_end_offset,
+            len(self.report.actions),
+        )
 
     def _start_tasks(self, directory: LogDirectory) -> None:
         for name, kind, period_ms in (
@@ -145,10 +155,16 @@ class OwnedLog(Log):
             if self._counting:  # a batch that goes alone, of many
                 return append()
             self._counting, started = True, time.perf_counter()
+            before = self._written()
             try:
                 done = append()
             except PylogsegError:
                 self._metrics.refusals += 1
+                raise
+            except BaseException as error:  # Ctrl-C may come between two steps
+                if self._written() != before:
+                    what = f"{type(error).__name__} came in the middle of an append"
+                    self._offline = StorageError(self.folder, "append", what)
                 raise
             finally:
                 self._counting = False
@@ -156,6 +172,10 @@ class OwnedLog(Log):
                 self._advance()
             note(done)
             return done
+
+    def _written(self) -> tuple[LogSegment | None, int]:
+        active = self.segments.active
+        return active, 0 if active is None else active.size
 
     def _advance(self) -> None:
         """Let the end of the log be read, and wake who waits for it; the lock is held."""
@@ -207,6 +227,8 @@ class OwnedLog(Log):
         """
         if not encoded.counts:
             return Appended(-1, -1, -1, -1, 0, self.log_start_offset)
+        if len(encoded.counts) == 1:
+            return self.append_as_leader(encoded.data, self.leader_epoch, in_place=True)
         return encoded.answer(self.append_many(encoded.data, self.leader_epoch, in_place=True))
 
     # ---- what is counted ----
@@ -232,8 +254,10 @@ class OwnedLog(Log):
         with self._lock:
             if self._ending:
                 raise ClosedError(f"{self.folder}: the log is closed")
+            started = time.perf_counter()
             segment = super().roll(expected_next_offset)
             self._metrics.rolls += 1
+            self._metrics.roll_seconds += time.perf_counter() - started
             return segment
 
     def _flush(self, offset: int, inclusive: bool) -> None:
@@ -388,6 +412,7 @@ class OwnedLog(Log):
     def _leave(self, *, clean: bool, gone: bool = False) -> None:
         directory, self._directory = self._directory, None
         if directory is not None:
+            _log.info("%s: %s", self.folder, "closed" if clean else "closed, and not in order")
             try:
                 directory.release(self._name, clean=clean, gone=gone)
             finally:
