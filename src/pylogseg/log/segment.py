@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pylogseg import _codec
 from pylogseg._run import Run
@@ -74,6 +76,7 @@ class LogSegment:
         self.time_index = TimeIndex(storage, self._path(FileKind.TIME_INDEX), base_offset, limit)
         self.aborted_txns = AbortedTxns(storage, self._path(FileKind.TXN_INDEX), base_offset)
         self.created_ms = clock.now_ms()
+        self._is_preallocated = preallocate_bytes > 0
         self._bytes_since_entry = 0
         self._max_timestamp: tuple[int, int] | None = None
         self._first_timestamp: int | None = None
@@ -325,9 +328,10 @@ class LogSegment:
         self.aborted_txns.reset()
         self._max_timestamp = (-1, self.base_offset)
         valid = last_entry = 0
+        before = self.base_offset - 1
         for stretch in self.windows(crc=True):
             rows = stretch.batches
-            bad = (rows.verdict == Verdict.CRC_BAD).nonzero()[0]
+            bad = ((rows.verdict == Verdict.CRC_BAD) | _goes_back(rows, before)).nonzero()[0]
             good = rows[: int(bad[0])] if len(bad) else rows
             for timestamp, offset, size in batch_facts(good):
                 if not self.offset_index.can_hold(offset):
@@ -342,6 +346,7 @@ class LogSegment:
             visit(good, stretch.view, stretch.start)
             if len(bad):
                 break
+            before = int(rows.last_offset[-1]) if len(rows) else before
         cut = self.log.size - valid
         if cut and before_cut is not None:
             before_cut(valid)
@@ -361,7 +366,7 @@ class LogSegment:
         cut = 0
         if place is not None:
             cut = self.size - place.position
-            self.log.truncate(place.position)
+            self.log.truncate(place.position, aside=True)
         if self.size == 0:
             self.created_ms = self._clock.now_ms()
         self._first_timestamp = None if self.size == 0 else self._first_timestamp
@@ -398,12 +403,17 @@ class LogSegment:
         self.aborted_txns.sync()
 
     def close(self) -> None:
-        """Orderly: the last time entry is written if timestamps were looked at, indexes and file are trimmed."""
+        """Orderly: the last time entry is written if timestamps were looked at, indexes and file are trimmed.
+
+        What that changes is on the disk afterwards: a clean start looks at nothing again.
+        """
         if self._max_timestamp is not None:
             self.time_index.maybe_append(*self._max_timestamp, last=True)
         self.offset_index.close()
         self.time_index.close()
         self.log.truncate(self.log.size)
+        if self._is_preallocated:
+            self.log.sync()
         self.log.close()
         self.aborted_txns.close()
 
@@ -441,6 +451,12 @@ class _Stretch(NamedTuple):
     view: memoryview
     start: int
     ending: Ending
+
+
+def _goes_back(rows: BatchTable, before: int) -> Any:
+    """Which batches do not come behind the one before: no check sum covers the offset, so a torn write may lose it."""
+    last_before = np.concatenate(([before], rows.last_offset[:-1]))[: len(rows)]
+    return (rows.base_offset <= last_before) | (rows.last_offset <= last_before)
 
 
 def _jitter(config: LogConfig) -> int:
