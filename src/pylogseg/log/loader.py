@@ -14,7 +14,7 @@ from pylogseg import _append
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import AppendFile, Storage
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import EpochEntry
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
@@ -22,7 +22,7 @@ from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.index_changes import IndexChanges
 from pylogseg.log.indexes import InvalidOffsetError
-from pylogseg.log.keep import Keeper, KeepError
+from pylogseg.log.keep import Keeper
 from pylogseg.log.loss import next_offset_of, of_tail
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
@@ -76,6 +76,7 @@ class Loader:
         self._keeper, self._on_bytes = keeper, on_bytes
         self._indexes = IndexChanges(storage)
         self._snapshots_before: list[str] = []
+        self._epochs_seen: dict[int, int] = {}
         self.report = LoadReport() if report is None else report
 
     def load(self) -> Loaded:
@@ -93,6 +94,10 @@ class Loader:
             assert active is not None
             active.resize_indexes(self._config.segment_index_bytes)
         self._epochs.truncate_from_end(next_offset)
+        # A checkpoint of epochs that is ahead of the log (records were being deleted) hid them from `_recover`.
+        for epoch, base_offset in self._epochs_seen.items():
+            if base_offset < next_offset and epoch > self._epochs.latest_epoch:
+                self._epochs.assign(epoch, base_offset)
         first = self._segments.first
         assert first is not None
         log_start = max(self._log_start, first.base_offset)
@@ -233,8 +238,17 @@ class Loader:
                 if not usable:
                     if self._clean or base < self._recovery_point:
                         _log.error("%s: %s; recovering the segment", segment.path, why)
-                    self._recover(segment, why)
+                    self._recover_early(segment, why)
                 self._segments.add(segment)
+
+    def _recover_early(self, segment: LogSegment, why: str) -> None:
+        """Recover a segment before those in front of it have been checked, which may hold torn batches."""
+        try:
+            self._recover(segment, why)
+        except RequestError as error:
+            if self._clean or segment.base_offset < self._recovery_point:
+                raise
+            _log.info("%s: %s; pass 4 comes to it when what lies before has been recovered", segment.path, error)
 
     def _recover(self, segment: LogSegment, why: str) -> int:
         """Read a segment again, with the producers as they were at its beginning; the bytes cut off."""
@@ -248,8 +262,10 @@ class Loader:
             for batch in _append.batches_of(rows.rows, False):
                 if batch.magic < 2:
                     continue
-                if batch.leader_epoch >= 0 and batch.leader_epoch > self._epochs.latest_epoch:
-                    self._epochs.assign(batch.leader_epoch, batch.base_offset)
+                if batch.leader_epoch >= 0:
+                    self._epochs_seen.setdefault(batch.leader_epoch, batch.base_offset)
+                    if batch.leader_epoch > self._epochs.latest_epoch:
+                        self._epochs.assign(batch.leader_epoch, batch.base_offset)
                 ended = producers.replay_one(batch, view, start)
                 if ended is not None and ended[0].aborted:
                     txn, stable = ended
@@ -321,9 +337,7 @@ class Loader:
         for i, segment in enumerate(unflushed):
             try:
                 cut = self._recover(segment, "it may not have reached the disk")
-            except KeepError:
-                raise
-            except (InvalidOffsetError, StorageError) as error:
+            except InvalidOffsetError as error:
                 self._add_whole(ActionKind.EMPTIED, segment, str(error))
                 cut = segment.truncate_to(segment.base_offset)
             if cut > 0:
@@ -339,6 +353,7 @@ class Loader:
             return end
         self._drop(list(self._segments), f"the log ends at {end}, below its start {self._log_start}")
         self._epochs.clear()
+        self._epochs_seen.clear()
         self._producers.truncate_fully(self._log_start)
         return None
 
