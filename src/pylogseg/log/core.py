@@ -25,6 +25,7 @@ from pylogseg.log.report import LoadReport
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
 from pylogseg.log.validation import Rules
+from pylogseg.log.watched import WatchedScheduler
 
 _Result = TypeVar("_Result")
 
@@ -52,6 +53,8 @@ class LogCore:
         self._remover = remover
         self._lock = threading.RLock()
         self._offline: StorageError | None = None
+        self._watched = WatchedScheduler(scheduler)
+        self._watched.tell = self._take_offline
         self._closed = False
         self._last_flush_ms = clock.now_ms()
         self._rolls = 0
@@ -245,7 +248,7 @@ class LogCore:
                 self.producers.map_end_offset = base
                 snapshot = self.producers.take_snapshot(sync=False)
                 self.offsets.follow_end()
-                self.scheduler.schedule("flush-log", lambda: self._flush_rolled(snapshot, base))
+                self._watched.schedule("flush-log", lambda: self._flush_rolled(snapshot, base))
                 return segment
 
         return self._guarded(work)

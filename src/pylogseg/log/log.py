@@ -126,7 +126,9 @@ class Log(AppendingLog):
             producers,
             lambda offset: locate(segments, offsets, offset),
         )
-        log = cls(storage, folder, config, clock, watched, segments, producers, epochs, offsets, remover, loader.report)
+        log = cls(
+            storage, folder, config, clock, scheduler, segments, producers, epochs, offsets, remover, loader.report
+        )
         watched.tell = log._take_offline
         log._note_topic_id(topic_id)
         offsets.set_log_start(loaded.log_start_offset)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from pylogseg import _codec
 from pylogseg._run import Run
@@ -21,7 +19,7 @@ from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.format.records import decode
-from pylogseg.log.facts import Place, batch_facts, first_offset
+from pylogseg.log.facts import Place, batch_facts, first_offset, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
 
 _NONE = -1
@@ -68,7 +66,8 @@ class LogSegment:
         self._storage, self._folder, self._clock = storage, folder, clock
         self.base_offset, self.suffix = base_offset, suffix
         self.index_interval_bytes = config.index_interval_bytes
-        self.roll_jitter_ms = _jitter(config)
+        most_jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        self.roll_jitter_ms = random.randrange(2**31) % most_jitter_ms if most_jitter_ms else 0
         self.path = self._path(FileKind.LOG)
         self.log: AppendFile = storage.open_log(self.path, preallocate_bytes=preallocate_bytes)
         limit = config.segment_index_bytes
@@ -328,10 +327,10 @@ class LogSegment:
         self.aborted_txns.reset()
         self._max_timestamp = (-1, self.base_offset)
         valid = last_entry = 0
-        before = self.base_offset - 1
+        before = (-1, self.base_offset - 1)
         for stretch in self.windows(crc=True):
             rows = stretch.batches
-            bad = ((rows.verdict == Verdict.CRC_BAD) | _goes_back(rows, before)).nonzero()[0]
+            bad = ((rows.verdict == Verdict.CRC_BAD) | torn_offsets(rows, before)).nonzero()[0]
             good = rows[: int(bad[0])] if len(bad) else rows
             for timestamp, offset, size in batch_facts(good):
                 if not self.offset_index.can_hold(offset):
@@ -346,7 +345,7 @@ class LogSegment:
             visit(good, stretch.view, stretch.start)
             if len(bad):
                 break
-            before = int(rows.last_offset[-1]) if len(rows) else before
+            before = (int(rows.base_offset[-1]), int(rows.last_offset[-1])) if len(rows) else before
         cut = self.log.size - valid
         if cut and before_cut is not None:
             before_cut(valid)
@@ -403,10 +402,7 @@ class LogSegment:
         self.aborted_txns.sync()
 
     def close(self) -> None:
-        """Orderly: the last time entry is written if timestamps were looked at, indexes and file are trimmed.
-
-        What that changes is on the disk afterwards: a clean start looks at nothing again.
-        """
+        """Orderly: the last time entry is written if timestamps were looked at, all is trimmed, and that is synced."""
         if self._max_timestamp is not None:
             self.time_index.maybe_append(*self._max_timestamp, last=True)
         self.offset_index.close()
@@ -451,14 +447,3 @@ class _Stretch(NamedTuple):
     view: memoryview
     start: int
     ending: Ending
-
-
-def _goes_back(rows: BatchTable, before: int) -> Any:
-    """Which batches do not come behind the one before: no check sum covers the offset, so a torn write may lose it."""
-    last_before = np.concatenate(([before], rows.last_offset[:-1]))[: len(rows)]
-    return (rows.base_offset <= last_before) | (rows.last_offset <= last_before)
-
-
-def _jitter(config: LogConfig) -> int:
-    most = min(config.segment_jitter_ms, config.segment_ms)
-    return random.randrange(2**31) % most if most else 0
