@@ -20,15 +20,23 @@ class Run:
     max_timestamp: int
     max_timestamp_offset: int
     entry_timestamp: int
+    entry_timestamp_offset: int
+    entry_offset: int
     since_entry: int
     interval: int
     entries_left: int
     first_timestamp: int
+    created_ms: int
     roll_age_ms: int
     roll_bytes: int
     flush_offset: int
     used: int
     reason: int
+    timestamp: int
+    @property
+    def has_entries(self) -> bool: ...
+    @property
+    def has_producers(self) -> bool: ...
     def __init__(self, rules: Rules, leader_epoch: int, client: bool, now_ms: int) -> None: ...
     def begin(self) -> None: ...
     def know(self, producer_id: int, producer_epoch: int, last_sequence: int, in_transaction: bool) -> bool: ...
@@ -47,5 +55,15 @@ class Run:
         bodies: npt.NDArray[Any] | None = None,
         arena: Any = None,
     ) -> int: ...
+    def one(
+        self,
+        data: Any,
+        leader_epoch: int,
+        now_ms: int,
+        client: bool,
+        in_place: bool,
+        again: bool = False,
+        body: Any = None,
+    ) -> Any: ...
 
 def frames(data: Any) -> tuple[npt.NDArray[np.int64], bool]: ...

@@ -13,7 +13,7 @@ from pylogseg import _codec
 from pylogseg._run import Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
-from pylogseg.env.storage import AppendFile, Storage
+from pylogseg.env.storage import AppendFile, Data, Storage
 from pylogseg.errors import Ending, RequestError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
@@ -173,35 +173,35 @@ class LogSegment:
             position += size
             self._bytes_since_entry += size
 
-    def begin_run(self, run: Run, config: LogConfig, now_ms: int) -> bool:
+    def begin_run(self, run: Run, config: LogConfig) -> bool:
         """Let a run go on where the segment ends; False if the next batch begins the segment, or another one."""
         offset_index, time_index, size = self.offset_index, self.time_index, self.log.size
         if size == 0 or not offset_index.is_open or not time_index.is_open:
             return False
-        first, roll_age_ms = self.first_timestamp(), config.max_segment_ms - self.roll_jitter_ms
-        greatest, entry = self.max_timestamp_so_far(), time_index.last_entry()
-        if first is None or (first < 0 and now_ms - self.created_ms > roll_age_ms):
-            return False
-        if greatest[0] < entry[0] or greatest[1] < entry[1]:
+        first, greatest, entry = self.first_timestamp(), self.max_timestamp_so_far(), time_index.last_entry()
+        if first is None or greatest[0] < entry[0] or greatest[1] < entry[1]:
             return False
         run.begin()
         run.base_offset, run.position = self.base_offset, size
         run.max_timestamp, run.max_timestamp_offset = greatest
-        run.entry_timestamp = entry[0]
+        run.entry_timestamp, run.entry_timestamp_offset = entry
         run.since_entry, run.interval = self._bytes_since_entry, self.index_interval_bytes
         offset_room = offset_index.max_entries - offset_index.entries
         run.entries_left = min(offset_room, time_index.max_entries - 1 - time_index.entries)
-        run.first_timestamp, run.roll_age_ms, run.roll_bytes = first, roll_age_ms, config.segment_bytes
+        run.first_timestamp, run.created_ms, run.roll_bytes = first, self.created_ms, config.segment_bytes
+        run.roll_age_ms = config.max_segment_ms - self.roll_jitter_ms
         return True
 
-    def append_run(self, data: memoryview, run: Run) -> None:
+    def append_run(self, data: Data, run: Run) -> None:
         """Write the batches of a run at the end."""
         self.log.append(data)
         self._max_timestamp = (run.max_timestamp, run.max_timestamp_offset)
         self._bytes_since_entry = run.since_entry
-        offset_entries, time_entries = run.entries()
-        self.offset_index.extend(offset_entries)
-        self.time_index.extend(time_entries)
+        if run.has_entries:
+            offset_entries, time_entries = run.entries()
+            self.offset_index.extend(offset_entries, run.entry_offset)
+            if time_entries:
+                self.time_index.extend(time_entries, (run.entry_timestamp, run.entry_timestamp_offset))
 
     def append_from(self, source: LogSegment, start: int) -> int:
         """Copy batches of another segment, from a position on, as far as offsets can be held; the bytes copied."""
