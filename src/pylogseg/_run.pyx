@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 
 from pylogseg._kernels cimport append
 from pylogseg._kernels cimport batch as header
+from pylogseg._kernels.producer cimport KEPT_BATCHES, Kept, Producer, follows, note
 from pylogseg._kernels.crc cimport pls_crc_init
 from pylogseg._kernels.endian cimport load_be32, store_be32, store_be64
 
@@ -20,8 +21,6 @@ import numpy as np
 pls_crc_init()
 
 cdef enum:
-    TRANSACTIONAL = 0x10
-    KEPT_BATCHES = 5           # that are remembered of a producer
     MOST_PRODUCERS = 64        # of one run
     ENTRY_ROOM = 1024          # index entries of one run
     SOURCE_SHIFT = 40          # of a place among record columns
@@ -34,68 +33,13 @@ cpdef enum:                    # why a run stopped
     BODY = 4                   # the next batch is compressed, and its records were not given
 
 
-cdef struct Kept:              # a batch that is remembered
-    int64_t last_offset
-    int64_t timestamp
-    int32_t last_sequence
-    int32_t delta
-
-
-cdef struct Producer:
-    int64_t id
-    int32_t epoch
-    int32_t last_sequence
-    bint in_transaction
-    int32_t count              # batches in this run
-    Kept kept[KEPT_BATCHES]    # the last of them, as a ring
-
-
-def frames(data not None):
-    """Find where the batches of a buffer begin, as a broker takes them from a request.
-
-    Parameters
-    ----------
-    data : buffer
-
-    Returns
-    -------
-    starts : numpy.ndarray of int64
-        Of each whole batch, and behind the last one.
-    is_cut : bool
-        Whether what follows is the beginning of a batch. If not, it is nothing (the last start is the end) or no batch.
-    """
-    cdef const uint8_t[::1] view = memoryview(data).cast("B") if len(data) else b""
-    cdef const uint8_t *p = &view[0] if view.shape[0] else NULL
-    cdef int64_t length = view.shape[0], at, size = 0, count = 0, i
-    cdef int ending = header.MORE
-    cdef int64_t[::1] starts
-    with nogil:
-        at = 0
-        while at < length:
-            ending = append.next_frame(p + at, p + length, &size)
-            if ending != header.MORE:
-                break
-            at += size
-            count += 1
-    found = np.empty(count + 1, np.int64)
-    starts = found
-    with nogil:
-        at = 0
-        for i in range(count):
-            starts[i] = at
-            if append.next_frame(p + at, p + length, &size) == header.MORE:  # a buffer that changes meanwhile stays safe
-                at += size
-        starts[count] = at
-    return found, ending == header.COMPLETE and at < length
-
-
 cdef class Run:
     """Batches that follow on each other in one segment.
 
     Parameters
     ----------
-    rules : Rules
-        Of the log.
+    rules : Rules, optional
+        Of the log; without them batches can be added, not judged.
     leader_epoch : int
         That batches get.
     client : bool
@@ -114,7 +58,7 @@ cdef class Run:
     entry_timestamp, entry_timestamp_offset : int
         The last entry of the time index.
     entry_offset : int
-        Offset of the last entry that the run adds to the offset index.
+        Offset of the last entry of the offset index.
     since_entry, interval : int
         Bytes since the last index entry, and bytes until there is one.
     entries_left : int
@@ -137,16 +81,18 @@ cdef class Run:
     """
     cdef append.Judge by
     cdef int32_t leader_epoch
-    cdef public int64_t next_offset, base_offset, position, max_timestamp, max_timestamp_offset, entry_timestamp, entry_timestamp_offset
+    cdef public int64_t next_offset, base_offset, position, max_timestamp, max_timestamp_offset, entry_timestamp, entry_timestamp_offset, entry_offset
     cdef public int64_t since_entry, interval, entries_left, first_timestamp, created_ms, roll_age_ms, roll_bytes, flush_offset
-    cdef readonly int64_t used, timestamp, entry_offset
+    cdef readonly int64_t used, timestamp
     cdef readonly int reason
     cdef int producer_count, entry_count, time_count
     cdef Producer producers[MOST_PRODUCERS]
     cdef uint8_t offset_entries[8 * ENTRY_ROOM]
     cdef uint8_t time_entries[12 * ENTRY_ROOM]
 
-    def __init__(self, rules, int32_t leader_epoch, bint client, int64_t now_ms):
+    def __init__(self, rules=None, int32_t leader_epoch=-1, bint client=True, int64_t now_ms=0):
+        if rules is None:
+            return
         self.by.rules.append_time = rules.append_time
         self.by.rules.key_required = rules.key_required
         self.by.rules.before_ms = rules.before_ms
@@ -388,6 +334,55 @@ cdef class Run:
         self.timestamp = timestamp
         return ALL
 
+    def add(self, rows not None, int64_t row):
+        """Take batches that are in the file already into the run, for their index entries and timestamps.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray of BATCH_DTYPE
+            One behind the other.
+        row : int
+            The first to take.
+
+        Returns
+        -------
+        int
+            The first that was not taken: all if `reason` is ALL; FULL when entries have to be written first; ALONE if
+            the entry that is due does not fit the indexes, or the batch not the segment.
+        """
+        cdef const uint8_t[::1] raw
+        cdef const header.BatchRow *batch
+        cdef int64_t count = len(rows)
+        if rows.dtype.itemsize != sizeof(header.BatchRow):
+            raise TypeError(f"rows have {rows.dtype.itemsize} bytes an item, not {sizeof(header.BatchRow)}")
+        self.reason = ALL
+        if row >= count or row < 0:
+            return count
+        raw = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
+        batch = <const header.BatchRow *>&raw[0]
+        with nogil:
+            while row < count:
+                if not self.fits(&batch[row]):
+                    self.reason = ALONE
+                    break
+                if self.entry_count == ENTRY_ROOM:
+                    self.reason = FULL
+                    break
+                self.index(batch[row].size, batch[row].last_offset, batch[row].max_timestamp)
+                row += 1
+        return row
+
+    cdef bint fits(self, const header.BatchRow *batch) noexcept nogil:
+        """Whether the batch can be written in the indexes, also if it gets an entry."""
+        cdef int64_t offset = self.max_timestamp_offset
+        if batch.last_offset < self.base_offset or batch.last_offset - self.base_offset > INT32_MAX:
+            return False
+        if self.since_entry <= self.interval:
+            return True
+        if batch.max_timestamp > self.max_timestamp:
+            offset = batch.last_offset
+        return self.entries_left > 0 and batch.last_offset > self.entry_offset and offset >= self.entry_timestamp_offset
+
     cdef bint rolls(self, int64_t size, int64_t last, int64_t timestamp) noexcept nogil:
         """Whether the batch belongs into another segment."""
         if size > self.roll_bytes - self.position or self.entries_left <= 0:
@@ -426,22 +421,3 @@ cdef class Run:
             if self.producers[i].id == batch.producer_id:
                 return &self.producers[i]
         return NULL
-
-
-cdef bint follows(const Producer *producer, const header.BatchRow *batch) noexcept nogil:
-    """Whether the batch is the next one of its producer, and changes no transaction."""
-    if batch.producer_epoch != producer.epoch or producer.last_sequence == INT32_MAX or batch.attributes & header.CONTROL:
-        return False
-    if batch.base_sequence != producer.last_sequence + 1 or batch.base_sequence > INT32_MAX - batch.count:
-        return False
-    return (batch.attributes & TRANSACTIONAL != 0) == producer.in_transaction
-
-
-cdef void note(Producer *producer, const header.BatchRow *batch) noexcept nogil:
-    cdef Kept *kept = &producer.kept[producer.count % KEPT_BATCHES]
-    kept.last_offset = batch.last_offset
-    kept.timestamp = batch.max_timestamp
-    kept.last_sequence = batch.base_sequence + batch.count - 1
-    kept.delta = batch.count - 1
-    producer.last_sequence = kept.last_sequence
-    producer.count += 1

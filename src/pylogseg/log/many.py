@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _encoder, _run
+from pylogseg import _codec, _encoder, _run
 from pylogseg.env.positions import Data
 from pylogseg.errors import CorruptionError, PylogsegError
 from pylogseg.format.buffers import byte_view
@@ -49,7 +49,7 @@ def append_many(
     """
     buffers = data if isinstance(data, list | tuple) else [data]
     views = [byte_view(buffer) for buffer in buffers]
-    framed = [_run.frames(view) for view in views]
+    framed = [_codec.frames(view) for view in views]
     rows = sum(len(starts) - 1 + (int(starts[-1]) < len(view)) for view, (starts, _) in zip(views, framed, strict=True))
     answers = AppendedMany.blank(rows)
     work = _Work(log, answers, leader_epoch, origin, one)
