@@ -94,12 +94,11 @@ class _Index:
         """Whether the file was used."""
         return self._file is not None
 
-    def extend(self, entries: bytes) -> None:
+    def _extend(self, entries: bytes) -> None:
         """Add entries as they lie in the file, for which there is room."""
-        if entries:
-            self.file.put(self._entries * self.entry.size, entries)
-            self._entries += len(entries) // self.entry.size
-            self._loaded()
+        size = self.entry.size
+        self.file.put(self._entries * size, entries)
+        self._entries += len(entries) // size
 
     def _keep(self, entries: int) -> None:
         """Forget the entries behind; their bytes stay until they are overwritten or trimmed."""
@@ -177,6 +176,11 @@ class OffsetIndex(_Index):
         self._put(offset - self.base_offset, position)
         self.last_offset = offset
 
+    def extend(self, entries: bytes, last_offset: int) -> None:
+        """Add entries as they lie in the file, for which there is room; the offset of the last one."""
+        self._extend(entries)
+        self.last_offset = last_offset
+
     def floor(self, offset: int) -> tuple[int, int]:
         """Offset and position of the last entry at or below an offset; the segment's beginning without one."""
         slot = self._search(0, 4, offset - self.base_offset)
@@ -237,6 +241,11 @@ class TimeIndex(_Index):
         if timestamp > before[0]:
             self._put(timestamp, offset - self.base_offset)
             self.last = (timestamp, offset)
+
+    def extend(self, entries: bytes, last: tuple[int, int]) -> None:
+        """Add entries as they lie in the file, for which there is room; timestamp and offset of the last one."""
+        self._extend(entries)
+        self.last = last
 
     def floor(self, timestamp: int) -> tuple[int, int]:
         """Timestamp and offset of the last entry at or below a timestamp; -1 and the base offset without one."""
