@@ -11,6 +11,7 @@ from pathlib import Path
 
 import bare
 import data
+import engine
 import numpy as np
 import peers
 from jvm import SCRIPT, Figure, Kafka
@@ -358,4 +359,9 @@ ALL: dict[str, Callable[[Bench], list[Row]]] = {
     "text": text,
     "memory": memory,
     "imports": imports,
+    "append": engine.appends,
+    "recovery": engine.recovery,
+    "opening": engine.opening,
+    "lookups": engine.lookups,
+    "growth": engine.growth,
 }

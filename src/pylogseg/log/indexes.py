@@ -89,6 +89,11 @@ class _Index:
         self.file.put(self._entries * self.entry.size, self.entry.pack(first, second))
         self._entries += 1
 
+    def raw(self) -> tuple[memoryview, int]:
+        """The bytes of the file, and how many entries count."""
+        file = self.file
+        return file.buffer, self._entries
+
     @property
     def is_open(self) -> bool:
         """Whether the file was used."""
@@ -183,10 +188,11 @@ class OffsetIndex(_Index):
 
     def floor(self, offset: int) -> tuple[int, int]:
         """Offset and position of the last entry at or below an offset; the segment's beginning without one."""
-        slot = self._search(0, 4, offset - self.base_offset)
+        buffer, count = self.raw()
+        slot = _codec.search(buffer, 8, 0, 4, count, offset - self.base_offset)
         if slot < 0:
             return self.base_offset, 0
-        relative, position = self._unpack(slot)
+        relative, position = _OFFSET_ENTRY.unpack_from(buffer, slot * 8)
         return self.base_offset + relative, position
 
     def upper_bound(self, position: int, size: int) -> int | None:
@@ -249,10 +255,11 @@ class TimeIndex(_Index):
 
     def floor(self, timestamp: int) -> tuple[int, int]:
         """Timestamp and offset of the last entry at or below a timestamp; -1 and the base offset without one."""
-        slot = self._search(0, 8, timestamp)
+        buffer, count = self.raw()
+        slot = _codec.search(buffer, 12, 0, 8, count, timestamp)
         if slot < 0:
             return -1, self.base_offset
-        found, relative = self._unpack(slot)
+        found, relative = _TIME_ENTRY.unpack_from(buffer, slot * 12)
         return found, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
-from pylogseg import _codec
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg import _seek
 from pylogseg._run import ALONE, Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
@@ -19,11 +22,10 @@ from pylogseg.errors import Ending, RequestError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
-from pylogseg.format.records import decode
 from pylogseg.log.facts import Place, batch_facts, first_offset
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
 
-_NONE = -1
+Offsets = npt.NDArray[np.int64]
 _WINDOW_BYTES = 4 << 20
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
@@ -242,14 +244,12 @@ class LogSegment:
 
     def place_of(self, offset: int) -> Place | None:
         """The first batch whose last offset is not below an offset; None behind the end."""
-        return self._place(offset, self.offset_index.floor(offset)[1])
+        return self._place(*self.offset_index.raw(), offset)
 
-    def _place(self, offset: int, start: int) -> Place | None:
-        size = self.size
-        if start >= size:
-            return None
+    def _place(self, entries: Data, count: int, offset: int, start: int = 0) -> Place | None:
+        size = self.log.size
         view = self.log.view(0, size)
-        position, base, last, length = _codec.find_offset(view, start, size, offset)
+        position, base, last, length = _seek.place(entries, count, view, size, self.base_offset, offset, start)
         if position < 0:
             return None
         if base == last and view[position + 16] < 2:  # a legacy wrapper tells its first offset only when it is opened
@@ -258,7 +258,7 @@ class LogSegment:
 
     def place_at(self, position: int) -> Place:
         """The batch that begins at a position."""
-        place = self._place(-(2**63), position)
+        place = self._place(b"", 0, -(2**63), position)
         if place is None or place.position != position:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
         return place
@@ -274,19 +274,12 @@ class LogSegment:
                 last = int(stretch.batches.last_offset[-1]) + 1
         return last
 
-    def offset_of_time(self, timestamp: int, log_start_offset: int) -> tuple[int, int, int] | None:
-        """First record not older than a timestamp and not below an offset: (timestamp, offset, leader epoch)."""
-        floor = self.time_index.floor(timestamp)[1]
-        start = self.offset_index.floor(max(floor, log_start_offset))[1]
-        for stretch in self.windows(start):
-            for row in (stretch.batches.max_timestamp >= timestamp).nonzero()[0].tolist():
-                part = stretch.batches[row : row + 1]
-                columns, _ = decode(part, stretch.view, stretch.start)
-                hits = ((columns.timestamp >= timestamp) & (columns.offset >= log_start_offset)).nonzero()[0]
-                if len(hits):
-                    first = int(hits[0])
-                    return int(columns.timestamp[first]), int(columns.offset[first]), int(part.leader_epoch[0])
-        return None
+    def places_of(self, offsets: Offsets, positions: Offsets, base_offsets: Offsets, sizes: Offsets) -> None:
+        """Fill arrays with what `place_of` says of many offsets; a position of -1 is behind the end."""
+        entries, count = self.offset_index.raw()
+        size = self.log.size
+        view = self.log.view(0, size)
+        _seek.places(entries, count, view, size, self.base_offset, offsets, positions, base_offsets, sizes)
 
     # ---- recovering and cutting ----
 
