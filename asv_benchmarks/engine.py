@@ -54,6 +54,12 @@ def open_log(folder: Path, *, clean: bool = True, fresh: bool = False, **setting
     return Log.open(LocalStorage(), str(folder), config, SystemClock(), ThreadScheduler(), clean=clean)
 
 
+def close(log: Log) -> None:
+    """Close a log, and wait for what runs beside it: nothing of it is left when the next round begins."""
+    log.close()
+    log.scheduler.shutdown()
+
+
 def sent(path: Path) -> list[bytes]:
     """Batches of a file as a client sends them: with offsets from 0, and no leader epoch."""
     raw = path.read_bytes()
@@ -118,13 +124,13 @@ def _append_sides(
         for _ in range(rounds):
             for batch in templates:
                 log.append_as_leader(batch, 0)
-        log.close()
+        close(log)
 
     def many() -> None:
         log = open_log(path, fresh=True)
         for _ in range(rounds):
             log.append_many(joined, 0).raise_first()
-        log.close()
+        close(log)
 
     def columns() -> None:
         log = open_log(path, fresh=True)
@@ -133,7 +139,7 @@ def _append_sides(
             starts = scan(batches, crc=False).batches.position
             np.frombuffer(batches, np.uint8)[starts[:, None] + np.arange(8)] = 0  # as a client numbers them
             log.append_many(batches, 0, in_place=True).raise_first()
-        log.close()
+        close(log)
 
     return {"bare": bare, "one": one, "many": many, "columns": columns}
 
@@ -152,8 +158,8 @@ def recovery(bench: Any) -> list[Row]:
             def recover(log: Path = log) -> None:
                 for other in log.iterdir():
                     if other.suffix != ".log":
-                        other.unlink(missing_ok=True)  # a task of the log before may still have written
-                open_log(log, clean=False).close()
+                        other.unlink()
+                close(open_log(log, clean=False))
 
             best = bench.against_kafka(
                 {"ours": recover}, bench.kafka_side("recover", str(folder / "r"), work="recover")
@@ -176,7 +182,7 @@ def opening(bench: Any) -> list[Row]:
             batch = bytes(encode([(1_700_000_000_000, None, bytes(15_000))]))
             log.append_many(batch * _SEGMENTS, 0).raise_first()
             count = len(log.segments)
-            log.close()
+            close(log)
             ours = lambda folder=folder: open_log(folder / "bench-0").close_handles()  # noqa: E731
             best = bench.against_kafka({"ours": ours}, bench.kafka_side("open", str(folder), work="open"))
         mine = best["ours"] / count * 1e3
@@ -190,7 +196,7 @@ def opening(bench: Any) -> list[Row]:
 def lookups(bench: Any) -> list[Row]:
     """Reads at random offsets, by the call and in bulk, and look-ups by time; warm page cache."""
     source = bench.log("none")
-    open_log(source.path.parent, clean=False).close()  # whatever state the indexes are in
+    close(open_log(source.path.parent, clean=False))  # whatever state the indexes are in
     log = open_log(source.path.parent)
     random, end = np.random.default_rng(3), log.log_end_offset
     offsets = (random.random(100_000) * end).astype(np.int64)
@@ -202,7 +208,7 @@ def lookups(bench: Any) -> list[Row]:
         "time": lambda: [log.offset_for_time(timestamp) for timestamp in times],
     }
     best = bench.against_kafka(ours, None)
-    log.close()
+    close(log)
     theirs: dict[str, float] = {}
     for work, count in (("read at", 300_000), ("look-up by time", 100_000)):
         side = bench.kafka_side("lookup", str(source.folder), work=work)
@@ -231,6 +237,6 @@ def growth(bench: Any) -> list[Row]:
             log.append_many(templates, 0)
         grown = max(0.0, anonymous_mb() - early)
         size = log.segments.size / 1e6
-        log.close()
+        close(log)
     work = f"growth of own memory while a log grows to {size:.0f} MB"
     return [Row(work, grown, "MB", "", None, 2, "nothing is kept of what is written")]
