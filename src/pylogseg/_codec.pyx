@@ -170,15 +170,19 @@ def survey(rows not None):
     cdef Py_ssize_t i, count = len(rows)
     cdef int64_t last_offset = row.last_offset, base_offset = row.base_offset
     cdef int lowest = row.magic, highest = row.magic, either = row.attributes, both = row.attributes
+    cdef bint ascends = row.base_offset >= 0
     with nogil:
         for i in range(count):
+            ascends &= row[i].last_offset >= row[i].base_offset
+            if i:
+                ascends &= row[i].base_offset > row[i - 1].last_offset
             last_offset = min(last_offset, row[i].last_offset)
             base_offset = max(base_offset, row[i].base_offset)
             lowest = min(lowest, row[i].magic)
             highest = max(highest, row[i].magic)
             either |= row[i].attributes
             both &= row[i].attributes
-    return last_offset, base_offset, lowest, highest, either, both
+    return last_offset, base_offset, lowest, highest, either, both, ascends
 
 
 def find_batch(
