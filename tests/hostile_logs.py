@@ -20,7 +20,16 @@ from pylogseg.format import compression
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.names import FileKind
-from pylogseg.format.records import BODY_DTYPE, REASONS, RecordColumns, columns_of, decode
+from pylogseg.format.records import (
+    BODY_DTYPE,
+    COLUMN_NAMES,
+    REASONS,
+    RecordColumns,
+    Scratch,
+    check_and_decode,
+    columns_of,
+    decode,
+)
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.stream import Reader
@@ -51,6 +60,7 @@ def batches(rng: Random) -> None:
     table = scanned(buffer, rng)
     columns, damage = decode_exactly(table, buffer) if rng.random() < 0.5 else decoded(table, buffer)
     gathered(columns, rng)
+    in_one_pass(table, buffer)
     if not heavy and rng.random() < 0.3:
         compared(table, data, columns, damage)
 
@@ -88,14 +98,54 @@ def decode_exactly(table: BatchTable, buffer: Any) -> tuple[RecordColumns, dict[
     room = _records.capacity(rows, bodies)
     assert room <= sum(max(size, 0) for size in bodies["size"].tolist()) // 7 + len(rows)
     arrays = [np.empty(room, kind) for kind in KINDS]
+    views = [np.empty(16 * room, np.uint8) for _ in range(2)]
+    ends, copied = np.zeros(room + 1, np.int32), np.empty(bodies["size"].clip(0).sum(), np.uint8)
     row = count = 0
     while True:
-        row, count, _, status, _ = _records.decode(rows, row, bodies, sources, count, *arrays)
+        row, count, _, status, _ = _records.decode(rows, row, bodies, sources, count, *arrays, *views, ends, copied)
         if row == len(rows):
             break
         damage.setdefault(row, REASONS[status])
         row += 1
-    return columns_of([array[:count] for array in arrays], BatchTable(rows), sources), damage
+    columns = columns_of([array[:count] for array in arrays], BatchTable(rows), sources)
+    made_besides(columns, [view[: 16 * count] for view in views], ends[: count + 1], copied)
+    return columns, damage
+
+
+def made_besides(columns: RecordColumns, views: list[Any], ends: Any, copied: Any) -> None:
+    """What the decoder makes besides columns is what the gathering kernels make of these."""
+    out, bits = np.empty(16 * len(columns), np.uint8), np.empty((len(columns) + 7) // 8, np.uint8)
+    for (place, size), view in zip(
+        ((columns.key_place, columns.key_size), (columns.value_place, columns.value_size)), views, strict=True
+    ):
+        _records.gather_views(place, size, columns.sources, out, bits)
+        assert out.tobytes() == view.tobytes()
+    wanted, data = np.empty_like(ends), np.empty(ends[-1], np.uint8)
+    _records.gather_binary(columns.value_place, columns.value_size, columns.sources, wanted, data, bits)
+    assert (wanted == ends).all()
+    assert data.tobytes() == copied[: ends[-1]].tobytes()
+
+
+def in_one_pass(table: BatchTable, buffer: Any) -> None:
+    """Checked and decoded at once, batches that are not compressed give what scan and decoder give one by one."""
+    plain = table[table.codec == 0]
+    if not len(plain):
+        return
+    plain = BatchTable(np.ascontiguousarray(plain.rows))
+    found = check_and_decode(plain, buffer, 0, None)
+    good = [crc_holds(buffer, row) for row in plain.rows]
+    assert (found is not None) == all(good)
+    if found is not None:
+        columns, damage = decode(plain, buffer)
+        assert found[1] == damage
+        for name in COLUMN_NAMES:
+            assert (getattr(found[0], name) == getattr(columns, name)).all()
+
+
+def crc_holds(buffer: Any, row: Any) -> bool:
+    begin, end = int(row["position"]), int(row["position"]) + int(row["size"])
+    data = memoryview(buffer)[begin:end]
+    return bool(row["crc"] == (_codec.crc32c(data[21:]) if row["magic"] == 2 else _codec.crc32(data[16:])))
 
 
 def gathered(columns: RecordColumns, rng: Random) -> None:
@@ -245,7 +295,7 @@ def read(rng: Random) -> None:
     options = ReadOptions(
         rng.choice(("read_uncommitted", "read_committed")), on_corrupt,
         control=rng.random() < 0.5, check_crc=rng.random() < 0.8, limit_bytes=LIMIT_BYTES,
-        window_bytes=rng.choice((100, 1 << 16)), reuse=rng.random() < 0.3,
+        window_bytes=rng.choice((100, 1 << 16)), scratch=Scratch if rng.random() < 0.3 else None,
     )  # fmt: skip
     offsets = rng.choice(((0, OPEN_END), (1003, 1004), (rng.randrange(2000), OPEN_END)))
     times = rng.choice(((None, None), (None, None), (1_600_000_000_010, None), (None, 1_600_000_000_010)))
@@ -323,9 +373,9 @@ def doors(rng: Random) -> None:
     rng.choice((_varints, _searches, _spans))(rng, data)
 
 
-def _refused(call: Any, *arguments: Any) -> Any:
+def _refused(call: Any, *arguments: Any, **options: Any) -> Any:
     try:
-        return call(*arguments)
+        return call(*arguments, **options)
     except (ValueError, IndexError):
         return None
 
@@ -376,16 +426,23 @@ def _spans(rng: Random, data: Any) -> None:
     if count and rng.random() < 0.7:
         rows["attributes"], bodies[0], sources = 0, (0, len(data)), (data,)
         rows["magic"] = min(int(data[16]) if len(data) > 16 else 0, 2)
+        if rows["magic"][0] == 2 and len(data) >= 61 and rng.random() < 0.5:
+            bodies[0] = 61, len(data) - 61
+    head = 61 if rng.random() < 0.5 else 0
+    rows["size"] = (bodies["size"] + head).clip(-1, 2**31 - 1)
     columns = [np.empty(room, kind) for kind in KINDS]
+    views = [np.empty(rng.choice((16 * room, 16 * room, 5)), np.uint8) for _ in range(2)]
+    copy = np.zeros(room + 1, np.int32), np.empty(rng.choice((len(data), len(data), 3)), np.uint8)
+    besides = rng.choice(([], views, [None, None, *copy], [*views, *copy]))
     row, first = 0, rng.choice((0, 0, 1, -1, room, room + 1))
-    for row in _resumed(rows, bodies, sources, first, columns):
+    for row in _resumed(rows, bodies, sources, first, columns + besides, crc=rng.random() < 0.3):
         assert row < count
 
 
-def _resumed(rows: Any, bodies: Any, sources: Any, n: int, columns: list[Any]) -> Iterator[int]:
+def _resumed(rows: Any, bodies: Any, sources: Any, n: int, out: list[Any], crc: bool) -> Iterator[int]:
     row = 0
     while row < len(rows):
-        done = _refused(_records.decode, rows, row, bodies, sources, n, *columns)
+        done = _refused(_records.decode, rows, row, bodies, sources, n, *out, crc=crc)
         if done is None or done[0] == len(rows):
             return
         row, n = done[0], done[1]

@@ -24,9 +24,16 @@ from pylogseg.testing.memory import MemoryStorage
 NOW = 1_700_000_000_000
 
 
-def open_log(storage: Any, folder: str, **settings: Any) -> Log:
+class StepByStep(Log):
+    """A log without the short way."""
+
+    def _append_usual(self, *arguments: Any) -> None:
+        return None
+
+
+def open_log(storage: Any, folder: str, kind: type[Log] = Log, **settings: Any) -> Log:
     clock = ManualClock(NOW)
-    return Log.open(storage, folder, LogConfig.of(**settings), clock, ManualScheduler(clock))
+    return kind.open(storage, folder, LogConfig.of(**settings), clock, ManualScheduler(clock))
 
 
 def batch(count: int = 3, *, timestamp: int = NOW, size: int = 10, key: bytes | None = b"k", **more: Any) -> bytes:
@@ -166,27 +173,32 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def test_as_single_appends(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     settings = settings_of(chance)
-    names = {name: str(tmp_path / name / "t-0") for name in ("loop", "many")}
-    logs = {name: open_log(LocalStorage(), path, **settings) for name, path in names.items()}
+    names = {name: str(tmp_path / name / "t-0") for name in ("steps", "loop", "many")}
+    kinds = {"steps": StepByStep, "loop": Log, "many": Log}
+    logs = {name: open_log(LocalStorage(), path, kinds[name], **settings) for name, path in names.items()}
     producers = [Producer(number, chance) for number in range(4)]
     for epoch in range(chance.randrange(1, 4)):
         data = [anything(chance, producers) for _ in range(chance.randrange(40))]
         origin = chance.choice([Origin.CLIENT, Origin.CLIENT, Origin.COORDINATOR])
-        expected = one_by_one(logs["loop"], data, epoch, origin=origin)
+        expected = one_by_one(logs["steps"], data, epoch, origin=origin)
+        assert alike(one_by_one(logs["loop"], data, epoch, origin=origin), names["loop"]) == alike(
+            expected, names["steps"]
+        )
         # The same batches, cut into buffers anywhere; a buffer ends with a whole batch.
         cuts = sorted(chance.sample(range(len(data) + 1), min(len(data), chance.randrange(3))))
         buffers = [b"".join(data[a:b]) for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
         in_place = chance.random() < 0.3
         given: Any = [bytearray(some) for some in buffers] if in_place else buffers
         many = logs["many"].append_many(given, epoch, origin=origin, in_place=in_place)
-        assert alike(answers_of(many), names["many"]) == alike(expected, names["loop"])
-        assert state_of(logs["many"]) == state_of(logs["loop"])
+        assert alike(answers_of(many), names["many"]) == alike(expected, names["steps"])
+        assert state_of(logs["many"]) == state_of(logs["loop"]) == state_of(logs["steps"])
     for ending in ("as after a crash", "closed"):
         if ending == "closed":
             for log in logs.values():
                 log.close()
         files = {name: files_of(Path(path)) for name, path in names.items()}
-        assert files["many"] == files["loop"], ending
+        assert files["many"] == files["steps"], ending
+        assert files["loop"] == files["steps"], ending
 
 
 def test_runs_are_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,3 +228,11 @@ def test_a_disk_that_is_full_is_named(examples: Path, tmp_path: Path, form: str)
     assert done.code == 2
     assert re.search(rf"/topic=codec-none/partition=1/\d+\.{form}: cannot write: .*[Tt]oo large", done.err)
     assert files(tmp_path) == []
+
+
+def test_values_are_not_copied_for_statistics(examples: Path, tmp_path: Path) -> None:
+    pylogseg("export", examples, "codec-none", "-O", tmp_path)
+    row_group = pq.ParquetFile(files(tmp_path)[0]).metadata.row_group(0)
+    columns = {row_group.column(i).path_in_schema: row_group.column(i) for i in range(row_group.num_columns)}
+    assert [name for name, column in columns.items() if not column.has_dictionary_page] == ["value"]
+    assert [name for name, column in columns.items() if column.statistics is None] == ["value"]

@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("format",),
     ("env",),
     ("files",),
-    ("reading.findings", "reading.windows"),
+    ("reading.findings", "reading.search", "reading.windows"),
     ("log",),
     ("disk",),
     ("reading",),

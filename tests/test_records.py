@@ -1,5 +1,7 @@
 """Record columns against the slow reader: every field, damaged bodies, hostile bytes."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from buffers import BUFFERS
@@ -11,7 +13,7 @@ from reference import build
 from pylogseg import _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import scan
-from pylogseg.format.records import BODY_DTYPE, REASONS, Scratch, decode
+from pylogseg.format.records import BODY_DTYPE, REASONS, Scratch, check_and_decode, decode
 
 payloads = st.none() | st.binary(max_size=30)
 headers = st.lists(st.tuples(st.binary(max_size=5), payloads), max_size=3).map(tuple)
@@ -98,6 +100,36 @@ def test_take():
     assert [record.value for record in as_records(columns.take(columns.offset % 2 == 0))] == [b"0", b"2", b"4"]
 
 
+def test_views_and_values_are_made_besides():
+    values = [b"short", None, b"", b"twelve bytes", b"thirteen byte", b"long" * 100]
+    data = build.batch_v2([slow.Record(i, 1, b"key %d" % i, value) for i, value in enumerate(values)])
+    views, _ = decoded(data, scratch=Scratch(besides="views"))
+    sizes = [len(value or b"") for value in values]
+    assert views.value_view["size"].tolist() == sizes
+    raw = views.value_view.tobytes()
+    assert [raw[16 * i + 4 : 16 * i + 16][:size] for i, size in enumerate(sizes) if size <= 12] == [
+        value or b"" for value in values if len(value or b"") <= 12
+    ]
+    assert views.value_view["position"][5] == data.index(b"longlong")
+    assert views.take(slice(3, 5)).value_view["size"].tolist() == sizes[3:5]
+    copied, _ = decoded(data, scratch=Scratch(besides="values"))
+    ends = copied.value_ends.tolist()
+    found = [copied.value_data[begin:end].tobytes() for begin, end in pairwise(ends)]
+    assert found == [value or b"" for value in values]
+    assert copied.take(slice(3, 5)).value_ends is None
+
+
+def test_a_crc_is_checked_right_before_its_records():
+    data = bytearray(b"".join(build.batch_v2([slow.Record(i, 1, None, b"value %d" % i)]) for i in range(3)))
+    batches = scan(data, crc=False).batches
+    columns, damage = check_and_decode(batches, data, 0, None)
+    assert (columns.offset.tolist(), damage, batches.verdict.tolist()) == ([0, 1, 2], [], [Verdict.GOOD] * 3)
+    data[data.index(b"value 1")] ^= 1
+    batches = scan(data, crc=False).batches
+    assert check_and_decode(batches, data, 0, None) is None
+    assert batches.verdict.tolist() == [Verdict.UNCHECKED] * 3
+
+
 def with_good_crc(data):
     return data[:17] + slow.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
 
@@ -163,7 +195,18 @@ def test_what_a_caller_makes_up_is_refused():
     for place, size in ((0, len(data) + 1), (-1, 5), (1 << 41, 5), (5 << 40, 1), (len(data), 1), (0, 1 << 62)):
         body = np.array([(place, size)], BODY_DTYPE)
         assert _records.decode(rows, 0, body, (data, b""), 0, *arrays)[3] != 0
+        assert _records.decode(rows, 0, body, (data, b""), 0, *arrays, crc=True)[3] != 0
     good = np.array([(61, len(data) - 61)], BODY_DTYPE)
+    for place, size in ((60, len(data) - 61), (61, len(data) - 62), (61 + (1 << 40), len(data) - 61), (0, 0)):
+        body = np.array([(place, size)], BODY_DTYPE)
+        assert REASONS[_records.decode(rows, 0, body, (data, data), 0, *arrays, crc=True)[3]]
+    for ends, room in (([0, 0], 0), ([0, 0], len(data) - 62), ([1, 0], len(data) - 61)):  # too little for the copy
+        copy = np.array(ends, np.int32), np.empty(room, np.uint8)
+        assert _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, *copy)[3] != 0
+    for ends in ([-1, 0], [len(data), 0], []):
+        copy = np.array(ends, np.int32), np.empty(8, np.uint8)
+        with pytest.raises(ValueError, match="values before the first"):
+            _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, *copy)
     with pytest.raises(ValueError, match="slot -1"):
         _records.decode(rows, 0, good, (data, b""), -1, *arrays)
     out = (np.zeros(2, np.int32), np.zeros(8, np.uint8), np.zeros(1, np.uint8))

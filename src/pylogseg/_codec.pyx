@@ -6,6 +6,7 @@ into a result or one exception. The kernels are in `_kernels/`.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from pylogseg._kernels cimport append
 from pylogseg._kernels cimport batch as header
 from pylogseg._kernels cimport crc as checksum
 from pylogseg._kernels cimport search as index
@@ -169,15 +170,19 @@ def survey(rows not None):
     cdef Py_ssize_t i, count = len(rows)
     cdef int64_t last_offset = row.last_offset, base_offset = row.base_offset
     cdef int lowest = row.magic, highest = row.magic, either = row.attributes, both = row.attributes
+    cdef bint ascends = row.base_offset >= 0
     with nogil:
         for i in range(count):
+            ascends &= row[i].last_offset >= row[i].base_offset
+            if i:
+                ascends &= row[i].base_offset > row[i - 1].last_offset
             last_offset = min(last_offset, row[i].last_offset)
             base_offset = max(base_offset, row[i].base_offset)
             lowest = min(lowest, row[i].magic)
             highest = max(highest, row[i].magic)
             either |= row[i].attributes
             both &= row[i].attributes
-    return last_offset, base_offset, lowest, highest, either, both
+    return last_offset, base_offset, lowest, highest, either, both, ascends
 
 
 def find_batch(
@@ -312,3 +317,42 @@ def search_many(
                 slots[i] = index.floor_slot(first, entry_size, <int>key_size, count, keys[i])
             i += 1
     return out
+
+
+def frames(data not None):
+    """Find where the batches of a buffer begin, as a broker takes them from a request.
+
+    Parameters
+    ----------
+    data : buffer
+
+    Returns
+    -------
+    starts : numpy.ndarray of int64
+        Of each whole batch, and behind the last one.
+    is_cut : bool
+        Whether what follows is the beginning of a batch. If not, it is nothing (the last start is the end) or no batch.
+    """
+    cdef const uint8_t[::1] view = memoryview(data).cast("B") if len(data) else b""
+    cdef const uint8_t *p = &view[0] if view.shape[0] else NULL
+    cdef int64_t length = view.shape[0], at, size = 0, count = 0, i
+    cdef int ending = header.MORE
+    cdef int64_t[::1] starts
+    with nogil:
+        at = 0
+        while at < length:
+            ending = append.next_frame(p + at, p + length, &size)
+            if ending != header.MORE:
+                break
+            at += size
+            count += 1
+    found = np.empty(count + 1, np.int64)
+    starts = found
+    with nogil:
+        at = 0
+        for i in range(count):
+            starts[i] = at
+            if append.next_frame(p + at, p + length, &size) == header.MORE:  # a buffer that changes meanwhile stays safe
+                at += size
+        starts[count] = at
+    return found, ending == header.COMPLETE and at < length

@@ -26,6 +26,12 @@ def decode(
     headers_place: Int64s,
     header_count: Int32s,
     batch: Int32s,
+    key_view: Bytes | None = None,
+    value_view: Bytes | None = None,
+    value_ends: Int32s | None = None,
+    value_data: Bytes | None = None,
+    *,
+    crc: bool = False,
 ) -> tuple[int, int, int, int, int]: ...
 def payload_bytes(size: Int32s) -> tuple[int, int]: ...
 def gather_binary(

@@ -8,16 +8,17 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from pylogseg._kernels cimport batch as header
+from pylogseg._kernels cimport crc as checksum
 from pylogseg._kernels cimport record
-from pylogseg._kernels.endian cimport store_le32
 from pylogseg._kernels.varint cimport read_varint
 
 import numpy as np
 
+checksum.pls_crc_init()
+
 cdef enum:
     SOURCES = 4
     SOURCE_SHIFT = 40
-    STEP = 32              # bytes that a short copy moves at a time
 
 cdef extern from *:
     """
@@ -109,16 +110,38 @@ def plain_bodies(rows not None, int64_t file_position, bodies not None):
             body[i].size = row[i].size - head
 
 
+cdef inline int crc_status(const Source *sources, const header.BatchRow *row, const Body *body) noexcept nogil:
+    """Whether the CRC of a batch that is not compressed holds, whose body must lie in source 0 behind its header."""
+    cdef int64_t head = header.V2_HEADER if row.magic == 2 else 0
+    cdef const uint8_t *p = resolve(sources, body.place - head, row.size)
+    if p == NULL or body.place >> SOURCE_SHIFT or body.size != row.size - head or row.size < header.V0_SMALLEST:
+        return record.RECORD_SOURCE
+    return record.RECORD_OK if header.crc_holds(p, row.size) else record.RECORD_CRC
+
+
 def decode(
     rows not None, int64_t first_row, bodies not None, sources not None, int64_t n,
     int64_t[::1] offset not None, int64_t[::1] timestamp not None,
     int64_t[::1] key_place not None, int32_t[::1] key_size not None,
     int64_t[::1] value_place not None, int32_t[::1] value_size not None,
     int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
+    uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
+    int32_t[::1] value_ends=None, uint8_t[::1] value_data=None, *, bint crc=False,
 ):
     """Decode the bodies of batches from `first_row` on into columns, from slot `n` on.
 
     Stops in front of the first batch whose records are damaged (nothing of it stays), or whose body size is negative.
+
+    Parameters
+    ----------
+    key_view, value_view : uint8 arrays, both or none
+        Filled too: keys and values as Arrow binary views, `VIEW_BYTES` each, whose buffers are the sources.
+    value_ends, value_data : int32 array of one more item, uint8 array; both or none
+        Filled too: the values, copied one behind the other from byte ``value_ends[n]`` on, and where each ends. There must
+        be room for as many bytes as the bodies have; a few more make the last copies faster.
+    crc : bool
+        Check the CRC of each batch right before its records, so that its bytes come from memory once; it stops in front
+        of one that does not hold. The bodies must be those of `plain_bodies`.
 
     Returns
     -------
@@ -147,8 +170,17 @@ def decode(
         raise ValueError(f"slot {n} is not in the columns")
     room = min(room, timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0], value_size.shape[0],
                headers_place.shape[0], header_count.shape[0], batch.shape[0])
+    if key_view is not None and value_view is not None:
+        room = min(room, key_view.shape[0] // record.VIEW_BYTES, value_view.shape[0] // record.VIEW_BYTES)
     memset(&columns, 0, sizeof(columns))
     memset(&walk, 0, sizeof(walk))
+    if value_ends is not None and value_data is not None:
+        if n >= value_ends.shape[0] or not 0 <= value_ends[n] <= value_data.shape[0]:
+            raise ValueError("the values before the first are not among those copied")
+        room = min(room, value_ends.shape[0] - 1)
+        columns.value_room = min(value_data.shape[0], 0x7FFFFFFF)
+        columns.value_ends = &value_ends[0]
+        columns.value_data = &value_data[0] if value_data.shape[0] else NULL
     if count == first_row:
         return count, n, 0, 0, 0
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
@@ -163,18 +195,26 @@ def decode(
         columns.headers_place = &headers_place[0]
         columns.header_count = &header_count[0]
         columns.batch = &batch[0]
+        if key_view is not None and value_view is not None:
+            columns.key_view = &key_view[0]
+            columns.value_view = &value_view[0]
     with nogil:
         for i in range(first_row, count):
             added = walk.headers   # what a damaged batch adds is taken back
             most = record.room_for(&row[i], body[i].size)
             walk.p = resolve(held.all, body[i].place, body[i].size)
             walk.source = (body[i].place >> SOURCE_SHIFT) << SOURCE_SHIFT
-            if walk.p == NULL or most > room - n:
+            if (walk.p == NULL or most > room - n
+                    or (columns.value_ends != NULL and body[i].size > columns.value_room - columns.value_ends[n])):
                 status = record.RECORD_SOURCE
                 walk.p = NULL
                 break
             walk.end = walk.p + body[i].size
             walk.origin = walk.p - (body[i].place - walk.source)
+            if crc:
+                status = crc_status(held.all, &row[i], &body[i])
+                if status != record.RECORD_OK:
+                    break
             if row[i].magic == 2:
                 if row[i].count < 0 or (row[i].count > most):
                     status = record.RECORD_COUNT
@@ -205,20 +245,6 @@ def decode(
 
 
 # ---- gathering ----
-
-cdef inline void copy_span(uint8_t *out, const uint8_t *p, int64_t size, int64_t slack) noexcept nogil:
-    """Copies a span; up to `STEP` bytes more where at least `slack` bytes may be read and written.
-
-    Most payloads are short: whole steps of known length cost less than a call that finds out how to copy the rest.
-    """
-    cdef int64_t i = 0
-    if size > 8 * STEP or slack < size + STEP:
-        memcpy(out, p, size)
-        return
-    while i < size:
-        memcpy(out + i, p + i, STEP)
-        i += STEP
-
 
 cdef inline void end_bits(uint8_t[::1] validity, Py_ssize_t count, uint8_t valid) noexcept nogil:
     """The last bits of a bitmap, which do not fill a byte, and zeros behind them."""
@@ -289,7 +315,7 @@ def gather_binary(
                     break
                 if span:
                     left = held.all[place[i] >> SOURCE_SHIFT].size - (place[i] & POSITION_MASK)
-                    copy_span(out + at, p, span, min(left, room - at))
+                    record.copy_span(out + at, p, span, min(left, room - at))
                     at += span
                 valid |= 0x80
             else:
@@ -315,7 +341,6 @@ def gather_views(
     cdef Sources held = Sources(sources)
     cdef Py_ssize_t i, count = place.shape[0], bad = -1
     cdef int64_t nulls = 0
-    cdef int32_t span
     cdef uint8_t valid = 0
     cdef const uint8_t *p
     if size.shape[0] != count or views.shape[0] < 16 * count or validity.shape[0] < (count + 7) // 8:
@@ -323,28 +348,20 @@ def gather_views(
     cdef uint8_t *out = &views[0] if count else NULL
     with nogil:
         for i in range(count):
-            span = size[i]
             valid >>= 1
-            if span < 0:
+            p = NULL
+            if size[i] < 0:
                 nulls += 1
-                memset(out, 0, 16)
             else:
-                p = resolve(held.all, place[i], span)
+                p = resolve(held.all, place[i], size[i])
                 if p == NULL or (place[i] & POSITION_MASK) > 0x7FFFFFFF:
                     bad = i
                     break
                 valid |= 0x80
-                store_le32(out, <uint32_t>span)
-                if span > 12:
-                    memcpy(out + 4, p, 4)
-                    store_le32(out + 8, <uint32_t>(place[i] >> SOURCE_SHIFT))
-                    store_le32(out + 12, <uint32_t>(place[i] & 0x7FFFFFFF))
-                else:
-                    memset(out + 4, 0, 12)
-                    memcpy(out + 4, p, span)
+            record.write_view(out, p, p + max(size[i], 0), size[i], place[i])
             if i & 7 == 7:
                 validity[i >> 3] = valid
-            out += 16
+            out += record.VIEW_BYTES
         end_bits(validity, count, valid)
     if bad >= 0:
         raise ValueError(f"span {bad} lies outside of its source, or too far in it for a view")

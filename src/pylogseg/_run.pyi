@@ -20,16 +20,26 @@ class Run:
     max_timestamp: int
     max_timestamp_offset: int
     entry_timestamp: int
+    entry_timestamp_offset: int
+    entry_offset: int
     since_entry: int
     interval: int
     entries_left: int
     first_timestamp: int
+    created_ms: int
     roll_age_ms: int
     roll_bytes: int
     flush_offset: int
     used: int
     reason: int
-    def __init__(self, rules: Rules, leader_epoch: int, client: bool, now_ms: int) -> None: ...
+    timestamp: int
+    @property
+    def has_entries(self) -> bool: ...
+    @property
+    def has_producers(self) -> bool: ...
+    def __init__(
+        self, rules: Rules | None = None, leader_epoch: int = -1, client: bool = True, now_ms: int = 0
+    ) -> None: ...
     def begin(self) -> None: ...
     def know(self, producer_id: int, producer_epoch: int, last_sequence: int, in_transaction: bool) -> bool: ...
     def known(self) -> list[tuple[int, list[tuple[int, int, int, int]]]]: ...
@@ -47,5 +57,14 @@ class Run:
         bodies: npt.NDArray[Any] | None = None,
         arena: Any = None,
     ) -> int: ...
-
-def frames(data: Any) -> tuple[npt.NDArray[np.int64], bool]: ...
+    def add(self, rows: npt.NDArray[Any], row: int) -> int: ...
+    def one(
+        self,
+        data: Any,
+        leader_epoch: int,
+        now_ms: int,
+        client: bool,
+        in_place: bool,
+        again: bool = False,
+        body: Any = None,
+    ) -> Any: ...

@@ -6,11 +6,13 @@ caller writes what there is and lets `log/validation.py` judge that batch by its
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from pylogseg._kernels cimport append
 from pylogseg._kernels cimport batch as header
+from pylogseg._kernels.producer cimport KEPT_BATCHES, Kept, Producer, follows, note
 from pylogseg._kernels.crc cimport pls_crc_init
 from pylogseg._kernels.endian cimport load_be32, store_be32, store_be64
 
@@ -19,8 +21,6 @@ import numpy as np
 pls_crc_init()
 
 cdef enum:
-    TRANSACTIONAL = 0x10
-    KEPT_BATCHES = 5           # that are remembered of a producer
     MOST_PRODUCERS = 64        # of one run
     ENTRY_ROOM = 1024          # index entries of one run
     SOURCE_SHIFT = 40          # of a place among record columns
@@ -33,68 +33,13 @@ cpdef enum:                    # why a run stopped
     BODY = 4                   # the next batch is compressed, and its records were not given
 
 
-cdef struct Kept:              # a batch that is remembered
-    int64_t last_offset
-    int64_t timestamp
-    int32_t last_sequence
-    int32_t delta
-
-
-cdef struct Producer:
-    int64_t id
-    int32_t epoch
-    int32_t last_sequence
-    bint in_transaction
-    int32_t count              # batches in this run
-    Kept kept[KEPT_BATCHES]    # the last of them, as a ring
-
-
-def frames(data not None):
-    """Find where the batches of a buffer begin, as a broker takes them from a request.
-
-    Parameters
-    ----------
-    data : buffer
-
-    Returns
-    -------
-    starts : numpy.ndarray of int64
-        Of each whole batch, and behind the last one.
-    is_cut : bool
-        Whether what follows is the beginning of a batch. If not, it is nothing (the last start is the end) or no batch.
-    """
-    cdef const uint8_t[::1] view = memoryview(data).cast("B") if len(data) else b""
-    cdef const uint8_t *p = &view[0] if view.shape[0] else NULL
-    cdef int64_t length = view.shape[0], at, size = 0, count = 0, i
-    cdef int ending = header.MORE
-    cdef int64_t[::1] starts
-    with nogil:
-        at = 0
-        while at < length:
-            ending = append.next_frame(p + at, p + length, &size)
-            if ending != header.MORE:
-                break
-            at += size
-            count += 1
-    found = np.empty(count + 1, np.int64)
-    starts = found
-    with nogil:
-        at = 0
-        for i in range(count):
-            starts[i] = at
-            if append.next_frame(p + at, p + length, &size) == header.MORE:  # a buffer that changes meanwhile stays safe
-                at += size
-        starts[count] = at
-    return found, ending == header.COMPLETE and at < length
-
-
 cdef class Run:
     """Batches that follow on each other in one segment.
 
     Parameters
     ----------
-    rules : Rules
-        Of the log.
+    rules : Rules, optional
+        Of the log; without them batches can be added, not judged.
     leader_epoch : int
         That batches get.
     client : bool
@@ -110,14 +55,17 @@ cdef class Run:
         Where the segment begins, and where it ends.
     max_timestamp, max_timestamp_offset : int
         The greatest timestamp of the segment, and the last offset of the first batch that has it.
-    entry_timestamp : int
-        Of the last entry of the time index.
+    entry_timestamp, entry_timestamp_offset : int
+        The last entry of the time index.
+    entry_offset : int
+        Offset of the last entry of the offset index.
     since_entry, interval : int
         Bytes since the last index entry, and bytes until there is one.
     entries_left : int
         That offset and time index have room for.
-    first_timestamp, roll_age_ms : int
-        Timestamp of the segment's first batch, -1 if it counts for nothing; how far the others may lie above it.
+    first_timestamp, created_ms, roll_age_ms : int
+        Timestamp of the segment's first batch, and when it was made, which counts if that is -1; how far timestamps, or
+        the clock, may be behind that.
     roll_bytes : int
         The segment does not become larger.
     flush_offset : int
@@ -126,19 +74,25 @@ cdef class Run:
         Why the last call stopped.
     used : int
         Bytes of the run.
+    timestamp : int
+        The greatest of the batch that was taken last.
+    has_entries, has_producers : bool
+        Whether there are index entries to write, and batches of producers.
     """
     cdef append.Judge by
     cdef int32_t leader_epoch
-    cdef public int64_t next_offset, base_offset, position, max_timestamp, max_timestamp_offset, entry_timestamp
-    cdef public int64_t since_entry, interval, entries_left, first_timestamp, roll_age_ms, roll_bytes, flush_offset
-    cdef readonly int64_t used
+    cdef public int64_t next_offset, base_offset, position, max_timestamp, max_timestamp_offset, entry_timestamp, entry_timestamp_offset, entry_offset
+    cdef public int64_t since_entry, interval, entries_left, first_timestamp, created_ms, roll_age_ms, roll_bytes, flush_offset
+    cdef readonly int64_t used, timestamp
     cdef readonly int reason
     cdef int producer_count, entry_count, time_count
     cdef Producer producers[MOST_PRODUCERS]
     cdef uint8_t offset_entries[8 * ENTRY_ROOM]
     cdef uint8_t time_entries[12 * ENTRY_ROOM]
 
-    def __init__(self, rules, int32_t leader_epoch, bint client, int64_t now_ms):
+    def __init__(self, rules=None, int32_t leader_epoch=-1, bint client=True, int64_t now_ms=0):
+        if rules is None:
+            return
         self.by.rules.append_time = rules.append_time
         self.by.rules.key_required = rules.key_required
         self.by.rules.before_ms = rules.before_ms
@@ -149,7 +103,13 @@ cdef class Run:
         self.by.now_ms = now_ms
         self.leader_epoch = leader_epoch
 
-    def begin(self):
+    @property
+    def has_entries(self): return self.entry_count > 0
+
+    @property
+    def has_producers(self): return self.producer_count > 0
+
+    cpdef begin(self):
         """Forget batches, index entries and producers: another run begins."""
         self.used = self.producer_count = self.entry_count = self.time_count = 0
 
@@ -255,12 +215,8 @@ cdef class Run:
     cdef int64_t take(self, uint8_t *data, int64_t length, const int64_t[::1] starts, int64_t row, uint8_t *out, int64_t room,
                       int64_t[::1] first_offsets, int64_t[::1] last_offsets, int64_t[::1] timestamps, const int64_t *places,
                       const uint8_t *arena, int64_t arena_size):
-        cdef header.BatchRow batch
-        cdef int64_t size, start, greatest, timestamp, last, body_at, body_size
-        cdef int status
+        cdef int64_t size, start, first, body_at, body_size
         cdef const uint8_t *body
-        cdef uint8_t *p
-        cdef Producer *producer
         with nogil:
             self.reason = ALL
             while row < starts.shape[0] - 1:
@@ -268,10 +224,9 @@ cdef class Run:
                 if start < 0 or size < 0 or size > length - start:
                     self.reason = ALONE
                     break
-                if self.next_offset >= self.flush_offset or self.entry_count == ENTRY_ROOM or size > room - self.used:
+                if size > room - self.used:
                     self.reason = FULL
                     break
-                p = data + start
                 body, body_size = NULL, 0
                 if places != NULL:
                     body_at, body_size = places[2 * row], places[2 * row + 1]
@@ -279,43 +234,160 @@ cdef class Run:
                         body_at -= <int64_t>1 << SOURCE_SHIFT
                         if body_at <= arena_size and body_size <= arena_size - body_at:
                             body = arena + body_at
-                greatest = -1
-                status = append.judge(p, size, body, body_size, &self.by, self.next_offset, &batch, &greatest)
-                if status != append.USUAL:
-                    self.reason = BODY if status == append.COMPRESSED else ALONE
+                first = self.next_offset
+                self.reason = self.step(data + start, size, body, body_size, NULL if out == NULL else out + self.used)
+                if self.reason != ALL:
                     break
-                timestamp = self.by.now_ms if self.by.rules.append_time else greatest
-                last = self.next_offset + batch.count - 1
-                if self.rolls(size, last, timestamp):
-                    self.reason = ALONE
-                    break
-                producer = NULL
-                if batch.producer_id >= 0:
-                    producer = self.producer_of(&batch)
-                    if producer == NULL:
-                        self.reason = PRODUCER
-                        break
-                    if not follows(producer, &batch):
-                        self.reason = ALONE
-                        break
-                if out != NULL:
-                    memcpy(out + self.used, p, size)
-                    p = out + self.used
-                append.assign(p, size, &batch, last, self.leader_epoch, self.by.rules.append_time, timestamp)
-                first_offsets[row], last_offsets[row], timestamps[row] = self.next_offset, last, timestamp
-                if producer != NULL:
-                    note(producer, &batch)
-                self.index(size, last, timestamp)
-                self.used += size
-                self.next_offset = last + 1
+                first_offsets[row], last_offsets[row], timestamps[row] = first, self.next_offset - 1, self.timestamp
                 row += 1
         return row
+
+    def one(self, data, int32_t leader_epoch, int64_t now_ms, bint client, bint in_place, bint again=False, body=None):
+        """Take one batch, as a run of its own.
+
+        Parameters
+        ----------
+        data : buffer
+            Exactly one batch.
+        leader_epoch : int
+        now_ms : int
+        client : bool
+        in_place : bool
+            Whether `data` may be changed, if it can be.
+        again : bool
+            Whether this is the same batch again, now that its producer or body is known.
+        body : buffer, optional
+            Its records, decompressed.
+
+        Returns
+        -------
+        buffer or None
+            What to write; None if the batch was not taken, and `reason` says why.
+        """
+        cdef Py_buffer source, records
+        cdef bint writable = False
+        cdef int64_t size = 0
+        cdef uint8_t *p
+        cdef uint8_t *out = NULL
+        if not again:
+            self.begin()
+        self.leader_epoch, self.by.now_ms, self.by.client = leader_epoch, now_ms, client
+        if in_place and not isinstance(data, bytes):
+            try:
+                PyObject_GetBuffer(data, &source, PyBUF_WRITABLE)
+                writable = True
+            except BufferError:
+                pass
+        if not writable:
+            PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+        try:
+            p = <uint8_t *>source.buf
+            self.reason = ALONE
+            if append.next_frame(p, p + source.len, &size) != header.MORE or size != source.len or size > self.by.size_limit:
+                return None
+            made = data
+            if not writable:
+                made = PyBytes_FromStringAndSize(NULL, size)
+                out = <uint8_t *>PyBytes_AS_STRING(made)
+            if body is None:
+                with nogil:
+                    self.reason = self.step(p, size, NULL, 0, out)
+            else:
+                PyObject_GetBuffer(body, &records, PyBUF_SIMPLE)
+                with nogil:
+                    self.reason = self.step(p, size, <const uint8_t *>records.buf, records.len, out)
+                PyBuffer_Release(&records)
+            return made if self.reason == ALL else None
+        finally:
+            PyBuffer_Release(&source)
+
+    cdef int step(self, uint8_t *p, int64_t size, const uint8_t *body, int64_t body_size, uint8_t *out) noexcept nogil:
+        """Takes a whole batch into the run, copied to `out` unless that is NULL; ALL, or why not."""
+        cdef header.BatchRow batch
+        cdef int64_t greatest = -1, timestamp, last
+        cdef Producer *producer = NULL
+        cdef int status
+        if self.next_offset >= self.flush_offset or self.entry_count == ENTRY_ROOM:
+            return FULL
+        status = append.judge(p, size, body, body_size, &self.by, self.next_offset, &batch, &greatest)
+        if status != append.USUAL:
+            return BODY if status == append.COMPRESSED else ALONE
+        timestamp = self.by.now_ms if self.by.rules.append_time else greatest
+        last = self.next_offset + batch.count - 1
+        if self.rolls(size, last, timestamp):
+            return ALONE
+        if batch.producer_id >= 0:
+            producer = self.producer_of(&batch)
+            if producer == NULL:
+                return PRODUCER
+            if not follows(producer, &batch):
+                return ALONE
+        if out != NULL:
+            memcpy(out, p, size)
+            p = out
+        append.assign(p, size, &batch, last, self.leader_epoch, self.by.rules.append_time, timestamp)
+        if producer != NULL:
+            note(producer, &batch)
+        self.index(size, last, timestamp)
+        self.used += size
+        self.next_offset = last + 1
+        self.timestamp = timestamp
+        return ALL
+
+    def add(self, rows not None, int64_t row):
+        """Take batches that are in the file already into the run, for their index entries and timestamps.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray of BATCH_DTYPE
+            One behind the other.
+        row : int
+            The first to take.
+
+        Returns
+        -------
+        int
+            The first that was not taken: all if `reason` is ALL; FULL when entries have to be written first; ALONE if
+            the entry that is due does not fit the indexes, or the batch not the segment.
+        """
+        cdef const uint8_t[::1] raw
+        cdef const header.BatchRow *batch
+        cdef int64_t count = len(rows)
+        if rows.dtype.itemsize != sizeof(header.BatchRow):
+            raise TypeError(f"rows have {rows.dtype.itemsize} bytes an item, not {sizeof(header.BatchRow)}")
+        self.reason = ALL
+        if row >= count or row < 0:
+            return count
+        raw = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
+        batch = <const header.BatchRow *>&raw[0]
+        with nogil:
+            while row < count:
+                if not self.fits(&batch[row]):
+                    self.reason = ALONE
+                    break
+                if self.entry_count == ENTRY_ROOM:
+                    self.reason = FULL
+                    break
+                self.index(batch[row].size, batch[row].last_offset, batch[row].max_timestamp)
+                row += 1
+        return row
+
+    cdef bint fits(self, const header.BatchRow *batch) noexcept nogil:
+        """Whether the batch can be written in the indexes, also if it gets an entry."""
+        cdef int64_t offset = self.max_timestamp_offset
+        if batch.last_offset < self.base_offset or batch.last_offset - self.base_offset > INT32_MAX:
+            return False
+        if self.since_entry <= self.interval:
+            return True
+        if batch.max_timestamp > self.max_timestamp:
+            offset = batch.last_offset
+        return self.entries_left > 0 and batch.last_offset > self.entry_offset and offset >= self.entry_timestamp_offset
 
     cdef bint rolls(self, int64_t size, int64_t last, int64_t timestamp) noexcept nogil:
         """Whether the batch belongs into another segment."""
         if size > self.roll_bytes - self.position or self.entries_left <= 0:
             return True
-        if self.position > 0 and self.first_timestamp >= 0 and timestamp - self.first_timestamp > self.roll_age_ms:
+        if self.position > 0 and (timestamp - self.first_timestamp if self.first_timestamp >= 0 else self.by.now_ms - self.created_ms) > self.roll_age_ms:
             return True
         return last < self.base_offset or last - self.base_offset > INT32_MAX
 
@@ -330,6 +402,7 @@ cdef class Run:
             p = self.offset_entries + 8 * self.entry_count
             store_be32(p, <int32_t>(last - self.base_offset))
             store_be32(p + 4, <int32_t>self.position)
+            self.entry_offset = last
             self.entry_count += 1
             self.entries_left -= 1
             if self.max_timestamp > self.entry_timestamp:
@@ -337,7 +410,7 @@ cdef class Run:
                 store_be64(p, <uint64_t>self.max_timestamp)
                 store_be32(p + 8, <int32_t>(self.max_timestamp_offset - self.base_offset))
                 self.time_count += 1
-                self.entry_timestamp = self.max_timestamp
+                self.entry_timestamp, self.entry_timestamp_offset = self.max_timestamp, self.max_timestamp_offset
             self.since_entry = 0
         self.position += size
         self.since_entry += size
@@ -348,22 +421,3 @@ cdef class Run:
             if self.producers[i].id == batch.producer_id:
                 return &self.producers[i]
         return NULL
-
-
-cdef bint follows(const Producer *producer, const header.BatchRow *batch) noexcept nogil:
-    """Whether the batch is the next one of its producer, and changes no transaction."""
-    if batch.producer_epoch != producer.epoch or producer.last_sequence == INT32_MAX or batch.attributes & header.CONTROL:
-        return False
-    if batch.base_sequence != producer.last_sequence + 1 or batch.base_sequence > INT32_MAX - batch.count:
-        return False
-    return (batch.attributes & TRANSACTIONAL != 0) == producer.in_transaction
-
-
-cdef void note(Producer *producer, const header.BatchRow *batch) noexcept nogil:
-    cdef Kept *kept = &producer.kept[producer.count % KEPT_BATCHES]
-    kept.last_offset = batch.last_offset
-    kept.timestamp = batch.max_timestamp
-    kept.last_sequence = batch.base_sequence + batch.count - 1
-    kept.delta = batch.count - 1
-    producer.last_sequence = kept.last_sequence
-    producer.count += 1

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pylogseg import _records
 from pylogseg.errors import RequestError
-from pylogseg.format.records import RecordColumns
+from pylogseg.format.records import Besides, RecordColumns, Scratch
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Reader, check_columns, read
 
@@ -118,8 +118,10 @@ def read_arrow(
     ['offset', 'value']
     """
     wanted = schema(columns, views=views)
+    reader = read(*args, **options)
     # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point at payloads.
-    reader = read(*args, **{**options, "reuse_buffers": "columns" if views else True})
+    besides: Besides = "views" if views else "values" if "value" in wanted.names else None
+    reader.use(functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer))
     return pa.RecordBatchReader.from_batches(wanted, batches(reader, wanted))
 
 
@@ -153,12 +155,35 @@ def binary_array(
     return pa.Array.from_buffers(kind, count, [validity if null_count else None, *buffers], null_count)
 
 
+def _made(kind: pa.DataType, size: npt.NDArray[np.int32], buffers: list[Any]) -> pa.Array:
+    """An array of what the decoder made besides its columns."""
+    is_null = size < 0
+    null_count = int(np.count_nonzero(is_null))
+    if null_count == len(size):
+        return _repeated(None, kind, null_count)
+    validity = np.packbits(~is_null, bitorder="little") if null_count else None
+    held = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
+    return pa.Array.from_buffers(kind, len(size), held, null_count)
+
+
 def _key(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    return binary_array(chunk.columns.key_place, chunk.columns.key_size, chunk.columns.sources, kind)
+    columns = chunk.columns
+    if columns.key_view is not None and kind == pa.binary_view():
+        return _made(kind, columns.key_size, [_bytes_of(columns.key_view), *columns.sources])
+    return binary_array(columns.key_place, columns.key_size, columns.sources, kind)
 
 
 def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    return binary_array(chunk.columns.value_place, chunk.columns.value_size, chunk.columns.sources, kind)
+    columns = chunk.columns
+    if columns.value_view is not None and kind == pa.binary_view():
+        return _made(kind, columns.value_size, [_bytes_of(columns.value_view), *columns.sources])
+    if columns.value_ends is not None and kind == pa.binary():
+        return _made(kind, columns.value_size, [columns.value_ends, columns.value_data])
+    return binary_array(columns.value_place, columns.value_size, columns.sources, kind)
+
+
+def _bytes_of(view: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(view).view(np.uint8)
 
 
 def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:

@@ -12,3 +12,4 @@ cdef extern from "endian.h" nogil:
     void store_be32 "pls_store_be32"(uint8_t *p, uint32_t x) noexcept
     void store_be64 "pls_store_be64"(uint8_t *p, uint64_t x) noexcept
     void store_le32 "pls_store_le32"(uint8_t *p, uint32_t x) noexcept
+    void store_le64 "pls_store_le64"(uint8_t *p, uint64_t x) noexcept

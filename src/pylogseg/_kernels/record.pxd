@@ -5,9 +5,10 @@ source plus the number of the source in the high bits (`format/records.py`).
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from pylogseg._kernels cimport batch as header
-from pylogseg._kernels.endian cimport load_be32, load_be64
+from pylogseg._kernels.endian cimport load_be32, load_be64, load_le32, load_le64, store_le32, store_le64
 from pylogseg._kernels.varint cimport read_uvarint, read_varint, read_varlong
 
 cdef enum:
@@ -29,6 +30,14 @@ cdef enum RecordStatus:    # the texts are in format/records.py
     RECORD_NONE = 11
     RECORD_SOURCE = 12
     RECORD_INNER_MAGIC = 13
+    RECORD_CRC = 14
+
+cdef enum:
+    VIEW_BYTES = 16
+    VIEW_INLINE = 12       # the longest payload that lies in its view
+    LEAST_AHEAD = 8 << 10  # how far ahead of the decoder memory is asked for
+    MOST_AHEAD = 128 << 10
+    STEP = 32              # bytes that a short copy moves at a time
 
 cdef struct Columns:
     int64_t *offset
@@ -40,6 +49,11 @@ cdef struct Columns:
     int64_t *headers_place
     int32_t *header_count
     int32_t *batch
+    uint8_t *key_view      # Arrow binary views of keys and values; NULL: not wanted
+    uint8_t *value_view
+    int32_t *value_ends    # values copied, and where in the copy each ends, from slot n + 1 on; NULL: not wanted
+    uint8_t *value_data
+    int64_t value_room     # the caller has seen to it that all that follows of the batch fits
 
 cdef struct Walk:
     const uint8_t *p       # where the walk is, or where it failed
@@ -82,6 +96,66 @@ cdef inline int skip_headers(Walk *w, const uint8_t *end, int32_t count) noexcep
     return RECORD_OK
 
 
+cdef inline void write_view(uint8_t *out, const uint8_t *p, const uint8_t *end, int32_t size, int64_t place) noexcept nogil:
+    """Arrow's binary view of ``[p, p + size)``; size -1 is a null. No byte at or behind `end` is looked at."""
+    cdef uint64_t low = 0, high = 0
+    if size > VIEW_INLINE:
+        store_le64(out, <uint64_t><uint32_t>size | <uint64_t>load_le32(p) << 32)
+        store_le64(out + 8, <uint64_t>(place >> 40) | <uint64_t>place << 32)   # number of the source, position in it
+        return
+    if size > 0:
+        if end - p >= VIEW_INLINE:
+            low = load_le64(p)
+            high = load_le32(p + 8)
+            if size < 8:
+                low &= (<uint64_t>1 << (8 * size)) - 1
+                high = 0
+            else:
+                high &= (<uint64_t>1 << (8 * (size - 8))) - 1
+        else:
+            memcpy(out + 4, &low, 8)
+            memcpy(out + 12, &high, 4)
+            memcpy(out + 4, p, size)
+            store_le32(out, <uint32_t>size)
+            return
+    store_le64(out, <uint64_t>(size if size > 0 else 0) | low << 32)
+    store_le64(out + 8, low >> 32 | high << 32)
+
+
+cdef inline void copy_span(uint8_t *out, const uint8_t *p, int64_t size, int64_t slack) noexcept nogil:
+    """Copies a span; up to `STEP` bytes more where at least `slack` bytes may be read and written.
+
+    Most payloads are short: whole steps of known length cost less than a call that finds out how to copy the rest.
+    """
+    cdef int64_t i = 0
+    if size > 8 * STEP or slack < size + STEP:
+        memcpy(out, p, size)
+        return
+    while i < size:
+        memcpy(out + i, p + i, STEP)
+        i += STEP
+
+
+cdef inline void copy_value(Columns *c, int64_t n, const uint8_t *p, const uint8_t *end, int32_t size) noexcept nogil:
+    """The value ``[p, p + size)`` behind the ones before it; size -1 is a null. No byte at or behind `end` is looked at."""
+    cdef int64_t at = c.value_ends[n]
+    if size > 0:
+        copy_span(c.value_data + at, p, size, min(end - p, c.value_room - at))
+        at += size
+    c.value_ends[n + 1] = <int32_t>at
+
+
+cdef inline void write_payloads(const Walk *w, Columns *c, int64_t n) noexcept nogil:
+    """What is wanted besides the places and sizes of a record, which are known."""
+    cdef const uint8_t *key = w.origin + (c.key_place[n] - w.source)
+    cdef const uint8_t *value = w.origin + (c.value_place[n] - w.source)
+    if c.key_view != NULL:
+        write_view(c.key_view + VIEW_BYTES * n, key, w.end, c.key_size[n], c.key_place[n])
+        write_view(c.value_view + VIEW_BYTES * n, value, w.end, c.value_size[n], c.value_place[n])
+    if c.value_ends != NULL:
+        copy_value(c, n, value, w.end, c.value_size[n])
+
+
 cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept nogil:
     """ZigZag varint of one or two bytes, both of which the caller has seen to; NULL if it is longer."""
     cdef uint32_t raw = p[0]
@@ -95,6 +169,20 @@ cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept
     return p
 
 
+cdef inline int next_varint(uint64_t *word, int32_t *out) noexcept nogil:
+    """The same from the lowest bytes of a word, which are shifted out of it: how many they are, 0 if too many."""
+    cdef uint32_t raw = <uint32_t>word[0] & 0x7F
+    cdef int size = 1
+    if word[0] & 0x80:
+        if word[0] & 0x8000:
+            return 0
+        raw |= <uint32_t>(word[0] >> 1) & 0x3F80
+        size = 2
+    word[0] >>= 8 * size
+    out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return size
+
+
 cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, int32_t *time_delta, int32_t *delta,
                                         const uint8_t **key, int32_t *key_size, const uint8_t **value, int32_t *value_size) noexcept nogil:
     """A well-formed record without headers whose numbers all have one or two bytes: the byte behind it.
@@ -102,41 +190,48 @@ cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, i
     NULL for any other record, good or damaged: `decode_v2` then takes it field by field. `stop` ends the batch.
     """
     cdef int32_t length
+    cdef uint64_t word
     cdef const uint8_t *end
+    cdef int size
     if stop - p < 16:      # the fields up to the key's size take at most 9 bytes
         return NULL
-    p = short_varint(p, &length)
-    if p == NULL or length < 0 or length > stop - p:
+    word = load_le64(p)    # all of them but the second byte of the key's size
+    size = next_varint(&word, &length)
+    p += size
+    if size == 0 or length < 0 or length > stop - p:
         return NULL
     end = p + length
-    p = short_varint(p + 1, time_delta)    # behind the attributes, which are unused
-    if p == NULL:
+    word >>= 8             # the attributes, which are unused
+    size = next_varint(&word, time_delta)
+    if size == 0:
         return NULL
-    p = short_varint(p, delta)
-    if p == NULL:
+    p += 1 + size
+    size = next_varint(&word, delta)
+    if size == 0:
         return NULL
-    p = short_varint(p, key_size)
-    if p == NULL:
-        return NULL
-    key[0] = p
-    if key_size[0] > 0:
-        if key_size[0] > end - p:
-            return NULL
-        p += key_size[0]
+    p += size
+    if word & 0xFF == 1:   # a null key
+        p += 1
+        key[0] = p
+        key_size[0] = -1
     else:
-        key_size[0] = -(key_size[0] < 0)
+        p = short_varint(p, key_size)
+        if p == NULL or key_size[0] < 0 or key_size[0] > end - p:
+            return NULL
+        key[0] = p
+        p += key_size[0]
     if end - p < 2:        # the value's size and the count of headers
         return NULL
     p = short_varint(p, value_size)
     if p == NULL:
         return NULL
     value[0] = p
-    if value_size[0] > 0:
-        if value_size[0] > end - p:
-            return NULL
-        p += value_size[0]
+    if value_size[0] < 0:
+        value_size[0] = -1
+    elif value_size[0] > end - p:
+        return NULL
     else:
-        value_size[0] = -(value_size[0] < 0)
+        p += value_size[0]
     return end if end - p == 1 and p[0] == 0 else NULL
 
 
@@ -154,10 +249,14 @@ cdef inline int decode_v2(Walk *walk, const header.BatchRow *row, int32_t number
     cdef const uint8_t *value = NULL
     cdef const uint8_t *end
     cdef int64_t stop = n + row.count
+    # The memory behind the batch comes while this one is decoded, as much of it as the batch is long.
+    cdef size_t ahead = <size_t>max(LEAST_AHEAD, min(row.size, MOST_AHEAD))
     cdef int status = RECORD_OK
     if append_time:
         base_timestamp = row.max_timestamp
     while n < stop:
+        header.prefetch(<const void *>(<size_t>w.p + ahead))
+        header.prefetch(<const void *>(<size_t>w.p + ahead + 64))
         end = plain_record(w.p, w.end, &time_delta, &delta, &key, &key_size, &value, &value_size)
         if end != NULL:
             # Unsigned: hostile deltas wrap, as Java's do.
@@ -169,11 +268,17 @@ cdef inline int decode_v2(Walk *walk, const header.BatchRow *row, int32_t number
             c.value_size[n] = value_size
             c.headers_place[n] = place_of_null + <int64_t><size_t>end
             c.header_count[n] = 0
+            if c.key_view != NULL:
+                write_view(c.key_view + VIEW_BYTES * n, key, w.end, key_size, c.key_place[n])
+                write_view(c.value_view + VIEW_BYTES * n, value, w.end, value_size, c.value_place[n])
+            if c.value_ends != NULL:
+                copy_value(&c, n, value, w.end, value_size)
             w.p = end
         else:
             status = any_record(&w, row, &c, n)
             if status != RECORD_OK:
                 break
+            write_payloads(&w, &c, n)
         c.batch[n] = number
         n += 1
     walk[0] = w
@@ -257,6 +362,7 @@ cdef inline int decode_entry(Walk *w, const header.BatchRow *row, int32_t number
     c.headers_place[n] = c.value_place[n]
     c.header_count[n] = 0
     c.batch[n] = number
+    write_payloads(w, c, n)
     w.p = end
     return RECORD_OK
 

@@ -13,6 +13,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.errors import RequestError
+from pylogseg.format.records import Scratch
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.wanted import LogFiles, Wanted
@@ -147,7 +148,7 @@ def make_query(
         first_window_bytes=small_window(limit),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         drop_behind=drop_behind,
-        reuse=True,
+        scratch=Scratch,
     )
     return Query(offset or OffsetRange(), since, until, None if key is None else bytes_of(key, key_as), options)
 

@@ -54,6 +54,8 @@ class Summary(NamedTuple):
     lowest_magic, highest_magic : int
     any_attributes, common_attributes : int
         Attribute bits that are set in some row, and in every row.
+    ascends : bool
+        Whether no offset is negative, and each batch begins behind the end of the one before it.
     """
 
     lowest_last_offset: int
@@ -62,6 +64,7 @@ class Summary(NamedTuple):
     highest_magic: int
     any_attributes: int
     common_attributes: int
+    ascends: bool
 
     @property
     def is_compressed(self) -> bool:
@@ -95,10 +98,11 @@ class BatchTable:
     the flags are computed. Indexing with a mask, a slice or an index array gives a smaller table.
     """
 
-    __slots__ = ("rows",)
+    __slots__ = ("_summary", "rows")
 
     def __init__(self, rows: npt.NDArray[Any]) -> None:
         self.rows = rows
+        self._summary: Summary | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -120,8 +124,10 @@ class BatchTable:
         )
 
     def summary(self) -> Summary:
-        """What holds for all rows, of which there must be one: cheaper than a look at a column."""
-        return Summary(*_codec.survey(np.ascontiguousarray(self.rows)))
+        """What holds for all rows, of which there must be one: cheaper than a look at a column, and kept."""
+        if self._summary is None:
+            self._summary = Summary(*_codec.survey(np.ascontiguousarray(self.rows)))
+        return self._summary
 
     @property
     def next_offset(self) -> npt.NDArray[np.int64]:

@@ -56,6 +56,8 @@ ARENA_BYTES = 256 << 20
 _ARENA = 1 << SOURCE_SHIFT
 _V2_HEADER_BYTES = 61
 _KEY_AT = {0: 18, 1: 26}
+#: What a batch of Kafka's usual 16 KiB fits in.
+_USUAL_BYTES = 20 << 10
 # Rows of a block table at a time; a payload with more blocks than this goes the careful way.
 _BLOCK_ROWS = 4096
 
@@ -199,7 +201,7 @@ class _Work:
         elif codec == LZ4:
             self.lz4(rows)
         elif codec == ZSTD:
-            self.store(rows, self.zstd(rows))
+            self.zstd(rows)
         else:
             self.store(rows, self.careful(rows))
 
@@ -214,24 +216,41 @@ class _Work:
             except CodecError as error:
                 yield error
 
-    def zstd(self, rows: npt.NDArray[np.intp]) -> Iterator[bytes | CodecError]:
-        """Each payload decompressed: at once where a kernel found one frame that keeps to the limit."""
-        view, limit, quick = self.view, self.limit, zstd_frames.quick()
+    def zstd(self, rows: npt.NDArray[np.intp]) -> None:
+        """Decompress at once where a kernel found one frame that keeps to the limit, all others carefully."""
+        view, quick = self.view, zstd_frames.quick()
         begins = self.bodies["place"][rows]
         ends = begins + self.bodies["size"][rows]
         rooms = np.empty(len(rows), np.int64)
-        _framing.zstd_rooms(view, begins, ends, limit, rooms)
-        rooms[self.table.magic[rows] != 2] = 0
-        for row, start, end, room in zip(rows.tolist(), begins.tolist(), ends.tolist(), rooms.tolist(), strict=True):
+        _framing.zstd_rooms(view, begins, ends, self.limit, rooms)
+        plain = (rooms > 0) & (self.table.magic[rows] == 2) & (quick is not None)
+        used, memory, usual = self.used, self.arena.reserve(0, 0), _USUAL_BYTES
+        marks, failed = [used], []
+        for start, end, room in zip(begins[plain].tolist(), ends[plain].tolist(), rooms[plain].tolist(), strict=True):
             try:
-                if quick is not None and room > 0:
-                    yield quick(view[start:end], max_output_size=room)
-                else:
-                    yield decompress_view(ZSTD, view[start:end], int(self.table.magic[row]), limit)
-            except CodecError as error:
-                yield error
-            except zstd_frames.Failure as error:
-                yield CodecError(f"zstd: {error}")
+                # The library takes the memory that it may need, which is far more than most frames do need.
+                data = quick(view[start:end], max_output_size=usual if usual < room else room)
+            except zstd_frames.Failure:
+                try:
+                    data = quick(view[start:end], max_output_size=room)
+                    usual = max(usual, 2 * len(data))
+                except zstd_frames.Failure:
+                    data = b""
+                    failed.append(len(marks) - 1)
+            place, used = used, used + len(data)
+            if used > len(memory):
+                memory = self.arena.reserve(used, place)
+            memory[place:used] = data
+            marks.append(used)
+        self.used = used
+        done = np.ones(len(marks) - 1, bool)
+        done[failed] = False
+        between, quickly = np.array(marks, np.int64), rows[plain]
+        self.bodies["place"][quickly[done]] = between[:-1][done] | _ARENA
+        self.bodies["size"][quickly[done]] = np.diff(between)[done]
+        late = np.concatenate((rows[~plain], quickly[failed]))
+        if len(late):
+            self.store(late, self.careful(late))  # which says what is wrong
 
     def store(self, rows: npt.NDArray[np.intp], produced: Iterator[bytes | CodecError]) -> None:
         """Put what was decompressed into the arena."""

@@ -6,9 +6,9 @@ with them (copy, view, text, compare) is one of the gather kernels of `_records`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,15 @@ SOURCE_MASK = (1 << SOURCE_SHIFT) - 1
 #: The body of a magic 2 batch is its records; of an uncompressed legacy batch, the whole entry; of a compressed
 #: wrapper, the inner entries. A size of -1 says that the body could not be had.
 BODY_DTYPE = np.dtype([("place", "i8"), ("size", "i8")])
+
+#: An Arrow binary view: the size, then the payload if it has at most 12 bytes, else its first 4, source and position.
+VIEW_DTYPE = np.dtype([("size", "<i4"), ("first", "V4"), ("source", "<i4"), ("position", "<i4")])
+_ARROW_END = (1 << 31) - 1
+#: Bytes behind the last value that let it be copied in whole steps.
+_COPY_SLACK_BYTES = 32
+
+#: What a decoder may be asked for besides columns: keys and values as views, or a copy of the values.
+Besides = Literal["views", "values"] | None
 
 #: Bytes that one batch may decompress to, unless the caller says otherwise.
 DECOMPRESSED_LIMIT_BYTES = 64 << 20
@@ -46,7 +55,9 @@ REASONS = (
     "a compressed message holds no inner message",
     "the body of the batch lies outside of its buffer",
     "an inner message has a magic other than 0 and 1",
+    "the CRC does not hold",
 )
+_CRC_BAD = REASONS[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,11 @@ class RecordColumns:
     sources : tuple of buffers
         What the places point into: the file's bytes, and an arena of decompressed ones (may be empty). The columns
         keep them alive; a memory map stays mapped as long as any column of it lives.
+    key_view, value_view : numpy.ndarray of VIEW_DTYPE, optional
+        Keys and values as Arrow binary views whose buffers are the sources, where the decoder was asked for them.
+    value_ends, value_data : numpy.ndarray of int32 and uint8, optional
+        The values as an Arrow binary array has them, where the decoder was asked for that: value ``i`` lies in
+        ``value_data[value_ends[i]:value_ends[i + 1]]``.
     """
 
     offset: npt.NDArray[np.int64]
@@ -84,13 +100,21 @@ class RecordColumns:
     batch: npt.NDArray[np.int32]
     batches: BatchTable
     sources: tuple[Any, ...]
+    key_view: npt.NDArray[Any] | None = None
+    value_view: npt.NDArray[Any] | None = None
+    value_ends: npt.NDArray[np.int32] | None = None
+    value_data: npt.NDArray[np.uint8] | None = None
 
     def __len__(self) -> int:
         return len(self.offset)
 
     def take(self, which: Any) -> RecordColumns:
-        """Some of the records: a slice (copies nothing), a mask or an index array (copies columns, not payloads)."""
-        return columns_of([getattr(self, name)[which] for name in COLUMN_NAMES], self.batches, self.sources)
+        """Some of the records: a slice (copies nothing), a mask or an index array (copies columns, not payloads).
+
+        What was copied of the values is left behind.
+        """
+        views = (None if view is None else view[which] for view in (self.key_view, self.value_view))
+        return columns_of([getattr(self, name)[which] for name in COLUMN_NAMES], self.batches, self.sources, *views)
 
     def key(self, i: int) -> bytes | None:
         """Key of record `i`, copied; None is null."""
@@ -139,38 +163,64 @@ _COLUMN_TYPES = {
 COLUMN_NAMES = tuple(_COLUMN_TYPES)
 
 
-def columns_of(arrays: list[npt.NDArray[Any]], batches: BatchTable, sources: tuple[Any, ...]) -> RecordColumns:
-    """Columns from arrays in the order of `COLUMN_NAMES`."""
+def columns_of(
+    arrays: list[npt.NDArray[Any]], batches: BatchTable, sources: tuple[Any, ...], *besides: npt.NDArray[Any] | None
+) -> RecordColumns:
+    """Columns from arrays in the order of `COLUMN_NAMES`, and what there is besides them."""
     make: Any = RecordColumns
-    columns: RecordColumns = make(*arrays, batches, sources)
+    columns: RecordColumns = make(*arrays, batches, sources, *besides)
     return columns
+
+
+def _bytes(size: int) -> npt.NDArray[np.uint8]:
+    return np.empty(size, np.uint8)
 
 
 class Scratch:
     """Memory for the columns of one decoding at a time, so that a stream does not ask the system for it at each step.
 
     Columns that were decoded with a scratch are overwritten by the next decoding with it, and so are the decompressed
-    bytes that they point at. Only the offsets are new each time: Arrow takes them as they are.
+    bytes that they point at. Only offsets and what there is besides columns are new each time: Arrow takes them as they
+    are.
 
     Parameters
     ----------
     with_arena : bool
         Without, only the columns are overwritten: what they point at lives as long as somebody holds it.
+    besides : {"views", "values"}, optional
+        Make views of keys and values too, or copy the values.
+    allocate : callable
+        Where the memory of what is new each time comes from, given its bytes.
     """
 
-    __slots__ = ("_columns", "arena", "with_arena")
+    __slots__ = ("_allocate", "_besides", "_columns", "arena", "with_arena")
 
-    def __init__(self, with_arena: bool = True) -> None:
+    def __init__(
+        self,
+        with_arena: bool = True,
+        besides: Besides = None,
+        allocate: Callable[[int], Any] = _bytes,
+    ) -> None:
         self._columns: list[npt.NDArray[Any]] = []
         self.arena: Any = None
-        self.with_arena = with_arena
+        self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
 
     def columns(self, room: int) -> list[npt.NDArray[Any]]:
         """Arrays of at least `room` items, one for each of `COLUMN_NAMES`."""
         if not self._columns or len(self._columns[1]) < room:
             self._columns = _allocate(room + room // 4)
-        self._columns[0] = np.empty(room, np.int64)
+        self._columns[0] = np.frombuffer(self._allocate(8 * room), np.int64)
         return self._columns
+
+    def besides(self, room: int, bytes_room: int, sources: tuple[Any, ...]) -> list[npt.NDArray[Any] | None]:
+        """Memory for views, or for values of so many bytes; nothing where a place or the values may be too large."""
+        if self._besides == "views" and max(map(len, sources)) <= _ARROW_END:
+            return [np.frombuffer(self._allocate(VIEW_DTYPE.itemsize * room), VIEW_DTYPE) for _ in range(2)]
+        if self._besides == "values" and bytes_room + _COPY_SLACK_BYTES <= _ARROW_END:
+            ends = np.frombuffer(self._allocate(4 * (room + 1)), np.int32)
+            ends[0] = 0
+            return [None, None, ends, np.frombuffer(self._allocate(bytes_room + _COPY_SLACK_BYTES), np.uint8)]
+        return []
 
 
 def _allocate(room: int) -> list[npt.NDArray[Any]]:
@@ -222,22 +272,65 @@ def decode(
     damage : list of BatchDamage
         The batches that were left out.
     """
-    rows = np.ascontiguousarray(batches.rows)
-    bodies, sources, damage = _bodies(BatchTable(rows), buffer, file_position, limit_bytes, scratch)
+    table = batches if batches.rows.flags.c_contiguous else BatchTable(np.ascontiguousarray(batches.rows))
+    bodies, sources, damage = _bodies(table, buffer, file_position, limit_bytes, scratch)
+    columns = _decode(table, bodies, sources, scratch, damage, crc=False)
+    assert columns is not None
+    for bad in damage:
+        table.rows["verdict"][bad.row] = batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
+    return columns, damage
+
+
+def check_and_decode(
+    batches: BatchTable, buffer: Any, file_position: int, scratch: Scratch | None
+) -> tuple[RecordColumns, list[BatchDamage]] | None:
+    """`decode` for batches none of which is compressed, the CRC of each checked right before its records.
+
+    So its bytes come from memory once. None, if there is one whose CRC does not hold. What is damaged in spite of a
+    good CRC gets no verdict here. The rows must be contiguous.
+    """
+    bodies, sources, damage = _bodies(batches, buffer, file_position, 0, scratch)
+    columns = _decode(batches, bodies, sources, scratch, damage, crc=True)
+    if columns is None:
+        return None
+    batches.rows["verdict"] = Verdict.GOOD
+    return columns, damage
+
+
+def _decode(
+    table: BatchTable,
+    bodies: npt.NDArray[Any],
+    sources: tuple[Any, ...],
+    scratch: Scratch | None,
+    damage: list[BatchDamage],
+    *,
+    crc: bool,
+) -> RecordColumns | None:
+    """Decode bodies, and add to the damage; None where a CRC does not hold."""
+    rows = table.rows
     room = _records.capacity(rows, bodies)
     arrays = _allocate(room) if scratch is None else scratch.columns(room)
+    besides = [] if scratch is None else scratch.besides(room, int(bodies["size"].clip(0).sum()), sources)
+    raw = [None if array is None else array.view(np.uint8) if array.dtype == VIEW_DTYPE else array for array in besides]
     row = count = 0
     while True:
-        row, count, _, status, _ = _records.decode(rows, row, bodies, sources, count, *arrays)
+        row, count, _, status, _ = _records.decode(rows, row, bodies, sources, count, *arrays, *raw, crc=crc)
         if row == len(rows):
             break
+        if REASONS[status] == _CRC_BAD:
+            return None
         if bodies["size"][row] >= 0:
             damage.append(BatchDamage(row, REASONS[status]))
         row += 1
     damage.sort()
-    for bad in damage:
-        rows["verdict"][bad.row] = batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
-    return columns_of([array[:count] for array in arrays], BatchTable(rows), sources), damage
+    if len(besides) == 2:
+        besides = [view[:count] for view in besides if view is not None]
+    elif besides and besides[2] is not None and besides[3] is not None:
+        ends = besides[2][: count + 1]
+        data = besides[3][: ends[-1]]
+        # Who keeps the values keeps no more than a quarter that is not used.
+        besides = [None, None, ends, data if 4 * len(data) >= 3 * len(besides[3]) else data.copy()]
+    return columns_of([array[:count] for array in arrays], table, sources, *besides)
 
 
 def decode_parts(

@@ -170,12 +170,21 @@ class _Text:
             self._file.write(text.render(chunk.columns, self._program, self._out, first, stop))
 
 
+#: Columns of a Parquet file that a nested one becomes.
+_LEAVES = {"headers": ("headers.list.element.key", "headers.list.element.value")}
+
+
 class _Parquet:
     """Row groups of many chunks: a chunk is too small for one."""
 
     def __init__(self, file: IO[bytes], form: Form) -> None:
         self._schema = arrow.schema(form.columns)
-        self.writer = pq.ParquetWriter(file, self._schema, compression=form.compression)
+        # Of values neither a dictionary nor the least and greatest are of use, and both copy each of them: a value of
+        # hundreds of megabytes several times.
+        leaves = [leaf for name in self._schema.names if name != "value" for leaf in _LEAVES.get(name, (name,))]
+        self.writer = pq.ParquetWriter(
+            file, self._schema, compression=form.compression, use_dictionary=leaves, write_statistics=leaves
+        )
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pylogseg._run import BODY, PRODUCER, Run
 from pylogseg.env.positions import Data
 from pylogseg.errors import TooLarge
 from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.format.buffers import byte_view
 from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.core import LogCore
-from pylogseg.log.many import append_many
+from pylogseg.log.many import append_many, producer_of
+from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_state import CompletedTxn, Origin
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.validation import Prepared, follower, leader
 
 _MAX_RELATIVE = 2**31 - 1
+_ATTRIBUTES_AT, _CODEC_MASK = 22, 7
 
 
 class AppendingLog(LogCore):
@@ -31,27 +35,104 @@ class AppendingLog(LogCore):
         target_magic: int = 2,
         in_place: bool = False,
     ) -> Appended:
-        """Append one batch, which gets its offsets here; see `Log.append`."""
+        """Append one batch, which gets its offsets here.
+
+        Parameters
+        ----------
+        data : buffer
+            One batch of magic 2, or legacy messages. A partial batch at the end is left out.
+        leader_epoch : int
+            That the batch gets.
+        origin : Origin
+            Who appends.
+        transaction_version : int
+            Of a marker.
+        target_magic : int
+            Format to store; brokers since Kafka 4 store 2 only.
+        in_place : bool
+            Whether `data` may be changed, if it can be; it saves a copy.
+
+        Raises
+        ------
+        RequestError, CorruptionError
+            As `validation.leader` and `Producers.check` judge; no record was written.
+        ClosedError, StorageError
+            The log is closed; the disk failed.
+        """
         if origin is Origin.RAFT_LEADER:
             return self._append_given(data, leader_epoch, origin, self.config.max_message_bytes)
+        with self._lock:
+            if not self.is_usable:
+                self._refuse()
+            now_ms = self.clock.now_ms()
+            if target_magic == 2:
+                done = self._append_usual(data, leader_epoch, now_ms, origin is Origin.CLIENT, in_place)
+                if done is not None:
+                    return done
+            self._run = None
+            prepared = leader(
+                data,
+                self._rules,
+                next_offset=self.offsets.end.offset,
+                leader_epoch=leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+                target_magic=target_magic,
+                in_place=in_place,
+                where=self.folder,
+            )
+            return self._guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))
 
-        def work() -> Appended:
-            with self._lock:
-                now = self.clock.now_ms()
-                prepared = leader(
-                    data,
-                    self._rules,
-                    next_offset=self.offsets.end.offset,
-                    leader_epoch=leader_epoch,
-                    now_ms=now,
-                    origin=origin,
-                    target_magic=target_magic,
-                    in_place=in_place,
-                    where=self.folder,
-                )
-                return self._write(prepared, origin, transaction_version, now)
+    def _append_usual(
+        self, data: Data, leader_epoch: int, now_ms: int, is_client: bool, in_place: bool
+    ) -> Appended | None:
+        """The short way of a batch for which nothing has to be done first: a run of its own. None for any other."""
+        segment, run, end = self.segments.active, self._run, self.offsets.end.offset
+        if segment is None or not self.epochs.is_current(leader_epoch, end):
+            return None
+        if run is None or run.next_offset != end or run.position != segment.log.size or self._run_of is not segment:
+            run = self._begin_run(segment, end)
+            if run is None:
+                return None
+        records = run.one(data, leader_epoch, now_ms, is_client, in_place)
+        if records is None:
+            records = self._once_more(run, data, leader_epoch, now_ms, is_client, in_place)
+            if records is None:
+                return None
+        self.write_run(segment, records, run)
+        stamp = now_ms if self._rules.append_time else -1
+        return Appended(end, run.next_offset - 1, run.timestamp, stamp, run.used, self.offsets.log_start)
 
-        return self._guarded(work)
+    def _begin_run(self, segment: LogSegment, next_offset: int) -> Run | None:
+        """A run that goes on where the log ends; it may be used until something else than a run was written."""
+        run = Run(self._rules, -1, True, 0)
+        run.next_offset, run.flush_offset = next_offset, 2**63 - 1
+        self._run, self._run_of = (run if segment.begin_run(run, self.config) else None), segment
+        return self._run
+
+    def _once_more(
+        self, run: Run, data: Data, leader_epoch: int, now_ms: int, is_client: bool, in_place: bool
+    ) -> Data | None:
+        """Take a batch whose producer, or whose records, the run has to be told of first."""
+        body = None
+        for _ in range(2):
+            if run.reason == PRODUCER and is_client:
+                known = self.producers.in_order(producer_of(data))
+                if known is None or not run.know(*known):
+                    return None
+            elif run.reason == BODY and body is None:
+                from pylogseg.log.bodies import body_of  # codecs are loaded when they are needed
+
+                view = byte_view(data)
+                body = body_of(view, view[_ATTRIBUTES_AT] & _CODEC_MASK)
+                if not body:
+                    return None
+            else:
+                return None
+            records: Data | None = run.one(data, leader_epoch, now_ms, is_client, in_place, True, body)
+            if records is not None:
+                return records
+        return None
 
     def append_many(
         self,
@@ -98,6 +179,7 @@ class AppendingLog(LogCore):
             )
 
         with self._lock:
+            self._run = None
             return self._guarded(lambda: append_many(self, data, leader_epoch, origin, in_place, one))
 
     def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
@@ -107,6 +189,7 @@ class AppendingLog(LogCore):
     def _append_given(self, data: Any, leader_epoch: int, origin: Origin, size_limit: int | None) -> Appended:
         def work() -> Appended:
             with self._lock:
+                self._run = None
                 prepared = follower(
                     data,
                     next_offset=self.offsets.end.offset,
@@ -157,12 +240,17 @@ class AppendingLog(LogCore):
         segment.append(
             prepared.last_offset, prepared.records, [(b.max_timestamp, b.last_offset, b.size) for b in prepared.batches]
         )
-        self._note_end(prepared.last_offset + 1, segment)
+        offsets, end = self.offsets, prepared.last_offset + 1
+        offsets.end = OffsetMetadata(end, segment.base_offset, segment.size)
+        offsets.follow_end()
         for append in checked.appends:
             self.producers.update(append)
         for txn in checked.completed:
             self._complete(txn, segment)
-        self._note_written()
+        self.producers.map_end_offset = end
+        offsets.note_first_unstable()
+        if end - offsets.recovery_point >= self.config.flush_messages:
+            self.flush(force_active=False)
         first = prepared.first_offset
         return Appended(
             first, prepared.last_offset, prepared.max_timestamp, prepared.append_time_ms, prepared.valid_bytes, start

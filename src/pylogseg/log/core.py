@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from pylogseg._run import Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.scheduler import Scheduler
-from pylogseg.env.storage import Storage
+from pylogseg.env.storage import Data, Storage
 from pylogseg.errors import ClosedError, OffsetOutOfRange, RequestError, StorageError
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.log.epochs import LeaderEpochs
@@ -58,7 +58,7 @@ class LogCore:
         self._closed = False
         self._last_flush_ms = clock.now_ms()
         self._rolls = 0
-        self.config = config
+        self._run_of: LogSegment | None = None
         self.update_config(config)
 
     # ---- state ----
@@ -109,6 +109,7 @@ class LogCore:
     def update_config(self, config: LogConfig) -> None:
         """Take new settings; they count from the next operation on."""
         self.config = config
+        self._run: Run | None = None  # what single appends go on with; it knows the old settings
         self._remover.delay_ms = config.file_delete_delay_ms
         codec = config.compression_type
         levels = {
@@ -127,12 +128,16 @@ class LogCore:
             levels.get(codec),
         )
 
-    def _guarded(self, work: Callable[[], _Result]) -> _Result:
-        """Run work on the disk; its first failure takes the log offline."""
+    def _refuse(self) -> NoReturn:
+        """Raise what says why the log cannot be used."""
         if self._closed:
             raise ClosedError(f"{self.folder}: the log is closed")
-        if self._offline is not None:
-            raise StorageError(self.folder, "use", f"the log is offline since {self._offline}")
+        raise StorageError(self.folder, "use", f"the log is offline since {self._offline}")
+
+    def _guarded(self, work: Callable[[], _Result]) -> _Result:
+        """Run work on the disk; its first failure takes the log offline."""
+        if not self.is_usable:
+            self._refuse()
         try:
             return work()
         except StorageError as error:
@@ -211,28 +216,22 @@ class LogCore:
 
     # ---- what is written ----
 
-    def write_run(self, segment: LogSegment, records: memoryview, run: Run) -> None:
+    def write_run(self, segment: LogSegment, records: Data, run: Run) -> None:
         """Write a run of batches that is ready, and let it take effect."""
-
-        def work() -> None:
+        try:
             segment.append_run(records, run)
-            self._note_end(run.next_offset, segment)
-            self.producers.extend(run.known())
-            self._note_written()
-
-        self._guarded(work)
-
-    def _note_end(self, next_offset: int, segment: LogSegment) -> None:
-        """The log ends behind what was written."""
-        self.offsets.end = OffsetMetadata(next_offset, segment.base_offset, segment.size)
-        self.offsets.follow_end()
-
-    def _note_written(self) -> None:
-        """The producers know of what was written; a flush may be due."""
-        offsets = self.offsets
-        end = offsets.end.offset
-        self.producers.map_end_offset = end
-        offsets.note_first_unstable()
+        except StorageError as error:
+            self._offline = error
+            raise
+        offsets, end = self.offsets, run.next_offset
+        offsets.end = OffsetMetadata(end, segment.base_offset, segment.log.size)
+        if offsets.high_watermark.offset >= end:
+            offsets.follow_end()
+        producers = self.producers
+        if run.has_producers:
+            producers.extend(run.known())
+        producers.map_end_offset = end
+        # No batch of a run changes which transactions are open.
         if end - offsets.recovery_point >= self.config.flush_messages:
             self.flush(force_active=False)
 

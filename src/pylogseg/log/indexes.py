@@ -91,17 +91,21 @@ class _Index:
         self._entries += 1
         self._unsynced = True
 
+    def raw(self) -> tuple[memoryview, int]:
+        """The bytes of the file, and how many entries count."""
+        file = self.file
+        return file.buffer, self._entries
+
     @property
     def is_open(self) -> bool:
         """Whether the file was used."""
         return self._file is not None
 
-    def extend(self, entries: bytes) -> None:
+    def _extend(self, entries: bytes) -> None:
         """Add entries as they lie in the file, for which there is room."""
-        if entries:
-            self.file.put(self._entries * self.entry.size, entries)
-            self._entries += len(entries) // self.entry.size
-            self._loaded()
+        size = self.entry.size
+        self.file.put(self._entries * size, entries)
+        self._entries += len(entries) // size
 
     def _keep(self, entries: int) -> None:
         """Forget the entries behind; their bytes stay until they are overwritten or trimmed."""
@@ -183,12 +187,18 @@ class OffsetIndex(_Index):
         self._put(offset - self.base_offset, position)
         self.last_offset = offset
 
+    def extend(self, entries: bytes, last_offset: int) -> None:
+        """Add entries as they lie in the file, for which there is room; the offset of the last one."""
+        self._extend(entries)
+        self.last_offset = last_offset
+
     def floor(self, offset: int) -> tuple[int, int]:
         """Offset and position of the last entry at or below an offset; the segment's beginning without one."""
-        slot = self._search(0, 4, offset - self.base_offset)
+        buffer, count = self.raw()
+        slot = _codec.search(buffer, 8, 0, 4, count, offset - self.base_offset)
         if slot < 0:
             return self.base_offset, 0
-        relative, position = self._unpack(slot)
+        relative, position = _OFFSET_ENTRY.unpack_from(buffer, slot * 8)
         return self.base_offset + relative, position
 
     def upper_bound(self, position: int, size: int) -> int | None:
@@ -244,12 +254,18 @@ class TimeIndex(_Index):
             self._put(timestamp, offset - self.base_offset)
             self.last = (timestamp, offset)
 
+    def extend(self, entries: bytes, last: tuple[int, int]) -> None:
+        """Add entries as they lie in the file, for which there is room; timestamp and offset of the last one."""
+        self._extend(entries)
+        self.last = last
+
     def floor(self, timestamp: int) -> tuple[int, int]:
         """Timestamp and offset of the last entry at or below a timestamp; -1 and the base offset without one."""
-        slot = self._search(0, 8, timestamp)
+        buffer, count = self.raw()
+        slot = _codec.search(buffer, 12, 0, 8, count, timestamp)
         if slot < 0:
             return -1, self.base_offset
-        found, relative = self._unpack(slot)
+        found, relative = _TIME_ENTRY.unpack_from(buffer, slot * 12)
         return found, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:

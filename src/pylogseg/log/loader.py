@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from pylogseg import _append
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
@@ -78,6 +80,7 @@ class Loader:
         self._snapshots_before: list[str] = []
         self._epochs_seen: dict[int, int] = {}
         self.report = LoadReport() if report is None else report
+        self._read: dict[LogSegment, int] = {}  # to its end, and there were no producers
 
     def load(self) -> Loaded:
         """Run all passes."""
@@ -251,32 +254,43 @@ class Loader:
             _log.info("%s: %s; pass 4 comes to it when what lies before has been recovered", segment.path, error)
 
     def _recover(self, segment: LogSegment, why: str) -> int:
-        """Read a segment again, with the producers as they were at its beginning; the bytes cut off."""
+        """Read a segment again, with the producers as they were at its beginning; the bytes cut off.
+
+        A broker reads a segment without indexes twice when it was not closed in order. What the second reading could
+        change is the state of producers, so here it is left out where the segment has none.
+        """
         producers = self._make_producers()
         self._rebuild(producers, self._log_start, segment.base_offset, False)
+        if segment in self._read:
+            producers.map_end_offset = max(self._read[segment], producers.map_end_offset)
+            producers.take_snapshot()
+            return 0
         self._indexes.before(segment)
         next_offset = segment.base_offset
+        batches_of_producers = 0
 
         def visit(rows: BatchTable, view: Any, start: int) -> None:
-            nonlocal next_offset
-            for batch in _append.batches_of(rows.rows, False):
-                if batch.magic < 2:
-                    continue
-                if batch.leader_epoch >= 0:
-                    self._epochs_seen.setdefault(batch.leader_epoch, batch.base_offset)
-                    if batch.leader_epoch > self._epochs.latest_epoch:
-                        self._epochs.assign(batch.leader_epoch, batch.base_offset)
-                ended = producers.replay_one(batch, view, start)
-                if ended is not None and ended[0].aborted:
-                    txn, stable = ended
-                    segment.add_aborted(AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable))
+            nonlocal next_offset, batches_of_producers
             if len(rows):
                 next_offset = int(rows.last_offset[-1]) + 1
                 if self._on_bytes is not None:
                     self._on_bytes(int(rows.position[-1] + rows.size[-1] - rows.position[0]))
+            current = rows[rows.magic >= 2]
+            if not len(current):
+                return
+            self._assign_epochs(current)
+            for batch in _append.batches_of(current.rows, True):
+                batches_of_producers += 1
+                ended = producers.replay_one(batch, view, start)
+                if ended is not None and ended[0].aborted:
+                    txn, stable = ended
+                    segment.add_aborted(AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable))
+            producers.map_end_offset = int(current.last_offset[-1]) + 1
 
         size = segment.size
         cut = segment.recover(visit, lambda position: self._add_cut(segment, position, next_offset))
+        if not batches_of_producers:
+            self._read[segment] = producers.map_end_offset
         producers.take_snapshot()
         self.report.recovered_segments += 1
         self.report.recovered_bytes += size
@@ -291,6 +305,17 @@ class Loader:
         lost = (None, None) if loss.is_zeros else (next_offset, loss.next_offset)
         action = Action(ActionKind.CUT, segment.path, loss.reason, loss.is_alarm, position, segment.size, *lost)
         self._add(action, None if loss.is_zeros else segment.log)
+
+    def _assign_epochs(self, rows: BatchTable) -> None:
+        """Note the leader epochs that begin in batches of magic 2."""
+        epochs = rows.leader_epoch
+        known, firsts = np.unique(epochs, return_index=True)
+        for epoch, first_row in zip(known.tolist(), firsts.tolist(), strict=True):
+            if epoch >= 0:
+                self._epochs_seen.setdefault(epoch, int(rows.base_offset[first_row]))
+        while len(later := (epochs > max(self._epochs.latest_epoch, -1)).nonzero()[0]):
+            first = int(later[0])
+            self._epochs.assign(int(epochs[first]), int(rows.base_offset[first]))
 
     def _rebuild(self, producers: Producers, log_start: int, last_offset: int, clean: bool) -> None:
         rebuild(

@@ -7,7 +7,7 @@ them in Kafka's order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
@@ -23,7 +23,7 @@ from pylogseg.log.loader import Loader
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
-from pylogseg.log.reads import Fetched, Found, locate, offset_for_time, read
+from pylogseg.log.reads import Fetched, Found, Places, locate, locate_many, offset_for_time, read
 from pylogseg.log.removal import Remover
 from pylogseg.log.report import LoadReport
 from pylogseg.log.segments import Segments
@@ -190,6 +190,10 @@ class Log(AppendingLog):
         return OffsetOutOfRange(
             f"{self.folder}: offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}"
         )
+
+    def locate_many(self, offsets: Any) -> Places:
+        """Where the batches of many offsets lie, in columns: see `reads.locate_many`. High watermarks do not count."""
+        return self._guarded(lambda: locate_many(self.segments, offsets))
 
     def offset_for_time(self, timestamp: int) -> Found | None:
         """Offset of the first record that is not older than a timestamp; specials as in `reads.offset_for_time`."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _encoder, _run
+from pylogseg import _codec, _encoder, _run
 from pylogseg.env.positions import Data
 from pylogseg.errors import CorruptionError, PylogsegError
 from pylogseg.format.buffers import byte_view
@@ -49,7 +49,7 @@ def append_many(
     """
     buffers = data if isinstance(data, list | tuple) else [data]
     views = [byte_view(buffer) for buffer in buffers]
-    framed = [_run.frames(view) for view in views]
+    framed = [_codec.frames(view) for view in views]
     rows = sum(len(starts) - 1 + (int(starts[-1]) < len(view)) for view, (starts, _) in zip(views, framed, strict=True))
     answers = AppendedMany.blank(rows)
     work = _Work(log, answers, leader_epoch, origin, one)
@@ -111,7 +111,7 @@ class _Work:
             return None
         run.next_offset = next_offset
         run.flush_offset = min(log.offsets.recovery_point + log.config.flush_messages, 2**63 - 1)
-        return segment if segment.begin_run(run, log.config, self.now_ms) else None
+        return segment if segment.begin_run(run, log.config) else None
 
     def room(self, size: int) -> memoryview:
         """Memory that a run is made ready in."""
@@ -124,8 +124,7 @@ class _Work:
         """Tell the run of the producer of a batch, if it may write in a run."""
         if not self.is_client:
             return False
-        at = start + _PRODUCER_ID_AT
-        known = self.log.producers.in_order(int.from_bytes(view[at : at + 8], "big", signed=True))
+        known = self.log.producers.in_order(producer_of(view, start))
         return known is not None and self.run.know(*known)
 
     def write(self, segment: LogSegment, records: memoryview, rows: slice, starts: npt.NDArray[np.int64]) -> None:
@@ -148,3 +147,9 @@ class _Work:
             self.answers.set(row, self.one(batch))
         except PylogsegError as error:
             self.answers.errors[row] = error
+
+
+def producer_of(data: Data, start: int = 0) -> int:
+    """Id of the producer of a batch of magic 2."""
+    at = start + _PRODUCER_ID_AT
+    return int.from_bytes(byte_view(data)[at : at + 8], "big", signed=True)

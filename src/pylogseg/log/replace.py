@@ -15,6 +15,7 @@ from pylogseg.env.clock import Clock
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError
 from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.log.facts import batch_facts
 from pylogseg.log.removal import Remover
 from pylogseg.log.segment import INDEX_KINDS, LogSegment
 from pylogseg.log.segments import Segments
@@ -84,7 +85,7 @@ def split_segment(
             place = segment.place_at(position)
             part = new_cleaned_segment(storage, folder, place.offset, config, clock)
             new.append(part)
-            copied = part.append_from(segment, position)
+            copied = copy_batches(segment, position, part)
             if not copied:
                 raise CorruptionError(segment.path, position, "offsets of one batch are too far apart for a segment")
             position += copied
@@ -98,3 +99,26 @@ def split_segment(
             if part.suffix == CLEANED:
                 part.delete()
         raise
+
+
+def copy_batches(source: LogSegment, start: int, target: LogSegment) -> int:
+    """Copy batches from a position on, as far as offsets can be held; the bytes copied."""
+    done = start
+    for window in source.windows(start):
+        rows = window.batches
+        fits = [target.offset_index.can_hold(offset) for offset in rows.last_offset.tolist()]
+        count = fits.index(False) if False in fits else len(fits)
+        # As in Kafka, steps of less than a megabyte: where they end decides where index entries lie.
+        row = 0
+        while row < count:
+            end, size = row, 0
+            while end < count and (size == 0 or size + int(rows.size[end]) < 1 << 20):
+                size += int(rows.size[end])
+                end += 1
+            part = rows[row:end]
+            position = int(part.position[0])
+            target.append(int(part.last_offset[-1]), source.log.view(position, size), batch_facts(part))
+            done, row = position + size, end
+        if count < len(fits):
+            break
+    return done - start

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
-from pylogseg import _codec
-from pylogseg._run import Run
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg import _seek
+from pylogseg._run import ALONE, Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
-from pylogseg.env.storage import AppendFile, Storage
+from pylogseg.env.storage import AppendFile, Data, Storage
 from pylogseg.errors import Ending, RequestError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
-from pylogseg.format.records import decode
 from pylogseg.log.facts import Place, batch_facts, first_offset, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
 
-_NONE = -1
+Offsets = npt.NDArray[np.int64]
 _WINDOW_BYTES = 4 << 20
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
@@ -167,57 +170,45 @@ class LogSegment:
             position += size
             self._bytes_since_entry += size
 
-    def begin_run(self, run: Run, config: LogConfig, now_ms: int) -> bool:
+    def begin_run(self, run: Run, config: LogConfig) -> bool:
         """Let a run go on where the segment ends; False if the next batch begins the segment, or another one."""
         offset_index, time_index, size = self.offset_index, self.time_index, self.log.size
         if size == 0 or not offset_index.is_open or not time_index.is_open:
             return False
-        first, roll_age_ms = self.first_timestamp(), config.max_segment_ms - self.roll_jitter_ms
-        greatest, entry = self.max_timestamp_so_far(), time_index.last_entry()
-        if first is None or (first < 0 and now_ms - self.created_ms > roll_age_ms):
-            return False
-        if greatest[0] < entry[0] or greatest[1] < entry[1]:
+        first, greatest, entry = self.first_timestamp(), self.max_timestamp_so_far(), time_index.last_entry()
+        if first is None or greatest[0] < entry[0] or greatest[1] < entry[1]:
             return False
         run.begin()
-        run.base_offset, run.position = self.base_offset, size
-        run.max_timestamp, run.max_timestamp_offset = greatest
-        run.entry_timestamp = entry[0]
-        run.since_entry, run.interval = self._bytes_since_entry, self.index_interval_bytes
-        offset_room = offset_index.max_entries - offset_index.entries
-        run.entries_left = min(offset_room, time_index.max_entries - 1 - time_index.entries)
-        run.first_timestamp, run.roll_age_ms, run.roll_bytes = first, roll_age_ms, config.segment_bytes
+        run.position, run.since_entry = size, self._bytes_since_entry
+        run.first_timestamp, run.created_ms, run.roll_bytes = first, self.created_ms, config.segment_bytes
+        run.roll_age_ms = config.max_segment_ms - self.roll_jitter_ms
+        self._tell_indexes(run)
         return True
 
-    def append_run(self, data: memoryview, run: Run) -> None:
+    def _tell_indexes(self, run: Run) -> None:
+        """Tell a run how far the indexes are."""
+        offset_index, time_index = self.offset_index, self.time_index
+        run.base_offset, run.interval = self.base_offset, self.index_interval_bytes
+        run.max_timestamp, run.max_timestamp_offset = self.max_timestamp_so_far()
+        run.entry_timestamp, run.entry_timestamp_offset = time_index.last_entry()
+        run.entry_offset = offset_index.last_offset if offset_index.entries else self.base_offset - 1
+        offset_room = offset_index.max_entries - offset_index.entries
+        run.entries_left = min(offset_room, time_index.max_entries - 1 - time_index.entries)
+
+    def append_run(self, data: Data, run: Run) -> None:
         """Write the batches of a run at the end."""
         self.log.append(data)
-        self._max_timestamp = (run.max_timestamp, run.max_timestamp_offset)
         self._bytes_since_entry = run.since_entry
-        offset_entries, time_entries = run.entries()
-        self.offset_index.extend(offset_entries)
-        self.time_index.extend(time_entries)
+        self._take_indexes(run)
 
-    def append_from(self, source: LogSegment, start: int) -> int:
-        """Copy batches of another segment, from a position on, as far as offsets can be held; the bytes copied."""
-        done = start
-        for window in source.windows(start):
-            rows = window.batches
-            fits = [self.offset_index.can_hold(offset) for offset in rows.last_offset.tolist()]
-            count = fits.index(False) if False in fits else len(fits)
-            # As in Kafka, steps of less than a megabyte: where they end decides where index entries lie.
-            row = 0
-            while row < count:
-                end, size = row, 0
-                while end < count and (size == 0 or size + int(rows.size[end]) < 1 << 20):
-                    size += int(rows.size[end])
-                    end += 1
-                part = rows[row:end]
-                position = int(part.position[0])
-                self.append(int(part.last_offset[-1]), source.log.view(position, size), batch_facts(part))
-                done, row = position + size, end
-            if count < len(fits):
-                break
-        return done - start
+    def _take_indexes(self, run: Run) -> None:
+        """Write the index entries of a run."""
+        self._max_timestamp = (run.max_timestamp, run.max_timestamp_offset)
+        if run.has_entries:
+            offset_entries, time_entries = run.entries()
+            self.offset_index.extend(offset_entries, run.entry_offset)
+            if time_entries:
+                self.time_index.extend(time_entries, (run.entry_timestamp, run.entry_timestamp_offset))
 
     def add_aborted(self, txn: AbortedTxn) -> None:
         """Note an aborted transaction."""
@@ -255,14 +246,12 @@ class LogSegment:
 
     def place_of(self, offset: int) -> Place | None:
         """The first batch whose last offset is not below an offset; None behind the end."""
-        return self._place(offset, self.offset_index.floor(offset)[1])
+        return self._place(*self.offset_index.raw(), offset)
 
-    def _place(self, offset: int, start: int) -> Place | None:
-        size = self.size
-        if start >= size:
-            return None
+    def _place(self, entries: Data, count: int, offset: int, start: int = 0) -> Place | None:
+        size = self.log.size
         view = self.log.view(0, size)
-        position, base, last, length = _codec.find_offset(view, start, size, offset)
+        position, base, last, length = _seek.place(entries, count, view, size, self.base_offset, offset, start)
         if position < 0:
             return None
         if base == last and view[position + 16] < 2:  # a legacy wrapper tells its first offset only when it is opened
@@ -271,7 +260,7 @@ class LogSegment:
 
     def place_at(self, position: int) -> Place:
         """The batch that begins at a position."""
-        place = self._place(-(2**63), position)
+        place = self._place(b"", 0, -(2**63), position)
         if place is None or place.position != position:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
         return place
@@ -287,19 +276,12 @@ class LogSegment:
                 last = int(stretch.batches.last_offset[-1]) + 1
         return last
 
-    def offset_of_time(self, timestamp: int, log_start_offset: int) -> tuple[int, int, int] | None:
-        """First record not older than a timestamp and not below an offset: (timestamp, offset, leader epoch)."""
-        floor = self.time_index.floor(timestamp)[1]
-        start = self.offset_index.floor(max(floor, log_start_offset))[1]
-        for stretch in self.windows(start):
-            for row in (stretch.batches.max_timestamp >= timestamp).nonzero()[0].tolist():
-                part = stretch.batches[row : row + 1]
-                columns, _ = decode(part, stretch.view, stretch.start)
-                hits = ((columns.timestamp >= timestamp) & (columns.offset >= log_start_offset)).nonzero()[0]
-                if len(hits):
-                    first = int(hits[0])
-                    return int(columns.timestamp[first]), int(columns.offset[first]), int(part.leader_epoch[0])
-        return None
+    def places_of(self, offsets: Offsets, positions: Offsets, base_offsets: Offsets, sizes: Offsets) -> None:
+        """Fill arrays with what `place_of` says of many offsets; a position of -1 is behind the end."""
+        entries, count = self.offset_index.raw()
+        size = self.log.size
+        view = self.log.view(0, size)
+        _seek.places(entries, count, view, size, self.base_offset, offsets, positions, base_offsets, sizes)
 
     # ---- recovering and cutting ----
 
@@ -326,34 +308,43 @@ class LogSegment:
         self.time_index.reset()
         self.aborted_txns.reset()
         self._max_timestamp = (-1, self.base_offset)
-        valid = last_entry = 0
+        run = Run()
         before = (-1, self.base_offset - 1)
+        self._tell_indexes(run)
         for stretch in self.windows(crc=True):
             rows = stretch.batches
             bad = ((rows.verdict == Verdict.CRC_BAD) | torn_offsets(rows, before)).nonzero()[0]
             good = rows[: int(bad[0])] if len(bad) else rows
-            for timestamp, offset, size in batch_facts(good):
-                if not self.offset_index.can_hold(offset):
-                    raise OffsetOverflowError(self, offset)
-                if timestamp > self._max_timestamp[0]:
-                    self._max_timestamp = (timestamp, offset)
-                if valid - last_entry > self.index_interval_bytes:
-                    self.offset_index.append(offset, valid)
-                    self.time_index.maybe_append(*self._max_timestamp)
-                    last_entry = valid
-                valid += size
+            self._index(good, run)
             visit(good, stretch.view, stretch.start)
             if len(bad):
                 break
             before = (int(rows.base_offset[-1]), int(rows.last_offset[-1])) if len(rows) else before
-        cut = self.log.size - valid
+        cut = self.log.size - run.position
         if cut and before_cut is not None:
-            before_cut(valid)
-        self.log.truncate(valid)
+            before_cut(run.position)
+        self.log.truncate(run.position)
         self.offset_index.trim()
         self.time_index.maybe_append(*self._max_timestamp, last=True)
         self.time_index.trim()
         return cut
+
+    def _index(self, rows: BatchTable, run: Run) -> None:
+        """Note batches that are in the file, with index entries."""
+        row = 0
+        while row < len(rows):
+            row = run.add(rows.rows, row)
+            self._take_indexes(run)
+            run.begin()
+            if run.reason == ALONE:  # the indexes say what is wrong with it
+                ((timestamp, offset, size),) = batch_facts(rows[row : row + 1])
+                if not self.offset_index.can_hold(offset):
+                    raise OffsetOverflowError(self, offset)
+                self._max_timestamp = max(self.max_timestamp_so_far(), (timestamp, offset), key=itemgetter(0))
+                self.offset_index.append(offset, run.position)
+                self.time_index.maybe_append(*self._max_timestamp)
+                self._tell_indexes(run)
+                run.since_entry, run.position, row = size, run.position + size, row + 1
 
     def truncate_to(self, offset: int) -> int:
         """Drop the batches that hold an offset or come behind it; the bytes cut off."""

@@ -18,6 +18,8 @@ def order_gaps(segment: Segment, rows: BatchTable, previous: BatchTable | None) 
     Batches that are there twice are left alone: a broker serves them twice. So are legacy wrappers, which do not tell
     their base offset.
     """
+    if rows.summary().ascends and (not previous or rows.base_offset[0] > previous.last_offset[-1]):
+        return
     lowest = np.array([-1, -1])
     bases, lasts = (
         np.concatenate([lowest if before is None else np.append(lowest, before)[-2:], column])

@@ -13,8 +13,9 @@ from pylogseg.disk import Segment
 from pylogseg.env.files import FileView
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch, decode_parts
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch
 from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.one_pass import OnePass
 from pylogseg.reading.order import last_too_high, order_gaps
 from pylogseg.reading.removal import open_unless_removed, removed_gap
 from pylogseg.reading.seek import position_of_offset
@@ -85,7 +86,7 @@ class ReadOptions:
     first_window_bytes: int = WINDOW_BYTES
     throttle: Throttle | None = None
     drop_behind: bool = False
-    reuse: bool | Literal["columns"] = False
+    scratch: Callable[[], Scratch] | None = None
     gaps: list[Gap] = field(default_factory=list)
     on_bytes: Callable[[int], None] | None = None
 
@@ -138,7 +139,7 @@ class PartitionReader:
         self._first, self._end, self._options = first_offset, end_offset, options
         # The end might not fit the columns it would be compared with.
         self._last = min(end_offset, OPEN_END) - 1
-        self._scratch = Scratch(with_arena=options.reuse is True) if options.reuse else None
+        self._one_pass = OnePass(options.limit_bytes, None if options.scratch is None else options.scratch())
         committed = options.isolation == "read_committed"
         self._transactions: Outcomes | None = (
             Transactions(list(segments), snapshots or {}, first_offset) if committed else None
@@ -172,6 +173,7 @@ class PartitionReader:
                 crc=options.check_crc,
                 window_bytes=options.window_bytes,
                 first_window_bytes=options.first_window_bytes,
+                scanner=self._one_pass.scan,
             )
             done = dropped = start
             previous: BatchTable | None = None
@@ -251,10 +253,7 @@ class PartitionReader:
 
     def _decode(self, segment: Segment, rows: BatchTable, window: Window) -> Iterator[Chunk | None]:
         options = self._options
-        parts = decode_parts(
-            rows, window.buffer, window.file_position, limit_bytes=options.limit_bytes, scratch=self._scratch
-        )
-        for columns, damage in parts:
+        for columns, damage in self._one_pass.decode(rows, window.buffer, window.file_position):
             for bad in damage:
                 ends = options.on_corrupt != "skip"
                 if ends:  # what is good in front of the damage is given first

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from pylogseg.disk import Disk, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
+from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns, Scratch
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import (
     OPEN_END,
@@ -39,6 +40,13 @@ BATCH_COLUMNS = (
     "segment",
     "position",
 )
+
+#: Memory of a reader for each value of ``reuse_buffers``.
+_SCRATCH: dict[bool | str, Callable[[], Scratch] | None] = {
+    False: None,
+    True: Scratch,
+    "columns": functools.partial(Scratch, with_arena=False),
+}
 
 Path = str | os.PathLike[str]
 Moment = int | datetime.datetime
@@ -93,6 +101,10 @@ class Reader:
     def gaps(self) -> list[Gap]:
         """What the last iteration passed over."""
         return self._options.gaps
+
+    def use(self, scratch: Callable[[], Scratch]) -> None:
+        """Decode into such memory, whatever `reuse_buffers` was."""
+        self._options.scratch = scratch
 
     def chunks(self) -> Iterator[Chunk]:
         """Columns of the records, a stretch of a segment at a time; empty ones are left out."""
@@ -257,7 +269,7 @@ def read(
         first_window_bytes=small_window(limit),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         drop_behind=drop_behind,
-        reuse=reuse_buffers,
+        scratch=_SCRATCH[reuse_buffers],
     )
     logs = logs_of(disk, partition, by_name=topic is not None, from_log_start=from_log_start)
     return reader_of(logs, offset, timestamp, limit, options, columns)

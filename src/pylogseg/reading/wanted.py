@@ -191,7 +191,7 @@ class Wanted:
     key : bytes or None
         Only records with this key.
     options : ReadOptions
-        Of one reading at a time: it has its report and, with ``reuse``, its memory.
+        Of one reading at a time: it has its report and, with ``scratch``, its memory.
     """
 
     log: LogFiles

@@ -6,10 +6,11 @@ everywhere: the walk says what it found, goes on behind it where it can, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pylogseg import _codec
 from pylogseg.env.files import Readable
@@ -24,6 +25,7 @@ WINDOW_BYTES = 4 << 20
 _V2_HEADER_BYTES = 61
 #: Bytes that would begin a batch of a higher offset are something else, if those before them do not come near it.
 _USUAL_OFFSET = 2**48
+_CRC_BAD = np.uint8(Verdict.CRC_BAD)
 #: Bytes of the smallest batch of each magic.
 _SMALLEST = (26, 34, _V2_HEADER_BYTES)
 
@@ -56,6 +58,7 @@ def walk(
     crc: bool = True,
     window_bytes: int = WINDOW_BYTES,
     first_window_bytes: int = WINDOW_BYTES,
+    scanner: Callable[..., Scan] = scan,
 ) -> Iterator[Window | Gap]:
     """Windows and gaps of a file, in order.
 
@@ -73,6 +76,8 @@ def walk(
         Whether to check CRCs.
     window_bytes, first_window_bytes : int
         Bytes read at a time; windows grow from the first size to the other.
+    scanner : callable
+        Reads the headers of a window as `format.batches.scan` does, whose ``file_position`` and ``crc`` it is given.
 
     Yields
     ------
@@ -83,7 +88,7 @@ def walk(
     position, size, expected = start, first_window_bytes, lowest_offset
     search = BatchSearch(view, start, end)
     while position < end:
-        (batches, stop, ending), buffer = _scan_window(view, position, end, size, crc)
+        (batches, stop, ending), buffer = _scan_window(view, position, end, size, crc, scanner)
         if not len(buffer):  # cut off while we read it
             return
         reached, size = position + len(buffer), min(size * 2, window_bytes)
@@ -91,7 +96,7 @@ def walk(
         whole = stop == end or (
             ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and stop > position and reached < end
         )
-        bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
+        bad = _crc_bad(batches)
         if is_last and len(bad):
             # A broker may be writing that batch: the window ends before it, the next one has it as it is then.
             batches, whole = batches[: max(bad[0], 1)], True
@@ -136,27 +141,32 @@ def _has_changed(view: Readable, position: int, buffer: Any, file_position: int)
     return bytes(view.read(position, len(seen))) != bytes(seen)
 
 
-def _scan_window(view: Readable, position: int, end: int, size: int, crc: bool) -> tuple[Scan, Any]:
+def _scan_window(
+    view: Readable, position: int, end: int, size: int, crc: bool, scanner: Callable[..., Scan]
+) -> tuple[Scan, Any]:
     """One window from a position on; grown where its first batch is larger than it."""
     buffer = view.read(position, min(size, end - position))
-    found = scan(buffer, file_position=position, crc=crc)
+    found = scanner(buffer, file_position=position, crc=crc)
     if found.ending is Ending.TORN and not len(found.batches) and position + len(buffer) < end:
         needed = (
             12 + int.from_bytes(memoryview(buffer)[8:12], "big", signed=True) if len(buffer) >= 12 else _V2_HEADER_BYTES
         )
         if position + needed <= end:
             buffer = view.read(position, max(needed, size))
-            found = scan(buffer, file_position=position, crc=crc)
+            found = scanner(buffer, file_position=position, crc=crc)
     return found, buffer
+
+
+def _crc_bad(batches: BatchTable) -> npt.NDArray[np.intp]:
+    return np.asarray((batches.rows["verdict"] == _CRC_BAD).nonzero()[0])
 
 
 def _good_stretches(
     view: Readable, batches: BatchTable, buffer: Any, file_position: int, end: int, expected: int
 ) -> Iterator[Window | Gap]:
     """The window around its batches with a bad CRC, each of which is a gap."""
-    bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
     first = 0
-    for row in bad.tolist():
+    for row in _crc_bad(batches).tolist():
         if row > first:
             yield Window(batches[first:row], buffer, file_position)
             expected = int(batches.last_offset[row - 1]) + 1

@@ -31,7 +31,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import OffsetOutOfRange, StorageError
 from pylogseg.format.batches import scan
 from pylogseg.log.log import Log
-from pylogseg.log.replace import new_cleaned_segment, replace_segments
+from pylogseg.log.replace import copy_batches, new_cleaned_segment, replace_segments
 from pylogseg.log.retention import apply_retention
 from pylogseg.testing.verdict import Broken, must
 from pylogseg.write import encode
@@ -106,7 +106,7 @@ class Writer:
                 return
             old = self._choose.choice(sealed)
             new = new_cleaned_segment(log.storage, log.folder, old.base_offset, _CONFIG, log.clock)
-            new.append_from(old, 0)
+            copy_batches(old, 0, new)
             new.become_inactive()
             new.flush()
             replace_segments(log.storage, log.folder, log.segments, [new], [old], log._remover)

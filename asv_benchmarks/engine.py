@@ -1,0 +1,242 @@
+"""The rows of the engine beside Kafka's own, on the same bytes, in memory and on disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import data
+import numpy as np
+from memory import anonymous_mb
+from rows import Row
+
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import SystemClock
+from pylogseg.env.scheduler import ThreadScheduler
+from pylogseg.env.storage import LocalStorage
+from pylogseg.format.batches import scan
+from pylogseg.log.log import Log
+from pylogseg.write import encode
+
+_TMPFS = Path("/dev/shm")
+_TEMPLATES = 512
+_SEGMENTS = 1000
+
+
+def places(bench: Any) -> list[tuple[str, Path]]:
+    """Where logs are written: in memory, if there is such a place, and on the disk of the data."""
+    found = [("disk", bench.folder / "engine")]
+    if _TMPFS.is_dir() and os.access(_TMPFS, os.W_OK):
+        found.insert(0, ("tmpfs", _TMPFS / f"pylogseg-engine-{os.getpid()}"))
+    return found
+
+
+@contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A folder that is gone afterwards."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_log(folder: Path, *, clean: bool = True, fresh: bool = False, **settings: Any) -> Log:
+    """A log as Kafka's benchmark has it."""
+    if fresh:
+        shutil.rmtree(folder, ignore_errors=True)
+    config = LogConfig.of(message_timestamp_after_max_ms=2**63 - 1, **settings)
+    return Log.open(LocalStorage(), str(folder), config, SystemClock(), ThreadScheduler(), clean=clean)
+
+
+def close(log: Log) -> None:
+    """Close a log, and wait for what runs beside it: nothing of it is left when the next round begins."""
+    log.close()
+    log.scheduler.shutdown()
+
+
+def sent(path: Path) -> list[bytes]:
+    """Batches of a file as a client sends them: with offsets from 0, and no leader epoch."""
+    raw = path.read_bytes()
+    batches = scan(raw, crc=False, max_rows=_TEMPLATES).batches
+    found = []
+    for start, size in zip(batches.position.tolist(), batches.size.tolist(), strict=True):
+        found.append(bytes(8) + raw[start + 8 : start + 12] + b"\xff\xff\xff\xff" + raw[start + 16 : start + size])
+    return found
+
+
+def appends(bench: Any) -> list[Row]:
+    """Prepared batches of 16 KiB, one a call and many a call; and records that are encoded first."""
+    templates = sent(bench.log("none").path)
+    joined = b"".join(templates)
+    rounds = max(8, bench.records // 125_000)
+    size, count = rounds * len(joined), rounds * len(templates)
+    records = 145 * 6000
+    table = data.table(records)
+    rows: list[Row] = []
+    for name, root in places(bench):
+        with scratch(root) as folder:
+            sides = _append_sides(folder, templates, joined, rounds, table)
+            path = str(bench.log("none").path)
+            theirs = bench.kafka_side("append", path, str(folder / "k"), str(size), work="appendAsLeader")
+            best = bench.against_kafka(sides, theirs)
+            encoded = bench.kafka_side("encodeappend", str(folder / "k"), str(records), work="encode and append")
+            if encoded is not None:
+                best["kafka encode"] = min(encoded() for _ in range(2))
+        us = {key: best[key] / count * 1e6 for key in ("bare", "one", "many", "kafka") if key in best}
+        kafka, bare, who = us.get("kafka"), us["bare"], "Kafka appendAsLeader"
+        write = "the write itself; then the CRC, the walk over records and a copy"
+        rows += [
+            Row(f"append of a 16 KiB batch, {name}", us["one"], "us", who, kafka, 0.7, write + "; 4 us of Python"),
+            Row(f"append of a 16 KiB batch, {name}", us["one"], "us", "a bare write", bare, None, write),
+            Row(f"append_many, a 16 KiB batch, {name}", us["many"], "us", who, kafka, 1.3, write),
+            Row(f"append_many, a 16 KiB batch, {name}", us["many"], "us", "a bare write", bare, 0.6, write),
+        ]
+        columns = records / best["columns"] / 1e6
+        slow = None if "kafka encode" not in best else records / best["kafka encode"] / 1e6
+        rows.append(
+            Row(f"append from columns, {name}", columns, "M records/s", "Kafka encode and append", slow, 1.5,
+                "the write, the copy of values, the CRC")
+        )  # fmt: skip
+    return rows
+
+
+def _append_sides(
+    folder: Path, templates: list[bytes], joined: bytes, rounds: int, table: Any
+) -> dict[str, Callable[[], object]]:
+    path = folder / "t-0"
+
+    def bare() -> None:
+        path.mkdir(exist_ok=True)
+        descriptor, at = os.open(path / "bare", os.O_RDWR | os.O_CREAT | os.O_TRUNC), 0
+        for _ in range(rounds):
+            for batch in templates:
+                at += os.pwrite(descriptor, batch, at)
+        os.close(descriptor)
+
+    def one() -> None:
+        log = open_log(path, fresh=True)
+        for _ in range(rounds):
+            for batch in templates:
+                log.append_as_leader(batch, 0)
+        close(log)
+
+    def many() -> None:
+        log = open_log(path, fresh=True)
+        for _ in range(rounds):
+            log.append_many(joined, 0).raise_first()
+        close(log)
+
+    def columns() -> None:
+        log = open_log(path, fresh=True)
+        for start in range(0, len(table), 1 << 17):
+            batches = encode(table.slice(start, 1 << 17), batch_bytes=data.BATCH_BYTES)
+            starts = scan(batches, crc=False).batches.position
+            np.frombuffer(batches, np.uint8)[starts[:, None] + np.arange(8)] = 0  # as a client numbers them
+            log.append_many(batches, 0, in_place=True).raise_first()
+        close(log)
+
+    return {"bare": bare, "one": one, "many": many, "columns": columns}
+
+
+def recovery(bench: Any) -> list[Row]:
+    """A segment without indexes, after a crash."""
+    source = bench.log("none")
+    rows: list[Row] = []
+    for name, root in places(bench):
+        with scratch(root) as folder:
+            log = folder / "r" / "bench-0"
+            log.mkdir(parents=True)
+            shutil.copy(source.path, log / data.NAME)
+            data.reload(log / data.NAME)
+
+            def recover(log: Path = log) -> None:
+                for other in log.iterdir():
+                    if other.suffix != ".log":
+                        other.unlink()
+                close(open_log(log, clean=False))
+
+            best = bench.against_kafka(
+                {"ours": recover}, bench.kafka_side("recover", str(folder / "r"), work="recover")
+            )
+        rate = source.size_bytes / 1e9
+        kafka = rate / best["kafka"] if "kafka" in best else None
+        rows.append(
+            Row(f"recovery without indexes, {name}", rate / best["ours"], "GB/s", "Kafka", kafka, 2.5,
+                "page faults of the map and the CRC's read of memory")
+        )  # fmt: skip
+    return rows
+
+
+def opening(bench: Any) -> list[Row]:
+    """A clean log of a thousand segments."""
+    rows: list[Row] = []
+    for name, root in places(bench):
+        with scratch(root) as folder:
+            log = open_log(folder / "bench-0", segment_bytes=1 << 14)
+            batch = bytes(encode([(1_700_000_000_000, None, bytes(15_000))]))
+            log.append_many(batch * _SEGMENTS, 0).raise_first()
+            count = len(log.segments)
+            close(log)
+            ours = lambda folder=folder: open_log(folder / "bench-0").close_handles()  # noqa: E731
+            best = bench.against_kafka({"ours": ours}, bench.kafka_side("open", str(folder), work="open"))
+        mine = best["ours"] / count * 1e3
+        theirs = best["kafka"] / count * 1e3 if "kafka" in best else None
+        work = f"open of a clean log of {count} segments, a segment, {name}"
+        rows.append(Row(work, mine, "ms", "", None, 1, "a look at each file"))
+        rows.append(Row(work, mine, "ms", "Kafka", theirs, None, "a look at each file"))
+    return rows
+
+
+def lookups(bench: Any) -> list[Row]:
+    """Reads at random offsets, by the call and in bulk, and look-ups by time; warm page cache."""
+    source = bench.log("none")
+    close(open_log(source.path.parent, clean=False))  # whatever state the indexes are in
+    log = open_log(source.path.parent)
+    random, end = np.random.default_rng(3), log.log_end_offset
+    offsets = (random.random(100_000) * end).astype(np.int64)
+    calls = offsets[:30_000].tolist()
+    times = random.integers(1_700_000_000_000, 1_700_000_000_600, 5_000).tolist()
+    ours: dict[str, Callable[[], object]] = {
+        "read": lambda: [log.fetch(offset, 1) for offset in calls],
+        "bulk": lambda: log.locate_many(offsets),
+        "time": lambda: [log.offset_for_time(timestamp) for timestamp in times],
+    }
+    best = bench.against_kafka(ours, None)
+    close(log)
+    theirs: dict[str, float] = {}
+    for work, count in (("read at", 300_000), ("look-up by time", 100_000)):
+        side = bench.kafka_side("lookup", str(source.folder), work=work)
+        if side is not None:
+            theirs[work] = min(side() for _ in range(2)) / count * 1e6
+    read, bulk = best["read"] / len(calls) * 1e6, best["bulk"] / len(offsets) * 1e6
+    time = best["time"] / len(times) * 1e6
+    return [
+        Row("read at a random offset, a call", read, "us", "Kafka", theirs.get("read at"), 0.5, "Python"),
+        Row("places of random offsets, in bulk", bulk, "us", "Kafka's read", theirs.get("read at"), 3, "cache misses"),
+        Row("look-up by time", time, "us", "Kafka", theirs.get("look-up by time"), 1, "Python, the walk over records"),
+    ]
+
+
+def growth(bench: Any) -> list[Row]:
+    """Memory of a process that appends."""
+    if not Path("/proc/self/status").exists():
+        return []
+    templates = b"".join(sent(bench.log("none").path))
+    with scratch(places(bench)[0][1]) as folder:
+        log = open_log(folder / "t-0", fresh=True)
+        for _ in range(4):
+            log.append_many(templates, 0)
+        early = anonymous_mb()
+        for _ in range(60):
+            log.append_many(templates, 0)
+        grown = max(0.0, anonymous_mb() - early)
+        size = log.segments.size / 1e6
+        close(log)
+    work = f"growth of own memory while a log grows to {size:.0f} MB"
+    return [Row(work, grown, "MB", "", None, 2, "nothing is kept of what is written")]
