@@ -9,7 +9,6 @@ import contextlib
 import random
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
-from typing import NamedTuple
 
 from pylogseg import _codec
 from pylogseg._run import ALONE, Run
