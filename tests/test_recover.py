@@ -18,6 +18,7 @@ from shell import Done, environment, process, pylogseg
 from pylogseg import encode, read
 from pylogseg.errors import PylogsegError
 from pylogseg.jobs.recover import Options, Recovery
+from pylogseg.log.report import ActionKind
 from pylogseg.testing.clock import ManualClock
 from pylogseg.testing.replay import Replay
 
