@@ -186,7 +186,7 @@ def run(ops: list[dict[str, Any]], expected: list[dict[str, Any]], *, usual: boo
             log.config = op.get("config", {})
         if op["op"] == "append" and want.get("message", "") not in NOT_ENCODED and before:
             if "hex" not in op:
-                op["hex"] = want["result"]["hex"] if "result" in want else described(op["batches"])
+                op["hex"] = want["resolved"]["hex"] if "resolved" in want else described(op["batches"])
             if stale:
                 log.take(before)
             stale = False
@@ -206,7 +206,7 @@ def judge(log: SmallLog, op: dict[str, Any], before: dict[str, Any], want: dict[
         if want.get("kind") != error.kind:
             found.append(f"got {error.kind} ({error}), Kafka {want.get('kind')} {want.get('message', '')}")
     else:
-        answer = {key: value for key, value in want.get("result", {}).items() if key != "hex"}
+        answer = want.get("result", {})
         if got != answer:
             found.append(f"got {got}, Kafka {answer or want['message']}")
     state = log.state()

@@ -465,12 +465,12 @@ def test_an_interrupt_leaves_no_half_append(data: Path, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(log.producers, "check", interrupt)  # before the batch is written
+        patch.setattr(log.epochs, "is_current", interrupt)  # before the batch is written
         with pytest.raises(KeyboardInterrupt):
             log.append(values(1))
     log.append(values(1, 3))
     with monkeypatch.context() as patch:
-        patch.setattr(log.segments.active, "append", _then(log.active.append, interrupt))
+        patch.setattr(log.active, "append_run", _then(log.active.append_run, interrupt))
         with pytest.raises(KeyboardInterrupt):
             log.append(values(1, 4))
     with pytest.raises(StorageError, match="KeyboardInterrupt came in the middle of an append"):
@@ -497,7 +497,7 @@ def test_the_loggers_tell(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     said = [record.getMessage().replace(str(data), "") for record in caplog.records if "embedded" in record.name]
     assert said[1::2] == ["/orders-0: closed, and not in order", "/orders-0: closed"]
     assert said[2].startswith("/orders-0: opened in ")
-    assert said[2].endswith(" s, offsets 0 to 0, 1 repairs")
+    assert said[2].endswith(" s, offsets 0 to 0, 0 repairs")
 
 
 def test_flush_by_time_and_checkpoints_in_the_background(data: Path) -> None:

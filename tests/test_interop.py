@@ -13,6 +13,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as PythonBuil
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as PythonLegacyBuilder
 from reference.batch import Record
 
+import pylogseg
 from pylogseg.errors import Ending, Verdict
 from pylogseg.format.batches import CODEC_NAMES, scan
 from pylogseg.format.names import parse_file_name
@@ -192,3 +193,21 @@ def test_what_the_clients_encode_is_to_kafka_what_it_is_to_us(kafka, tmp_path):
             )
             for record in row["records"]
         ]
+
+
+@pytest.mark.parametrize("client", READERS)
+def test_segments_of_ours(client, tmp_path):
+    rng = Random(7)
+    with pylogseg.open_log(tmp_path / "orders-0", segment_bytes=20_000) as log:
+        for codec in CODEC_NAMES * 8:
+            log.append(as_mappings(some_records(rng, 2, rng.randrange(1, 60))), compression=codec)
+    segments = sorted((tmp_path / "orders-0").glob("*.log"))
+    assert len(segments) > 3
+    offset, codecs = 0, set()
+    for path in segments:
+        records = theirs(READERS[client], path.read_bytes())
+        assert records == ours(path.read_bytes())
+        assert [record.offset for record in records] == list(range(offset, offset + len(records)))
+        offset += len(records)
+        codecs |= set(scan(path.read_bytes()).batches.codec.tolist())
+    assert codecs == set(range(5))

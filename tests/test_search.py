@@ -33,6 +33,39 @@ def test_as_bisect(width, data, kind):
     assert _codec.search_many(*arguments, many, ceiling=True).tolist() == ceilings * 9
 
 
+def broker(keys, key, warm, ceiling):
+    """What a broker does, in the plainest way."""
+    if not keys:
+        return -1
+    first_warm = max(0, len(keys) - 1 - warm)
+    if keys[first_warm] < key:
+        low, high = first_warm, len(keys) - 1
+    elif keys[0] > key:
+        return 0 if ceiling else -1
+    else:
+        low, high = 0, first_warm
+    while low < high:
+        middle = (low + high + 1) // 2
+        if keys[middle] == key:
+            return middle
+        low, high = (low, middle - 1) if keys[middle] > key else (middle, high)
+    if not ceiling:
+        return low
+    return -1 if low == len(keys) - 1 else low + 1
+
+
+@given(st.data(), st.booleans(), st.booleans(), st.sampled_from([4, 700]))
+def test_as_a_broker(data, in_order, ceiling, padding):
+    keys = data.draw(st.lists(st.integers(-9, 99), max_size=60))
+    keys = sorted(set(keys)) if in_order else keys
+    entries = b"".join(struct.pack(">i", key) + bytes(padding) for key in keys)
+    for key in data.draw(st.lists(st.integers(-20, 120), min_size=1)):
+        got = _codec.search_as_broker(entries, 4 + padding, 0, 4, len(keys), key, ceiling)
+        assert got == broker(keys, key, 8192 // (4 + padding), ceiling)
+        if in_order and not ceiling:
+            assert got == bisect_right(keys, key) - 1
+
+
 def test_arguments_are_checked():
     with pytest.raises(IndexError, match="3 entries of 8 bytes are not in a buffer of 16"):
         _codec.search(bytes(16), 8, 0, 4, 3, 1)

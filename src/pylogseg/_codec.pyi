@@ -26,6 +26,9 @@ def find_offset(buffer: Any, start: int, end: int, offset: int) -> tuple[int, in
 def search(
     buffer: Any, entry_size: int, key_at: int, key_size: int, count: int, key: int, ceiling: bool = False
 ) -> int: ...
+def search_as_broker(
+    buffer: Any, entry_size: int, key_at: int, key_size: int, count: int, key: int, ceiling: bool = False
+) -> int: ...
 def search_many(
     buffer: Any,
     entry_size: int,

@@ -295,6 +295,17 @@ def search(
     return index.floor_slot(keys, entry_size, <int>key_size, count, key)
 
 
+def search_as_broker(
+    const uint8_t[::1] buffer not None, int64_t entry_size, int64_t key_at, int64_t key_size, int64_t count, int64_t key, bint ceiling=False
+):
+    """The slot that a broker finds for a key, also in an index whose entries are not sorted, as after a crash.
+
+    Parameters are those of `search`. Without an entry it is -1, for a ceiling too.
+    """
+    cdef const uint8_t *keys = keys_of(buffer, entry_size, key_at, key_size, count)
+    return index.brokers_slot(keys, entry_size, <int>key_size, count, key, 8192 // entry_size, ceiling)
+
+
 def search_many(
     const uint8_t[::1] buffer not None, int64_t entry_size, int64_t key_at, int64_t key_size, int64_t count, const int64_t[::1] keys not None, bint ceiling=False
 ):

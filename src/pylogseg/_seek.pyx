@@ -15,6 +15,7 @@ import numpy as np
 
 cdef enum:
     ENTRY = 8                  # bytes of an entry of an offset index: relative offset, position
+    WARM_BYTES = 8192          # of the end of an index, which a broker searches first
 
 cdef struct Segment:
     const uint8_t *entries
@@ -38,7 +39,7 @@ cdef int64_t find(const Segment *s, int64_t base_offset, int64_t offset, int64_t
     """Position of the first whole batch from the index entry on, or from `start`, whose last offset is not below `offset`; -1 none."""
     cdef int64_t slot = -1, at = 0
     if s.count and offset >= base_offset:
-        slot = index.floor_slot(s.entries, ENTRY, 4, s.count, <int64_t>(<uint64_t>offset - <uint64_t>base_offset))
+        slot = index.brokers_slot(s.entries, ENTRY, 4, s.count, <int64_t>(<uint64_t>offset - <uint64_t>base_offset), WARM_BYTES // ENTRY, False)
     if slot >= 0:
         at = <int32_t>load_be32(s.entries + slot * ENTRY + 4)
     if at < start:

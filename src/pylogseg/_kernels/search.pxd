@@ -32,6 +32,35 @@ cdef inline int64_t floor_slot(const uint8_t *keys, int64_t stride, int key_size
     return slot - 1
 
 
+cdef inline int64_t brokers_slot(const uint8_t *keys, int64_t stride, int key_size, int64_t count, int64_t key, int64_t warm, bint ceiling) noexcept nogil:
+    """The slot that a broker finds: its steps, which matter where entries are not sorted or there twice.
+
+    The last `warm` entries are looked at first. A floor is -1 if the first entry is above `key`. A ceiling is -1 if there
+    is none, and may be the entry behind one that is equal.
+    """
+    cdef int64_t low = 0, high, middle, found
+    if count == 0:
+        return -1
+    high = count - 1 - warm if count - 1 > warm else 0
+    if entry_key(keys + high * stride, key_size) < key:
+        low = high
+        high = count - 1
+    elif entry_key(keys, key_size) > key:
+        return 0 if ceiling else -1
+    while low < high:
+        middle = (low + high + 1) >> 1
+        found = entry_key(keys + middle * stride, key_size)
+        if found > key:
+            high = middle - 1
+        elif found < key:
+            low = middle
+        else:
+            return middle
+    if not ceiling:
+        return low
+    return -1 if low == count - 1 else low + 1
+
+
 cdef enum:
     LANES = 8              # searches side by side: enough that their cache misses overlap
 

@@ -80,7 +80,7 @@ class _Index:
 
     def _search(self, key_at: int, key_size: int, key: int) -> int:
         file = self.file
-        return _codec.search(file.buffer, self.entry.size, key_at, key_size, self._entries, key)
+        return _codec.search_as_broker(file.buffer, self.entry.size, key_at, key_size, self._entries, key)
 
     def _unpack(self, slot: int) -> tuple[int, int]:
         first, second = self.entry.unpack_from(self.file.buffer, slot * self.entry.size)
@@ -184,6 +184,8 @@ class OffsetIndex(_Index):
             raise InvalidOffsetError(
                 f"{self.path}: offset {offset} does not come behind the last entry's, {self.last_offset}"
             )
+        if not self.can_hold(offset):  # a roll to an offset above the log's end lets lower ones come
+            raise RequestError(f"{self.path}: offset {offset} is out of reach of {self.base_offset}")
         self._put(offset - self.base_offset, position)
         self.last_offset = offset
 
@@ -203,8 +205,9 @@ class OffsetIndex(_Index):
 
     def upper_bound(self, position: int, size: int) -> int | None:
         """Offset of the first entry whose position is at or behind the end of a fetch; None if there is none."""
-        slot = _codec.search(self.file.buffer, 8, 4, 4, self._entries, position + size, True)
-        return self.base_offset + self._unpack(slot)[0] if slot < self._entries else None
+        file = self.file
+        slot = _codec.search_as_broker(file.buffer, 8, 4, 4, self._entries, position + size, True)
+        return self.base_offset + self._unpack(slot)[0] if slot >= 0 else None
 
     def truncate_to(self, offset: int) -> None:
         """Forget the entries at and above an offset."""
@@ -251,6 +254,8 @@ class TimeIndex(_Index):
         if self._entries and timestamp < before[0]:
             raise RequestError(f"{self.path}: timestamp {timestamp} is below the last entry's, {before[0]}")
         if timestamp > before[0]:
+            if not self.can_hold(offset):
+                raise RequestError(f"{self.path}: offset {offset} is out of reach of {self.base_offset}")
             self._put(timestamp, offset - self.base_offset)
             self.last = (timestamp, offset)
 

@@ -366,7 +366,10 @@ class Loader:
                 self._add_whole(ActionKind.EMPTIED, segment, str(error))
                 cut = segment.truncate_to(segment.base_offset)
             if cut > 0:
-                self._drop(unflushed[i + 1 :], "it lies behind a segment that lost bytes")
+                gone = unflushed[i + 1 :]
+                self._drop(gone, "it lies behind a segment that lost bytes")
+                if gone:
+                    self._remover.remove_snapshots(gone, self._producers)
                 return
 
     def _end_unless_before_start(self) -> int | None:
@@ -388,8 +391,6 @@ class Loader:
             self._add_whole(ActionKind.DROPPED, segment, why)
             self._segments.remove(segment.base_offset)
         self._remover.remove_segments(gone)
-        if gone:
-            self._remover.remove_snapshots(gone, self._producers)
 
 
 def _offset_of(name: str) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg import _seek
-from pylogseg.errors import RequestError
+from pylogseg.errors import OffsetOutOfRange, RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import scan
 from pylogseg.format.records import decode
@@ -105,12 +105,14 @@ def read(
     """
     if max_bytes < 0:
         raise RequestError(f"max_bytes must not be negative, not {max_bytes}")
+    segment = segments.floor(start)
+    if segment is None:
+        raise OffsetOutOfRange(f"offset {start} lies below the first segment, though the log starts below it")
     none: list[tuple[int, int]] | None = [] if aborted else None
     if start == limit.offset:
         return Fetched(limit, _NOTHING, False, none)
     if start > limit.offset:
         return Fetched(locate(segments, offsets, start), _NOTHING, False, none)
-    segment = segments.floor(start)
     while segment is not None:
         place = segment.place_of(start)
         if place is None:
@@ -166,10 +168,15 @@ def locate_many(segments: Segments, offsets: Any) -> Places:
 
 
 def locate(segments: Segments, offsets: LogOffsets, offset: int) -> OffsetMetadata:
-    """Place of an offset: that of the batch that holds it or comes next, the end of the log behind the last one."""
+    """Place of an offset: that of the batch that holds it or comes next, the end of the log behind the last one.
+
+    An offset outside of the log has none.
+    """
     if offset == offsets.end.offset:
         return offsets.end
     segment = segments.floor(offset)
+    if offset > offsets.end.offset or segment is None:
+        return OffsetMetadata(offset)
     while segment is not None:
         place = segment.place_of(offset)
         if place is not None:

@@ -5,10 +5,10 @@ It knows nothing of producers and leader epochs: recovery hands every stretch of
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,15 @@ from pylogseg._run import ALONE, Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import AppendFile, Data, Storage
-from pylogseg.errors import Ending, RequestError, Verdict
+from pylogseg.errors import RequestError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.facts import Place, batch_facts, first_offset, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
+from pylogseg.log.stretches import Stretch, check_length, stretches
 
 Offsets = npt.NDArray[np.int64]
-_WINDOW_BYTES = 4 << 20
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
@@ -123,6 +123,8 @@ class LogSegment:
                 head = scan(self.log.view(0, self.size), crc=False, max_rows=1, any_magic=True)
             if len(head.batches):
                 self._first_timestamp = int(head.batches.max_timestamp[0])
+            else:
+                check_length(self.log.view(0, self.size), self.path, 0)
         return self._first_timestamp
 
     # ---- growing ----
@@ -130,9 +132,9 @@ class LogSegment:
     def should_roll(self, config: LogConfig, more: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
         """Whether `more` bytes must go to a new segment: size, age, a full index, or an offset out of reach."""
         size = self.log.size
-        return (
-            size > config.segment_bytes - more
-            or (size > 0 and self._waited_ms(max_timestamp, now_ms) > config.max_segment_ms - self.roll_jitter_ms)
+        return (  # the age first, as in Kafka: a segment whose first batch cannot be read takes nothing
+            (size > 0 and self._waited_ms(max_timestamp, now_ms) > config.max_segment_ms - self.roll_jitter_ms)
+            or size > config.segment_bytes - more
             or self.offset_index.is_full
             or self.time_index.is_full
             or not self.offset_index.can_hold(last_offset)
@@ -228,21 +230,9 @@ class LogSegment:
 
     # ---- reading ----
 
-    def windows(self, start: int = 0, *, crc: bool = False) -> Iterator[_Stretch]:
-        """Whole batches from a position on, a few megabytes at a time; ends where none can be read."""
-        size = self.size
-        want = _WINDOW_BYTES
-        while start < size:
-            view = self.log.view(start, min(want, size - start))
-            found = scan(view, file_position=start, crc=crc, any_magic=True)
-            if not len(found.batches) and found.ending is Ending.TORN and len(view) < size - start:
-                want *= 2
-                continue
-            want = _WINDOW_BYTES
-            yield _Stretch(found.batches, view, start, found.ending)
-            if found.position == start:
-                return
-            start = found.position
+    def windows(self, start: int = 0, *, recovering: bool = False) -> Iterator[Stretch]:
+        """Whole batches from a position on, a few megabytes at a time; see `stretches`."""
+        return stretches(self.log, self.path, start, recovering=recovering)
 
     def place_of(self, offset: int) -> Place | None:
         """The first batch whose last offset is not below an offset; None behind the end."""
@@ -253,8 +243,12 @@ class LogSegment:
         view = self.log.view(0, size)
         position, base, last, length = _seek.place(entries, count, view, size, self.base_offset, offset, start)
         if position < 0:
+            # Was it the end of the file, or of what can be read?
+            for _ in self.windows(max(start, self.offset_index.floor(offset)[1])):
+                pass
             return None
-        if base == last and view[position + 16] < 2:  # a legacy wrapper tells its first offset only when it is opened
+        # a legacy wrapper tells its first offset only when it is opened
+        if base == last and view[position + 16] < 2 and view[position + 17] & 7:
             base = first_offset(scan(view, start=position, crc=False, max_rows=1).batches, view)
         return Place(base, position, length)
 
@@ -311,12 +305,14 @@ class LogSegment:
         run = Run()
         before = (-1, self.base_offset - 1)
         self._tell_indexes(run)
-        for stretch in self.windows(crc=True):
+        for stretch in self.windows(recovering=True):
             rows = stretch.batches
             bad = ((rows.verdict == Verdict.CRC_BAD) | torn_offsets(rows, before)).nonzero()[0]
             good = rows[: int(bad[0])] if len(bad) else rows
-            self._index(good, run)
-            visit(good, stretch.view, stretch.start)
+            try:
+                self._index(good, run)
+            finally:  # what lies before a batch that the indexes do not take counts, as for a broker
+                visit(good[: int((good.position < run.position).sum())], stretch.view, stretch.start)
             if len(bad):
                 break
             before = (int(rows.base_offset[-1]), int(rows.last_offset[-1])) if len(rows) else before
@@ -395,7 +391,8 @@ class LogSegment:
     def close(self) -> None:
         """Orderly: the last time entry is written if timestamps were looked at, all is trimmed, and that is synced."""
         if self._max_timestamp is not None:
-            self.time_index.maybe_append(*self._max_timestamp, last=True)
+            with contextlib.suppress(RequestError):  # an index without a place for it is left as it is
+                self.time_index.maybe_append(*self._max_timestamp, last=True)
         self.offset_index.close()
         self.time_index.close()
         self.log.truncate(self.log.size)
@@ -431,10 +428,3 @@ class LogSegment:
         self.close_handles()
         for path in (self.path, self.offset_index.path, self.time_index.path, self.aborted_txns.path):
             self._storage.remove(path)
-
-
-class _Stretch(NamedTuple):
-    batches: BatchTable
-    view: memoryview
-    start: int
-    ending: Ending

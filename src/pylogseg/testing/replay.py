@@ -27,6 +27,7 @@ from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.retention import apply_retention
+from pylogseg.log.stretches import check_length
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.descriptions import described
 
@@ -52,6 +53,8 @@ class Replay:
     def run(self, op: Row) -> Row:
         """Run an operation; the fields of its answer, without line and state."""
         name = op["op"]
+        if self.log is not None and op.get("unless_open"):
+            return {}
         if self.log is None and name not in ("create", "open", "file", "capture", "advance"):
             raise ClosedError("no open log")
         self._resolve(op)
@@ -93,6 +96,8 @@ class Replay:
 
     def do_open(self, op: Row) -> None:
         """Open the folder again."""
+        if "config" in op:
+            self.config = _config(op["config"])
         self._open(op, clean=op.get("clean", False))
 
     def _open(self, op: Row, *, clean: bool) -> None:
@@ -202,7 +207,9 @@ class Replay:
         fetched = self.open_log.fetch(
             op["offset"], op.get("max_bytes", 1 << 20), op.get("isolation", "log_end"), min_one=op.get("min_one", True)
         )
-        found = scan(fetched.data, crc=False).batches
+        ended = scan(fetched.data, crc=False, any_magic=True)
+        check_length(fetched.data[ended.position :], str(self.folder), ended.position)  # as who reads it in Kafka
+        found = ended.batches
         batches = []
         for row in range(len(found)):
             one = found[row : row + 1]
@@ -267,6 +274,8 @@ class Replay:
         for segment in self.open_log.segments:
             if segment.base_offset == op["segment"]:
                 segment.set_modified_ms(op["ms"])
+                for index in (segment.offset_index, segment.time_index):  # Kafka sets theirs as well
+                    os.utime(index.path, ns=(op["ms"] * 1_000_000,) * 2)
 
     def do_close(self, op: Row) -> None:
         """Close in order."""
@@ -294,18 +303,22 @@ class Replay:
         if action == "delete":
             path.unlink()
         elif action == "rename":
-            path.rename(self.folder / self._file_name(op["to"]))
+            os.link(path, self.folder / self._file_name(op["to"]))  # refuses a name that is taken
+            path.unlink()
         elif action == "copy":
-            (self.folder / self._file_name(op["to"])).write_bytes(path.read_bytes())
+            with (self.folder / self._file_name(op["to"])).open("xb") as file:
+                file.write(path.read_bytes())
         elif action == "truncate":
             size = op["size"]
-            os.truncate(path, size if size >= 0 else path.stat().st_size + size)
+            with path.open("ab") as file:
+                file.truncate(size if size >= 0 else file.tell() + size)
         elif action == "append":
             with path.open("ab") as file:
                 file.write(_bytes_of(op))
         elif action == "write":
             path.write_bytes(op["text"].encode() if "text" in op else bytes.fromhex(op["hex"]))
         elif action == "patch":
+            path.touch()
             with path.open("r+b") as file:
                 file.seek(op["at"], os.SEEK_SET if op["at"] >= 0 else os.SEEK_END)
                 file.write(bytes.fromhex(op["hex"]))

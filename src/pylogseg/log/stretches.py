@@ -1,0 +1,53 @@
+"""The batches of a segment's file, in stretches of a few megabytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pylogseg.env.storage import AppendFile
+from pylogseg.errors import CorruptionError, Ending
+from pylogseg.format.batches import BatchTable, scan
+
+_WINDOW_BYTES = 4 << 20
+# A broker looks at a length where more bytes than these are left, and takes none below the smallest record of magic 0.
+_LEAST_READ_BYTES, _LEAST_SIZE = 17, 14
+
+
+class Stretch(NamedTuple):
+    """Whole batches, the buffer that they are in, the position of that buffer in the file, and how they end."""
+
+    batches: BatchTable
+    view: memoryview
+    start: int
+    ending: Ending
+
+
+def stretches(file: AppendFile, path: str, start: int, *, recovering: bool) -> Iterator[Stretch]:
+    """Whole batches from a position on; ends where one is cut off by the file's end.
+
+    A length that no batch has is an error as for a broker, but for a recovery, which checks the CRC too.
+    """
+    size = file.size
+    want = _WINDOW_BYTES
+    while start < size:
+        view = file.view(start, min(want, size - start))
+        found = scan(view, file_position=start, crc=recovering, any_magic=True)
+        if not len(found.batches) and found.ending is Ending.TORN and len(view) < size - start:
+            want *= 2
+            continue
+        want = _WINDOW_BYTES
+        yield Stretch(found.batches, view, start, found.ending)
+        if found.position == start:
+            if not recovering:
+                check_length(view, path, start)
+            return
+        start = found.position
+
+
+def check_length(view: memoryview, path: str, position: int) -> None:
+    """Refuse what a broker does not read on from: a length that no batch has, where one begins by position."""
+    size = int.from_bytes(view[8:12], "big", signed=True)
+    if len(view) > _LEAST_READ_BYTES and size < _LEAST_SIZE:
+        reason = f"{size} is no length of a batch; an open that is not clean cuts the log off here"
+        raise CorruptionError(path, position, reason)

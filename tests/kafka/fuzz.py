@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Random lists of operations, on a real Kafka and on our engine: the same answers, states and files.
+
+    fuzz.py [--seed SEED] [--lists N] [--first I] [--no-cleaning] [--keep DIR]
+
+Without --seed every run takes another one; it is printed. List I of a seed is the same whenever it is made, so what a
+run reports is run again with `--seed SEED --first I --lists 1`. With --keep the lists that differ stay in DIR/NAME:
+ops.jsonl, expected.jsonl and final/ as Kafka left them, out.jsonl and work/ as we did.
+Prints each difference; exit code 0 none, 1 some.
+"""
+
+import argparse
+import contextlib
+import json
+import logging
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import compare
+from random_lists import random_lists
+from scenarios import write
+
+from pylogseg.testing.replay import replay
+
+HERE = Path(__file__).resolve().parent
+
+#: Lists that one start of the JVM replays.
+CHUNK = 50
+#: What Kafka says where we differ on purpose (docs/fidelity.md): from there on a list is no evidence.
+KNOWN = {
+    "newPosition > limit": "an index that is larger than segment.index.bytes allows now keeps a log from opening",
+}
+
+
+def on_kafka(lists, out):
+    """Replay lists on a real Kafka, in one JVM: OUT/NAME/{ops.jsonl, expected.jsonl, final/} for each."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, operations in lists:
+            write(Path(scratch) / f"{name}.jsonl", operations)
+        done = subprocess.run(
+            [HERE / "kafka.sh", "replay", scratch, out], capture_output=True, encoding="utf-8", check=False
+        )
+    if done.returncode:
+        raise RuntimeError(f"kafka.sh replay: {done.stderr[-2000:]}")
+    for name, operations in lists:
+        settle(operations, out / name)
+
+
+def settle(operations, folder):
+    """Put the bytes and numbers that descriptions and places stood for into the operations."""
+    answers = [json.loads(line) for line in (folder / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    for operation, answer in zip(operations, answers, strict=True):
+        operation.update(answer.pop("resolved", {}))
+    write(folder / "ops.jsonl", operations)
+    write(folder / "expected.jsonl", answers)
+    (folder / "out.jsonl").unlink()
+    (folder / "work" / "final").rename(folder / "final")
+    shutil.rmtree(folder / "work")
+
+
+def on_ours(folder):
+    """Replay the list in a folder on our engine, beside what Kafka left there."""
+    operations = [json.loads(line) for line in (folder / "ops.jsonl").read_text(encoding="utf-8").splitlines()]
+    random.seed(0)
+    with (folder / "out.jsonl").open("w", encoding="utf-8") as out:
+        replay(operations, folder / "work", out)
+
+
+def compared(folders):
+    """Differences of each list; what Kafka has to read, it reads in one start."""
+    asked = set()
+
+    def note(paths):
+        asked.update(paths)
+        return {path: [] for path in paths}
+
+    for folder in folders:
+        compare.compare(folder, folder, note)
+    known = compare.decode(sorted(asked)) if asked else {}
+    return {
+        folder.name: compare.compare(folder, folder, lambda paths: {path: known[path] for path in paths})
+        for folder in folders
+    }
+
+
+def known_difference(folder, found):
+    """The explanation of the first difference, if it has one."""
+    line = re.match(r"line (\d+)", found[0])
+    if line is None:
+        return None
+    row = json.loads((folder / "expected.jsonl").read_text(encoding="utf-8").splitlines()[int(line[1]) - 1])
+    return next((why for said, why in KNOWN.items() if said in row.get("message", "")), None)
+
+
+def census(folders):
+    """How often each operation, and each answer that is a refusal, was there."""
+    counts = Counter()
+    for folder in folders:
+        for line in (folder / "expected.jsonl").read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            counts[f"{row['op']} {row.get('kind', '')}".strip()] += 1
+    return counts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
+    parser.add_argument("--lists", type=int, default=100, metavar="N", help="default: 100")
+    parser.add_argument("--first", type=int, default=0, metavar="I", help="begin with list I; default: 0")
+    parser.add_argument("--no-cleaning", action="store_true", help="lists that do not clean")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="where lists that differ stay")
+    parser.add_argument("--census", action="store_true", help="print how often each operation and refusal was there")
+    args = parser.parse_args()
+    seed = random.randrange(10**6) if args.seed is None else args.seed
+    logging.disable(logging.CRITICAL)  # damage is repaired in thousands of lists
+    began, differing, done, counts, explained = time.monotonic(), 0, 0, Counter(), Counter()
+    print(f"seed {seed}, {args.lists} lists from number {args.first}{', no cleaning' if args.no_cleaning else ''}")
+    while done < args.lists:
+        size = min(CHUNK, args.lists - done)
+        with tempfile.TemporaryDirectory() as scratch:
+            lists = list(random_lists(seed, size, not args.no_cleaning, args.first + done))
+            folders = [Path(scratch) / name for name, _ in lists]
+            on_kafka(lists, Path(scratch))
+            for folder in folders:
+                on_ours(folder)
+            for name, found in compared(folders).items():
+                why = known_difference(Path(scratch) / name, found) if found else None
+                if why is not None:
+                    explained[why] += 1
+                elif found:
+                    differing += 1
+                    print("\n  ".join([f"{name}: {len(found)} differences", *found[:5]]), flush=True)
+                    if args.keep is not None:
+                        shutil.rmtree(args.keep / name, ignore_errors=True)
+                        shutil.copytree(Path(scratch) / name, args.keep / name)
+            counts += census(folders)
+        done += size
+        if sys.stderr.isatty() or done % 500 == 0 or done == args.lists:
+            print(
+                f"{done} of {args.lists} lists, {differing} differ, {time.monotonic() - began:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+    if args.census:
+        print(*(f"{count:8} {what}" for what, count in sorted(counts.items())), sep="\n")
+    for why, count in explained.items():
+        print(f"{count} lists differ as they are known to: {why}")
+    print(f"seed {seed}: {done} lists, {sum(counts.values())} operations, {differing} lists differ")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        sys.exit(main())
+    sys.exit(130)
