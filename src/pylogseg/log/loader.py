@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from pylogseg import _append
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
@@ -78,7 +76,6 @@ class Loader:
         self._keeper, self._on_bytes = keeper, on_bytes
         self._indexes = IndexChanges(storage)
         self._snapshots_before: list[str] = []
-        self._epochs_seen: dict[int, int] = {}
         self.report = LoadReport() if report is None else report
         self._read: dict[LogSegment, int] = {}  # to its end, and there were no producers
 
@@ -97,10 +94,6 @@ class Loader:
             assert active is not None
             active.resize_indexes(self._config.segment_index_bytes)
         self._epochs.truncate_from_end(next_offset)
-        # A checkpoint of epochs that is ahead of the log (records were being deleted) hid them from `_recover`.
-        for epoch, base_offset in self._epochs_seen.items():
-            if base_offset < next_offset and epoch > self._epochs.latest_epoch:
-                self._epochs.assign(epoch, base_offset)
         first = self._segments.first
         assert first is not None
         log_start = max(self._log_start, first.base_offset)
@@ -248,7 +241,7 @@ class Loader:
         """Recover a segment before those in front of it have been checked, which may hold torn batches."""
         try:
             self._recover(segment, why)
-        except RequestError as error:
+        except (RequestError, CorruptionError) as error:
             if self._clean or segment.base_offset < self._recovery_point:
                 raise
             _log.info("%s: %s; pass 4 comes to it when what lies before has been recovered", segment.path, error)
@@ -309,10 +302,6 @@ class Loader:
     def _assign_epochs(self, rows: BatchTable) -> None:
         """Note the leader epochs that begin in batches of magic 2."""
         epochs = rows.leader_epoch
-        known, firsts = np.unique(epochs, return_index=True)
-        for epoch, first_row in zip(known.tolist(), firsts.tolist(), strict=True):
-            if epoch >= 0:
-                self._epochs_seen.setdefault(epoch, int(rows.base_offset[first_row]))
         while len(later := (epochs > max(self._epochs.latest_epoch, -1)).nonzero()[0]):
             first = int(later[0])
             self._epochs.assign(int(epochs[first]), int(rows.base_offset[first]))
@@ -381,7 +370,6 @@ class Loader:
             return end
         self._drop(list(self._segments), f"the log ends at {end}, below its start {self._log_start}")
         self._epochs.clear()
-        self._epochs_seen.clear()
         self._producers.truncate_fully(self._log_start)
         return None
 
