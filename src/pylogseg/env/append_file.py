@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket as sockets
@@ -10,13 +11,23 @@ from collections.abc import Sequence
 
 from pylogseg.env.handles import Handles, open_descriptor
 from pylogseg.env.maps import Mapping
-from pylogseg.env.positions import Data, read_at, write_at, write_buffers, write_once
+from pylogseg.env.positions import Data, copy_head, read_at, write_at, write_buffers, write_once
 from pylogseg.errors import ClosedError, RequestError, StorageError
 
 
 def storage_error(path: str, operation: str, error: OSError) -> StorageError:
     """What the system said, with the file and what was tried."""
     return StorageError(path, operation, error.strerror or str(error))
+
+
+def sync_names(folder: str) -> None:
+    """Wait until the names in a folder are on the disk; Windows has no such call."""
+    if os.name != "nt":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 class LocalAppendFile:
@@ -161,8 +172,8 @@ class LocalAppendFile:
         finally:
             self._give_back()
 
-    def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes, and with it what was preallocated."""
+    def truncate(self, size: int, *, aside: bool = False) -> None:
+        """Cut the file to `size` bytes, and with it what was preallocated; see `AppendFile`."""
         with self._lock:
             end = self.size
             if not 0 <= size <= end:
@@ -170,6 +181,9 @@ class LocalAppendFile:
             descriptor = self._opened()
             try:
                 if os.fstat(descriptor).st_size <= size:
+                    return
+                if aside and size < end:
+                    self._put_copy_in_place(descriptor, size)
                     return
                 self.size = size
                 # A reader that took the map before this line keeps it alive, so it is found below.
@@ -182,6 +196,26 @@ class LocalAppendFile:
             except OSError as error:
                 self.size = end
                 raise storage_error(self.path, "truncate", error) from error
+
+    def _put_copy_in_place(self, descriptor: int, size: int) -> None:
+        """Let a copy of the first `size` bytes take the name and the descriptor; the lock is held."""
+        copy = f"{self.path}.cut.deleted"  # what a crash leaves of it goes with the next start, a broker's too
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(copy)
+        new = self._handles.open(lambda: open_descriptor(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        try:
+            copy_head(descriptor, new, size)
+            os.fsync(new)
+            os.replace(copy, self.path)
+            # Whoever is reading by this descriptor finishes with the old file, and looks at `_cuts` then.
+            self.size = size
+            os.dup2(new, descriptor, inheritable=False)
+            self._cuts += 1
+            self._forget_maps()
+            self._maps = []
+        finally:
+            os.close(new)
+        sync_names(os.path.dirname(self.path) or ".")
 
     def sync(self) -> None:
         """Wait until everything that was appended is on the disk."""

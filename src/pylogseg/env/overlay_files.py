@@ -154,7 +154,7 @@ class OverlayAppendFile(_Open):
         data = self.view(position, size)
         return socket.send(data) if data else 0
 
-    def truncate(self, size: int) -> None:
+    def truncate(self, size: int, *, aside: bool = False) -> None:
         """Cut the file, and with it what was preallocated."""
         if not 0 <= size <= self.size:
             raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {self.size}")

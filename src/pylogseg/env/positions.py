@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 Data = bytes | bytearray | memoryview
 
+_COPIED_BYTES = 8 << 20
 _MOST_BUFFERS = 1024  # IOV_MAX of Linux and macOS
 _seeking = threading.Lock()
 
@@ -49,6 +50,26 @@ def write_at(descriptor: int, data: Data, position: int) -> None:
         if written == 0:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         rest, position = rest[written:], position + written
+
+
+def copy_head(source: int, target: int, size: int) -> None:
+    """The first `size` bytes of one file to the beginning of an empty one; shared blocks where there are such."""
+    done = 0
+    while done < size:
+        count = min(size - done, _COPIED_BYTES)
+        try:
+            copied = os.copy_file_range(source, target, count, done, done) if hasattr(os, "copy_file_range") else 0
+        except OSError as error:
+            if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+                raise
+            copied = 0
+        if copied == 0:  # there is no such call, or not for these files
+            data = read_at(source, done, count)
+            if not data:
+                raise OSError(errno.EIO, "the file ends before its size")
+            write_at(target, data, done)
+            copied = len(data)
+        done += copied
 
 
 def write_buffers(descriptor: int, buffers: Sequence[Data], position: int) -> int:

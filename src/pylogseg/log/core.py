@@ -25,6 +25,7 @@ from pylogseg.log.report import LoadReport
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
 from pylogseg.log.validation import Rules
+from pylogseg.log.watched import WatchedScheduler
 
 _Result = TypeVar("_Result")
 
@@ -52,9 +53,12 @@ class LogCore:
         self._remover = remover
         self._lock = threading.RLock()
         self._offline: StorageError | None = None
+        self._watched = WatchedScheduler(scheduler)
+        self._watched.tell = self._take_offline
         self._closed = False
         self._last_flush_ms = clock.now_ms()
         self._run_of: LogSegment | None = None
+        self._rolls = 0
         self.update_config(config)
 
     # ---- state ----
@@ -137,8 +141,12 @@ class LogCore:
         try:
             return work()
         except StorageError as error:
-            self._offline = error
+            self._take_offline(error)
             raise
+
+    def _take_offline(self, error: StorageError) -> None:
+        if self._offline is None:
+            self._offline = error
 
     # ---- offsets ----
 
@@ -239,7 +247,7 @@ class LogCore:
                 self.producers.map_end_offset = base
                 snapshot = self.producers.take_snapshot(sync=False)
                 self.offsets.follow_end()
-                self.scheduler.schedule("flush-log", lambda: self._flush_rolled(snapshot, base))
+                self._watched.schedule("flush-log", lambda: self._flush_rolled(snapshot, base))
                 return segment
 
         return self._guarded(work)
@@ -261,6 +269,10 @@ class LogCore:
         else:
             LogSegment.remove_files(self.storage, self.folder, base)
             active.become_inactive()
+            if self.offsets.recovery_point >= base:
+                # What was just changed in it lies below the recovery point, so no flush and no load looks at it again.
+                active.flush()
+            self._rolls += 1
         segment = self._new_segment(base)
         self.segments.add(segment)
         self.offsets.set_end(OffsetMetadata(self.offsets.end.offset, base, segment.size))
@@ -306,17 +318,25 @@ class LogCore:
             point = self.offsets.recovery_point
             if end <= point:
                 return
-            flushed = self.segments.from_offset(point, end)
-            for segment in flushed:
-                segment.flush()
-            if any(segment.base_offset >= point for segment in flushed):
-                self.storage.sync_folder(self.folder)
-            with self._lock:
-                if offset > self.offsets.recovery_point:
-                    self.offsets.recovery_point = offset
-                    self._last_flush_ms = self.clock.now_ms()
+            while True:
+                rolls = self._rolls
+                flushed = self.segments.from_offset(point, end)
+                for segment in flushed:
+                    segment.flush()
+                if any(segment.base_offset >= point for segment in flushed):
+                    self.storage.sync_folder(self.folder)
+                with self._lock:
+                    if rolls != self._rolls:  # one of them was trimmed meanwhile
+                        continue
+                    self._flushed_to(offset)
+                return
 
         self._guarded(work)
+
+    def _flushed_to(self, offset: int) -> None:
+        if offset > self.offsets.recovery_point:
+            self.offsets.recovery_point = offset
+            self._last_flush_ms = self.clock.now_ms()
 
     @property
     def last_flush_ms(self) -> int:
@@ -336,6 +356,7 @@ class LogCore:
             self._guarded(self.producers.take_snapshot)
             for segment in self.segments:
                 self._guarded(segment.close)
+            self._guarded(lambda: self.storage.sync_folder(self.folder))
             self._closed = True
 
     def close_handles(self) -> None:

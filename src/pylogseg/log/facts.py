@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
@@ -28,3 +30,26 @@ def first_offset(batches: BatchTable, view: memoryview) -> int:
     if damage or not len(columns):
         raise RequestError(f"a batch at position {int(batches.position[0])} cannot be opened: {damage}")
     return int(columns.offset[0])
+
+
+def torn_offsets(rows: BatchTable, before: tuple[int, int]) -> Any:
+    """Which batches look as if a torn write had lost the first bytes of their base offset.
+
+    No check sum covers it, so only what should stand there tells: the offset behind the last batch, less some leading
+    bytes. A batch that is there twice is none of these.
+
+    Parameters
+    ----------
+    rows : BatchTable
+        Batches that follow one another.
+    before : (int, int)
+        Base and last offset of the batch in front of them; the last one is one below the first of a segment.
+    """
+    base, last = rows.base_offset, rows.last_offset
+    base_before = np.concatenate(([before[0]], base[:-1]))[: len(rows)]
+    last_before = np.concatenate(([before[1]], last[:-1]))[: len(rows)]
+    expected = last_before + 1
+    torn = np.zeros(len(rows), bool)
+    for kept in range(8):
+        torn |= base == (expected & ((1 << 8 * kept) - 1))
+    return torn & (base < expected) & ~((base == base_before) & (last == last_before))

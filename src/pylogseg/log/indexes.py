@@ -28,13 +28,14 @@ class InvalidOffsetError(RequestError):
 class _Index:
     """What offset and time index share: the mapped file, opened on first use, and how many entries count."""
 
-    __slots__ = ("_entries", "_file", "_max_bytes", "_storage", "base_offset", "path")
+    __slots__ = ("_entries", "_file", "_max_bytes", "_storage", "_unsynced", "base_offset", "path")
     entry = _OFFSET_ENTRY
 
     def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
         self._storage, self.path, self.base_offset, self._max_bytes = storage, path, base_offset, max_bytes
         self._file: MappedFile | None = None
         self._entries = 0
+        self._unsynced = False
 
     @property
     def file(self) -> MappedFile:
@@ -88,6 +89,7 @@ class _Index:
     def _put(self, first: int, second: int) -> None:
         self.file.put(self._entries * self.entry.size, self.entry.pack(first, second))
         self._entries += 1
+        self._unsynced = True
 
     def raw(self) -> tuple[memoryview, int]:
         """The bytes of the file, and how many entries count."""
@@ -121,6 +123,7 @@ class _Index:
         size = self._rounded(size)
         if self.file.size != size:
             self.file.resize(size)
+            self._unsynced = True
             self._entries = min(self._entries, size // self.entry.size)
             self._loaded()
 
@@ -131,14 +134,17 @@ class _Index:
     def sync(self) -> None:
         """Force the file to the disk, if it was ever opened."""
         if self._file is not None:
+            self._unsynced = False
             self._file.sync()
 
     def close(self, *, trim: bool = True) -> None:
-        """Cut the file and let go of it; without `trim` it stays as a crash would leave it."""
+        """Cut the file, force that to the disk and let go of it; without `trim` it stays as a crash would leave it."""
         if self._file is None:
             return
         if trim:
             self.trim()
+            if self._unsynced:
+                self.sync()
         self._file.close()
         self._file = None
 
@@ -279,11 +285,12 @@ class TimeIndex(_Index):
 class AbortedTxns:
     """The transaction index of a segment; its file appears with the first aborted transaction."""
 
-    __slots__ = ("_file", "_last_offset", "_storage", "base_offset", "path")
+    __slots__ = ("_file", "_is_new", "_last_offset", "_storage", "base_offset", "path")
 
     def __init__(self, storage: Storage, path: str, base_offset: int) -> None:
         self._storage, self.path, self.base_offset = storage, path, base_offset
         self._file: AppendFile | None = None
+        self._is_new = False
         # As in Kafka the guard is not read back from an existing file.
         self._last_offset: int | None = None
 
@@ -301,6 +308,7 @@ class AbortedTxns:
         file = self._opened()
         if file is None:
             file = self._file = self._storage.open_log(self.path)
+            self._is_new = True
         file.append(encode_txn_index([txn]))
         self._last_offset = txn.last_offset
 
@@ -345,6 +353,9 @@ class AbortedTxns:
         """Force the file to the disk, if it was ever opened."""
         if self._file is not None:
             self._file.sync()
+            if self._is_new:  # a flush syncs the folder for new segments only
+                self._storage.sync_folder(self._storage.split(self.path)[0])
+                self._is_new = False
 
     def close(self) -> None:
         """Let go of the file."""

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from pylogseg import _append
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import AppendFile, Storage
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import EpochEntry
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
@@ -22,7 +24,7 @@ from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.index_changes import IndexChanges
 from pylogseg.log.indexes import InvalidOffsetError
-from pylogseg.log.keep import Keeper, KeepError
+from pylogseg.log.keep import Keeper
 from pylogseg.log.loss import next_offset_of, of_tail
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
@@ -76,6 +78,7 @@ class Loader:
         self._keeper, self._on_bytes = keeper, on_bytes
         self._indexes = IndexChanges(storage)
         self._snapshots_before: list[str] = []
+        self._epochs_seen: dict[int, int] = {}
         self.report = LoadReport() if report is None else report
         self._read: dict[LogSegment, int] = {}  # to its end, and there were no producers
 
@@ -94,6 +97,10 @@ class Loader:
             assert active is not None
             active.resize_indexes(self._config.segment_index_bytes)
         self._epochs.truncate_from_end(next_offset)
+        # A checkpoint of epochs that is ahead of the log (records were being deleted) hid them from `_recover`.
+        for epoch, base_offset in self._epochs_seen.items():
+            if base_offset < next_offset and epoch > self._epochs.latest_epoch:
+                self._epochs.assign(epoch, base_offset)
         first = self._segments.first
         assert first is not None
         log_start = max(self._log_start, first.base_offset)
@@ -234,8 +241,17 @@ class Loader:
                 if not usable:
                     if self._clean or base < self._recovery_point:
                         _log.error("%s: %s; recovering the segment", segment.path, why)
-                    self._recover(segment, why)
+                    self._recover_early(segment, why)
                 self._segments.add(segment)
+
+    def _recover_early(self, segment: LogSegment, why: str) -> None:
+        """Recover a segment before those in front of it have been checked, which may hold torn batches."""
+        try:
+            self._recover(segment, why)
+        except RequestError as error:
+            if self._clean or segment.base_offset < self._recovery_point:
+                raise
+            _log.info("%s: %s; pass 4 comes to it when what lies before has been recovered", segment.path, error)
 
     def _recover(self, segment: LogSegment, why: str) -> int:
         """Read a segment again, with the producers as they were at its beginning; the bytes cut off.
@@ -293,6 +309,10 @@ class Loader:
     def _assign_epochs(self, rows: BatchTable) -> None:
         """Note the leader epochs that begin in batches of magic 2."""
         epochs = rows.leader_epoch
+        numbers, firsts = np.unique(epochs, return_index=True)
+        for number, first in zip(numbers.tolist(), rows.base_offset[firsts].tolist(), strict=True):
+            if number >= 0:
+                self._epochs_seen.setdefault(number, first)
         while len(later := (epochs > max(self._epochs.latest_epoch, -1)).nonzero()[0]):
             first = int(later[0])
             self._epochs.assign(int(epochs[first]), int(rows.base_offset[first]))
@@ -342,9 +362,7 @@ class Loader:
         for i, segment in enumerate(unflushed):
             try:
                 cut = self._recover(segment, "it may not have reached the disk")
-            except KeepError:
-                raise
-            except (InvalidOffsetError, StorageError) as error:
+            except InvalidOffsetError as error:
                 self._add_whole(ActionKind.EMPTIED, segment, str(error))
                 cut = segment.truncate_to(segment.base_offset)
             if cut > 0:
@@ -363,6 +381,7 @@ class Loader:
             return end
         self._drop(list(self._segments), f"the log ends at {end}, below its start {self._log_start}")
         self._epochs.clear()
+        self._epochs_seen.clear()
         self._producers.truncate_fully(self._log_start)
         return None
 

@@ -27,6 +27,7 @@ from pylogseg.log.reads import Fetched, Found, Places, locate, locate_many, offs
 from pylogseg.log.removal import Remover
 from pylogseg.log.report import LoadReport
 from pylogseg.log.segments import Segments
+from pylogseg.log.watched import WatchedScheduler
 
 __all__ = ["Appended", "AppendedMany", "Isolation", "Log"]
 
@@ -85,15 +86,18 @@ class Log(AppendingLog):
         StorageError, CorruptionError
             If the folder cannot be read, or a file without which the log cannot be is malformed.
         """
-        storage.make_folder(folder)
+        if not storage.exists(folder):
+            storage.make_folder(folder)
+            storage.sync_folder(storage.split(folder)[0])
         segments = Segments()
-        epochs = LeaderEpochs(storage, storage.join(folder, "leader-epoch-checkpoint"), scheduler.schedule)
+        watched = WatchedScheduler(scheduler)
+        epochs = LeaderEpochs(storage, storage.join(folder, "leader-epoch-checkpoint"), watched.schedule)
 
         def make_producers() -> Producers:
             return Producers(storage, folder, expiration_ms=producer_expiration_ms)
 
         producers = make_producers()
-        remover = Remover(storage, scheduler, config.file_delete_delay_ms)
+        remover = Remover(storage, watched, config.file_delete_delay_ms)
         loader = Loader(
             storage,
             folder,
@@ -125,6 +129,7 @@ class Log(AppendingLog):
         log = cls(
             storage, folder, config, clock, scheduler, segments, producers, epochs, offsets, remover, loader.report
         )
+        watched.tell = log._take_offline
         log._note_topic_id(topic_id)
         offsets.set_log_start(loaded.log_start_offset)
         offsets.note_first_unstable()
@@ -214,11 +219,16 @@ class Log(AppendingLog):
                 if first.base_offset > offset:
                     self.truncate_fully(offset)
                     return True
-                gone = [segment for segment in self.segments if segment.base_offset > offset]
+                # From the end on, so that a crash in between leaves a beginning of the log; and before anything is
+                # cut, since what comes back must not lie behind what is appended next.
+                gone = [segment for segment in self.segments if segment.base_offset > offset][::-1]
                 for segment in gone:
                     self.segments.remove(segment.base_offset)
                 self._remover.remove_segments(gone)
-                self.active.truncate_to(offset)
+                if gone:
+                    self.storage.sync_folder(self.folder)
+                if self.active.truncate_to(offset):
+                    self.active.log.sync()
                 self._set_end(offset)
                 self._remover.remove_snapshots(gone, self.producers)
                 self.epochs.truncate_from_end(offset)
@@ -246,6 +256,7 @@ class Log(AppendingLog):
                 if last.base_offset != offset:
                     self.segments.remove(last.base_offset)
                 self._remover.remove_segments([last])
+                self.storage.sync_folder(self.folder)
                 self._set_end(offset)
                 self.epochs.clear()
                 self.producers.truncate_fully(offset)

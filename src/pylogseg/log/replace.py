@@ -2,7 +2,8 @@
 
 The new ones are written with the suffix `.cleaned` and forced to the disk. Renaming them to `.swap`, the highest first,
 is the point of no return: a load that finds `.swap` files and no `.cleaned` one below them completes the work. Then the
-old ones are renamed to `.deleted`, and the new ones get their names.
+old ones are renamed to `.deleted`, and the new ones get their names. The folder is synced between these steps, which a
+broker leaves to the file system's journal.
 """
 
 from __future__ import annotations
@@ -42,9 +43,13 @@ def replace_segments(
     """Swap segments in; those that went and have no namesake among the new ones."""
     new = sorted(new, key=lambda segment: segment.base_offset)
     old = sorted((s for s in old if s.base_offset in segments), key=lambda segment: segment.base_offset)
+    storage.sync_folder(folder)
     for segment in reversed(new):
+        if segment is new[0] and len(new) > 1:
+            storage.sync_folder(folder)
         segment.change_suffix(SWAP)
         segments.add(segment)
+    storage.sync_folder(folder)
     bases = {segment.base_offset for segment in new}
     for segment in old:
         if segment.base_offset != new[0].base_offset:
@@ -80,7 +85,7 @@ def split_segment(
             place = segment.place_at(position)
             part = new_cleaned_segment(storage, folder, place.offset, config, clock)
             new.append(part)
-            copied = _copy(segment, position, part)
+            copied = copy_batches(segment, position, part)
             if not copied:
                 raise CorruptionError(segment.path, position, "offsets of one batch are too far apart for a segment")
             position += copied
@@ -96,7 +101,7 @@ def split_segment(
         raise
 
 
-def _copy(source: LogSegment, start: int, target: LogSegment) -> int:
+def copy_batches(source: LogSegment, start: int, target: LogSegment) -> int:
     """Copy batches from a position on, as far as offsets can be held; the bytes copied."""
     done = start
     for window in source.windows(start):

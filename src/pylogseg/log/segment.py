@@ -22,7 +22,7 @@ from pylogseg.errors import RequestError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
-from pylogseg.log.facts import Place, batch_facts, first_offset
+from pylogseg.log.facts import Place, batch_facts, first_offset, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
 from pylogseg.log.stretches import Stretch, check_length, stretches
 
@@ -69,7 +69,8 @@ class LogSegment:
         self._storage, self._folder, self._clock = storage, folder, clock
         self.base_offset, self.suffix = base_offset, suffix
         self.index_interval_bytes = config.index_interval_bytes
-        self.roll_jitter_ms = _jitter(config)
+        most_jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        self.roll_jitter_ms = random.randrange(2**31) % most_jitter_ms if most_jitter_ms else 0
         self.path = self._path(FileKind.LOG)
         self.log: AppendFile = storage.open_log(self.path, preallocate_bytes=preallocate_bytes)
         limit = config.segment_index_bytes
@@ -77,6 +78,7 @@ class LogSegment:
         self.time_index = TimeIndex(storage, self._path(FileKind.TIME_INDEX), base_offset, limit)
         self.aborted_txns = AbortedTxns(storage, self._path(FileKind.TXN_INDEX), base_offset)
         self.created_ms = clock.now_ms()
+        self._is_preallocated = preallocate_bytes > 0
         self._bytes_since_entry = 0
         self._max_timestamp: tuple[int, int] | None = None
         self._first_timestamp: int | None = None
@@ -302,9 +304,10 @@ class LogSegment:
         self._max_timestamp = (-1, self.base_offset)
         run = Run()
         self._tell_indexes(run)
+        before = (-1, self.base_offset - 1)
         for stretch in self.windows(recovering=True):
             rows = stretch.batches
-            bad = (rows.verdict == Verdict.CRC_BAD).nonzero()[0]
+            bad = ((rows.verdict == Verdict.CRC_BAD) | torn_offsets(rows, before)).nonzero()[0]
             good = rows[: int(bad[0])] if len(bad) else rows
             try:
                 self._index(good, run)
@@ -312,6 +315,7 @@ class LogSegment:
                 visit(good[: int((good.position < run.position).sum())], stretch.view, stretch.start)
             if len(bad):
                 break
+            before = (int(rows.base_offset[-1]), int(rows.last_offset[-1])) if len(rows) else before
         cut = self.log.size - run.position
         if cut and before_cut is not None:
             before_cut(run.position)
@@ -348,7 +352,7 @@ class LogSegment:
         cut = 0
         if place is not None:
             cut = self.size - place.position
-            self.log.truncate(place.position)
+            self.log.truncate(place.position, aside=True)
         if self.size == 0:
             self.created_ms = self._clock.now_ms()
         self._first_timestamp = None if self.size == 0 else self._first_timestamp
@@ -385,13 +389,15 @@ class LogSegment:
         self.aborted_txns.sync()
 
     def close(self) -> None:
-        """Orderly: the last time entry is written if timestamps were looked at, indexes and file are trimmed."""
+        """Orderly: the last time entry is written if timestamps were looked at, all is trimmed, and that is synced."""
         if self._max_timestamp is not None:
             with contextlib.suppress(RequestError):  # an index without a place for it is left as it is
                 self.time_index.maybe_append(*self._max_timestamp, last=True)
         self.offset_index.close()
         self.time_index.close()
         self.log.truncate(self.log.size)
+        if self._is_preallocated:
+            self.log.sync()
         self.log.close()
         self.aborted_txns.close()
 

@@ -190,9 +190,9 @@ class _FaultyAppendFile(_FaultyFile):
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
         return self._inner.send_to(socket, position, min(size, self.size - position))
 
-    def truncate(self, size: int) -> None:
+    def truncate(self, size: int, *, aside: bool = False) -> None:
         self._storage.meets("truncate", self.path)
-        self._inner.truncate(size)
+        self._inner.truncate(size, aside=aside)
         self.size = self._inner.size
 
 

@@ -201,6 +201,12 @@ class MemoryStorage:
             self._modified[node] = changed_ms
         return self._modified.get(node, 0)
 
+    def node_of(self, path: str) -> int:
+        """The number of a file that is there."""
+        node = self._find(path)
+        assert node is not None
+        return node
+
     def _new_node(self) -> int:
         self._next_node += 1
         return self._next_node - 1
@@ -303,12 +309,20 @@ class MemoryAppendFile(_OpenFile):
         data = self.read(position, size)
         return socket.send(data) if data else 0
 
-    def truncate(self, size: int) -> None:
+    def truncate(self, size: int, *, aside: bool = False) -> None:
         """Cut the file, and with it what was preallocated."""
         with self._storage.mutex:
             if not 0 <= size <= self.size:
                 raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {self.size}")
             if len(self._content()) > size:
+                if aside and size < self.size:
+                    copy = f"{self.path}.cut.deleted"
+                    self._storage.remove(copy)
+                    self._storage.write_synced(copy, self.read(0, size))
+                    self._storage.rename(copy, self.path)
+                    self._storage.sync_folder(self._storage.split(self.path)[0])
+                    self._node, self.size = self._storage.node_of(self.path), size
+                    return
                 self.size = size
                 self._storage.do(Operation("size", self._node, size))
 

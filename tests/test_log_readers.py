@@ -1,0 +1,106 @@
+"""Readers beside a writer, and many segments under a low limit of open files.
+
+`python -m pylogseg.testing.crowd` is the same crowd for as long as one likes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pylogseg.env.storage import LocalStorage
+from pylogseg.testing.crowd import crowd
+
+
+def test_crowd(tmp_path: Path) -> None:
+    """Slices are of one state of the log, and no reader dies of a file that shrinks."""
+    steps, batches, records = crowd(tmp_path, 2.5, threads=2, processes=1, seed=1)
+    assert min(steps, batches, records) > 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a file with readers cannot be replaced there")
+def test_cut_file_stays_for_those_who_have_it_open(tmp_path: Path) -> None:
+    """Another process, by its own descriptor, sees the file as it was; the name leads to the new one."""
+    storage, path = LocalStorage(), tmp_path / "x.log"
+    log = storage.open_log(str(path))
+    log.append(b"old " * 3000)
+    view = log.view(0, 12_000)
+    with path.open("rb") as other:
+        log.truncate(8000, aside=True)
+        assert log.append(b"new") == 8000
+        assert other.read() == b"old " * 3000
+    assert bytes(view) == b"old " * 3000
+    assert path.read_bytes() == b"old " * 2000 + b"new"
+    assert log.read(7996, 100) == bytes(log.view(7996, 100)) == b"old new"
+    assert [each.name for each in tmp_path.iterdir()] == ["x.log"]
+
+
+_MANY = """
+    import resource, sys
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    from pylogseg.config import LogConfig
+    from pylogseg.env.clock import SystemClock
+    from pylogseg.env.storage import LocalStorage
+    from pylogseg.log.log import Log
+    from pylogseg.testing.clock import ManualClock, ManualScheduler
+    from pylogseg.write import encode
+
+    folder, count = sys.argv[1], 1000
+    config = LogConfig.of(segment_index_bytes=4096)
+    clock = ManualClock(SystemClock().now_ms())
+    batch = encode([(clock.now_ms(), b"key", b"value")], producer_id=7, producer_epoch=0, base_sequence=0)
+    plain = encode([(clock.now_ms(), b"key", b"value")])
+
+    def maps():
+        with open("/proc/self/maps") as lines:
+            return sum(folder in line for line in lines)
+
+    def opened(clean):
+        return Log.open(LocalStorage(), folder + "/t-0", config, clock, ManualScheduler(clock), clean=clean,
+                        recovery_point=0)
+
+    log = opened(True)
+    for number in range(count - 1):
+        log.append_as_leader(plain, 0)
+        log.roll()
+    log.append_as_leader(batch, 0)
+    log.flush()
+    log.close()
+    most = 0
+    for clean in (True, False):  # as after an orderly stop, and as after a crash
+        log = opened(clean)
+        assert len(log.segments) - count in (0, 1) and log.log_end_offset == count
+        views = []
+        for offset in range(count):
+            fetched = log.fetch(offset, 1)
+            assert fetched.start.offset == offset and len(fetched.data) in (len(plain), len(batch))
+            if offset % 10 == 0:
+                assert log.offset_for_time(clock.now_ms()).offset == 0
+            most = max(most, maps())
+            if offset % 100 == 0:
+                views.append((bytes(fetched.data), fetched.data))
+        assert log.append_as_leader(batch, 0).is_duplicate
+        log.roll()
+        log.append_as_leader(plain, 0)
+        log.truncate_to(count)  # leaves the new segment, empty
+        log.close()
+        assert all(copy == bytes(view) for copy, view in views)
+    print(most)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no /proc")
+def test_thousand_segments_with_256_files() -> None:
+    """Opened, read everywhere, appended to, rolled and closed; maps stay few."""
+    # Thousands of syncs: in memory, where there is a file system for that.
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(_MANY), folder], capture_output=True, text=True, timeout=300
+        )
+    assert done.returncode == 0, done.stderr
+    assert 0 < int(done.stdout) <= 128 + 20

@@ -1,0 +1,194 @@
+"""The plug is pulled on whole logs: crash images of every kind of work, and every operation that can fail.
+
+`python -m pylogseg.testing.plug` looks at many more, `python -m pylogseg.testing.real_disks` at real file systems.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.testing import plug, verdict
+from pylogseg.testing.crash import crash_images
+from pylogseg.testing.faults import Fault, FaultyStorage
+from pylogseg.testing.memory import MemoryStorage
+from pylogseg.testing.verdict import Broken, judge
+from pylogseg.testing.witness import FOLDER, TINY, Producer, Promise, Witness, as_sent
+from pylogseg.testing.workloads import LONG, SHORT, Workload, random_workload
+
+
+@pytest.fixture(autouse=True)
+def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+
+def named(workload: Workload) -> str:
+    return workload.name.replace(" ", "-")
+
+
+def wrong(judged: Iterator[plug.Judged]) -> list[plug.Judged]:
+    everything = list(judged)
+    assert everything
+    return [each for each in everything if each.fault]
+
+
+def test_every_image() -> None:
+    """Appends and a flush: all that the barriers allow, one image for each."""
+    assert wrong(plug.judge_images(SHORT[0], 10_000)) == []
+
+
+@pytest.mark.parametrize("workload", [*SHORT[1:], *LONG], ids=named)
+def test_images(workload: Workload) -> None:
+    assert wrong(plug.judge_images(workload, 70, 1)) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_images_of_anything(seed: int) -> None:
+    """Random work, and a second crash while the first is recovered."""
+    assert wrong(plug.judge_images(random_workload(seed), 25, seed, nested=1)) == []
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, "short", "sync"])
+@pytest.mark.parametrize("workload", SHORT, ids=named)
+def test_failures(workload: Workload, error: int | Fault) -> None:
+    assert wrong(plug.sweep(workload, error, 1)) == []
+
+
+@pytest.mark.parametrize("workload", LONG[3:], ids=named)
+def test_failing_disk(workload: Workload) -> None:
+    assert wrong(plug.sweep(workload, errno.EIO, 0)) == []
+
+
+def witness(storage: MemoryStorage | FaultyStorage, **settings: object) -> Witness:
+    storage.make_folder(FOLDER)
+    found = Witness(storage, config=TINY.with_changes(**settings))
+    found.open()
+    return found
+
+
+def test_torn_write_that_loses_the_offset() -> None:
+    """No check sum covers the base offset: a write whose first page is lost leaves a good batch at a wrong offset."""
+    storage = MemoryStorage()
+    work = witness(storage)
+    for _ in range(3):
+        work.append()
+    work.flush()
+    work.append()
+    work.crash()
+    path = f"{FOLDER}/{0:020d}.log"
+    data = storage.read_all(path)
+    last = work.history[-1]
+    storage.write_plain(path, data[: -len(last.data)] + bytes(8) + last.data[8:])
+    there = judge(storage, work.promise, work.history, work.config, recovery_point=3)
+    assert there == [0, 1, 2]
+    assert len(storage.read_all(path)) == len(data) - len(last.data)
+
+
+def test_failure_while_recovering_loses_nothing() -> None:
+    """An error of the disk ends the load; it is no reason to empty a segment."""
+    storage = MemoryStorage()
+    work = witness(storage)
+    work.append()
+    work.flush()
+    work.crash()
+    failing = FaultyStorage(storage, 3, errno.EIO)
+    with pytest.raises(StorageError) as caught:
+        verdict.Recovered(failing, work.promise, 0, TINY)
+    assert FOLDER in str(caught.value)
+    assert judge(storage, work.promise, work.history, TINY, recovery_point=0) == [0]
+
+
+def test_failed_sync_is_not_tried_again() -> None:
+    """The system may forget what it could not write: a second sync that works would be a lie."""
+    inner = MemoryStorage()
+    storage = FaultyStorage(inner, 3, "sync")
+    work = witness(storage)
+    work.append()
+    with pytest.raises(StorageError) as caught:
+        work.flush()
+    assert caught.value.path.startswith(FOLDER)
+    log, point = work.opened, work.opened.recovery_point
+    for refused in (log.flush, log.take_snapshot, log.close, lambda: log.fetch(0), work.append):
+        with pytest.raises(StorageError, match="offline since"):
+            refused()
+    assert log.recovery_point == point == 0
+
+
+def test_failure_in_the_background() -> None:
+    """Removing files is nobody's call; when it fails the log goes offline all the same."""
+    storage = FaultyStorage(MemoryStorage())
+    work = witness(storage)
+    work.append()
+    work.roll()
+    work.append()
+    work.truncate(0)
+    storage.count, storage.fail_at = 0, 1
+    with pytest.raises(StorageError):
+        work.advance(5000)
+    with pytest.raises(StorageError, match="offline since"):
+        work.append()
+
+
+def test_new_folder_is_durable() -> None:
+    """What was flushed is of no use in a folder without a name."""
+    storage = MemoryStorage()
+    work = Witness(storage, storage.mark)
+    storage.make_folder("/d")
+    storage.sync_folder("/")
+    work.promised()
+    work.open()
+    work.append()
+    work.flush()
+    last = [image for image in crash_images(storage.trace) if image.marks and image.marks[-1].flushed]  # type: ignore[attr-defined]
+    assert last
+    assert all(image.open().exists(FOLDER) for image in last)
+
+
+class Forgetful(MemoryStorage):
+    """Syncs nothing, and says that it did."""
+
+    def do(self, operation: object) -> None:
+        if getattr(operation, "kind", "") not in ("sync", "sync_folder"):
+            super().do(operation)  # type: ignore[arg-type]
+
+
+def test_the_judge_sees_what_is_lost() -> None:
+    """Without barriers promises are broken, and the judge says so."""
+    storage = Forgetful()
+    storage.make_folder(FOLDER)
+    work = Witness(storage, storage.mark)
+    work.open()
+    work.append()
+    work.flush()
+    faults = 0
+    for image in crash_images(storage.trace, 200):
+        if image.marks:
+            try:
+                told = image.marks[-1]
+                assert isinstance(told, Promise)
+                judge(image.open(), told, work.history, TINY, recovery_point=0)
+            except (Broken, PylogsegError):
+                faults += 1
+    assert faults
+
+
+def test_the_judge_sees_what_is_invented() -> None:
+    storage = MemoryStorage()
+    work = witness(storage)
+    work.append(producer=Producer(1, 0, 0))
+    work.opened.append_as_leader(witness_batch(2), 0)
+    work.flush()
+    work.crash()
+    with pytest.raises(Broken, match="invented"):
+        judge(storage, work.promise, work.history, TINY, recovery_point=0)
+
+
+def witness_batch(number: int) -> bytes:
+    other = witness(MemoryStorage())
+    for _ in range(number):
+        other.append()
+    return as_sent(other.history[-1].data)
