@@ -428,8 +428,3 @@ class LogSegment:
         self.close_handles()
         for path in (self.path, self.offset_index.path, self.time_index.path, self.aborted_txns.path):
             self._storage.remove(path)
-
-
-def _jitter(config: LogConfig) -> int:
-    most = min(config.segment_jitter_ms, config.segment_ms)
-    return random.randrange(2**31) % most if most else 0
