@@ -305,6 +305,7 @@ class LogSegment:
         run = Run()
         before = (-1, self.base_offset - 1)
         self._tell_indexes(run)
+        before = (-1, self.base_offset - 1)
         for stretch in self.windows(recovering=True):
             rows = stretch.batches
             bad = ((rows.verdict == Verdict.CRC_BAD) | torn_offsets(rows, before)).nonzero()[0]
