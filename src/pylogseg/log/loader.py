@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from pylogseg import _append
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
@@ -304,10 +302,6 @@ class Loader:
     def _assign_epochs(self, rows: BatchTable) -> None:
         """Note the leader epochs that begin in batches of magic 2."""
         epochs = rows.leader_epoch
-        numbers, firsts = np.unique(epochs, return_index=True)
-        for number, first in zip(numbers.tolist(), rows.base_offset[firsts].tolist(), strict=True):
-            if number >= 0:
-                self._epochs_seen.setdefault(number, first)
         while len(later := (epochs > max(self._epochs.latest_epoch, -1)).nonzero()[0]):
             first = int(later[0])
             self._epochs.assign(int(epochs[first]), int(rows.base_offset[first]))
