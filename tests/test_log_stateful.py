@@ -14,7 +14,7 @@ from pylogseg.format.batches import scan
 from pylogseg.testing.crash import crash_images
 from pylogseg.testing.memory import MemoryStorage
 from pylogseg.testing.verdict import judge, judge_batches, judge_look_ups
-from pylogseg.testing.witness import FOLDER, TINY, Producer, Promise, Witness, Written
+from pylogseg.testing.witness import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, Written
 
 places = st.floats(0, 1, allow_nan=False)
 
@@ -44,6 +44,7 @@ class LogMachine(RuleBasedStateMachine):
         """Begin to use a disk on which this lies, all of it durable."""
         self.storage = storage
         self.work = Witness(storage, storage.mark, self.config, written=written)
+        self.work.clock.set_ms(max((batch.timestamp for batch in written), default=NOW_MS) + 10)
         if promise is not None:
             self.work.promise = promise._replace(flushed=tuple(self.work.live), clean=False, now=0)
         self.work.promised()
