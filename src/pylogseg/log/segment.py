@@ -303,9 +303,8 @@ class LogSegment:
         self.aborted_txns.reset()
         self._max_timestamp = (-1, self.base_offset)
         run = Run()
-        before = (-1, self.base_offset - 1)
+        before = (-1, self.base_offset - 1, self.base_offset - 1)
         self._tell_indexes(run)
-        before = (-1, self.base_offset - 1)
         for stretch in self.windows(recovering=True):
             rows = stretch.batches
             bad = ((rows.verdict == Verdict.CRC_BAD) | torn_offsets(rows, before)).nonzero()[0]
@@ -316,7 +315,9 @@ class LogSegment:
                 visit(good[: int((good.position < run.position).sum())], stretch.view, stretch.start)
             if len(bad):
                 break
-            before = (int(rows.base_offset[-1]), int(rows.last_offset[-1])) if len(rows) else before
+            if len(rows):
+                in_front = int(rows.last_offset[-2]) if len(rows) > 1 else before[1]
+                before = (int(rows.base_offset[-1]), int(rows.last_offset[-1]), in_front)
         cut = self.log.size - run.position
         if cut and before_cut is not None:
             before_cut(run.position)
