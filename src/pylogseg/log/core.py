@@ -231,7 +231,7 @@ class LogCore:
         if run.has_producers:
             producers.extend(run.known())
         producers.map_end_offset = end
-        # No batch of a run changes which transactions are open.
+        offsets.note_first_unstable()  # what the high watermark has passed since may be decided
         if end - offsets.recovery_point >= self.config.flush_messages:
             self.flush(force_active=False)
 

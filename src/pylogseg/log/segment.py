@@ -177,6 +177,8 @@ class LogSegment:
         offset_index, time_index, size = self.offset_index, self.time_index, self.log.size
         if size == 0 or not offset_index.is_open or not time_index.is_open:
             return False
+        if offset_index.entries and offset_index.last_offset >= run.next_offset:
+            return False  # it is ahead of the log; what comes of that is not for a kernel
         first, greatest, entry = self.first_timestamp(), self.max_timestamp_so_far(), time_index.last_entry()
         if first is None or greatest[0] < entry[0] or greatest[1] < entry[1]:
             return False
