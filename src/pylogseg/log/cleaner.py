@@ -7,7 +7,7 @@ writes all segments up to the end of what it read anew, in groups, and swaps eac
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from pylogseg.log.core import LogCore
 from pylogseg.log.facts import batch_facts
 from pylogseg.log.filtering import CleanerStats, LastRecord, Retention, decoded, filter_stretch, meet_transactions
 from pylogseg.log.offset_map import OffsetMap
+from pylogseg.log.reads import aborted_between
 from pylogseg.log.replace import new_cleaned_segment
 from pylogseg.log.segment import LogSegment, OffsetOverflowError
 
@@ -224,14 +225,6 @@ def grouped(
     return groups
 
 
-def _aborted(log: LogCore, start: int, end: int) -> list[AbortedTxn]:
-    """Aborted transactions that overlap a range of offsets."""
-    found: list[AbortedTxn] = []
-    segment = log.segments.floor(start)
-    while segment is not None:
-        txns, complete = segment.aborted_txns.collect(log.log_start_offset, end)
-        found += txns
-        if complete:
-            break
-        segment = log.segments.higher(segment.base_offset)
-    return found
+def _aborted(log: LogCore, start: int, end: int) -> Iterator[AbortedTxn]:
+    """The aborted transactions from the segment of an offset on; as in Kafka, down to the start of the log."""
+    return aborted_between(log.segments, log.segments.floor(start), log.log_start_offset, end)

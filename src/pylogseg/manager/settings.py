@@ -15,7 +15,6 @@ _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 #: Where a broker's name of a topic's setting is not the topic's with ``log.`` in front; earlier ones win.
 _SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
-    "segment_bytes": (("log.segment.bytes", 1),),
     "segment_ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
     "segment_jitter_ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
     "segment_index_bytes": (("log.index.size.max.bytes", 1),),
