@@ -16,6 +16,7 @@ import pytest
 
 import pylogseg
 from pylogseg.env.files import LocalFiles
+from pylogseg.errors import RequestError
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import Throttle
 from pylogseg.reading.wanted import Wanted
@@ -352,6 +353,22 @@ def test_log_start(examples):
     assert start == 123
     assert next(iter(pylogseg.read(folder))).offset == start
     assert next(iter(pylogseg.read(folder, from_log_start=False))).offset < start
+
+
+def test_log_start_that_cannot_be_read(examples, tmp_path, caplog):
+    """One malformed line does not close the disk; what it hides is said."""
+    folder = shutil.copytree(examples, tmp_path / "data") / "del-records-0"
+    (folder.parent / "log-start-offset-checkpoint").write_text("0\n1\nno offset here\n")
+    for path in (folder, folder.parent):
+        (note,) = pylogseg.open_dir(path).notes
+        assert "position 4: line 3 is malformed" in note
+        assert next(iter(pylogseg.read(path, "del-records"))).offset < 123
+    assert "log-start-offset-checkpoint" in caplog.text
+
+
+def test_memory_of_no_known_kind(examples):
+    with pytest.raises(RequestError, match="reuse_buffers = 'rows'"):
+        pylogseg.read(examples, reuse_buffers="rows")
 
 
 def test_throttle():

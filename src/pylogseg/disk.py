@@ -7,14 +7,17 @@ single file; locally or behind an fsspec URL.
 from __future__ import annotations
 
 import fnmatch
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pylogseg.env.files import Entry, FileSystem, FileView, file_system
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
+
+_log = logging.getLogger(__name__)
 
 #: Folders in a log directory, or around one, that hold no partition; the last is open to root alone.
 _OTHER_FOLDERS = frozenset(["remote-log-index-cache", "lost+found"])
@@ -146,11 +149,14 @@ class Disk:
         Of all log directories and of partition folders named by themselves; by topic and number.
     loose : tuple of Segment
         Files named by themselves.
+    notes : tuple of str
+        What was passed by: log start offsets that cannot be read, so that deleted records show. Logged as warnings too.
     """
 
     log_dirs: tuple[LogDir, ...]
     partitions: tuple[Partition, ...]
     loose: tuple[Segment, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def topics(self) -> dict[str, list[Partition]]:
@@ -189,7 +195,7 @@ class Disk:
             if not matching:
                 raise RequestError(f"no topic or partition {name!r} here; there are: {_some(sorted(self.topics))}")
             chosen += [p for p in matching if p not in chosen]
-        return Disk(self.log_dirs, tuple(chosen))
+        return Disk(self.log_dirs, tuple(chosen), notes=self.notes)
 
 
 _Item = TypeVar("_Item", Segment, Partition, LogDir)
@@ -231,18 +237,21 @@ def open_dir(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *m
     log_dirs: list[LogDir] = []
     partitions: list[Partition] = []
     loose: list[Segment] = []
+    notes: list[str] = []
     located = 0
     for item in [*paths, *more]:
         files, pattern = file_system(item)
         for found in files.glob(pattern) or [pattern]:
-            _look(files, found, log_dirs, partitions, loose)
+            _look(files, found, log_dirs, partitions, loose, notes)
             located += 1
     partitions += [partition for log_dir in log_dirs for partition in log_dir.partitions]
     if located > 1:
         log_dirs, partitions = _once(log_dirs, set()), _once(partitions, set())
         loose = _once(loose, {segment.files.real(segment.path) for p in partitions for segment in p.segments})
     partitions.sort(key=lambda p: (p.topic, p.partition, p.state, p.path))
-    return Disk(tuple(log_dirs), tuple(partitions), tuple(loose))
+    for note in notes:
+        _log.warning("%s", note)
+    return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(notes))
 
 
 def _once(items: list[_Item], seen: set[str]) -> list[_Item]:
@@ -257,7 +266,12 @@ def _once(items: list[_Item], seen: set[str]) -> list[_Item]:
 
 
 def _look(
-    files: FileSystem, path: str, log_dirs: list[LogDir], partitions: list[Partition], loose: list[Segment]
+    files: FileSystem,
+    path: str,
+    log_dirs: list[LogDir],
+    partitions: list[Partition],
+    loose: list[Segment],
+    notes: list[str],
 ) -> None:
     entry = files.stat(path)
     if not entry.is_dir:
@@ -265,14 +279,14 @@ def _look(
         return
     entries = files.list_folder(path)
     if _is_partition(entries, entry.name):
-        partitions.append(_partition(files, path, entries, _log_start(files, path)))
+        partitions.append(_partition(files, path, entries, _log_start(files, path, notes)))
         return
     if _is_log_dir(entries):
-        log_dirs.append(_log_dir(files, path, entries))
+        log_dirs.append(_log_dir(files, path, entries, notes))
         return
     folders = [files.join(path, e.name) for e in entries if e.is_dir and e.name not in _OTHER_FOLDERS]
     inner = [(folder, files.list_folder(folder)) for folder in folders]
-    found = [_log_dir(files, folder, listed) for folder, listed in inner if _is_log_dir(listed)]
+    found = [_log_dir(files, folder, listed, notes) for folder, listed in inner if _is_log_dir(listed)]
     if not found:
         raise RequestError(
             f"{path}: no Kafka log directory, partition folder or segment here "
@@ -296,13 +310,13 @@ def _is_log_dir(entries: list[Entry]) -> bool:
     return any(e.is_dir and parse_partition_folder(e.name) is not None for e in entries)
 
 
-def _log_dir(files: FileSystem, path: str, entries: list[Entry]) -> LogDir:
+def _log_dir(files: FileSystem, path: str, entries: list[Entry], notes: list[str]) -> LogDir:
     checkpoints: dict[FileKind, str] = {
         name.kind: files.join(path, e.name)
         for e in entries
         if not e.is_dir and (name := parse_file_name(e.name)).kind is not FileKind.UNKNOWN and not name.suffix
     }
-    starts = _log_starts(files, checkpoints.get(FileKind.LOG_STARTS))
+    starts = _log_starts(files, checkpoints.get(FileKind.LOG_STARTS), notes)
     partitions = []
     for e in entries:
         of = parse_partition_folder(e.name) if e.is_dir and e.name not in _OTHER_FOLDERS else None
@@ -320,15 +334,19 @@ def _log_dir(files: FileSystem, path: str, entries: list[Entry]) -> LogDir:
     return LogDir(files, path, tuple(partitions), checkpoints)
 
 
-def _log_starts(files: FileSystem, path: str | None) -> dict[tuple[str, int], int]:
+def _log_starts(files: FileSystem, path: str | None, notes: list[str]) -> dict[tuple[str, int], int]:
     if path is None:
         return {}
     from pylogseg.files.checkpoint import parse_offset_checkpoint
 
-    return dict(parse_offset_checkpoint(files.read_all(path), path))
+    try:
+        return dict(parse_offset_checkpoint(files.read_all(path), path))
+    except CorruptionError as error:
+        notes.append(f"{error}; it is taken for empty, as by a broker: records that were deleted may show")
+        return {}
 
 
-def _log_start(files: FileSystem, folder: str) -> int:
+def _log_start(files: FileSystem, folder: str, notes: list[str]) -> int:
     """Log start offset of a partition that was named by itself, from the log directory around it, if it is one."""
     parent, name = files.split(folder)
     parsed = parse_partition_folder(name)
@@ -336,7 +354,7 @@ def _log_start(files: FileSystem, folder: str) -> int:
         return 0
     path = files.join(parent, FileKind.LOG_STARTS.value)
     try:
-        starts = _log_starts(files, path)
+        starts = _log_starts(files, path, notes)
     except StorageError:
         return 0
     return starts.get((parsed.topic, parsed.partition), 0)

@@ -79,6 +79,8 @@ def select(arguments: Sequence[str], topic: Sequence[str] = (), partition: Seque
     paths, names = split_arguments(arguments)
     names += topic
     disk = open_dir(paths)
+    for note in disk.notes:
+        click.echo(f"pylogseg: {note}", err=True)
     return Selection(disk.select(names) if names else disk, names, list(partition) or None)
 
 

@@ -269,7 +269,7 @@ def read(
         first_window_bytes=small_window(limit),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         drop_behind=drop_behind,
-        scratch=_SCRATCH[reuse_buffers],
+        scratch=_scratch(reuse_buffers),
     )
     logs = logs_of(disk, partition, by_name=topic is not None, from_log_start=from_log_start)
     return reader_of(logs, offset, timestamp, limit, options, columns)
@@ -299,6 +299,13 @@ def reader_of(
         options,
         columns,
     )
+
+
+def _scratch(reuse_buffers: Any) -> Callable[[], Scratch] | None:
+    try:
+        return _SCRATCH[reuse_buffers]
+    except (KeyError, TypeError):
+        raise RequestError(f'reuse_buffers = {reuse_buffers!r}: allowed are False, True and "columns"') from None
 
 
 def check_columns(columns: Sequence[str]) -> None:
