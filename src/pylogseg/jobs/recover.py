@@ -5,7 +5,6 @@ A partition that cannot be recovered does not stop the others. A dry run does th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,20 +15,16 @@ from pylogseg.env.files import Entry
 from pylogseg.env.overlay import FileChange, OverlayStorage
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage, Storage
-from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
-from pylogseg.files.status import parse_clean_shutdown
-from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder
+from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.jobs.place import Place, marked_epoch
 from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.jobs.remarks import REMEDIES
 from pylogseg.log.directory import LogDirectory, Start
 from pylogseg.log.keep import FolderKeeper, KeepError, PlannedKeeper, check_place
 from pylogseg.log.log import Log
 from pylogseg.log.report import LoadReport
-
-#: A folder that every broker with tiered storage has and no loader looks at.
-_KNOWN_FOLDERS = ("remote-log-index-cache",)
-_OF_LOG_DIR = (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN, FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS)
 
 
 @dataclass(frozen=True)
@@ -141,23 +136,10 @@ class Recovery:
         self._options = options
         self._on_bytes: Callable[[int], None] | None = None
         self._storage: Storage = OverlayStorage() if options.dry_run else LocalStorage()
-        path = path.rstrip(os.sep) or os.sep
-        entries = self._storage.list_folder(path)
-        above, name = os.path.dirname(path) or os.curdir, os.path.basename(os.path.abspath(path))
-        if os.path.basename(path) != name:  # "." and the like
-            above = self._storage.split(path)[0]
-        self._names = [name]
-        if _is_partition(entries):
-            self.log_dir = above if _is_log_dir(self._storage.list_folder(above)) else None
-            self._parent = above
-        elif _is_log_dir(entries) or any(e.is_dir and parse_partition_folder(e.name) for e in entries):
-            self.log_dir = self._parent = path
-            self._names = [e.name for e in entries if e.is_dir and e.name not in _KNOWN_FOLDERS]
-        else:
-            raise RequestError(f"{path}: neither a log directory nor the folder of a partition: {_advice(path)}")
-        self._is_whole = self.log_dir == path
+        self._place = place = Place.find(self._storage, path)
+        self.log_dir, self._parent = place.log_dir, place.parent
         if options.keep is not None:
-            check_place(options.keep, self._parent, name if self.log_dir is None else None)
+            check_place(options.keep, place.parent, place.names[0] if self.log_dir is None else None)
         self.notes: list[str] = []
         self.changes: list[FileChange] = []
         self.is_closed_clean = False
@@ -168,15 +150,11 @@ class Recovery:
         if clean:
             return 0
         total = 0
-        for name in self._names:
+        for name in self._place.names:
             folder = parse_partition_folder(name)
             point = points.get((folder.topic, folder.partition), 0) if folder else 0
             total += _unflushed_bytes(self._storage.list_folder(self._storage.join(self._parent, name)), point)
         return total
-
-    def _broker_epoch(self) -> int | None:
-        path = self._storage.join(self._parent, FileKind.CLEAN_SHUTDOWN.value)
-        return parse_clean_shutdown(self._storage.read_all(path)) if self._storage.exists(path) else None
 
     def _is_marked(self) -> bool:
         marker = FileKind.CLEAN_SHUTDOWN.value
@@ -225,7 +203,7 @@ class Recovery:
             return
         for kind in (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS):
             self._checkpoint(kind)
-        broker_epoch = self._broker_epoch()
+        broker_epoch = marked_epoch(self._storage, self.log_dir)
         directory = LogDirectory(self._storage, self.log_dir)
 
         def done(name: str, log: Log | None) -> None:
@@ -243,28 +221,18 @@ class Recovery:
             directory.close()
             self.is_closed_clean = self._is_marked()
             if isinstance(self._storage, OverlayStorage):
-                self.changes = self._changes_of(self._storage)
+                self.changes = self._place.changes(self._storage)
 
     def _outcomes(self, claim: Callable[[str], Start], done: Callable[[str, Log | None], None]) -> Iterator[Outcome]:
         """Partition by partition, in the order of their names."""
 
         def work(name: str, advance: Advance) -> Outcome:
-            reason = self._reason_to_leave(name)
+            reason = self._place.reason_to_leave(name)
             if reason:
                 return Outcome(name, self._storage.join(self._parent, name), "left", reason)
             return self._recover(name, claim(name), done, advance)
 
-        return map_ordered(work, sorted(self._names), self._options.jobs, self._on_bytes)
-
-    def _reason_to_leave(self, name: str) -> str:
-        folder = parse_partition_folder(name)
-        if folder is None:
-            return "no partition has such a name: a broker refuses to start on it" if self._is_whole else ""
-        if folder.state == "delete":
-            return "it waits for its removal"
-        if self._is_whole and folder.topic == METADATA_TOPIC:
-            return "the metadata of the cluster, which its controller recovers at every start"
-        return ""
+        return map_ordered(work, sorted(self._place.names), self._options.jobs, self._on_bytes)
 
     def _recover(self, name: str, start: Start, done: Callable[[str, Log | None], None], advance: Advance) -> Outcome:
         options = self._options
@@ -302,16 +270,8 @@ class Recovery:
             outcome.remedy = _remedy(error)
         done(name, log)
         if isinstance(storage, OverlayStorage):
-            outcome.changes = self._changes_of(storage)
+            outcome.changes = self._place.changes(storage)
         return outcome
-
-    def _changes_of(self, storage: OverlayStorage) -> list[FileChange]:
-        """With paths as they were given."""
-        top = os.path.abspath(self._parent)
-        return [
-            change._replace(path=storage.join(self._parent, os.path.relpath(change.path, top)))
-            for change in storage.changes()
-        ]
 
 
 def _remedy(error: PylogsegError) -> str:
@@ -322,24 +282,6 @@ def _remedy(error: PylogsegError) -> str:
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.LEADER_EPOCHS.value):
         return REMEDIES["leader-epoch"]
     return "take the partition from another replica: a broker cannot load it either"
-
-
-def _is_partition(entries: list[Entry]) -> bool:
-    names = [parse_file_name(entry.name) for entry in entries if not entry.is_dir]
-    return any(name.kind.is_segment_file or name.kind is FileKind.LEADER_EPOCHS for name in names)
-
-
-def _is_log_dir(entries: list[Entry]) -> bool:
-    return any(parse_file_name(entry.name).kind in _OF_LOG_DIR for entry in entries if not entry.is_dir)
-
-
-def _advice(path: str) -> str:
-    disk = LocalStorage()
-    inside = [disk.join(path, entry.name) for entry in disk.list_folder(path) if entry.is_dir]
-    found = [folder for folder in inside if _is_log_dir(disk.list_folder(folder))]
-    if found:
-        return f"name one of {', '.join(found)}"
-    return "there are no files named <20 digits>.log and no folders named <topic>-<partition> here"
 
 
 def _unflushed_bytes(entries: list[Entry], recovery_point: int) -> int:
