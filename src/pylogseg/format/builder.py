@@ -6,6 +6,7 @@ compaction does. Sources of the rules: `docs/format.md`, "Record batch", "Record
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from pylogseg.format.batches import BATCH_DTYPE, CODEC_NAMES, BatchTable
 from pylogseg.format.records import RecordColumns
 
 Rows = npt.NDArray[Any]
+#: The level of all codecs, or of each by its number; None, or a number that is not there, is the codec's default.
+Levels = int | Mapping[int, int] | None
 
 LOG_APPEND = 0x08
 TRANSACTIONAL = 0x10
@@ -177,7 +180,7 @@ def build(
     return work.result(parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, BATCH_DTYPE))
 
 
-def rebuild(columns: Columns, batches: BatchTable, *, level: int | None = None) -> tuple[bytearray, BatchTable]:
+def rebuild(columns: Columns, batches: BatchTable, *, level: Levels = None) -> tuple[bytearray, BatchTable]:
     """Encode records into batches whose headers are given, as compaction does.
 
     Parameters
@@ -188,8 +191,8 @@ def rebuild(columns: Columns, batches: BatchTable, *, level: int | None = None) 
         Base offset, last offset, flags, codec, producer fields and leader epoch are kept. Where the flags say so, so
         are the delete horizon (base timestamp) and the append time (max timestamp); else both come from the records.
         A batch of magic 2 and no records becomes the empty batch of 61 bytes that keeps its producer's state.
-    level : int, optional
-        Of the codecs.
+    level : int or mapping of int to int, optional
+        Of all codecs, or of each by its number.
 
     Returns
     -------
@@ -215,7 +218,7 @@ class _Work:
     """One call of `build` or `rebuild`: the output, and the record at which it is."""
 
     def __init__(
-        self, columns: Columns, level: int | None, batch_bytes: int = 16384, batch_records: int = 0x7FFFFFFF
+        self, columns: Columns, level: Levels, batch_bytes: int = 16384, batch_records: int = 0x7FFFFFFF
     ) -> None:
         self.columns, self.level, self.batch_bytes, self.batch_records = columns, level, batch_bytes, batch_records
         self.start = 0
@@ -254,7 +257,8 @@ class _Work:
         """Append batches whose records are in the scratch."""
         from pylogseg.format.compression import compressor  # codecs are loaded when they are needed
 
-        pack = compressor(codec, magic=magic, level=self.level)
+        level = self.level.get(codec) if isinstance(self.level, Mapping) else self.level
+        pack = compressor(codec, magic=magic, level=level)
         out, at, head = self.out, self.end, bytes(_HEADER_BYTES[magic])
         firsts, ends = rows["position"] + len(head), rows["position"] + rows["size"]
         marks = [at]

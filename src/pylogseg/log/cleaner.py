@@ -6,23 +6,23 @@ writes all segments up to the end of what it read anew, in groups, and swaps eac
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from pylogseg.errors import CleaningAborted, CorruptionError, RequestError
+from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.log.cleanable import Cleanable, dirtiness
 from pylogseg.log.cleaned_txns import CleanedTxns
 from pylogseg.log.core import LogCore
-from pylogseg.log.facts import batch_facts
 from pylogseg.log.filtering import CleanerStats, LastRecord, Retention, decoded, filter_stretch, meet_transactions
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.reads import aborted_between
-from pylogseg.log.replace import new_cleaned_segment
-from pylogseg.log.segment import LogSegment, OffsetOverflowError
+from pylogseg.log.rewrite import Change, SegmentWriter, rewrite
+from pylogseg.log.segment import LogSegment
 
 _log = logging.getLogger(__name__)
 _MAX_RELATIVE = 2**31 - 1
@@ -153,55 +153,27 @@ class Cleaner:
         round_end: int,
         stats: CleanerStats,
     ) -> None:
-        cleaned = new_cleaned_segment(log.storage, log.folder, group[0].base_offset, log.config, log.clock)
-        txns.keep_aborted = cleaned.add_aborted
         last_records = {
             number: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
             for number, state in log.producers.active.copy().items()
         }
-        try:
-            for i, segment in enumerate(group):
-                behind = group[i + 1].base_offset if i + 1 < len(group) else segment.next_offset()
-                txns.add(_aborted(log, segment.base_offset, behind))
-                rule = Retention(
-                    self._offsets,
-                    now_ms,
-                    log.config.delete_retention_ms,
-                    segment.modified_ms() > legacy_horizon,
-                    last_records,
-                    round_end,
-                )
-                try:
-                    self._clean_into(segment, cleaned, txns, rule, stats)
-                except OffsetOverflowError as overflow:
-                    log.split_segment(segment)
-                    raise CleaningAborted(f"{overflow}; the segment was split, clean again") from overflow
-            cleaned.become_inactive()
-            cleaned.flush()
-            cleaned.set_modified_ms(group[-1].modified_ms())
-            log.replace_segments([cleaned], group)
-        except CleaningAborted:
-            cleaned.delete()
-            raise
-        except BaseException:
-            cleaned.close_handles()
-            raise
+        following = dict(itertools.pairwise(group))
 
-    def _clean_into(
-        self, source: LogSegment, target: LogSegment, txns: CleanedTxns, rule: Retention, stats: CleanerStats
-    ) -> None:
-        position = 0
-        for stretch in source.windows():
-            self._check()
-            size = int(stretch.batches.size.sum(dtype=np.int64))
-            self._throttle(size)
-            kept = filter_stretch(stretch.batches, stretch.view, stretch.start, source.path, txns, rule, stats)
-            position += size
-            if len(kept.data):
-                target.append(int(kept.batches.last_offset.max()), kept.data, batch_facts(kept.batches))
-                self._throttle(len(kept.data))
-        if position < source.size:
-            raise CorruptionError(source.path, position, "no whole batch can be read here, so the log is not cleaned")
+        def begin(segment: LogSegment, writer: SegmentWriter) -> Change:
+            behind = following[segment].base_offset if segment in following else segment.next_offset()
+            txns.add(_aborted(log, segment.base_offset, behind))
+            txns.keep_aborted = writer.add_aborted
+            rule = Retention(
+                self._offsets,
+                now_ms,
+                log.config.delete_retention_ms,
+                segment.modified_ms() > legacy_horizon,
+                last_records,
+                round_end,
+            )
+            return lambda stretch: filter_stretch(stretch, segment.path, txns, rule, stats)
+
+        rewrite(log, group, begin, check=self._check, throttle=self._throttle)
 
 
 def grouped(

@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from pylogseg.errors import CorruptionError, Uncleanable
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL, columns_of, rebuild
+from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.log.cleaned_txns import CleanedTxns
 from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
+from pylogseg.log.rewrite import ANEW, GOES, STAYS, Filtered, assemble
+from pylogseg.log.stretches import Stretch
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -65,13 +67,6 @@ class Retention(NamedTuple):
     round_end: int
 
 
-class Filtered(NamedTuple):
-    """The batches that stay, one behind the other, and a row for each, whose positions count from 0."""
-
-    data: bytes | memoryview
-    batches: BatchTable
-
-
 def decoded(batches: BatchTable, view: Any, start: int, path: str) -> RecordColumns:
     """Records of batches that have to be readable."""
     columns, damage = decode(batches, view, start)
@@ -111,19 +106,13 @@ def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txn
     return gone
 
 
-def filter_stretch(
-    batches: BatchTable, view: Any, start: int, path: str, txns: CleanedTxns, rule: Retention, stats: CleanerStats
-) -> Filtered:
+def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retention, stats: CleanerStats) -> Filtered:
     """Decide about every batch of a stretch and every record of those that are not dropped whole.
 
     Parameters
     ----------
-    batches : BatchTable
-        From a scan of `view`.
-    view : buffer
-        Whole batches.
-    start : int
-        Where its first byte lies in its file.
+    stretch : Stretch
+        Of a segment.
     path : str
         The file, for errors.
     txns : CleanedTxns
@@ -140,6 +129,7 @@ def filter_stretch(
     Uncleanable
         If an empty batch would be needed in a format that knows none.
     """
+    batches, view, start = stretch.batches, stretch.view, stretch.start
     ended = meet_transactions(batches, view, start, path, txns)
     modern = batches.magic == 2
     control = batches.is_control & modern
@@ -154,13 +144,13 @@ def filter_stretch(
     count = np.bincount(columns.batch[keep], minlength=len(read))
     tombstones = np.bincount(columns.batch[keep & (columns.value_size < 0)], minlength=len(read)) > 0
 
-    stays = np.zeros(len(batches), np.int8)
+    fate = np.full(len(batches), GOES, np.int8)
     new_horizon = ~has_horizon[read] & (tombstones | (ended & control)[read]) & (count > 0)
     whole = modern[read] & (count == total) & (count > 0) & ~new_horizon
     emptied = (count == 0) & kept_empty[read]
     changed = ((count > 0) & ~whole) | emptied
-    stays[read[whole]] = 1
-    stays[read[changed]] = 2
+    fate[read[whole]] = STAYS
+    fate[read[changed]] = ANEW
     if (emptied & ~modern[read]).any():
         row = int(read[np.flatnonzero(emptied & ~modern[read])[0]])
         position = int(batches.position[row])
@@ -169,7 +159,7 @@ def filter_stretch(
     stats.messages_read += len(columns)
     stats.messages_written += int(count.sum())
     rows = _new_rows(batches[read[changed]], count[changed], new_horizon[changed], rule)
-    filtered = _assemble(batches, view, start, stays, columns.take(keep & changed[columns.batch]), rows)
+    filtered = assemble(stretch, fate, columns.take(keep & changed[columns.batch]), rows)
     stats.bytes_written += len(filtered.data)
     return filtered
 
@@ -231,45 +221,3 @@ def _new_rows(
 
 
 _KEPT = CODEC_MASK | LOG_APPEND | TRANSACTIONAL | CONTROL
-
-
-def _assemble(
-    batches: BatchTable,
-    view: Any,
-    start: int,
-    stays: npt.NDArray[np.int8],
-    records: RecordColumns,
-    new: npt.NDArray[Any],
-) -> Filtered:
-    """Batches that stay as they are and those written anew, in their order."""
-    left = np.flatnonzero(stays)
-    if not len(new) and len(left) == len(batches):
-        rows = np.array(batches.rows)
-        if len(rows):
-            rows["position"] -= rows["position"][0]
-        return Filtered(memoryview(view)[: int(rows["size"].sum(dtype=np.int64))], BatchTable(rows))
-    rows = np.array(batches.rows[left])
-    if len(new):
-        legacy = batches.magic[np.flatnonzero(stays == 2)] < 2
-        if legacy.any():
-            # What a wrapper holds shows only when it is opened: its first and last record that stay.
-            ends = np.cumsum(new["count"])
-            new["base_offset"][legacy] = records.offset[(ends - new["count"])[legacy]]
-            new["last_offset"][legacy] = records.offset[(ends - 1)[legacy]]
-        written, table = rebuild(columns_of(records), BatchTable(new))
-    else:
-        written, table = bytearray(), BatchTable(new)
-    fresh = stays[left] == 2
-    rows[fresh] = table.rows
-    source = memoryview(written)
-    pieces: list[memoryview] = []
-    whole = memoryview(view)
-    # Runs of batches from one of the two buffers, so that a run is one piece.
-    at = rows["position"] - np.where(fresh, 0, start)
-    ends = at + rows["size"]
-    breaks = np.flatnonzero((fresh[1:] != fresh[:-1]) | (at[1:] != ends[:-1])) + 1
-    for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(rows)], strict=True):
-        if last > first:
-            pieces.append((source if fresh[first] else whole)[int(at[first]) : int(ends[last - 1])])
-    rows["position"] = np.cumsum(rows["size"], dtype=np.int64) - rows["size"]
-    return Filtered(pieces[0] if len(pieces) == 1 else b"".join(pieces), BatchTable(rows))
