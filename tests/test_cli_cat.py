@@ -84,10 +84,13 @@ def test_payload_styles(style: str, examples: Path) -> None:
 
 def test_csv(examples: Path) -> None:
     done = pylogseg("cat", examples, "codec-zstd", "--csv", "--fields", "offset,key,value", "--value-as", "hex")
-    head, *lines = csv.reader(io.StringIO(done.out.decode("utf-8", "surrogateescape"), newline=""))
+    # Python 3.10's reader takes no NUL.
+    table = done.out.decode("utf-8", "surrogateescape").replace("\0", "\ue000")
+    head, *lines = csv.reader(io.StringIO(table, newline=""))
     records = list(package.read(examples, "codec-zstd"))
     assert head == ["offset", "key", "value"]
-    assert lines == [[str(r.offset), text(r.key) or "", (r.value or b"").hex()] for r in records]
+    keys = [(text(r.key) or "").replace("\0", "\ue000") for r in records]
+    assert lines == [[str(r.offset), key, (r.value or b"").hex()] for r, key in zip(records, keys, strict=True)]
 
 
 def test_template(examples: Path) -> None:
