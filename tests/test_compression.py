@@ -279,7 +279,7 @@ def bombs() -> dict[str, tuple[str, bytes]]:
     packer = zstandard.ZstdCompressor(write_content_size=False)
     run = (128 << 10) << 3 | 1 << 1
     return {
-        "gzip": ("gzip", zlib.compress(zeros, wbits=31)),
+        "gzip": ("gzip", gzip.compress(zeros)),
         "gzip members": ("gzip", gzip.compress(zeros[: 1 << 20]) * 80),
         "snappy length": ("snappy", b"\xff\xff\xff\xff\x07" + bytes(100)),
         "xerial length": ("snappy", reference.XERIAL_HEADER + struct.pack(">i", 7) + b"\xff\xff\xff\xff\x07\0\0"),
