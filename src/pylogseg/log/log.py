@@ -219,13 +219,13 @@ class Log(AppendingLog):
                 if first.base_offset > offset:
                     self.truncate_fully(offset)
                     return True
-                # From the end on, so that a crash in between leaves a beginning of the log; and before anything is
-                # cut, since what comes back must not lie behind what is appended next.
+                # From the end on, one after the other on the disk too, so that a crash in between leaves a beginning of
+                # the log, which is what the producers' snapshots tell of; and before anything is cut, since what comes
+                # back must not lie behind what is appended next.
                 gone = [segment for segment in self.segments if segment.base_offset > offset][::-1]
                 for segment in gone:
                     self.segments.remove(segment.base_offset)
-                self._remover.remove_segments(gone)
-                if gone:
+                    self._remover.remove_segments([segment])
                     self.storage.sync_folder(self.folder)
                 if self.active.truncate_to(offset):
                     self.active.log.sync()

@@ -19,6 +19,7 @@ from pylogseg.env.storage import Storage
 from pylogseg.errors import Verdict as Checked
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import scan
+from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.witness import FOLDER, NOW_MS, Promise, Written, as_sent
@@ -226,17 +227,20 @@ def files(storage: Storage, folder: str, config: LogConfig, start: int) -> dict[
     """All files of a log; the zeros that a new segment is preallocated with count as none.
 
     Of the producers only those that have records above the log's start: as in Kafka, each recovery reads the others
-    from the snapshots below, and removes those.
+    from the snapshots below, and removes those. It writes one without producers at the start if there was none, and
+    removes that too.
     """
     found: dict[str, object] = {
         entry.name: storage.read_all(storage.join(folder, entry.name))
         for entry in storage.list_folder(folder)
         if not entry.is_dir
     }
-    for name, data in found.items():
+    for name, data in list(found.items()):
         assert isinstance(data, bytes)
         if name.endswith(".snapshot"):
             found[name] = [entry for entry in parse_snapshot(data, name) if entry.last_offset >= start]
+            if name == segment_file_name(start, FileKind.PRODUCER_SNAPSHOT) and not found[name]:
+                del found[name]
         elif name.endswith(".log") and config.preallocate:
             found[name] = data.rstrip(b"\0")
     return found

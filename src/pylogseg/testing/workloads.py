@@ -105,6 +105,17 @@ def _truncate_segments(w: Witness) -> None:
     w.advance(2000)
 
 
+def _truncate_producer(w: Witness) -> None:
+    """The last segment is empty: if it alone came back, the producers would be ahead of the batches."""
+    w.open()
+    for number in range(3):
+        w.append(producer=Producer(1, 0, number))
+        w.roll()
+    w.truncate(1)
+    w.append()
+    w.flush()
+
+
 def _truncate_fully(w: Witness) -> None:
     w.open()
     w.append()
@@ -238,6 +249,7 @@ LONG = [
     Workload("full segments", _full),
     Workload("truncate segments", _truncate_segments),
     Workload("truncate, preallocated", _truncate_segments, _PREALLOCATED),
+    Workload("truncate a producer", _truncate_producer),
     Workload("delete records", _delete_records),
     Workload("crash and open", _reopen_after_crash),
     Workload("transactions", _transactions),
