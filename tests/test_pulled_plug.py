@@ -6,19 +6,21 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 from collections.abc import Iterator
 
 import pytest
 
-from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 from pylogseg.testing import plug, verdict
 from pylogseg.testing.crash import crash_images
 from pylogseg.testing.faults import Fault, FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 from pylogseg.testing.verdict import Broken, judge
-from pylogseg.testing.witness import FOLDER, TINY, Producer, Promise, Witness, as_sent
+from pylogseg.testing.witness import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, as_sent
 from pylogseg.testing.workloads import LONG, SHORT, Workload, random_workload
+from pylogseg.write import encode
 
 
 @pytest.fixture(autouse=True)
@@ -70,22 +72,61 @@ def witness(storage: MemoryStorage | FaultyStorage, **settings: object) -> Witne
     return found
 
 
-def test_torn_write_that_loses_the_offset() -> None:
-    """No check sum covers the base offset: a write whose first page is lost leaves a good batch at a wrong offset."""
+def after_changed_offset(lost: int, offset: bytes) -> tuple[int, int]:
+    """Offset and position of the end, after a crash, of 300 records and a batch whose offset was changed.
+
+    A sector ends `lost` bytes behind the place where that batch begins.
+    """
     storage = MemoryStorage()
-    work = witness(storage)
-    for _ in range(3):
-        work.append()
-    work.flush()
-    work.append()
+    work = witness(storage, index_interval_bytes=1 << 20, segment_bytes=1 << 20, max_message_bytes=1 << 20)
+    for size in itertools.count():
+        first = encode([*[(NOW_MS, None, b"")] * 299, (NOW_MS, None, bytes(size))], batch_bytes=1 << 20)
+        if -len(first) % 512 == lost:
+            break
+    for batch in (first, encode([(NOW_MS, b"key", b"value")])):
+        work.opened.append_as_leader(batch, 0)
     work.crash()
     path = f"{FOLDER}/{0:020d}.log"
     data = storage.read_all(path)
-    last = work.history[-1]
-    storage.write_plain(path, data[: -len(last.data)] + bytes(8) + last.data[8:])
-    there = judge(storage, work.promise, work.history, work.config, recovery_point=3)
-    assert there == [0, 1, 2]
-    assert len(storage.read_all(path)) == len(data) - len(last.data)
+    storage.write_plain(path, data[: len(first)] + offset + data[len(first) + len(offset) :])
+    with verdict.Recovered(storage, work.promise, 0, work.config) as recovered:
+        return recovered.log.log_end_offset, recovered.log.active.size - len(first)
+
+
+@pytest.mark.parametrize("lost", [7, 8, 10])
+def test_torn_write_that_loses_the_offset(lost: int) -> None:
+    """No check sum covers the base offset: a write whose first sector is lost may leave a good batch at a wrong one."""
+    assert after_changed_offset(lost, bytes(lost)) == (300, 0)
+
+
+@pytest.mark.parametrize(("lost", "offset"), [(300, 0), (8, 200), (7, 0)])
+def test_batch_at_a_wrong_offset_stays(lost: int, offset: int) -> None:
+    """What no torn write left is kept, as Kafka keeps it."""
+    end, size = after_changed_offset(lost, offset.to_bytes(8, "big"))
+    assert end == offset + 1
+    assert size > 0
+
+
+def test_truncation_goes_from_the_end() -> None:
+    """Also where a file system keeps no order of names: no segment comes back alone, with its producers' snapshot."""
+    (work,) = (each for each in LONG if each.name == "truncate a producer")
+    assert wrong(plug.judge_images(work, 300, 1)) == []
+
+
+def test_offset_that_no_split_brings_into_reach() -> None:
+    """A broker does not start; here the load fails, and says where."""
+    storage = MemoryStorage()
+    work = witness(storage)
+    work.append()
+    position = work.opened.active.size
+    work.append()
+    work.append()
+    work.crash()
+    path = f"{FOLDER}/{0:020d}.log"
+    storage.write_plain(path, storage.read_all(path)[:position] + b"\0\0\6" + storage.read_all(path)[position + 3 :])
+    with pytest.raises(CorruptionError, match="offset 6597069766657 cannot be in a segment that begins at 0") as caught:
+        verdict.Recovered(storage, work.promise, 0, work.config)
+    assert (caught.value.path, caught.value.position) == (path, position)
 
 
 def test_failure_while_recovering_loses_nothing() -> None:

@@ -10,6 +10,11 @@ from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import decode
 
+#: What a disk writes whole, at least.
+SECTOR_BYTES = 512
+#: The base offset, and the leading zeros of the length of a small batch.
+_MOST_LOST_BYTES = 11
+
 
 class Place(NamedTuple):
     """Where a batch lies: its base offset, position and size."""
@@ -32,27 +37,27 @@ def first_offset(batches: BatchTable, view: memoryview) -> int:
     return int(columns.offset[0])
 
 
-def torn_offsets(rows: BatchTable, before: tuple[int, int, int]) -> Any:
+def torn_offsets(rows: BatchTable, before: tuple[int, int]) -> Any:
     """Which batches look as if a torn write had lost the first bytes of their base offset.
 
-    No check sum covers it, so only what should stand there tells: the offset behind the last batch, less some leading
-    bytes. A batch that is there twice is none of these, nor one behind a leap: there the leap may be the damage.
+    No check sum covers it, so only what should stand there tells: the offset behind the last batch. A disk loses whole
+    sectors, so the bytes that are zeros instead end with a sector, and none of them may belong to what the check sum
+    covers or to the length.
 
     Parameters
     ----------
     rows : BatchTable
-        Batches that follow one another.
-    before : (int, int, int)
-        Base and last offset of the batch in front of them, and the last offset in front of that; at the beginning of a
-        segment the last ones are one below its first.
+        Batches that follow one another, with their positions in the file.
+    before : (int, int)
+        Last offset and check sum of the batch in front of them; one below the segment's first offset, and -1, if there
+        is none.
     """
-    base, last = rows.base_offset, rows.last_offset
-    base_before = np.concatenate(([before[0]], base[:-1]))[: len(rows)]
-    last_before = np.concatenate(([before[1]], last[:-1]))[: len(rows)]
-    last_before_that = np.concatenate(([before[2]], last_before[:-1]))[: len(rows)]
-    leapt = base_before > last_before_that + 1
-    expected = last_before + 1
-    torn = np.zeros(len(rows), bool)
-    for kept in range(8):
-        torn |= base == (expected & ((1 << 8 * kept) - 1))
-    return torn & ~leapt & (base < expected) & ~((base == base_before) & (last == last_before))
+    if not len(rows):
+        return np.zeros(0, bool)
+    expected = np.concatenate(([before[0]], rows.last_offset[:-1])) + 1
+    crc_before = np.concatenate(([before[1]], rows.crc[:-1]))
+    lost = -rows.position % SECTOR_BYTES
+    kept_bits = 8 * np.clip(8 - lost, 0, 7)
+    what_is_left = expected & ((np.int64(1) << kept_bits) - 1)
+    torn = (lost > 0) & (lost <= _MOST_LOST_BYTES) & (rows.base_offset == what_is_left) & (what_is_left < expected)
+    return torn & (rows.crc != crc_before)  # a batch that is there twice is not torn

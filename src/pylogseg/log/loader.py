@@ -190,20 +190,17 @@ class Loader:
             try:
                 return step()
             except OffsetOverflowError as overflow:
-                offset, base = overflow.offset, overflow.segment.base_offset
-                if offset < base:  # a broker cannot split it either, and does not start
-                    reason = f"offset {offset} lies below {base}, where the segment begins by its name"
-                    raise CorruptionError(overflow.segment.path, 0, reason, offset) from None
+                offset, segment, base = overflow.offset, overflow.segment, overflow.segment.base_offset
+                if not segment.ends_out_of_reach():  # as for a broker, which does not start then
+                    reason = (
+                        f"offset {offset} cannot be in a segment that begins at {base} by its name, and by its end no "
+                        "split helps; remedy: name the file after its first offset, or cut it here"
+                    )
+                    raise CorruptionError(segment.path, overflow.position, reason) from None
                 reason = f"offset {offset} is too far from the segment's first, {base}, for its indexes"
-                self._add(Action(ActionKind.SPLIT, overflow.segment.path, reason))
+                self._add(Action(ActionKind.SPLIT, segment.path, reason))
                 gone = split_segment(
-                    self._storage,
-                    self._folder,
-                    overflow.segment,
-                    self._segments,
-                    self._config,
-                    self._clock,
-                    self._remover,
+                    self._storage, self._folder, segment, self._segments, self._config, self._clock, self._remover
                 )
                 self._remover.remove_snapshots(gone, self._producers)
 

@@ -33,9 +33,9 @@ INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 class OffsetOverflowError(Exception):
     """A segment holds an offset too far from its first one to be written in an index; it must be split."""
 
-    def __init__(self, segment: LogSegment, offset: int) -> None:
+    def __init__(self, segment: LogSegment, offset: int, position: int) -> None:
         super().__init__(f"{segment.path}: offset {offset} is too far from {segment.base_offset}")
-        self.segment, self.offset = segment, offset
+        self.segment, self.offset, self.position = segment, offset, position
 
 
 class LogSegment:
@@ -160,7 +160,7 @@ class LogSegment:
         """
         _ = self.offset_index.file  # the first append makes the index, whether it gets an entry or not
         if not self.offset_index.can_hold(last_offset):
-            raise OffsetOverflowError(self, last_offset)
+            raise OffsetOverflowError(self, last_offset, self.size)
         position = self.log.append(data)
         for timestamp, offset, size in batches:
             if timestamp > self.max_timestamp_so_far()[0]:
@@ -272,6 +272,11 @@ class LogSegment:
                 last = int(stretch.batches.last_offset[-1]) + 1
         return last
 
+    def ends_out_of_reach(self) -> bool:
+        """Whether the last batch lies too far behind the segment's first offset for its indexes."""
+        end = self.next_offset()
+        return end > self.base_offset and not self.offset_index.can_hold(end - 1)
+
     def places_of(self, offsets: Offsets, positions: Offsets, base_offsets: Offsets, sizes: Offsets) -> None:
         """Fill arrays with what `place_of` says of many offsets; a position of -1 is behind the end."""
         entries, count = self.offset_index.raw()
@@ -305,7 +310,7 @@ class LogSegment:
         self.aborted_txns.reset()
         self._max_timestamp = (-1, self.base_offset)
         run = Run()
-        before = (-1, self.base_offset - 1, self.base_offset - 1)
+        before = (self.base_offset - 1, -1)
         self._tell_indexes(run)
         for stretch in self.windows(recovering=True):
             rows = stretch.batches
@@ -318,8 +323,7 @@ class LogSegment:
             if len(bad):
                 break
             if len(rows):
-                in_front = int(rows.last_offset[-2]) if len(rows) > 1 else before[1]
-                before = (int(rows.base_offset[-1]), int(rows.last_offset[-1]), in_front)
+                before = (int(rows.last_offset[-1]), int(rows.crc[-1]))
         cut = self.log.size - run.position
         if cut and before_cut is not None:
             before_cut(run.position)
@@ -339,7 +343,7 @@ class LogSegment:
             if run.reason == ALONE:  # the indexes say what is wrong with it
                 ((timestamp, offset, size),) = batch_facts(rows[row : row + 1])
                 if not self.offset_index.can_hold(offset):
-                    raise OffsetOverflowError(self, offset)
+                    raise OffsetOverflowError(self, offset, run.position)
                 self._max_timestamp = max(self.max_timestamp_so_far(), (timestamp, offset), key=itemgetter(0))
                 self.offset_index.append(offset, run.position)
                 self.time_index.maybe_append(*self._max_timestamp)

@@ -5,8 +5,9 @@ What is assumed of the disk, and nothing more:
 1. A byte that no write touched stays as it was. Blocks are not torn inside what was durable.
 2. The bytes and the size of a file are durable when `sync` of the file has returned; a sync that has not returned (or
    has failed) promises nothing.
-3. Until then any of its writes may be missing, whole or in part: the beginning or the end of a write, or any of its
-   512-byte sectors. Writes may reach the disk in any order, within a file and between files.
+3. Until then any of its writes may be missing, whole or in part: the end of a write from any byte on, its beginning up
+   to where a sector of 512 bytes ends, or any of its sectors. Writes may reach the disk in any order, within a file and
+   between files.
 4. The size of a file changes in order: it is what some prefix of the writes and cuts since the last sync made it. A
    byte below the size whose write is missing is what was there before, or zero. So an appended tail may be zeros.
 5. A cut that is missing leaves the old bytes in place.

@@ -94,26 +94,26 @@ def _whole(write: Operation) -> Ranges:
 
 
 def _damaged(write: Operation) -> Iterator[tuple[Ranges, str]]:
-    """The write missing, without its end, without its beginning: cut where a sector ends, if one ends inside."""
+    """The write missing, without its end, and, if a sector ends inside, without what lies in front of that."""
     size = len(write.data)
     yield [], "all"
     cut = -write.position % SECTOR_BYTES or SECTOR_BYTES
-    if cut >= size:
+    if cut < size:
+        yield [(cut, size)], "the beginning"
+    else:
         cut = size // 2
     if cut:
         yield [(0, cut)], "the end"
-        yield [(cut, size)], "the beginning"
 
 
 def _some(write: Operation, choose: random.Random) -> Ranges:
-    """Any part of a write: up to a byte, from a byte on, or some sectors."""
+    """Any part of a write: up to a byte, from a sector on, or some sectors."""
     size = len(write.data)
-    cut = choose.randint(0, size)
     first = write.position // SECTOR_BYTES
     last = (write.position + size) // SECTOR_BYTES
     edges = [max(0, sector * SECTOR_BYTES - write.position) for sector in range(first, last + 1)] + [size]
     sectors = [(a, b) for a, b in itertools.pairwise(edges) if b > a and choose.random() < 0.5]
-    return choose.choice(([], [(0, cut)], [(cut, size)], sectors))
+    return choose.choice(([], [(0, choose.randint(0, size))], [(choose.choice(edges), size)], sectors))
 
 
 def _with(kept: list[Ranges], place: int, part: Ranges) -> list[Ranges]:
