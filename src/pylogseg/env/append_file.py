@@ -129,11 +129,13 @@ class LocalAppendFile:
     def view(self, position: int, size: int) -> memoryview:
         """A read-only view of up to `size` bytes, into a map."""
         view = self._view
-        end = min(position + size, self.size)
+        end = position + size
+        if end > self.size:
+            end = self.size
         self.recently_used = True
         # If the map is still the same, the file was not cut and extended again before its size was looked at.
         if view is not None and end <= len(view) and view is self._view:
-            return view[position : max(position, end)]
+            return view[position:end]  # empty where that lies behind the end
         with self._lock:
             end = min(position + size, self.size)
             return self._mapped(end)[position:end] if end > position else memoryview(b"")

@@ -13,7 +13,7 @@ from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.scheduler import Scheduler
 from pylogseg.env.storage import Storage
-from pylogseg.errors import OffsetOutOfRange, RequestError
+from pylogseg.errors import OffsetOutOfRange, RequestError, StorageError
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, parse_partition_metadata
 from pylogseg.log.append import AppendingLog
 from pylogseg.log.appended import Appended, AppendedMany
@@ -167,8 +167,10 @@ class Log(AppendingLog):
         OffsetOutOfRange
             For an offset below the log's start or above its end.
         """
-
-        def work() -> Fetched:
+        # What `_guarded` does, by hand: a reader of single batches calls nothing more often.
+        if not self.is_usable:
+            self._refuse()
+        try:
             offsets = self.offsets
             if offset < offsets.log_start:
                 raise self._out_of_range(offset)
@@ -183,8 +185,9 @@ class Log(AppendingLog):
                 raise self._out_of_range(offset)
             aborted = isolation == "txn_committed"
             return read(self.segments, offsets, offset, max_bytes, limit, min_one=min_one, aborted=aborted)
-
-        return self._guarded(work)
+        except StorageError as error:
+            self._take_offline(error)
+            raise
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRange:
         return OffsetOutOfRange(

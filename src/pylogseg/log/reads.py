@@ -114,25 +114,27 @@ def read(
     if start > limit.offset:
         return Fetched(locate(segments, offsets, start), _NOTHING, False, none)
     while segment is not None:
-        place = segment.place_of(start)
-        if place is None:
+        found = segment.find(start)
+        if found is None:
             segment = segments.higher(segment.base_offset)
             continue
-        found = OffsetMetadata(place.offset, segment.base_offset, place.position)
+        base, position, size, view = found
+        first = OffsetMetadata(base, segment.base_offset, position)
         if segment.base_offset < limit.segment:
-            end = segment.size
+            end = len(view)
         elif segment.base_offset == limit.segment:
             end = limit.position
         else:
             end = -1
-        want = max(max_bytes, place.size) if min_one else max_bytes
+        want = size if min_one and size > max_bytes else max_bytes
         if want == 0 or end < 0:
-            fetched = Fetched(found, _NOTHING)
+            fetched = Fetched(first, _NOTHING)
         else:
-            size = min(end - place.position, want)
-            fetched = Fetched(found, segment.log.view(place.position, max(size, 0)), want < place.size)
+            # Where the limit lies in front of the batch, this is empty.
+            data = view[position : end if end < position + want else position + want]
+            fetched = Fetched(first, data, want < size)
         if aborted:
-            return fetched._replace(aborted=_aborted(segments, offsets, segment, start, found, len(fetched.data)))
+            return fetched._replace(aborted=_aborted(segments, offsets, segment, start, first, len(fetched.data)))
         return fetched
     return Fetched(offsets.end, _NOTHING)
 

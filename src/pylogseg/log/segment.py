@@ -238,9 +238,14 @@ class LogSegment:
 
     def place_of(self, offset: int) -> Place | None:
         """The first batch whose last offset is not below an offset; None behind the end."""
-        return self._place(*self.offset_index.raw(), offset)
+        found = self.find(offset)
+        return None if found is None else Place(*found[:3])
 
-    def _place(self, entries: Data, count: int, offset: int, start: int = 0) -> Place | None:
+    def find(self, offset: int) -> tuple[int, int, int, memoryview] | None:
+        """The same, and a view of the file that it lies in: base offset, position, size, view."""
+        return self._find(*self.offset_index.raw(), offset)
+
+    def _find(self, entries: Data, count: int, offset: int, start: int = 0) -> tuple[int, int, int, memoryview] | None:
         size = self.log.size
         view = self.log.view(0, size)
         position, base, last, length = _seek.place(entries, count, view, size, self.base_offset, offset, start)
@@ -252,14 +257,14 @@ class LogSegment:
         # a legacy wrapper tells its first offset only when it is opened
         if base == last and view[position + 16] < 2 and view[position + 17] & 7:
             base = first_offset(scan(view, start=position, crc=False, max_rows=1).batches, view)
-        return Place(base, position, length)
+        return base, position, length, view
 
     def place_at(self, position: int) -> Place:
         """The batch that begins at a position."""
-        place = self._place(b"", 0, -(2**63), position)
-        if place is None or place.position != position:
+        found = self._find(b"", 0, -(2**63), position)
+        if found is None or found[1] != position:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
-        return place
+        return Place(*found[:3])
 
     def next_offset(self) -> int:
         """Offset behind the last whole batch; the base offset of an empty segment."""

@@ -63,6 +63,9 @@ class Segments:
 
     def floor(self, offset: int) -> LogSegment | None:
         """The segment that holds an offset, if any does: the last one that does not begin above it."""
+        active = self.active
+        if active is not None and active.base_offset <= offset:  # most reads are of what came last
+            return active
         at = self._map.bisect_right(offset)
         return self._map.peekitem(at - 1)[1] if at else None
 
