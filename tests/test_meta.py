@@ -37,6 +37,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("embedded",),
     ("manager",),
     ("jobs.export", "jobs.grep", "jobs.regex"),
+    ("spark",),
     ("cli", "__main__"),
     ("testing",),
 )
@@ -46,10 +47,12 @@ EXCEPTIONS = {("reading.stream", "arrow", "Reader.__arrow_c_stream__")}
 NARROWER = {"env": {"errors", "env"}}
 #: Packages of others that only these modules may import.
 EDGES = {
-    "pyarrow": re.compile(r"arrow\w*|jobs\.export|jobs\.regex|reading\.stream"),
+    "pyarrow": re.compile(r"arrow\w*|jobs\.export|jobs\.regex|reading\.stream|spark(\..*)?"),
     "click": re.compile(r"cli(\..*)?"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),
+    "pyspark": re.compile(r"spark(\..*)?"),
+    "pandas": re.compile(r"spark(\..*)?"),
 }
 LONGEST_FILE_LINES = 450
 
@@ -129,7 +132,7 @@ def test_dependencies() -> None:
     (listed,) = re.findall(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
     declared = set(re.findall(r'^ +"([a-z0-9]+)', listed, re.MULTILINE))
     imported = {target.split(".")[0] for path in MODULES for target, _ in imports_of(path)}
-    assert imported - sys.stdlib_module_names - {"pylogseg", "fsspec"} == declared
+    assert imported - sys.stdlib_module_names - {"pylogseg", "fsspec", "pyspark", "pandas"} == declared
 
 
 def test_exceptions_exist() -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import fnmatch
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pylogseg.env.files import Entry, FileSystem, FileView, file_system
 from pylogseg.errors import CorruptionError, RequestError, StorageError
@@ -213,7 +213,11 @@ def _some(names: Sequence[str]) -> str:
     return (", ".join(names[:12]) or "none") + more
 
 
-def open_dir(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *more: str | os.PathLike[str]) -> Disk:
+def open_dir(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *more: str | os.PathLike[str],
+    storage: Mapping[str, Any] | None = None,
+) -> Disk:
     """Look at a broker's disk.
 
     Parameters
@@ -221,6 +225,8 @@ def open_dir(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *m
     path, more : path, URL, shell pattern, or a list of them
         Log directories, folders that hold log directories, partition folders, or files of batches. What several of
         them name is there once.
+    storage : mapping, optional
+        What fsspec needs to open URLs: credentials, an endpoint.
 
     Returns
     -------
@@ -240,7 +246,7 @@ def open_dir(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *m
     notes: list[str] = []
     located = 0
     for item in [*paths, *more]:
-        files, pattern = file_system(item)
+        files, pattern = file_system(item, storage)
         for found in files.glob(pattern) or [pattern]:
             _look(files, found, log_dirs, partitions, loose, notes)
             located += 1

@@ -10,7 +10,7 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -279,11 +279,11 @@ def _entry(name: str, status: os.stat_result) -> Entry:
     return Entry(name, is_dir, 0 if is_dir else status.st_size, status.st_mtime_ns // 1_000_000)
 
 
-def file_system(path: str | os.PathLike[str]) -> tuple[FileSystem, str]:
-    """The file system that a path or URL belongs to, and the path in it."""
+def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> tuple[FileSystem, str]:
+    """The file system that a path or URL belongs to, and the path in it; `storage` are fsspec's options of a URL."""
     text = os.fspath(path)
     if "://" not in text:
         return LocalFiles(), text
     from pylogseg.env.remote import remote_files
 
-    return remote_files(text)
+    return remote_files(text, storage or {})

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
 from pylogseg.env.files import Entry, FileSystem, FileView, _Closing
 from pylogseg.errors import RequestError, StorageError
 
 
-def remote_files(url: str) -> tuple[FileSystem, str]:
-    """The file system of a URL, and the path in it."""
+def remote_files(url: str, storage: Mapping[str, Any]) -> tuple[FileSystem, str]:
+    """The file system of a URL, made with options of its kind (credentials, an endpoint), and the path in it."""
     try:
         import fsspec
     except ImportError:
@@ -18,8 +19,8 @@ def remote_files(url: str) -> tuple[FileSystem, str]:
             f"{url}: reading URLs needs fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')"
         ) from None
     try:
-        system, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
+        system, path = fsspec.core.url_to_fs(url, **storage)
+    except (ImportError, ValueError, TypeError) as error:
         raise RequestError(f"{url}: {error}") from error
     return RemoteFiles(system, url.split("://", 1)[0]), path
 

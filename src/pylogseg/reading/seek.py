@@ -82,6 +82,28 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
     return default
 
 
+def first_offset_since(segment: Segment, timestamp_ms: int) -> int | None:
+    """Where in a segment records that are not older than a moment may begin.
+
+    Returns
+    -------
+    int or None
+        All records below this offset are older, by the time index; None if all of the segment are, which only a
+        sealed one can tell.
+    """
+    opened = open_unless_removed(segment)
+    if opened is None:
+        return None
+    with opened as view:
+        index = _time_index(segment)
+        if not segment.is_last and _largest_timestamp(segment, view, index) < timestamp_ms:
+            return None
+        entry = None if index is None else index.floor(timestamp_ms - 1)
+        if entry is None or entry.timestamp < 0 or not _holds(segment, view, entry):
+            return segment.base_offset
+        return entry.offset + 1
+
+
 def _time_index(segment: Segment) -> TimeIndex | None:
     data = segment.companion(FileKind.TIME_INDEX)
     if not data:

@@ -1,0 +1,1 @@
+"""Segments as Spark tables and streams: `spark.read.format("pylogseg")`, and functions on the same plans."""

@@ -1,0 +1,230 @@
+"""Which partitions a read is about, and the offsets it begins and ends at in each."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from pylogseg.disk import Disk, Partition, Segment, open_dir
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.files.checkpoint import parse_offset_checkpoint
+from pylogseg.format.names import FileKind
+from pylogseg.reading.seek import end_offset, offset_of_time
+from pylogseg.reading.transactions import last_stable_offset
+from pylogseg.reading.wanted import logs_of
+from pylogseg.spark.options import EARLIEST, LATEST, Bound, Options, TopicPartition
+from pylogseg.spark.pushdown import Pruning
+
+#: Topics that a pattern does not mean, as in the Kafka source.
+_INTERNAL = frozenset(["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"])
+_NO_SUCH_TIME = -1
+
+_log = logging.getLogger("pylogseg.spark")
+
+
+class Extent(NamedTuple):
+    """A partition's log, and the offsets of it that are read.
+
+    Attributes
+    ----------
+    log : Partition
+    first_offset, end_offset : int
+        Half-open.
+    """
+
+    log: Partition
+    first_offset: int
+    end_offset: int
+
+
+def find_logs(paths: Sequence[str], options: Options) -> list[Partition]:
+    """The partitions under paths that the options ask for, by topic and number.
+
+    Raises
+    ------
+    RequestError
+        If a topic or partition that was asked for by name is not there, or a partition lies in two folders.
+    StorageError
+        If a folder cannot be listed.
+    """
+    disk = open_dir(paths, storage=options.storage)
+    logs = [log for log in disk.partitions if not log.state] or list(disk.partitions)
+    logs += [_of_file(segment) for segment in disk.loose]
+    chosen = _chosen(logs, options)
+    seen: dict[TopicPartition, Partition] = {}
+    for log in chosen:
+        other = seen.setdefault((log.topic, log.partition), log)
+        if other is not log:
+            raise RequestError(
+                f"{log.topic}-{log.partition} lies in two folders, {other.path} and {log.path}: "
+                "replicas of two brokers? Name the folder of one broker"
+            )
+        if log.error is not None:
+            raise StorageError(log.error.path, log.error.operation, log.error.reason)
+    if not options.include_active:
+        return [replace(log, segments=log.segments[:-1]) for log in chosen]
+    return chosen
+
+
+def _of_file(segment: Segment) -> Partition:
+    """A file that was named by itself, as a log of its own."""
+    folder = segment.files.split(segment.path)[0]
+    return Partition(segment.files, segment.topic, segment.partition, folder, "", (segment,), (), segment.base_offset)
+
+
+def _chosen(logs: list[Partition], options: Options) -> list[Partition]:
+    if options.topics:
+        _require({log.topic for log in logs}, options.topics, "subscribe")
+        return [log for log in logs if log.topic in options.topics]
+    if options.assigned:
+        names = {(log.topic, log.partition): f"{log.topic}-{log.partition}" for log in logs}
+        _require(set(names.values()), [f"{topic}-{number}" for topic, number in options.assigned], "assign")
+        return [log for log in logs if (log.topic, log.partition) in options.assigned]
+    if options.pattern:
+        pattern = re.compile(options.pattern)
+        return [log for log in logs if pattern.fullmatch(log.topic) and log.topic not in _INTERNAL]
+    return logs
+
+
+def _require(there: set[str], wanted: Iterable[str], option: str) -> None:
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        known = sorted(there)
+        more = f" and {len(known) - 12} more" if len(known) > 12 else ""
+        raise RequestError(
+            f"{option}: no {', '.join(missing)} here; there are: {', '.join(known[:12]) or 'none'}{more}"
+        )
+
+
+def extents(logs: Sequence[Partition], options: Options, pruning: Pruning | None = None) -> list[Extent]:
+    """The offsets that a batch read is about, for each log; empty ones are left out.
+
+    Raises
+    ------
+    RequestError
+        If bounds do not name the partitions that are read, or lie outside of a log and ``failOnDataLoss`` is set.
+    """
+    keys = [(log.topic, log.partition) for log in logs]
+    _check_named(options.starting, keys, "startingOffsets")
+    _check_named(options.ending, keys, "endingOffsets")
+    found = []
+    for log in logs:
+        if pruning is not None and not pruning.keeps(log.topic, log.partition):
+            continue
+        ends = Ends(log, options)
+        first, end = ends.start(options.starting), ends.end(options.ending)
+        if pruning is not None:
+            first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
+        if first < end:
+            found.append(Extent(log, first, end))
+    return found
+
+
+def _check_named(bound: Bound, keys: Sequence[TopicPartition], option: str) -> None:
+    if bound.default is not None:
+        return
+    missing, odd = sorted(set(keys) - set(bound.of)), sorted(set(bound.of) - set(keys))
+    if missing or odd:
+        unnamed = f"; it does not name {_names(missing)}" if missing else ""
+        unread = f"; it names {_names(odd)}, which is not read" if odd else ""
+        raise RequestError(
+            f"{option} must name every partition that is read (-1 is latest, -2 earliest){unnamed}{unread}"
+        )
+
+
+def _names(keys: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{topic}-{number}" for topic, number in keys)
+
+
+class Ends:
+    """What the bounds of a read mean in one log; its end is looked for once, and only if it is needed."""
+
+    def __init__(self, log: Partition, options: Options) -> None:
+        self._log, self._options = log, options
+        self._latest: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Topic and partition."""
+        return f"{self._log.topic}-{self._log.partition}"
+
+    @property
+    def earliest(self) -> int:
+        """Log start offset."""
+        return self._log.log_start_offset
+
+    @property
+    def latest(self) -> int:
+        """Offset behind the last record that a consumer would get."""
+        if self._latest is None:
+            self._latest = max(latest_offset(self._log, self._options), self.earliest)
+        return self._latest
+
+    def start(self, bound: Bound) -> int:
+        """First offset."""
+        asked = bound.of.get((self._log.topic, self._log.partition), bound.default)
+        assert asked is not None
+        if bound.kind == "time":
+            found = self._at(asked)
+            if found != _NO_SUCH_TIME:
+                return found
+            if self._options.no_match_is_latest:
+                return self.latest
+            raise RequestError(
+                f"{self.name}: no record has a timestamp of {asked} or later "
+                "(startingOffsetsByTimestampStrategy=latest starts at the end)"
+            )
+        if asked in (EARLIEST, LATEST):
+            return self.earliest if asked == EARLIEST else self.latest
+        if asked < self.earliest:
+            return self._lost(f"starts at {self.earliest}, records from {asked} on are gone", self.earliest)
+        if asked > self.latest:
+            return self._lost(f"ends at {self.latest}, before the start {asked}", self.latest)
+        return asked
+
+    def end(self, bound: Bound) -> int:
+        """Offset behind the last one."""
+        asked = bound.of.get((self._log.topic, self._log.partition), bound.default)
+        assert asked is not None
+        if bound.kind == "time":
+            found = self._at(asked)
+            return self.latest if found == _NO_SUCH_TIME else min(found, self.latest)
+        if asked == LATEST:
+            return self.latest
+        if asked > self.latest:
+            return self._lost(f"ends at {self.latest}, before the asked end {asked}", self.latest)
+        return asked
+
+    def _at(self, timestamp_ms: int) -> int:
+        return offset_of_time(self._log.segments, timestamp_ms, _NO_SUCH_TIME, self.earliest)
+
+    def _lost(self, what: str, instead: int) -> int:
+        message = f"{self.name} ({self._log.path}) {what}"
+        if self._options.fail_on_data_loss:
+            raise RequestError(f"{message}; failOnDataLoss=false reads what there is")
+        _log.warning("%s: %d is taken instead", message, instead)
+        return instead
+
+
+def latest_offset(log: Partition, options: Options) -> int:
+    """Where a consumer would stop: end of the log, high watermark, or last stable offset.
+
+    For ``read_committed`` the headers behind the newest producer snapshot are read.
+    """
+    end = end_offset(log.segments)
+    if options.at_high_watermark:
+        end = min(end, _high_watermark(log))
+    if options.isolation == "read_committed" and log.segments:
+        (files,) = logs_of(Disk((), (log,)))
+        stable = last_stable_offset(list(log.segments), files.snapshots)
+        end = end if stable is None else min(end, stable)
+    return end
+
+
+def _high_watermark(log: Partition) -> int:
+    path = log.files.join(log.files.split(log.path)[0], FileKind.HIGH_WATERMARKS.value)
+    known: dict[Any, int] = parse_offset_checkpoint(log.files.read_all(path), path)
+    return known.get((log.topic, log.partition), 0)

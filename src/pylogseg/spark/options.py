@@ -1,0 +1,370 @@
+"""The options of a read: names, defaults, precedence and refusals of Spark's own Kafka source, and a few of ours.
+
+Names are case-insensitive, values are strings, as Spark hands them over. What is wrong shows before anything is read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from pylogseg.errors import RequestError
+
+EARLIEST, LATEST = -2, -1
+TopicPartition = tuple[str, int]
+
+#: How many bytes of log a task reads at most, unless a single batch is larger.
+RANGE_BYTES = 128 << 20
+BATCH_ROWS = 20_000
+
+#: Options of the Kafka source that concern a broker: a job that moves over may keep them.
+_BROKER_ONLY = re.compile(r"(kafka\.(?!isolation\.level$).*|groupidprefix|kafkaconsumer\..*|fetchoffset\..*)")
+#: What Spark itself puts among the options of a table or a query.
+_OF_SPARK = re.compile(r"(path|paths|serialization\.format|provider|header|__.*)")
+_ONLY_IN_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_NAMES = (
+    "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
+    "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
+    "rangeBytes", "batchRows", "checkCrc", "onCorrupt", "columns", "includeMetadata", "includeActive", "storageOptions",
+)  # fmt: skip
+_BYTES = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+_Value = TypeVar("_Value")
+
+
+class Bound(NamedTuple):
+    """Where a read begins or ends, for all partitions or for each.
+
+    Attributes
+    ----------
+    kind : {"offset", "time"}
+        What the numbers are: offsets (`EARLIEST` and `LATEST` among them), or milliseconds since 1970.
+    default : int or None
+        For every partition that is not named; None: each has to be named.
+    of : dict of (topic, partition) to int
+    """
+
+    kind: Literal["offset", "time"]
+    default: int | None
+    of: dict[TopicPartition, int]
+
+
+FROM_EARLIEST = Bound("offset", EARLIEST, {})
+TO_LATEST = Bound("offset", LATEST, {})
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a read was asked for; `parse` makes it from strings."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: tuple[TopicPartition, ...] = ()
+    starting: Bound = FROM_EARLIEST
+    ending: Bound = TO_LATEST
+    no_match_is_latest: bool = False
+    min_partitions: int = 0
+    max_records: int = 0
+    max_offsets: int = 0
+    min_offsets: int = 0
+    max_delay_seconds: float = 900.0
+    fail_on_data_loss: bool = True
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    at_high_watermark: bool = False
+    range_bytes: int = RANGE_BYTES
+    batch_rows: int = BATCH_ROWS
+    check_crc: bool = True
+    on_corrupt: Literal["raise", "stop", "skip"] = "raise"
+    columns: tuple[str, ...] = ()
+    include_headers: bool = False
+    include_metadata: bool = False
+    include_active: bool = True
+    storage: dict[str, Any] = field(default_factory=dict)
+
+
+def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
+    """Read the options of a batch or a streaming read.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        Names in any case. Values that are not strings (numbers, booleans, dicts) count as what they would be written.
+    streaming : bool
+        Whether a stream begins: then there is no end, and a start defaults to `LATEST`.
+
+    Returns
+    -------
+    Options
+
+    Raises
+    ------
+    RequestError
+        For a value that makes no sense, options that exclude each other, and names that look like a slip of the pen.
+    """
+    values = _Values(given)
+    _check_names(values)
+    if not streaming:
+        for name in _ONLY_IN_STREAMS:
+            if name in values:
+                warnings.warn(f"{name} has no effect in a batch read", stacklevel=2)
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
+    if len(chosen) > 1:
+        raise RequestError(f"{' and '.join(chosen)}: only one of subscribe, subscribePattern and assign may be given")
+    starting, ending = _bounds(values, streaming)
+    return Options(
+        topics=values.read("subscribe", _topics, ()),
+        pattern=values.read("subscribePattern", _regex, ""),
+        assigned=values.read("assign", _assigned, ()),
+        starting=starting,
+        ending=ending,
+        no_match_is_latest=values.word("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
+        min_partitions=values.read("minPartitions", _positive, 0),
+        max_records=values.read("maxRecordsPerPartition", _positive, 0),
+        max_offsets=values.read("maxOffsetsPerTrigger", _positive, 0),
+        min_offsets=values.read("minOffsetsPerTrigger", _positive, 0),
+        max_delay_seconds=values.read("maxTriggerDelay", _duration, 900.0),
+        fail_on_data_loss=values.read("failOnDataLoss", _boolean, True),
+        isolation=_isolation(values),
+        at_high_watermark=values.word("endingAt", ("logEnd", "highWatermark")) == "highWatermark",
+        range_bytes=values.read("rangeBytes", _size, RANGE_BYTES),
+        batch_rows=values.read("batchRows", _positive, BATCH_ROWS),
+        check_crc=values.read("checkCrc", _boolean, True),
+        on_corrupt=values.word("onCorrupt", ("raise", "stop", "skip")),  # type: ignore[arg-type]
+        columns=values.read("columns", _topics, ()),
+        include_headers=values.read("includeHeaders", _boolean, False),
+        include_metadata=values.read("includeMetadata", _boolean, False),
+        include_active=values.read("includeActive", _boolean, True),
+        storage=values.read("storageOptions", _object, {}),
+    )
+
+
+def paths_of(given: Mapping[str, Any]) -> list[str]:
+    """The paths of a read: `load(path)`, option ``path`` or ``paths``; a comma list or a JSON list is several."""
+    values = _Values(given)
+    text = values.read("paths", str, "") or values.read("path", str, "")
+    paths = _strings(text, "path") if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
+    if not paths or not all(paths):
+        raise RequestError(
+            'no path: load("/var/lib/kafka/data") needs a log directory, a partition\'s folder, or a URL of one'
+        )
+    return paths
+
+
+def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
+    """Numbers by topic and partition, as in ``{"orders": {"0": 23, "1": -2}}``.
+
+    Raises
+    ------
+    RequestError
+        If it is not JSON of that form; it names the option.
+    """
+    example = f'{name} must be JSON like {{"orders": {{"0": 23, "1": -2}}}}'
+    try:
+        found = json.loads(text)
+        return {
+            (topic, int(partition)): _int(number)
+            for topic, numbers in found.items()
+            for partition, number in numbers.items()
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RequestError(f"{example}, not {text!r}: {error}") from None
+
+
+def _int(number: Any) -> int:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ValueError(f"{number!r} is not a whole number")
+    return number
+
+
+class _Values:
+    """Options by name, whatever the case; each is read and named where it is wrong."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._texts = {str(name).lower(): _as_text(value) for name, value in given.items() if value is not None}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._texts
+
+    def __iter__(self) -> Any:
+        return iter(self._texts)
+
+    def read(self, name: str, make: Callable[[str], _Value], default: _Value) -> _Value:
+        """A value, made from its text; an error of the maker names the option."""
+        text = self._texts.get(name.lower())
+        if text is None:
+            return default
+        try:
+            return make(text)
+        except RequestError:
+            raise
+        except ValueError as error:
+            raise RequestError(f"{name}={text!r}: {error}") from None
+
+    def word(self, name: str, allowed: Sequence[str]) -> str:
+        """One of a few words in any case; the first is the default."""
+        text = self._texts.get(name.lower(), allowed[0])
+        found = next((word for word in allowed if word.lower() == text.strip().lower()), None)
+        if found is None:
+            raise RequestError(f"{name}={text!r}: must be one of {', '.join(allowed)}")
+        return found
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+def _check_names(values: _Values) -> None:
+    known = {name.lower(): name for name in _NAMES}
+    ignored = []
+    for name in values:
+        if name in known or _OF_SPARK.fullmatch(name):
+            continue
+        if _BROKER_ONLY.fullmatch(name):
+            ignored.append(name)
+            continue
+        close = difflib.get_close_matches(name, known, 1, 0.8)
+        if close:
+            raise RequestError(f"no option {name!r}: is {known[close[0]]!r} meant?")
+        warnings.warn(f"option {name!r} is none of this source and has no effect", stacklevel=3)
+    if ignored:
+        warnings.warn(f"files have no broker: {', '.join(sorted(ignored))} have no effect", stacklevel=3)
+
+
+def _bounds(values: _Values, streaming: bool) -> tuple[Bound, Bound]:
+    starting = _bound(values, "starting", LATEST if streaming else EARLIEST)
+    if streaming:
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            if name in values:
+                raise RequestError(f"{name}: a stream has no end")
+        return starting, TO_LATEST
+    if starting.kind == "offset" and (starting.default == LATEST or LATEST in starting.of.values()):
+        raise RequestError("startingOffsets: a batch read cannot start at latest (-1)")
+    ending = _bound(values, "ending", LATEST)
+    if ending.kind == "offset" and (ending.default == EARLIEST or EARLIEST in ending.of.values()):
+        raise RequestError("endingOffsets: a read cannot end at earliest (-2)")
+    if starting.of and ending.of and starting.of.keys() != ending.of.keys():
+        odd = ", ".join(f"{topic}-{number}" for topic, number in sorted(starting.of.keys() ^ ending.of.keys()))
+        raise RequestError(f"start and end must name the same partitions; only one of them has {odd}")
+    for which, start in starting.of.items():
+        end = ending.of.get(which, LATEST)
+        if starting.kind == ending.kind and start >= 0 and end >= 0 and start > end:
+            raise RequestError(f"{which[0]}-{which[1]} would start at {start}, behind its end {end}")
+    return starting, ending
+
+
+def _bound(values: _Values, end: Literal["starting", "ending"], default: int) -> Bound:
+    """The start or the end: a time for all beats times by partition, and those beat offsets, in silence as in Spark."""
+    if f"{end}Timestamp" in values:
+        return Bound("time", values.read(f"{end}Timestamp", _moment, 0), {})
+    by_time = f"{end}OffsetsByTimestamp"
+    if by_time in values:
+        times: dict[TopicPartition, int] = values.read(by_time, lambda text: parse_offsets(text, by_time), {})
+        for (topic, number), time in times.items():
+            if time < 0:
+                raise RequestError(f"{by_time}: {time} of {topic}-{number} is no time in milliseconds since 1970")
+        return Bound("time", None, times)
+    name = f"{end}Offsets"
+    words = {"earliest": EARLIEST, "latest": LATEST}
+
+    def make(text: str) -> Bound:
+        word = words.get(text.strip().lower())
+        if word is not None:
+            return Bound("offset", word, {})
+        offsets = parse_offsets(text, name)
+        for (topic, number), offset in offsets.items():
+            if offset < EARLIEST:
+                raise RequestError(f"{name}: {offset} of {topic}-{number} is neither an offset nor -1 or -2")
+        return Bound("offset", None, offsets)
+
+    return values.read(name, make, Bound("offset", default, {}))
+
+
+def _isolation(values: _Values) -> Literal["read_uncommitted", "read_committed"]:
+    name = "isolationLevel" if "isolationLevel" in values else "kafka.isolation.level"
+    return values.word(name, ("read_uncommitted", "read_committed"))  # type: ignore[return-value]
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = _strings(text, "a list") if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
+    if not names or not all(names):
+        raise ValueError("an empty name among them")
+    return tuple(dict.fromkeys(names))
+
+
+def _strings(text: str, what: str) -> list[str]:
+    found = json.loads(text)
+    if not all(isinstance(item, str) for item in found):
+        raise RequestError(f"{what} {text!r}: must be a JSON list of strings")
+    return list(found)
+
+
+def _regex(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"not a regular expression of Python: {error}") from None
+    return text
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    try:
+        found = json.loads(text)
+        chosen = [(topic, _int(number)) for topic, numbers in found.items() for number in numbers]
+    except (ValueError, TypeError, AttributeError):
+        chosen = []
+    if not chosen:
+        raise ValueError('must be JSON like {"orders": [0, 1]}')
+    return tuple(dict.fromkeys(chosen))
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError('must be a JSON object, like {"key": "...", "secret": "..."}')
+    return found
+
+
+def _boolean(text: str) -> bool:
+    found = {"true": True, "false": False}.get(text.strip().lower())
+    if found is None:
+        raise ValueError("must be true or false")
+    return found
+
+
+def _positive(text: str) -> int:
+    if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or int(text) == 0:
+        raise ValueError("must be a whole number above 0")
+    return int(text)
+
+
+def _moment(text: str) -> int:
+    if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text):
+        raise ValueError("must be milliseconds since 1970")
+    return int(text)
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"\s*([0-9]{1,18})\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].lower() not in _BYTES or int(match[1]) == 0:
+        raise ValueError("must be a size above 0, like 134217728 or 128m")
+    return int(match[1]) << _BYTES[match[2].lower()]
+
+
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"\s*([0-9]{1,18})\s*([a-zA-Z]+)\s*", text)
+    if match is None or match[2].lower() not in _SECONDS:
+        raise ValueError("must be a time like 30s, 15m or 1h")
+    return int(match[1]) * _SECONDS[match[2].lower()]

@@ -1,0 +1,97 @@
+"""What Spark's filters allow a plan to leave out: whole partitions, and offsets that cannot hold a wanted row.
+
+A plan only prunes by them; Spark applies every filter again to the rows. So a filter that is not understood costs
+reading, never rows.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What a wanted row has, as far as the filters tell.
+
+    Attributes
+    ----------
+    topics, partitions : frozenset or None
+        One of these; None: any.
+    first_offset, end_offset : int
+        An offset of this range, half-open.
+    since_ms : int or None
+        A timestamp at or above this one. There is no upper bound: of a batch only the greatest timestamp is known.
+    """
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    first_offset: int = 0
+    end_offset: int = 2**63
+    since_ms: int | None = None
+
+    def keeps(self, topic: str, partition: int) -> bool:
+        """Whether a partition may have wanted rows."""
+        return (self.topics is None or topic in self.topics) and (
+            self.partitions is None or partition in self.partitions
+        )
+
+
+def pruning_of(filters: Iterable[Any]) -> Pruning:
+    """What filters of `pyspark.sql.datasource` say together; those of other columns or forms say nothing."""
+    found = Pruning()
+    for item in filters:
+        column = getattr(item, "attribute", None)
+        value = getattr(item, "value", None)
+        if column is None or len(column) != 1 or value is None:
+            continue
+        found = _narrowed(found, column[0].lower(), type(item).__name__, value)
+    return found
+
+
+def _narrowed(found: Pruning, column: str, form: str, value: Any) -> Pruning:
+    wanted = {"EqualTo": (value,), "EqualNullSafe": (value,), "In": value}.get(form)
+    if column == "topic" and wanted is not None:
+        topics = frozenset(wanted) if found.topics is None else found.topics & frozenset(wanted)
+        return replace(found, topics=topics)
+    if column == "partition" and wanted is not None:
+        numbers = frozenset(wanted) if found.partitions is None else found.partitions & frozenset(wanted)
+        return replace(found, partitions=numbers)
+    known = [one for one in wanted or () if one is not None]
+    if column == "offset":
+        low, high = _range(form, value, known)
+        first = found.first_offset if low is None else max(found.first_offset, low)
+        end = found.end_offset if high is None else min(found.end_offset, high)
+        return replace(found, first_offset=first, end_offset=end)
+    if column == "timestamp":
+        low, _ = _range(form, value, known)
+        if isinstance(low, datetime.datetime):
+            # Rounded down: a column of microseconds holds whole milliseconds.
+            aware = low if low.tzinfo else low.replace(tzinfo=datetime.timezone.utc)
+            since = (aware - _EPOCH) // _MILLISECOND
+            return replace(found, since_ms=since if found.since_ms is None else max(found.since_ms, since))
+    return found
+
+
+def _range(form: str, value: Any, wanted: list[Any]) -> tuple[Any, Any]:
+    """Lowest value and end that a filter lets through; None without one. The next above a moment may be it itself."""
+    one = 1 if isinstance(value, int) else _MILLISECOND * 0
+    if wanted:
+        return min(wanted), max(wanted) + (1 if isinstance(wanted[0], int) else one)
+    bounds: dict[str, tuple[Any, Any]] = {
+        "GreaterThan": (value, None),
+        "GreaterThanOrEqual": (value, None),
+        "LessThan": (None, value),
+        "LessThanOrEqual": (None, value),
+    }
+    low, high = bounds.get(form, (None, None))
+    if form == "GreaterThan":
+        low = low + one
+    if form == "LessThanOrEqual":
+        high = high + one
+    return low, high

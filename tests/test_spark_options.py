@@ -1,0 +1,104 @@
+"""Options as the Kafka source of Spark has them: defaults, precedence, refusals."""
+
+import warnings
+
+import pytest
+
+from pylogseg.errors import RequestError
+from pylogseg.spark.options import EARLIEST, LATEST, Bound, parse, parse_offsets, paths_of
+
+
+def test_defaults():
+    batch, stream = parse({}), parse({}, streaming=True)
+    assert (batch.starting, batch.ending) == (Bound("offset", EARLIEST, {}), Bound("offset", LATEST, {}))
+    assert stream.starting == Bound("offset", LATEST, {})
+    assert all([batch.fail_on_data_loss, batch.check_crc, batch.include_active])
+    assert not any([batch.include_headers, batch.include_metadata])
+    assert (batch.isolation, batch.on_corrupt, batch.range_bytes) == ("read_uncommitted", "raise", 128 << 20)
+    assert stream.max_delay_seconds == 900
+
+
+def test_names_in_any_case_and_values_of_any_kind():
+    options = parse({"INCLUDEHEADERS": "TRUE", "rangebytes": "64m", "minPartitions": 7, "assign": {"a": [0, 1]}})
+    assert options.include_headers
+    assert (options.range_bytes, options.min_partitions) == (64 << 20, 7)
+    assert options.assigned == (("a", 0), ("a", 1))
+    assert parse({"kafka.isolation.level": "read_committed"}).isolation == "read_committed"
+    assert parse({"isolationLevel": "READ_COMMITTED"}).isolation == "read_committed"
+    assert parse({"subscribe": " a, b ,a"}).topics == ("a", "b")
+    assert parse({"maxTriggerDelay": "30s"}, streaming=True).max_delay_seconds == 30
+    assert parse({"storageOptions": '{"key": "k"}'}).storage == {"key": "k"}
+
+
+def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets():
+    given = {"startingOffsets": '{"a": {"0": 5}}'}
+    assert parse(given).starting == Bound("offset", None, {("a", 0): 5})
+    given["startingOffsetsByTimestamp"] = '{"a": {"0": 1700}}'
+    assert parse(given).starting == Bound("time", None, {("a", 0): 1700})
+    given["startingTimestamp"] = "1800"
+    assert parse(given).starting == Bound("time", 1800, {})
+    given = {"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"a": {"0": 1}}', "endingTimestamp": "2"}
+    assert parse(given).ending == Bound("time", 2, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"subscribe": "a", "assign": '{"a": [0]}'}, "only one of"),
+        ({"startingOffsets": "latest"}, "cannot start at latest"),
+        ({"startingOffsets": '{"a": {"0": -1}}'}, "cannot start at latest"),
+        ({"endingOffsets": "earliest"}, "cannot end at earliest"),
+        ({"endingOffsets": '{"a": {"0": -2}}'}, "cannot end at earliest"),
+        ({"startingOffsets": '{"a": {"0": -3}}'}, "neither an offset nor"),
+        ({"startingOffsets": '{"a": {"0": 5}}', "endingOffsets": '{"a": {"1": 5}}'}, "must name the same partitions"),
+        ({"startingOffsets": '{"a": {"0": 5}}', "endingOffsets": '{"a": {"0": 4}}'}, "a-0 would start at 5"),
+        ({"startingOffsets": '{"a": 5}'}, "must be JSON like"),
+        ({"startingOffsets": '{"a": {"0": true}}'}, "not a whole number"),
+        ({"startingOffsets": "{"}, "must be JSON like"),
+        ({"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "no time in milliseconds"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp='yesterday': must be milliseconds"),
+        ({"onCorrupt": "ignore"}, "must be one of raise, stop, skip"),
+        ({"minPartitions": "0"}, "above 0"),
+        ({"rangeBytes": "12x"}, "128m"),
+        ({"includeHeaders": "yes"}, "true or false"),
+        ({"subscribePattern": "("}, "regular expression"),
+        ({"subscribe": "a,,b"}, "empty name"),
+        ({"assign": '{"a": 0}'}, '{"orders": [0, 1]}'),
+        ({"startingOffset": "earliest"}, "is 'startingOffsets' meant"),
+        ({"storageOptions": "[]"}, "JSON object"),
+    ],
+)
+def test_refusals_name_the_option_and_the_value(given, words):
+    with pytest.raises(RequestError) as caught:
+        parse(given)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name):
+    with pytest.raises(RequestError, match="no end"):
+        parse({name: "latest"}, streaming=True)
+
+
+def test_what_has_no_effect_is_said():
+    with pytest.warns(UserWarning, match="files have no broker: kafka.bootstrap.servers, kafka.ssl.x have"):
+        parse({"kafka.bootstrap.servers": "b:9092", "kafka.ssl.x": "1"})
+    with pytest.warns(UserWarning, match="'colour' is none"):
+        parse({"colour": "red"})
+    with pytest.warns(UserWarning, match="maxOffsetsPerTrigger has no effect in a batch"):
+        parse({"maxOffsetsPerTrigger": "5"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parse({"path": "/x", "kafka.isolation.level": "read_committed"})
+        parse({"maxOffsetsPerTrigger": "5"}, streaming=True)
+
+
+def test_paths():
+    assert paths_of({"path": "/a, /b"}) == ["/a", "/b"]
+    assert paths_of({"Path": '["/a,1", "/b"]'}) == ["/a,1", "/b"]
+    with pytest.raises(RequestError, match="no path"):
+        paths_of({})
+
+
+def test_offsets_of_the_kafka_source_are_read():
+    assert parse_offsets('{"orders":{"0":23,"1":7}}', "x") == {("orders", 0): 23, ("orders", 1): 7}
