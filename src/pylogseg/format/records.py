@@ -126,8 +126,8 @@ class RecordColumns:
 
     def span(self, place: int, size: int) -> bytes | None:
         """The bytes of any span of these columns, copied; None for size -1."""
-        if size < 0:
-            return None
+        if size <= 0:  # an empty one may lie anywhere
+            return None if size < 0 else b""
         position = int(place) & SOURCE_MASK
         return bytes(memoryview(self.sources[int(place) >> SOURCE_SHIFT])[position : position + int(size)])
 
