@@ -36,6 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("arrow", "arrow_input", "write"),
     ("embedded",),
     ("manager",),
+    ("offline",),
     ("jobs.export", "jobs.grep", "jobs.regex"),
     ("spark",),
     ("cli", "__main__"),

@@ -5,6 +5,7 @@ __version__ = "0.1.0"
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pylogseg import offline as offline
     from pylogseg.arrow import read_arrow
     from pylogseg.disk import open_dir
     from pylogseg.embedded.log import EmbeddedLog
@@ -63,13 +64,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "offline":  # a package, whose functions are loaded one by one
+        return import_module("pylogseg.offline")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'pylogseg' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_HOMES, "offline"])

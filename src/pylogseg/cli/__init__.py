@@ -28,6 +28,7 @@ _COMMANDS = {
         "pylogseg.cli.recover:recover",
         "Put a log directory in order after a crash; cut off, report, keep copies.",
     ),
+    "compact": ("pylogseg.cli.compact:compact", "Keep the last record of each key, without a broker."),
     "stats": ("pylogseg.cli.stats:stats", "Batches, codecs, sizes, keys, producers, and gaps explained."),
     "export": ("pylogseg.cli.export:export", "Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."),
 }

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from pylogseg.disk import Disk, Partition, open_dir
+from pylogseg.env.overlay import FileChange
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.wanted import LogFiles, logs_of, partitions_of
@@ -138,6 +139,17 @@ def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parame
             raise click.BadParameter(str(error), ctx, param) from None
 
     return convert
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, str]:
+    """Values of a repeated ``--config KEY=VALUE``, by Kafka's names."""
+    values = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise RequestError(f"--config {setting}: a setting is KEY=VALUE, such as index.interval.bytes=512")
+        values[name.strip()] = value.strip()
+    return values
 
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
@@ -288,6 +300,25 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def count_text(number: int, one: str) -> str:
+    """A number of things.
+
+    >>> count_text(1, "segment"), count_text(1200, "segment")
+    ('1 segment', '1,200 segments')
+    """
+    return f"{number:,} {one if number == 1 else one + 's'}"
+
+
+def change_text(change: FileChange) -> str:
+    """How a file would differ after what a dry run played through."""
+    if change.before is None:
+        return f"would create {change.path}, {change.after} bytes"
+    if change.after is None:
+        return f"would remove {change.path}, {change.before} bytes"
+    sizes = f"{change.before} bytes" if change.before == change.after else f"{change.before} to {change.after} bytes"
+    return f"would change {change.path} from position {change.position} on, {sizes}"
 
 
 def time_text(timestamp_ms: int | None) -> str | None:

@@ -10,9 +10,18 @@ from typing import Any
 
 import click
 
-from pylogseg.cli.common import end_with, jobs_option, json_option, print_json, progress, size_text
+from pylogseg.cli.common import (
+    change_text,
+    count_text,
+    end_with,
+    jobs_option,
+    json_option,
+    parse_settings,
+    print_json,
+    progress,
+    size_text,
+)
 from pylogseg.config import LogConfig
-from pylogseg.env.overlay import FileChange
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.jobs.recover import Options, Outcome, Recovery
 from pylogseg.log.report import Action
@@ -99,12 +108,7 @@ def default_keep() -> str:
 
 def _config(settings: tuple[str, ...]) -> tuple[LogConfig, int]:
     """Settings of the logs, and the one of the broker."""
-    values = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise RequestError(f"--config {setting}: a setting is KEY=VALUE, such as index.interval.bytes=512")
-        values[name.strip()] = value.strip()
+    values = parse_settings(settings)
     expiration = values.pop(_EXPIRATION, "86400000")
     if not expiration.isascii() or not expiration.isdigit() or not 1 <= int(expiration[:10]) <= 2**31 - 1:
         raise RequestError(f"{_EXPIRATION} = {expiration!r}: allowed is a whole number from 1 to 2147483647")
@@ -142,7 +146,7 @@ def _print(outcome: Outcome, quiet: bool, dry_run: bool) -> None:
 
 
 def _print_action(action: Action, more: int, dry_run: bool) -> None:
-    others = f" and {_count(more, 'other file')}" if more else ""
+    others = f" and {count_text(more, 'other file')}" if more else ""
     click.echo(f"{'DAMAGE' if action.is_alarm else 'notice'}  {action.kind.value}  {action.place}{others}")
     click.echo(f"        {action.reason}")
     if action.kept:
@@ -155,23 +159,10 @@ def _line(outcome: Outcome) -> str:
     if outcome.state == "left":
         return f"{outcome.name}: left alone: {outcome.reason}"
     report = outcome.report
-    read = f"{_count(report.recovered_segments, 'segment')} read again" if report.recovered_segments else "nothing read"
-    done = "in order" if not report.actions else _count(len(report.actions), "action")
+    segments = report.recovered_segments
+    read = f"{count_text(segments, 'segment')} read again" if segments else "nothing read"
+    done = "in order" if not report.actions else count_text(len(report.actions), "action")
     return f"{outcome.name}: offsets {outcome.log_start} to {outcome.log_end}, {read}, {done}"
-
-
-def change_text(change: FileChange) -> str:
-    """How a file would differ."""
-    if change.before is None:
-        return f"would create {change.path}, {change.after} bytes"
-    if change.after is None:
-        return f"would remove {change.path}, {change.before} bytes"
-    sizes = f"{change.before} bytes" if change.before == change.after else f"{change.before} to {change.after} bytes"
-    return f"would change {change.path} from position {change.position} on, {sizes}"
-
-
-def _count(number: int, one: str) -> str:
-    return f"{number:,} {one if number == 1 else one + 's'}"
 
 
 class _Counts:
@@ -224,9 +215,9 @@ class _Counts:
             (sums.get("removedFiles", 0), "file", " removed"),
             (sums.get("rebuiltIndexes", 0), "index file", " built"),
         ]
-        yield ", ".join(_count(number, one) + what for number, one, what in did if number) or "nothing to do"
+        yield ", ".join(count_text(number, one) + what for number, one, what in did if number) or "nothing to do"
         if self.lost:
-            yield f"lost in {_count(self.lost, 'place')}: records that may have been written whole"
+            yield f"lost in {count_text(self.lost, 'place')}: records that may have been written whole"
         if recovery.log_dir is not None and not dry_run and not recovery.is_closed_clean:
             yield "a broker will recover this log directory when it starts: there is no marker of an orderly stop"
         if dry_run:

@@ -1,0 +1,222 @@
+"""What the commands on a directory without a broker share: their options, and how their outcome is told.
+
+A command is a function under `offline_command`. It gets a `Request` first and its own options as keywords, and calls
+`Request.run`, which ends it with the exit code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from pylogseg.cli.common import (
+    change_text,
+    count_text,
+    decorated,
+    json_option,
+    parse_moment,
+    parse_settings,
+    parsed,
+    print_json,
+    print_table,
+    progress,
+    size_text,
+)
+from pylogseg.offline.options import Options
+from pylogseg.offline.outcome import CheckpointChange, Outcome, Result
+from pylogseg.offline.running import chosen_bytes
+
+#: For the epilog of each command.
+EXIT_CODES = """\b
+Exit codes: 0 done; 1 a partition was given up; 2 wrong usage, the disk failed,
+or a broker runs; 130 interrupted: what was done stays so, start again for the
+rest.
+"""
+_FEW = 6
+_AS_GIVEN = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms")
+
+_OPTIONS = (
+    click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False)),
+    click.argument("names", nargs=-1, metavar="[NAME...]"),
+    click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable."),
+    click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable."),
+    click.option("--dry-run", "-n", is_flag=True, help="Say what would be done; the disk stays as it is."),
+    click.option(
+        "--into",
+        metavar="FOLDER",
+        help="Leave DIR alone: make a copy of what was chosen here (empty, or not there yet), and work on it.",
+    ),
+    click.option(
+        "--config", "-c", multiple=True, metavar="KEY=VALUE",
+        help="A setting by Kafka's name; repeatable. Comes before the topic's own and the broker's.",
+    ),
+    click.option(
+        "--server-properties", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
+        help="The broker's settings.",
+    ),
+    click.option(
+        "--cluster-metadata", metavar="FOLDER",
+        help="__cluster_metadata-0 with the topics' settings, or none; default: in DIR or a folder beside it.",
+    ),
+    click.option(
+        "--now", "now_ms", callback=parsed(parse_moment), metavar="TIME",
+        help="Which time it is, e.g. 2026-01-31T12:00:00Z; default: the clock's.",
+    ),
+    json_option,
+    click.option("--quiet", "-q", is_flag=True, help="Only what went wrong."),
+)  # fmt: skip
+
+
+class Request(NamedTuple):
+    """What the shared options of a command say.
+
+    Attributes
+    ----------
+    path : str
+    options : dict
+        Fields of `Options`.
+    as_json, quiet : bool
+    """
+
+    path: str
+    options: dict[str, Any]
+    as_json: bool
+    quiet: bool
+
+    def run(
+        self,
+        command: Callable[..., Result],
+        *,
+        columns: Mapping[str, str] | None = None,
+        passes: int = 1,
+        **own: Any,
+    ) -> None:
+        """Run a command of `pylogseg.offline`, say what became of it, and end with its exit code.
+
+        Parameters
+        ----------
+        command : callable
+            Takes the path, the shared options as keywords, and `own`.
+        columns : mapping of str to str, optional
+            Names in `Outcome.numbers` to headings of columns.
+        passes : int
+            How often it goes through the bytes of a log, about: for the bar of progress.
+        **own
+            The command's own arguments.
+        """
+        name = click.get_current_context().info_name or "work"
+        total = chosen_bytes(self.path, Options.of(self.options)) * passes
+        with progress(total, name) as advance:
+            shared = {**self.options, "on_bytes": advance, "on_outcome": self._tell}
+            result = command(self.path, **shared, **own)
+        if self.as_json:
+            print_json(result.as_row())
+        elif not self.quiet:
+            _print(result, columns or {})
+        if result.exit_code:
+            click.get_current_context().exit(result.exit_code)
+
+    def _tell(self, outcome: Outcome) -> None:
+        """Say what cannot wait for the end."""
+        if self.as_json:
+            for action in outcome.report.actions:
+                print_json({"type": "action", "partition": outcome.name, **action.as_row()})
+            for row in outcome.rows:
+                print_json({"partition": outcome.name, **row})
+            print_json(outcome.as_row())
+        elif outcome.state == "failed":
+            click.echo(f"FAILED  {outcome.path}")
+            click.echo(f"        {outcome.reason}")
+            if outcome.remedy:
+                click.echo(f"        remedy: {outcome.remedy}")
+
+
+def offline_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Add DIR, NAME... and the shared options to a command, which gets them as a `Request`."""
+
+    @functools.wraps(function)
+    def command(
+        directory: str,
+        names: Sequence[str],
+        topic: Sequence[str],
+        partition: Sequence[int],
+        config: Sequence[str],
+        as_json: bool,
+        quiet: bool,
+        **rest: Any,
+    ) -> None:
+        shared = {name: rest.pop(name) for name in _AS_GIVEN}
+        shared.update(topics=(*names, *topic), partitions=partition, config=parse_settings(config))
+        function(Request(directory, shared, as_json, quiet), **rest)
+
+    return decorated(command, _OPTIONS)
+
+
+# ---- what is said ----
+
+
+def _print(result: Result, columns: Mapping[str, str]) -> None:
+    shown = [outcome for outcome in result if outcome.state in ("done", "unchanged")]
+    if shown:
+        sizes = ("SEGMENTS", "AFTER", "SIZE", "SIZE AFTER")
+        headings = ["PARTITION", "STATE", "START", "END", *sizes, *columns.values()]
+        print_table(headings, [_cells(outcome, columns) for outcome in shown], right=headings[2:])
+    for outcome in shown:
+        for line in _details(outcome):
+            click.echo(line)
+    for line in _summary(result):
+        click.echo(line)
+
+
+def _cells(outcome: Outcome, columns: Mapping[str, str]) -> list[Any]:
+    return [
+        outcome.name,
+        outcome.state,
+        outcome.log_start,
+        outcome.log_end,
+        outcome.segments_before,
+        outcome.segments_after,
+        size_text(outcome.bytes_before),
+        size_text(outcome.bytes_after),
+        *(f"{outcome.numbers.get(name, 0):,}" for name in columns),
+    ]
+
+
+def _details(outcome: Outcome) -> Iterator[str]:
+    for action in outcome.report.actions:
+        yield f"{outcome.name}: put in order: {action}"
+    for note in outcome.notes:
+        yield f"{outcome.name}: {note}"
+    for change in outcome.changes:
+        yield f"{outcome.name}: {change_text(change)}"
+
+
+def _summary(result: Result) -> Iterator[str]:
+    would = "would be " if result.dry_run else ""
+    for reason, count in Counter(outcome.reason for outcome in result if outcome.state == "left").most_common():
+        yield f"{count_text(count, 'partition')} left alone: {reason}"
+    yield from result.notes
+    for file in dict.fromkeys(change.file for change in result.checkpoints):
+        changes = [change for change in result.checkpoints if change.file == file]
+        told = ", ".join(map(_entry_text, changes[:_FEW])) + (", ..." if len(changes) > _FEW else "")
+        yield f"{file} {would}rewritten, {len(changes):,} of its entries: {told}"
+    if result.log_dir is not None and not result.dry_run and not result.is_closed_clean:
+        yield "a broker will recover this log directory when it starts: there is no marker of an orderly stop"
+    yield _replicas(result)
+    if result.dry_run:
+        yield "dry run: nothing was changed"
+
+
+def _entry_text(change: CheckpointChange) -> str:
+    before, after = ("none" if offset is None else str(offset) for offset in (change.before, change.after))
+    return f"{change.topic}-{change.partition} {before} to {after}"
+
+
+def _replicas(result: Result) -> str:
+    brokers = sorted({broker for outcome in result if outcome.state == "done" for broker in outcome.replicas})
+    named = f" (of these partitions there are replicas on brokers {', '.join(map(str, brokers))})" if brokers else ""
+    return f"other replicas are unchanged{named}: this disk alone was looked at"

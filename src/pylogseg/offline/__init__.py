@@ -1,0 +1,30 @@
+"""Commands on the logs of a broker that does not run: each takes a log directory or the folder of one partition.
+
+Functions are loaded when they are asked for. The module that a function lives in has another name than the function,
+since a module that was imported would hide it here. `pylogseg.offline.running` is what they have in common.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pylogseg.offline.compaction import compact
+
+# Name -> module.
+_HOMES = {
+    "compact": "pylogseg.offline.compaction",
+}
+
+__all__ = ["compact"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pylogseg.offline' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

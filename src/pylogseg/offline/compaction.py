@@ -1,0 +1,107 @@
+"""`compact`: cleanings of a log, as the broker's cleaner does them, until nothing is left to clean."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from pylogseg.errors import CleaningAborted, RequestError
+from pylogseg.log.cleanable import cleanable, dirtiness
+from pylogseg.log.cleaner import Cleaner
+from pylogseg.log.filtering import decoded
+from pylogseg.log.log import Log
+from pylogseg.log.offset_map import OffsetMap
+from pylogseg.offline.options import Options
+from pylogseg.offline.outcome import Result
+from pylogseg.offline.part import Part
+from pylogseg.offline.running import run
+
+
+def compact(
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    min_dirty_ratio: float = 0.0,
+    include_active: bool = False,
+    map_bytes: int | None = None,
+    **options: Any,
+) -> Result:
+    """Keep the last record of each key, as the cleaner of a broker does.
+
+    Parameters
+    ----------
+    path : path
+        A log directory, or the folder of one partition.
+    force : bool
+        Take partitions too whose ``cleanup.policy`` has no ``compact``.
+    min_dirty_ratio : float
+        Leave partitions of which a smaller share is dirty. 0 takes all in which something is.
+    include_active : bool
+        Roll the active segment first: a cleaning never touches the last one, so else the newest records stay.
+    map_bytes : int, optional
+        Memory of the map of keys, each 24 bytes; ``log.cleaner.dedupe.buffer.size`` if not given. With less than all
+        keys need, the log is cleaned in several rounds.
+    **options
+        Fields of `pylogseg.offline.options.Options`.
+
+    Returns
+    -------
+    Result
+        ``numbers`` of an outcome: ``rounds``, ``recordsRead``, ``recordsRemoved``, of these ``recordsWithoutKey``.
+    """
+    shared = Options.of(options)
+
+    def work(part: Part) -> None:
+        if not part.config.compact and not force:
+            part.outcome.leave("cleanup.policy has no compact", "take it all the same by --force")
+            return
+        log = part.open()
+        if not part.config.compact:
+            _refuse_without_keys(log)
+        if include_active and log.active.size:
+            log.roll()
+        _clean(part, log, min_dirty_ratio, map_bytes)
+
+    return run(path, shared, work)
+
+
+def _refuse_without_keys(log: Log) -> None:
+    """A cleaning drops such records: which in a log that is compacted was agreed, and here was not."""
+    for segment in log.segments:
+        for stretch in segment.windows():
+            rows = stretch.batches[~stretch.batches.is_control]
+            records = decoded(rows, stretch.view, stretch.start, segment.path)
+            without = np.flatnonzero(records.key_size < 0)
+            if len(without):
+                raise RequestError(
+                    f"{segment.path}: the record at offset {records.offset[without[0]]} has no key, so a cleaning "
+                    "would remove it"
+                )
+
+
+def _clean(part: Part, log: Log, min_dirty_ratio: float, map_bytes: int | None) -> None:
+    memory = part.broker.log_cleaner_dedupe_buffer_size if map_bytes is None else map_bytes
+    offsets = OffsetMap(min(memory, 2**31 - 1), part.broker.log_cleaner_io_buffer_load_factor)
+    cleaner = Cleaner(offsets, throttle=part.advance)
+    last_clean = None if part.directory is None else part.directory.cleaned_to(part.name)
+    numbers = part.outcome.numbers = {"rounds": 0, "recordsRead": 0, "recordsRemoved": 0, "recordsWithoutKey": 0}
+    while True:
+        what = cleanable(log, last_clean, part.clock.now_ms())
+        how = dirtiness(log, what)
+        if not how.cleanable_bytes or (not numbers["rounds"] and how.ratio < min_dirty_ratio):
+            break
+        try:
+            last_clean, stats = cleaner.clean(log, what)
+        except CleaningAborted:  # a segment had to be split first
+            continue
+        numbers["rounds"] += 1
+        numbers["recordsRead"] += stats.messages_read
+        numbers["recordsRemoved"] += stats.messages_read - stats.messages_written
+        numbers["recordsWithoutKey"] += stats.invalid_messages_read
+        if part.directory is not None:
+            part.directory.note_cleaned(part.name, last_clean)
+        if last_clean <= what.first_dirty:
+            raise RequestError(f"the map of keys holds {offsets.limit:,} keys, which is not enough for one batch")
+    part.outcome.state = "done" if numbers["rounds"] else "unchanged"

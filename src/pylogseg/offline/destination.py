@@ -1,0 +1,161 @@
+"""`--into`: a copy of the chosen partitions in a new log directory, which appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from pylogseg.env.locks import check_unlocked
+from pylogseg.env.positions import copy_head
+from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.files.checkpoint import encode_offset_checkpoint
+from pylogseg.format.names import FileKind, parse_partition_folder
+from pylogseg.jobs.place import Place
+from pylogseg.log.directory import make_folder
+from pylogseg.offline.checkpoints import read_checkpoints
+
+_AS_THEY_ARE = (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
+_CHUNK_BYTES = 8 << 20
+
+
+class Destination:
+    """A log directory that is being made beside its later place.
+
+    Parameters
+    ----------
+    storage : Storage
+    path : str
+        Its later place.
+
+    Attributes
+    ----------
+    unfinished : str
+        Where it lies until `finish`.
+
+    Raises
+    ------
+    RequestError
+        If `path` is there and not an empty folder.
+    """
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self._storage = storage
+        self.path = os.path.abspath(path) if isinstance(storage, LocalStorage) else path
+        self._above, name = storage.split(self.path)
+        self.unfinished = storage.join(self._above, f".{name}.pylogseg-unfinished")
+        if storage.exists(self.path) and (not storage.stat(self.path).is_dir or storage.list_folder(self.path)):
+            raise RequestError(f"{path}: the result goes into an empty folder, or one that is not there yet")
+
+    def copy(self, place: Place, names: Sequence[str], on_bytes: Callable[[int], None]) -> Place:
+        """Copy partitions with what the log directory knows of them; where they are now.
+
+        Raises
+        ------
+        StorageError
+            If a broker or another writer has the lock of the input, or changed it meanwhile; if the disk fails.
+        """
+        storage = self._storage
+        _check_unlocked(storage, place.parent)
+        make_folder(storage, self.unfinished)
+        lock = storage.lock(self.unfinished)  # refuses if this is being made by somebody else
+        try:
+            self._empty()
+            for name in names:
+                self._copy_partition(place, name, on_bytes)
+            if place.log_dir is not None:
+                self._copy_checkpoints(place.log_dir, names)
+            storage.sync_folder(self.unfinished)
+            _check_unlocked(storage, place.parent)
+        finally:
+            lock.release()
+        is_log_dir = place.log_dir is not None or all(parse_partition_folder(name) for name in names)
+        return Place(self.unfinished, tuple(names), self.unfinished if is_log_dir else None, place.is_whole)
+
+    def _empty(self) -> None:
+        """An earlier try may have ended in the middle."""
+        for entry in self._storage.list_folder(self.unfinished):
+            path = self._storage.join(self.unfinished, entry.name)
+            if entry.is_dir:
+                self._storage.remove_folder(path)
+            elif entry.name != ".lock":
+                self._storage.remove(path)
+
+    def _copy_partition(self, place: Place, name: str, on_bytes: Callable[[int], None]) -> None:
+        storage = self._storage
+        source, target = storage.join(place.parent, name), storage.join(self.unfinished, name)
+        storage.make_folder(target)
+        before = storage.list_folder(source)
+        for entry in before:
+            if not entry.is_dir:
+                copy_file(storage, storage.join(source, entry.name), storage.join(target, entry.name))
+                on_bytes(entry.size)
+        if storage.list_folder(source) != before:
+            raise StorageError(source, "copy", "its files changed meanwhile: something writes to it without the lock")
+        storage.sync_folder(target)
+
+    def _copy_checkpoints(self, log_dir: str, names: Sequence[str]) -> None:
+        storage = self._storage
+        chosen = {(folder.topic, folder.partition) for name in names if (folder := parse_partition_folder(name))}
+        for kind, entries in read_checkpoints(storage, log_dir).items():
+            offsets = {key: at for key, at in entries.items() if key in chosen}
+            if offsets:
+                path = storage.join(self.unfinished, kind.value)
+                storage.write_synced(path, encode_offset_checkpoint(offsets))
+        for kind in _AS_THEY_ARE:
+            path = storage.join(log_dir, kind.value)
+            if storage.exists(path):
+                storage.write_synced(storage.join(self.unfinished, kind.value), storage.read_all(path))
+
+    def finish(self) -> None:
+        """Give it its name."""
+        if self._storage.exists(self.path):
+            self._storage.remove_folder(self.path)  # empty; not every system renames over a folder
+        self._storage.rename(self.unfinished, self.path)
+        self._storage.sync_folder(self._above)
+
+    def discard(self) -> None:
+        """Remove what was made."""
+        self._storage.remove_folder(self.unfinished)
+
+    def shown(self, text: str) -> str:
+        """A text with the later place in it instead of the present one."""
+        return text.replace(self.unfinished, self.path)
+
+
+def copy_file(storage: Storage, source: str, target: str) -> None:
+    """Copy a file with its modification time, and wait until the copy is on the disk.
+
+    On one file system that can, the copy shares the blocks of the original.
+    """
+    if isinstance(storage, LocalStorage):
+        _copy_local(source, target)
+        return
+    original, copy = storage.open_log(source, create=False), storage.open_log(target)
+    try:
+        for at in range(0, original.size, _CHUNK_BYTES):
+            copy.append(original.read(at, _CHUNK_BYTES))
+        copy.sync()
+        copy.set_modified_ms(original.modified_ms())
+    finally:
+        original.close()
+        copy.close()
+
+
+def _copy_local(source: str, target: str) -> None:
+    try:
+        with open(source, "rb", buffering=0) as original, open(target, "xb", buffering=0) as copy:
+            status = os.fstat(original.fileno())
+            copy_head(original.fileno(), copy.fileno(), status.st_size)
+            os.fsync(copy.fileno())
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    except OSError as error:
+        raise StorageError(error.filename or target, f"copy {source} to it", error.strerror or str(error)) from error
+
+
+def _check_unlocked(storage: Storage, folder: str) -> None:
+    """Refuse while somebody writes; nothing is put into the folder, which may be read-only."""
+    if isinstance(storage, LocalStorage):
+        check_unlocked(folder)
+    else:
+        storage.lock(folder).release()

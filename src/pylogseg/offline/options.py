@@ -1,0 +1,97 @@
+"""The options that all offline commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg.env.clock import Clock, SystemClock
+from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.errors import RequestError
+from pylogseg.offline.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class FixedClock:
+    """Stands still at one time."""
+
+    ms: int
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return self.ms
+
+
+@dataclass(frozen=True)
+class Options:
+    """What every offline command takes as keywords, besides its own.
+
+    Attributes
+    ----------
+    topics : sequence of str
+        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if empty.
+    partitions : sequence of int
+        Only these numbers; all if empty.
+    dry_run : bool
+        Whether everything is only played through, and the disk stays as it is.
+    into : str or None
+        A folder, empty or not there yet, that gets a copy of the chosen partitions, which is then changed; the input
+        is left alone. It appears whole at the end, or not at all.
+    config : mapping of str to str
+        Settings by Kafka's names: of topics (``retention.ms``), and ``log.cleaner.*`` of the broker. They come before
+        all others.
+    server_properties : str or None
+        The broker's file of settings: what the cluster's metadata does not say.
+    cluster_metadata : str or None
+        The folder ``__cluster_metadata-0`` with the topics' own settings; looked for in the log directory and in the
+        ones beside it if None, and not at all if ``"none"``.
+    now_ms : int or None
+        What time it is, milliseconds since 1970; the clock's if None.
+    jobs : int
+        Threads, each with a partition.
+    on_outcome : callable, optional
+        Gets each outcome when it is there, in the order of names.
+    on_bytes : callable, optional
+        Gets the bytes that were worked through since its last call, from several threads.
+    storage : Storage
+        Where the logs lie.
+    """
+
+    topics: Sequence[str] = ()
+    partitions: Sequence[int] = ()
+    dry_run: bool = False
+    into: str | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    server_properties: str | None = None
+    cluster_metadata: str | None = None
+    now_ms: int | None = None
+    jobs: int = 1
+    on_outcome: Callable[[Outcome], None] | None = None
+    on_bytes: Callable[[int], None] | None = None
+    storage: Storage = field(default_factory=LocalStorage)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Options:
+        """Options from keywords.
+
+        Raises
+        ------
+        RequestError
+            For one that there is not, and for a dry run on a storage that is not the disk of this machine.
+        """
+        known = cls.__dataclass_fields__
+        for name in options:
+            if name not in known:
+                raise RequestError(f"there is no option {name!r}; there are {', '.join(known)}")
+        made = cls(**options)
+        if isinstance(made.topics, str):
+            raise RequestError(f"topics are a sequence of names, not the string {made.topics!r}")
+        if made.dry_run and not isinstance(made.storage, LocalStorage):
+            raise RequestError("a dry run works on the disks of this machine only")
+        return made
+
+    @property
+    def clock(self) -> Clock:
+        """The time of `now_ms`, or this machine's clock."""
+        return SystemClock() if self.now_ms is None else FixedClock(self.now_ms)

@@ -1,0 +1,138 @@
+"""One partition in the hands of a command."""
+
+from __future__ import annotations
+
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.files import Readable
+from pylogseg.env.scheduler import CollectingScheduler
+from pylogseg.env.storage import Storage
+from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.jobs.pool import Advance
+from pylogseg.log.directory import LogDirectory, Start
+from pylogseg.log.keep import KeepError
+from pylogseg.log.log import Log
+from pylogseg.log.report import Action
+from pylogseg.manager.settings import BrokerSettings
+from pylogseg.offline.outcome import Outcome
+
+
+class Part:
+    """A partition that a command works on, by the log that `open` gives or by its files.
+
+    Attributes
+    ----------
+    name : str
+        Of its folder.
+    topic, partition : str, int
+        ``""`` and -1 where the folder's name does not tell.
+    folder : str
+        Its path.
+    storage : Storage
+        By which everything is written: an overlay in a dry run.
+    directory : LogDirectory or None
+        Takes the checkpoint of the cleaner (`note_cleaned`); None for a folder that lies in no log directory.
+    start : Start
+        What the log directory knows of it.
+    config : LogConfig
+    broker : BrokerSettings
+    clock : Clock
+    outcome : Outcome
+        To be filled in.
+    advance : callable
+        To be called with the bytes that were worked through, every few megabytes: Ctrl-C ends the work there.
+    log : Log or None
+        From `open` on. Flushed and closed in order by the frame.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        name: str,
+        storage: Storage,
+        directory: LogDirectory | None,
+        start: Start,
+        config: LogConfig,
+        broker: BrokerSettings,
+        clock: Clock,
+        outcome: Outcome,
+        advance: Advance,
+    ) -> None:
+        self.folder, self.name, self.storage = folder, name, storage
+        parsed = parse_partition_folder(name)
+        self.topic, self.partition = (parsed.topic, parsed.partition) if parsed else ("", -1)
+        self.directory, self.start, self.config, self.broker, self.clock = directory, start, config, broker, clock
+        self.outcome, self.advance = outcome, advance
+        self.log: Log | None = None
+        self._scheduler = CollectingScheduler()
+
+    def open(self, *, clean: bool | None = None, recovery_point: int | None = None) -> Log:
+        """Open the log, as a broker does when it starts: what was not closed in order is put in order first.
+
+        Parameters
+        ----------
+        clean, recovery_point : optional
+            Instead of what the log directory knows: what is read again.
+
+        Returns
+        -------
+        Log
+            Its high watermark is the checkpoint's, or its end where there is none.
+
+        Raises
+        ------
+        KeepError
+            If good records behind damage would have to be cut off: that is the business of ``repair`` and ``recover``.
+        StorageError, CorruptionError
+            As for `Log.open`.
+        """
+        start = self.start
+        log = Log.open(
+            self.storage,
+            self.folder,
+            self.config,
+            self.clock,
+            self._scheduler,
+            clean=start.clean if clean is None else clean,
+            log_start_offset=start.log_start_offset,
+            recovery_point=start.recovery_point if recovery_point is None else recovery_point,
+            producer_expiration_ms=self.broker.producer_id_expiration_ms,
+            keeper=_NothingIsLost(),
+            report=self.outcome.report,
+        )
+        self.log = log
+        log.update_high_watermark(log.log_end_offset if start.high_watermark < 0 else start.high_watermark)
+        return log
+
+    def close(self) -> None:
+        """Close the log in order, and remove what waits for its removal; done by the frame."""
+        if self.log is not None:
+            self.log.flush()
+            self.log.close()
+            self._scheduler.finish()
+            self.outcome.log_start, self.outcome.log_end = self.log.log_start_offset, self.log.log_end_offset
+
+    def give_up(self) -> None:
+        """Let go of the files as they are; done by the frame."""
+        if self.log is not None:
+            self.log.close_handles()
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes and number of the segments."""
+        sizes = [
+            entry.size
+            for entry in self.storage.list_folder(self.folder)
+            if (name := parse_file_name(entry.name)).kind is FileKind.LOG and name.is_live
+        ]
+        return sum(sizes), len(sizes)
+
+
+class _NothingIsLost:
+    """Refuses a load that would lose records that were written whole."""
+
+    def keep(self, action: Action, file: Readable) -> str | None:
+        """Let pass what a crash leaves, and refuse what damage would cost."""
+        if action.is_alarm:
+            reason = f"{action.place} is damaged and would be cut off: {action.reason}"
+            raise KeepError(file.path, "open the log", reason)
+        return None

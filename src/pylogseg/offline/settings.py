@@ -1,0 +1,117 @@
+"""The settings that a command works by: flags, then the topics' own, then the broker's, then Kafka's defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from pylogseg.config import LogConfig
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.files.properties import parse_properties
+from pylogseg.format.names import FileKind
+from pylogseg.jobs.place import Place
+from pylogseg.manager.settings import BrokerSettings
+from pylogseg.offline.cluster import ClusterMetadata, find_metadata
+from pylogseg.offline.options import Options
+
+_TOPIC_FIELDS = {*LogConfig.__dataclass_fields__, "internal_segment_bytes"}
+_BROKER_FIELDS = set(BrokerSettings.__dataclass_fields__) - {"log_dirs", "topic_defaults"}
+
+
+class Settings:
+    """Settings of the logs in one place.
+
+    Parameters
+    ----------
+    place : Place
+        Where the logs lie.
+    options : Options
+
+    Attributes
+    ----------
+    broker : BrokerSettings
+    sources : list of str
+        Where settings come from, those that count most first; empty if Kafka's defaults are all there is.
+
+    Raises
+    ------
+    RequestError
+        For a setting that there is not, or a value that Kafka refuses; if a file that was named is not there.
+    CorruptionError
+        If the metadata of the cluster is damaged.
+    """
+
+    def __init__(self, place: Place, options: Options) -> None:
+        flags = {name.replace(".", "_"): value for name, value in options.config.items()}
+        self._flags = {name: value for name, value in flags.items() if name not in _BROKER_FIELDS}
+        self.sources = [", ".join(f"{name}={value}" for name, value in options.config.items())] if flags else []
+        properties = _properties(options.server_properties)
+        self._metadata = self._read_metadata(place, options, properties)
+        properties.update(self._metadata.of_broker(_node_id(place, options, properties)))
+        if options.server_properties is not None:
+            self.sources.append(options.server_properties)
+        properties.update({name.replace("_", "."): value for name, value in flags.items() if name in _BROKER_FIELDS})
+        properties.setdefault("log.dirs", place.parent)
+        self.broker = BrokerSettings.from_properties(properties)
+        self._checked(self._flags)
+
+    def _read_metadata(self, place: Place, options: Options, properties: Mapping[str, str]) -> ClusterMetadata:
+        if options.cluster_metadata == "none" or not isinstance(options.storage, LocalStorage):
+            return ClusterMetadata()
+        listed = (properties.get("metadata.log.dir", ""), *properties.get("log.dirs", "").split(","))
+        log_dirs = [place.parent, *(path.strip() for path in listed if path.strip())]
+        folder = find_metadata(log_dirs, options.cluster_metadata)
+        if folder is None:
+            return ClusterMetadata()
+        self.sources.append(folder)
+        try:
+            return ClusterMetadata.read(folder)
+        except CorruptionError as error:
+            raise RequestError(
+                f"{error}; so the topics' own settings are not known: name another copy of {os.path.basename(folder)} "
+                "by --cluster-metadata, or do without by --cluster-metadata none and --config"
+            ) from error
+
+    def _checked(self, changes: Mapping[str, str]) -> LogConfig:
+        return self.broker.topic_defaults.with_changes(**changes)
+
+    def config_of(self, topic: str) -> LogConfig:
+        """Settings of the logs of a topic.
+
+        Raises
+        ------
+        RequestError
+            If a value of the topic is one that Kafka refuses.
+        """
+        own = {name.replace(".", "_"): value for name, value in self._metadata.of_topic(topic).items()}
+        known = {name: value for name, value in own.items() if name in _TOPIC_FIELDS}  # a newer Kafka may have more
+        try:
+            return self._checked({**known, **self._flags})
+        except RequestError as error:
+            raise RequestError(f"{topic}: {error}") from None
+
+    def replicas_of(self, topic: str, partition: int) -> tuple[int, ...]:
+        """Brokers that hold a partition; empty if that is not known."""
+        return self._metadata.replicas.get((self._metadata.topic_ids.get(topic, ""), partition), ())
+
+    def describe(self) -> str:
+        """One line: where the settings come from."""
+        return "settings: " + "; then ".join([*self.sources, "Kafka's defaults"])
+
+
+def _properties(path: str | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            return dict(parse_properties(file.read(), path))
+    except OSError as error:
+        raise RequestError(f"{path}: the settings of the broker cannot be read: {error.strerror}") from None
+
+
+def _node_id(place: Place, options: Options, properties: Mapping[str, str]) -> str:
+    """As the log directory says, or else the settings; -1, which no broker has, if both are silent."""
+    path = options.storage.join(place.parent, FileKind.META_PROPERTIES.value)
+    own = parse_properties(options.storage.read_all(path), path) if options.storage.exists(path) else {}
+    return own.get("node.id") or own.get("broker.id") or properties.get("node.id") or "-1"
