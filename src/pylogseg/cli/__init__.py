@@ -29,6 +29,11 @@ _COMMANDS = {
         "Put a log directory in order after a crash; cut off, report, keep copies.",
     ),
     "compact": ("pylogseg.cli.compact:compact", "Keep the last record of each key, without a broker."),
+    "retain": ("pylogseg.cli.retain:retain", "Delete the oldest segments: by age, size, offset or time."),
+    "delete-records": (
+        "pylogseg.cli.delete_records:delete_records",
+        "Let logs begin later, as kafka-delete-records.sh does.",
+    ),
     "stats": ("pylogseg.cli.stats:stats", "Batches, codecs, sizes, keys, producers, and gaps explained."),
     "export": ("pylogseg.cli.export:export", "Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."),
 }

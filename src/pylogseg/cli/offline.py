@@ -187,8 +187,13 @@ def _cells(outcome: Outcome, columns: Mapping[str, str]) -> list[Any]:
 
 
 def _details(outcome: Outcome) -> Iterator[str]:
+    done = Counter(action.kind.value for action in outcome.report.actions)
+    if done:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in done.items())
+        yield f"{outcome.name}: put in order first, as by a broker that starts: {kinds}"
     for action in outcome.report.actions:
-        yield f"{outcome.name}: put in order: {action}"
+        if action.bytes_gone:
+            yield f"{outcome.name}: {action}"
     for note in outcome.notes:
         yield f"{outcome.name}: {note}"
     for change in outcome.changes:
@@ -197,8 +202,9 @@ def _details(outcome: Outcome) -> Iterator[str]:
 
 def _summary(result: Result) -> Iterator[str]:
     would = "would be " if result.dry_run else ""
-    for reason, count in Counter(outcome.reason for outcome in result if outcome.state == "left").most_common():
-        yield f"{count_text(count, 'partition')} left alone: {reason}"
+    left = Counter((outcome.reason, outcome.remedy) for outcome in result if outcome.state == "left")
+    for (reason, remedy), count in left.most_common():
+        yield f"{count_text(count, 'partition')} left alone: {reason}" + (f" ({remedy})" if remedy else "")
     yield from result.notes
     for file in dict.fromkeys(change.file for change in result.checkpoints):
         changes = [change for change in result.checkpoints if change.file == file]

@@ -15,12 +15,17 @@ def apply_retention(log: LogCore) -> int:
 
     Without ``delete`` in ``cleanup.policy`` only those go that lie below the log's start.
     """
-    count = log.delete_oldest(lambda segment, behind: behind is not None and behind.base_offset <= log.log_start_offset)
+    count = delete_below_start(log)
     if "delete" in log.config.cleanup_policy:
         count += _by_size(log) + _by_time(log)
     if count:
         _log.info("%s: retention deleted %d segments; the log starts at %d", log.folder, count, log.log_start_offset)
     return count
+
+
+def delete_below_start(log: LogCore) -> int:
+    """Delete the segments all of whose records lie below the start of a log; how many."""
+    return log.delete_oldest(lambda segment, behind: behind is not None and behind.base_offset <= log.log_start_offset)
 
 
 def _by_size(log: LogCore) -> int:

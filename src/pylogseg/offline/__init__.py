@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pylogseg.offline.compaction import compact
+    from pylogseg.offline.deleting import delete_records
+    from pylogseg.offline.retaining import retain
 
 # Name -> module.
 _HOMES = {
     "compact": "pylogseg.offline.compaction",
+    "delete_records": "pylogseg.offline.deleting",
+    "retain": "pylogseg.offline.retaining",
 }
 
-__all__ = ["compact"]
+__all__ = ["compact", "delete_records", "retain"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pylogseg.disk import open_dir
 from pylogseg.errors import RequestError
+from pylogseg.files.properties import parse_properties
 from pylogseg.format.metadata_records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -115,15 +116,17 @@ def _records(path: str, start: int | None) -> Iterator[MetadataRecord]:
             yield decoded
 
 
-def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | None:
+def find_metadata(log_dir: str, others: Iterable[str] = (), named: str | None = None) -> str | None:
     """The folder with the cluster's metadata.
 
     Parameters
     ----------
-    log_dirs : iterable of str
-        Where to look: in these, and in the folders beside them.
+    log_dir : str
+        Where to look first. Then in the folders beside it whose `meta.properties` names the same cluster.
+    others : iterable of str
+        Log directories to look into next.
     named : str, optional
-        The folder itself, or the one that holds it, instead.
+        The folder itself, or the one that holds it, instead of all these.
 
     Returns
     -------
@@ -140,11 +143,20 @@ def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | No
             if os.path.basename(os.path.abspath(folder)) == FOLDER and os.path.isdir(folder):
                 return folder
         raise RequestError(f"{named}: there is no folder {FOLDER}")
-    for log_dir in log_dirs:
-        above = os.path.dirname(os.path.abspath(log_dir))
-        beside = sorted(entry.path for entry in os.scandir(above) if entry.is_dir()) if os.path.isdir(above) else []
-        for candidate in [log_dir, *beside]:
-            folder = os.path.join(candidate, FOLDER)
-            if os.path.isdir(folder):
-                return folder
+    cluster_id = _cluster_id(log_dir)
+    above = os.path.dirname(os.path.abspath(log_dir))
+    beside = [os.path.join(above, name) for name in sorted(os.listdir(above))] if os.access(above, os.R_OK) else []
+    same = [folder for folder in beside if cluster_id is not None and _cluster_id(folder) == cluster_id]
+    for candidate in [log_dir, *same, *others]:
+        folder = os.path.join(candidate, FOLDER)
+        if os.path.isdir(folder):
+            return folder
     return None
+
+
+def _cluster_id(log_dir: str) -> str | None:
+    path = os.path.join(log_dir, FileKind.META_PROPERTIES.value)
+    if not os.path.isfile(path) or not os.access(path, os.R_OK):
+        return None
+    with open(path, "rb") as file:
+        return parse_properties(file.read(), path).get("cluster.id")

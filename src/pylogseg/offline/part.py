@@ -10,7 +10,7 @@ from pylogseg.env.storage import Storage
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.jobs.pool import Advance
 from pylogseg.log.directory import LogDirectory, Start
-from pylogseg.log.keep import KeepError
+from pylogseg.log.keep import Keeper, KeepError
 from pylogseg.log.log import Log
 from pylogseg.log.report import Action
 from pylogseg.manager.settings import BrokerSettings
@@ -66,13 +66,17 @@ class Part:
         self.log: Log | None = None
         self._scheduler = CollectingScheduler()
 
-    def open(self, *, clean: bool | None = None, recovery_point: int | None = None) -> Log:
+    def open(
+        self, *, clean: bool | None = None, recovery_point: int | None = None, keeper: Keeper | None = None
+    ) -> Log:
         """Open the log, as a broker does when it starts: what was not closed in order is put in order first.
 
         Parameters
         ----------
         clean, recovery_point : optional
             Instead of what the log directory knows: what is read again.
+        keeper : Keeper, optional
+            Gets what has to be cut off; refuses to lose anything if not given.
 
         Returns
         -------
@@ -82,7 +86,7 @@ class Part:
         Raises
         ------
         KeepError
-            If good records behind damage would have to be cut off: that is the business of ``repair`` and ``recover``.
+            Without a keeper, if damage would have to be cut off: that is the business of ``repair`` and ``recover``.
         StorageError, CorruptionError
             As for `Log.open`.
         """
@@ -97,10 +101,12 @@ class Part:
             log_start_offset=start.log_start_offset,
             recovery_point=start.recovery_point if recovery_point is None else recovery_point,
             producer_expiration_ms=self.broker.producer_id_expiration_ms,
-            keeper=_NothingIsLost(),
+            keeper=_NothingIsLost() if keeper is None else keeper,
             report=self.outcome.report,
         )
         self.log = log
+        if start.high_watermark < 0 and self.directory is not None:
+            self.outcome.notes.append("no high watermark is noted for it, so its end is taken for one")
         log.update_high_watermark(log.log_end_offset if start.high_watermark < 0 else start.high_watermark)
         return log
 

@@ -29,7 +29,12 @@ Work = Callable[[Part], None]
 _NOT_KNOWN = -1
 
 
-def run(path: str | os.PathLike[str], options: Options, work: Work) -> Result:
+def run(
+    path: str | os.PathLike[str],
+    options: Options,
+    work: Work,
+    check: Callable[[Settings], None] | None = None,
+) -> Result:
     """Take the chosen partitions through a command.
 
     Parameters
@@ -42,6 +47,8 @@ def run(path: str | os.PathLike[str], options: Options, work: Work) -> Result:
         The command: gets a `Part`, may call `Part.open` and `Outcome.leave`, sets the outcome's state to
         ``"unchanged"`` where there was nothing to do. What it raises of this package's errors ends that partition
         alone.
+    check : callable, optional
+        Gets the settings before anything else is done.
 
     Returns
     -------
@@ -57,6 +64,8 @@ def run(path: str | os.PathLike[str], options: Options, work: Work) -> Result:
     place = Place.find(options.storage, os.fspath(path))
     names = place.chosen(options.topics, options.partitions)
     settings = Settings(place, options)
+    if check is not None:
+        check(settings)
     into = Destination(options.storage, options.into) if options.into is not None else None
     if into is None or options.dry_run:
         return _Run(place, names, settings, options, work).run()

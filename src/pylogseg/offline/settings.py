@@ -16,6 +16,12 @@ from pylogseg.offline.cluster import ClusterMetadata, find_metadata
 from pylogseg.offline.options import Options
 
 _TOPIC_FIELDS = {*LogConfig.__dataclass_fields__, "internal_segment_bytes"}
+#: What a broker gives topics of its own when it makes them: without it, nobody should take them for usual ones.
+_INTERNAL = {
+    "__consumer_offsets": {"cleanup_policy": "compact"},
+    "__transaction_state": {"cleanup_policy": "compact"},
+    "__share_group_state": {"retention_ms": "-1"},
+}
 _BROKER_FIELDS = set(BrokerSettings.__dataclass_fields__) - {"log_dirs", "topic_defaults"}
 
 
@@ -60,8 +66,8 @@ class Settings:
         if options.cluster_metadata == "none" or not isinstance(options.storage, LocalStorage):
             return ClusterMetadata()
         listed = (properties.get("metadata.log.dir", ""), *properties.get("log.dirs", "").split(","))
-        log_dirs = [place.parent, *(path.strip() for path in listed if path.strip())]
-        folder = find_metadata(log_dirs, options.cluster_metadata)
+        others = [path.strip() for path in listed if path.strip()]
+        folder = find_metadata(place.parent, others, options.cluster_metadata)
         if folder is None:
             return ClusterMetadata()
         self.sources.append(folder)
@@ -87,7 +93,7 @@ class Settings:
         own = {name.replace(".", "_"): value for name, value in self._metadata.of_topic(topic).items()}
         known = {name: value for name, value in own.items() if name in _TOPIC_FIELDS}  # a newer Kafka may have more
         try:
-            return self._checked({**known, **self._flags})
+            return self._checked({**_INTERNAL.get(topic, {}), **known, **self._flags})
         except RequestError as error:
             raise RequestError(f"{topic}: {error}") from None
 
