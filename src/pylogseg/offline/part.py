@@ -7,6 +7,7 @@ from pylogseg.env.clock import Clock
 from pylogseg.env.files import Readable
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
+from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.jobs.pool import Advance
 from pylogseg.log.directory import LogDirectory, Start
@@ -65,6 +66,7 @@ class Part:
         self.outcome, self.advance = outcome, advance
         self.log: Log | None = None
         self._scheduler = CollectingScheduler()
+        self._opening = False
 
     def open(
         self, *, clean: bool | None = None, recovery_point: int | None = None, keeper: Keeper | None = None
@@ -91,6 +93,7 @@ class Part:
             As for `Log.open`.
         """
         start = self.start
+        self._opening = True
         log = Log.open(
             self.storage,
             self.folder,
@@ -104,7 +107,7 @@ class Part:
             keeper=_NothingIsLost() if keeper is None else keeper,
             report=self.outcome.report,
         )
-        self.log = log
+        self.log, self._opening = log, False
         if start.high_watermark < 0 and self.directory is not None:
             self.outcome.notes.append("no high watermark is noted for it, so its end is taken for one")
         log.update_high_watermark(log.log_end_offset if start.high_watermark < 0 else start.high_watermark)
@@ -118,10 +121,15 @@ class Part:
             self._scheduler.finish()
             self.outcome.log_start, self.outcome.log_end = self.log.log_start_offset, self.log.log_end_offset
 
-    def give_up(self) -> None:
-        """Let go of the files as they are; done by the frame."""
+    def give_up(self, error: BaseException) -> bool:
+        """Let go of the log after an error; whether it could be closed in order. Done by the frame."""
+        refused = isinstance(error, PylogsegError) and not isinstance(error, StorageError)
+        if refused and not self._opening and (self.log is None or self.log.is_usable):
+            self.close()  # what was refused, or cannot be read, leaves a log as good as it was
+            return True
         if self.log is not None:
             self.log.close_handles()
+        return False
 
     def sizes(self) -> tuple[int, int]:
         """Bytes and number of the segments."""

@@ -171,10 +171,10 @@ class _Run:
             outcome.bytes_before, outcome.segments_before = part.sizes()
             self._work(part)
             part.close()
-            outcome.bytes_after, outcome.segments_after = part.sizes()
             closed = True
-        except BaseException:
-            part.give_up()
+            outcome.bytes_after, outcome.segments_after = part.sizes()
+        except BaseException as error:
+            closed = closed or part.give_up(error)
             raise
         finally:
             self._release(part, closed)
