@@ -155,8 +155,7 @@ class Result:
     @property
     def exit_code(self) -> int:
         """For a shell: 2 if the disk failed, 1 if a partition was given up or records were lost, else 0."""
-        errors = [outcome.error for outcome in self.failed]
-        if any(isinstance(error, StorageError) and not isinstance(error, KeepError) for error in errors):
+        if any(is_of_disk(outcome.error) for outcome in self.failed):
             return 2
         return int(bool(self.failed) or any(outcome.report.is_alarm for outcome in self.outcomes))
 
@@ -176,3 +175,8 @@ class Result:
             "notes": self.notes,
             "changes": [change._asdict() for change in self.changes],
         }
+
+
+def is_of_disk(error: PylogsegError | None) -> bool:
+    """Whether the disk failed, as opposed to what lies on it."""
+    return isinstance(error, StorageError) and not isinstance(error, KeepError)

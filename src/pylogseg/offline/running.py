@@ -21,7 +21,7 @@ from pylogseg.log.keep import KeepError
 from pylogseg.offline.checkpoints import differences, read_checkpoints
 from pylogseg.offline.destination import Destination
 from pylogseg.offline.options import Options
-from pylogseg.offline.outcome import Outcome, Result
+from pylogseg.offline.outcome import Outcome, Result, is_of_disk
 from pylogseg.offline.part import Part
 from pylogseg.offline.settings import Settings
 
@@ -73,7 +73,10 @@ def run(
         kept = [name for name in names if not _reason_to_leave(place, name)]
         copied = into.copy(place, kept, lambda size: None)
         result = _Run(copied, kept, settings, options, work, into).run()
-        into.finish()
+        if len(result.failed) < len(result.outcomes):
+            into.finish()
+        else:
+            into.discard()
     except BaseException:
         into.discard()
         raise
@@ -152,6 +155,8 @@ class _Run:
         try:
             self._work_on(name, storage, outcome, advance)
         except PylogsegError as error:
+            if self._into is not None and is_of_disk(error):
+                raise  # half of a copy is none
             outcome.state, outcome.reason, outcome.error = "failed", str(error), error
             outcome.remedy = _remedy(error)
         if isinstance(storage, OverlayStorage):
@@ -198,7 +203,7 @@ class _Run:
         """Whoever reads it will look in the later place; what failed is not there."""
         if outcome.state == "failed":
             self._storage.remove_folder(outcome.path)
-            outcome.notes.append(f"it is not in {into.path}")
+            outcome.notes.append(f"it is not in {into.path}; the input is as it was")
         outcome.path, outcome.reason = into.shown(outcome.path), into.shown(outcome.reason)
         outcome.report.actions = [
             dataclasses.replace(action, path=into.shown(action.path)) for action in outcome.report.actions
