@@ -14,6 +14,8 @@ def put(
     offset: Any,
     sources: Sequence[Any],
     first: int,
+    part_mask: int = 0,
+    part: int = 0,
 ) -> tuple[int, int]: ...
 def judge(
     table: Any,

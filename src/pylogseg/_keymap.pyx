@@ -119,9 +119,11 @@ cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t fir
 def put(
     table not None, secret not None, int64_t used, int64_t limit, int64_t start_offset,
     const int64_t[::1] key_place not None, const int32_t[::1] key_size not None, const int64_t[::1] offset not None,
-    sources not None, int64_t first,
+    sources not None, int64_t first, uint64_t part_mask=0, uint64_t part=0,
 ):
     """Note the offset of each key, from record `first` on, until one is met while `used` keys are at the limit.
+
+    Only keys of a part are noted: those whose second half of the hash, under a mask, is `part`.
 
     Returns
     -------
@@ -145,6 +147,8 @@ def put(
             count = hash_block(&keys, &t, i, wanted, hashes)
             for j in range(count):
                 if keys.size[i + j] < 0 or keys.offset[i + j] < start_offset:
+                    continue
+                if hashes[j].second & part_mask != part:
                     continue
                 if used >= limit:
                     full = True

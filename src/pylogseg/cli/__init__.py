@@ -21,6 +21,7 @@ from pylogseg.errors import CorruptionError, PylogsegError
 _COMMANDS = {
     "ls": ("pylogseg.cli.ls:ls", "Topics, partitions and segments: offsets, sizes, times, state."),
     "cat": ("pylogseg.cli.cat:cat", "Records as JSON lines, CSV or by a template; ranges, tail, follow."),
+    "latest": ("pylogseg.cli.latest:latest", "The last value of each key, as compaction would leave it."),
     "grep": ("pylogseg.cli.grep:grep", "Records that hold a text, a regular expression or bytes."),
     "dump": ("pylogseg.cli.dump:dump", "Any file of a broker's disk: batches, entries, fields."),
     "verify": ("pylogseg.cli.verify:verify", "Check headers, CRCs, records and indexes."),

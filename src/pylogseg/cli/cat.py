@@ -27,6 +27,7 @@ Examples:
   pylogseg cat /data/kafka orders-3 --offset 500:600   offsets 500 to 599
   pylogseg cat /data/kafka orders-3 --tail 10 --follow the end, and what comes
   pylogseg cat /data/kafka orders --key user-17        one key
+  pylogseg cat /data/kafka orders --latest             the last value of each key
   pylogseg cat 00000000000000000000.log --csv --fields offset,key,value
   pylogseg cat /data/kafka orders -f '%p/%o %k=%s\n'   kcat's template
 
@@ -70,18 +71,29 @@ def cat(
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition)
-    wanted = [query.of(log) for log in chosen.logs(from_log_start=not ranges["below_log_start"])]
-    if tail is not None:
-        wanted = [last_records(part, tail) for part in wanted]
+    wanted = wanted_of(query, chosen, ranges["below_log_start"], tail)
+    if not following:
+        print_wanted(text, wanted, chosen.size, limit, jobs if tail is None else 1)
+        return
     gaps = Gaps()
-    if following:
-        print_records(text, _following(query, wanted, chosen, gaps), limit)
-    elif limit is not None or tail is not None or jobs == 1:
-        quiet = limit is not None or tail is not None or common.is_terminal(sys.stdout)
-        with common.progress(0 if quiet else chosen.size, "reading") as advance:
+    print_records(text, _following(query, wanted, chosen, gaps), limit)
+    common.end_with(gaps.damage)
+
+
+def wanted_of(query: Query, chosen: common.Selection, below_log_start: bool, tail: int | None = None) -> list[Wanted]:
+    """What a query asks for of each log that was chosen; of that the last records, if `tail` is given."""
+    wanted = [query.of(log) for log in chosen.logs(from_log_start=not below_log_start)]
+    return wanted if tail is None else [last_records(part, tail) for part in wanted]
+
+
+def print_wanted(text: RecordText, wanted: list[Wanted], total_bytes: int, limit: int | None, jobs: int) -> None:
+    """Write all that is wanted to stdout, once, and end the command."""
+    gaps = Gaps()
+    quiet = limit is not None or common.is_terminal(sys.stdout)
+    with common.progress(0 if quiet else total_bytes, "reading") as advance:
+        if limit is not None or jobs == 1:
             print_records(text, _once(wanted, gaps, advance), limit)
-    else:
-        with common.progress(0 if common.is_terminal(sys.stdout) else chosen.size, "reading") as advance:
+        else:
             _print_all(text, wanted, jobs, gaps, advance)
     common.end_with(gaps.damage)
 
@@ -126,6 +138,8 @@ def _print_all(
 def _following(query: Query, wanted: list[Wanted], chosen: common.Selection, gaps: Gaps) -> Iterator[Chunk]:
     if query.has_end:
         raise RequestError("--follow has no end: not with an end of --offset, and not with --until")
+    if query.latest:
+        raise RequestError("--follow has no end, so nothing is the latest: not with --latest")
     if chosen.disk.loose:
         raise RequestError("--follow needs a partition's folder, not a file: a file ends when its segment is rolled")
     parts = [Followed(part, of) for part, of in zip(wanted, chosen.live_partitions(), strict=True)]

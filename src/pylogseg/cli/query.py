@@ -14,6 +14,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.errors import RequestError
 from pylogseg.format.records import Scratch
+from pylogseg.reading.latest import Latest
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.wanted import LogFiles, Wanted
@@ -74,6 +75,7 @@ class Query:
     until: int | None
     key: bytes | None
     options: ReadOptions
+    latest: Latest | None = None
 
     @property
     def has_end(self) -> bool:
@@ -83,11 +85,13 @@ class Query:
     def of(self, log: LogFiles) -> Wanted:
         """What is wanted of one log."""
         options = replace(self.options, gaps=[])
-        return Wanted.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
+        wanted = Wanted.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
+        return replace(wanted, latest=self.latest)
 
 
-def query_options(on_corrupt: str = "raise") -> Callable[[F], F]:
-    """Add the options that `make_query` takes."""
+def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Callable[[F], F]:
+    """Add the options that `make_query` takes; ``--latest`` only where it is not what the command does anyway."""
+    flag = click.option("--latest", is_flag=True, help="Of the records chosen so, only the last of each key.")
     add = [
         click.option(
             "--offset",
@@ -117,6 +121,16 @@ def query_options(on_corrupt: str = "raise") -> Callable[[F], F]:
         click.option(
             "--drop-behind/--keep-pages", default=True, help="Give read pages of the page cache back (default), or not."
         ),
+        *([] if always_latest else [flag]),
+        click.option("--tombstones", is_flag=True, help="Of the latest, also keys whose last record has no value."),
+        click.option(
+            "--map-memory",
+            callback=common.parsed(common.parse_size),
+            default="128Mi",
+            show_default=True,
+            metavar="SIZE",
+            help="Of the latest, for the map of keys, 27 bytes each; more keys take more passes.",
+        ),
     ]
 
     def decorate(function: F) -> F:
@@ -137,6 +151,9 @@ def make_query(
     on_corrupt: Any,
     max_bytes_per_second: int | None,
     drop_behind: bool,
+    latest: bool,
+    tombstones: bool,
+    map_memory: int,
     key_as: str = "text",
     limit: int | None = None,
 ) -> Query:
@@ -150,7 +167,13 @@ def make_query(
         drop_behind=drop_behind,
         scratch=Scratch,
     )
-    return Query(offset or OffsetRange(), since, until, None if key is None else bytes_of(key, key_as), options)
+    if tombstones and not latest:
+        raise RequestError("--tombstones is for --latest: without it, records without a value are shown anyway")
+    wish = Latest(tombstones, map_memory) if latest else None
+    if wish is not None:
+        wish.check(options)
+    wanted_key = None if key is None else bytes_of(key, key_as)
+    return Query(offset or OffsetRange(), since, until, wanted_key, options, wish)
 
 
 def bytes_of(written: str, style: str) -> bytes:

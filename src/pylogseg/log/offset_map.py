@@ -53,9 +53,37 @@ class OffsetMap:
         """Forget everything."""
         self._table = self._new_table(_SMALLEST_SLOTS)
         self.size, self.latest_offset = 0, -1
+        self._part_mask = self._part = 0
 
     def _new_table(self, slots: int) -> npt.NDArray[np.uint8]:
         return np.zeros(max(1, min(slots, self._most)) * SLOT_BYTES, np.uint8)
+
+    def narrow(self, part_mask: int, part: int) -> None:
+        """Forget the keys that are not of a part, and pass them over from now on; half a table more for a moment.
+
+        Parameters
+        ----------
+        part_mask, part : int
+            The part has the keys with these bits of their hash; the same bits are the same keys until the map goes.
+        """
+        self._part_mask, self._part = part_mask, part
+        slots = self._slots()
+        kept = slots[(slots[:, 2] != 0) & (slots[:, 1] & np.uint64(part_mask) == np.uint64(part))]
+        self._table[:] = 0
+        if len(kept):
+            _keymap.rehash(kept.view(np.uint8).reshape(-1), self._table)
+        self.size = len(kept)
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The last offset of each key, sorted."""
+        stored = self._slots()[:, 2]
+        found: npt.NDArray[np.int64] = stored[stored != 0].view(np.int64)
+        found -= 1
+        found.sort()
+        return found
+
+    def _slots(self) -> npt.NDArray[np.uint64]:
+        return self._table.view(np.uint64).reshape(-1, SLOT_BYTES // 8)
 
     @property
     def utilization(self) -> float:
@@ -90,6 +118,8 @@ class OffsetMap:
                 offsets,
                 records.sources,
                 at,
+                self._part_mask,
+                self._part,
             )
             if at == len(records) or self.size >= self.limit:
                 return at

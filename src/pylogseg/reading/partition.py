@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from pylogseg.disk import Segment
 from pylogseg.env.files import FileView
 from pylogseg.errors import RequestError
@@ -75,7 +78,7 @@ class Throttle:
 
 @dataclass
 class ReadOptions:
-    """How to read; see `pylogseg.read`."""
+    """How to read; see `pylogseg.read`. Batches that `batches` does not want are not decoded."""
 
     isolation: Isolation = "read_uncommitted"
     on_corrupt: OnCorrupt = "raise"
@@ -89,6 +92,7 @@ class ReadOptions:
     scratch: Callable[[], Scratch] | None = None
     gaps: list[Gap] = field(default_factory=list)
     on_bytes: Callable[[int], None] | None = None
+    batches: Callable[[BatchTable], npt.NDArray[np.bool_]] | None = None
 
     def __post_init__(self) -> None:
         _one_of("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
@@ -232,6 +236,7 @@ class PartitionReader:
         summary = rows.summary()
         if (
             self._transactions is None
+            and self._options.batches is None
             and summary.lowest_last_offset >= self._first
             and summary.highest_base_offset <= self._last
             and (self._options.control or not summary.has_control)
@@ -242,6 +247,8 @@ class PartitionReader:
         mask &= (rows.base_offset <= self._last) | (rows.magic < 2)
         if not self._options.control:
             mask &= ~rows.is_control
+        if self._options.batches is not None:
+            mask &= self._options.batches(rows)
         undecided = False
         if self._transactions is not None:
             kept, last_stable_offset = self._transactions.committed(rows)

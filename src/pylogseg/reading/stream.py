@@ -15,6 +15,7 @@ from pylogseg.disk import Disk, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns, Scratch
 from pylogseg.reading.findings import Gap
+from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.partition import (
     OPEN_END,
     Chunk,
@@ -93,8 +94,9 @@ class Reader:
         limit: int | None,
         options: ReadOptions,
         columns: Sequence[str] | None = None,
+        latest: Latest | None = None,
     ) -> None:
-        self.logs, self.columns = logs, columns
+        self.logs, self.columns, self._latest = logs, columns, latest
         self._offsets, self._times, self._limit, self._options = offsets, times, limit, options
 
     @property
@@ -113,16 +115,25 @@ class Reader:
         for log in self.logs:
             if left is not None and left <= 0:
                 return
-            first, end = range_of(log, self._offsets, self._times)
-            for chunk in log.chunks(first, end, self._options):
-                columns = in_time(chunk.columns, *self._times)
+            for columns, segment in self._chunks_of(log):
                 if left is not None:
                     columns = columns if len(columns) <= left else columns.take(slice(0, left))
                     left -= len(columns)
                 if len(columns):
-                    yield Chunk(columns, chunk.segment)
+                    yield Chunk(columns, segment)
                 if left is not None and left <= 0:
                     return
+
+    def _chunks_of(self, log: Source) -> Iterator[Chunk]:
+        first, end = range_of(log, self._offsets, self._times)
+
+        def in_range(options: ReadOptions) -> Iterator[Chunk]:
+            for chunk in log.chunks(first, end, options):
+                yield Chunk(in_time(chunk.columns, *self._times), chunk.segment)
+
+        if self._latest is None:
+            return in_range(self._options)
+        return self._latest.chunks(in_range, self._options)
 
     def __iter__(self) -> Iterator[Record]:
         for chunk in self.chunks():
@@ -194,6 +205,9 @@ def read(
     max_bytes_per_second: float | None = None,
     drop_behind: bool = False,
     reuse_buffers: bool | Literal["columns"] = False,
+    latest: bool = False,
+    tombstones: bool = False,
+    latest_memory_bytes: int = MEMORY_BYTES,
 ) -> Reader:
     """Read records from files that a Kafka broker wrote.
 
@@ -236,6 +250,14 @@ def read(
     reuse_buffers : bool or "columns"
         Decode into the same memory again and again: a chunk is then valid only until the next one. Faster; for loops
         over `Reader.chunks` that keep nothing. ``"columns"``: what the columns point at is not overwritten.
+    latest : bool
+        Give the last record of each key alone, of all that the other arguments choose, in the order of offsets: what
+        compaction would leave. Records without a key, and keys whose last record has no value, are left out. Each
+        partition is read twice.
+    tombstones : bool
+        With `latest`: give the last record of a key also if it has no value.
+    latest_memory_bytes : int
+        With `latest`: memory of the map of keys, 27 bytes for each. Keys beyond that have passes of their own.
 
     Returns
     -------
@@ -272,7 +294,8 @@ def read(
         scratch=_scratch(reuse_buffers),
     )
     logs = logs_of(disk, partition, by_name=topic is not None, from_log_start=from_log_start)
-    return reader_of(logs, offset, timestamp, limit, options, columns)
+    wish = Latest(tombstones, latest_memory_bytes) if latest else None
+    return reader_of(logs, offset, timestamp, limit, options, columns, wish)
 
 
 def reader_of(
@@ -282,8 +305,11 @@ def reader_of(
     limit: int | None,
     options: ReadOptions,
     columns: Sequence[str] | None,
+    latest: Latest | None = None,
 ) -> Reader:
     """A reader of logs, from the arguments of `read`."""
+    if latest is not None:
+        latest.check(options)
     if columns is not None:
         check_columns(columns)
     limit = None if limit is None else whole_number(limit, "limit")
@@ -298,6 +324,7 @@ def reader_of(
         limit,
         options,
         columns,
+        latest,
     )
 
 

@@ -17,6 +17,7 @@ from pylogseg.format import text
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.latest import Latest
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset, offset_of_time
 
@@ -192,6 +193,8 @@ class Wanted:
         Only records with this key.
     options : ReadOptions
         Of one reading at a time: it has its report and, with ``scratch``, its memory.
+    latest : Latest or None
+        Only the last record of each key, of those that are chosen by all this.
     """
 
     log: LogFiles
@@ -201,6 +204,7 @@ class Wanted:
     until: int | None = None
     key: bytes | None = None
     options: ReadOptions = field(default_factory=ReadOptions)
+    latest: Latest | None = None
 
     @classmethod
     def of(
@@ -240,7 +244,12 @@ class Wanted:
         Not where the outcome of one depends on those before it: read_committed ends at an open transaction, and
         ``on_corrupt="stop"`` at damage.
         """
-        if self.options.isolation == "read_committed" or self.options.on_corrupt == "stop" or self.log.error:
+        if (
+            self.options.isolation == "read_committed"
+            or self.options.on_corrupt == "stop"
+            or self.log.error
+            or self.latest
+        ):
             return [self.apart()]
         bases = [segment.base_offset for segment in self.log.segments]
         parts = []
@@ -252,9 +261,9 @@ class Wanted:
                                      first_offset=first, end_offset=end))  # fmt: skip
         return parts
 
-    def read(self) -> Iterator[Chunk]:
+    def read(self, options: ReadOptions | None = None) -> Iterator[Chunk]:
         """Chunks of the range of offsets, unfiltered; some may be empty."""
-        yield from self.log.chunks(self.first_offset, self.end_offset, self.options)
+        yield from self.log.chunks(self.first_offset, self.end_offset, options or self.options)
 
     def filtered(self, chunk: Chunk) -> Chunk:
         """The records of a chunk that are wanted."""
@@ -265,6 +274,9 @@ class Wanted:
 
     def chunks(self) -> Iterator[Chunk]:
         """The wanted records; no chunk is empty."""
+        if self.latest is not None:
+            yield from self.latest.chunks(lambda options: map(self.filtered, self.read(options)), self.options)
+            return
         for chunk in map(self.filtered, self.read()):
             if len(chunk.columns):
                 yield chunk

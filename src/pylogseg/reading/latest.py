@@ -1,0 +1,158 @@
+"""The last record of each key, without a change to the log: what compaction would leave, found while reading.
+
+The log is read twice. The first pass notes the last offset of each key in a map of bounded memory; the second gives the
+records at these offsets, and decompresses no batch that holds none. Where the map gets full it goes on with half of the
+keys, told by their hash, and the others have a pass of their own later.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import IO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.errors import RequestError
+from pylogseg.format.batches import BatchTable
+from pylogseg.log.offset_map import OffsetMap
+from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.partition import Chunk, ReadOptions
+
+#: Memory of the map, unless the caller says otherwise: as of Kafka's cleaner.
+MEMORY_BYTES = 128 << 20
+_LEAST_BYTES = 64 << 10
+
+_Offsets = npt.NDArray[np.int64]
+_Read = Callable[[ReadOptions], Iterator[Chunk]]
+
+
+class Latest(NamedTuple):
+    """How the last record of each key is wanted.
+
+    Attributes
+    ----------
+    tombstones : bool
+        Keys whose last record has no value are given too.
+    memory_bytes : int
+        Of the map. Where it gets full there are more passes, and 8 bytes for each key go into a temporary file.
+    """
+
+    tombstones: bool = False
+    memory_bytes: int = MEMORY_BYTES
+
+    def check(self, options: ReadOptions) -> None:
+        """Raise RequestError if the memory is too small for a map, or control records are wanted."""
+        if options.control:
+            raise RequestError("control records have no latest one: not together with control")
+        if self.memory_bytes < _LEAST_BYTES:
+            raise RequestError(f"a map of {self.memory_bytes} bytes is too small: give it {_LEAST_BYTES} or more")
+
+    def chunks(self, read: _Read, options: ReadOptions) -> Iterator[Chunk]:
+        """The last record of each key, in the order of offsets. Records without a key are left out.
+
+        Parameters
+        ----------
+        read : callable
+            Reads the log once, with such options; called twice at least. What is appended behind the end that the
+            first call met is not seen.
+        options : ReadOptions
+            Its `gaps` tell what was passed over, and how many records went between the passes, because a broker's
+            cleaner or retention was at work.
+
+        Yields
+        ------
+        Chunk
+            None is empty.
+        """
+        with tempfile.TemporaryFile(prefix="pylogseg-latest-") as spill:
+            last = _last_offsets(read, options, self.memory_bytes, spill)
+            missed = len(last)
+            again = replace(options, gaps=[], batches=last.touch)
+            for columns, segment in read(again):
+                of_key = last.among(columns.offset)
+                missed -= int(of_key.sum())
+                if not self.tombstones:
+                    of_key &= columns.value_size >= 0
+                if of_key.any():
+                    yield Chunk(columns.take(of_key), segment)
+            known = {(gap.path, gap.position) for gap in options.gaps}
+            options.gaps += [gap for gap in again.gaps if (gap.path, gap.position) not in known]
+            if missed > 0:
+                options.gaps.append(_gone(last, missed))
+
+
+class _LastOffsets:
+    """Sorted runs of offsets, one for each pass."""
+
+    def __init__(self, runs: Sequence[_Offsets], path: str) -> None:
+        self._runs, self.path = runs, path
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs))
+
+    @property
+    def lowest(self) -> int:
+        """The lowest offset of all."""
+        return min(int(run[0]) for run in self._runs if len(run))
+
+    def touch(self, batches: BatchTable) -> npt.NDArray[np.bool_]:
+        """Which batches hold one of the offsets; those that do not tell their first offset may."""
+        held = np.asarray(batches.magic < 2)
+        for run in self._runs:
+            held |= np.searchsorted(run, batches.base_offset) < np.searchsorted(run, batches.last_offset, "right")
+        return held
+
+    def among(self, offsets: _Offsets) -> npt.NDArray[np.bool_]:
+        """Which offsets are among them."""
+        found = np.zeros(len(offsets), np.bool_)
+        for run in self._runs:
+            if len(run):
+                at = np.minimum(np.searchsorted(run, offsets), len(run) - 1)
+                found |= run[at] == offsets
+        return found
+
+
+def _last_offsets(read: _Read, options: ReadOptions, memory_bytes: int, spill: IO[bytes]) -> _LastOffsets:
+    """Read the log once, and once more for each part of the keys that found no room."""
+    offsets, path, end = OffsetMap(memory_bytes), "", -1
+    runs: list[_Offsets] = []
+    parts = [(0, 0)]
+    while parts:
+        part_mask, part = parts.pop()
+        offsets.clear()
+        offsets.narrow(part_mask, part)
+        # What is passed over is told once, and what came behind the first pass is not seen by the others.
+        for columns, segment in read(replace(options, gaps=[]) if runs else options):
+            path = segment.path
+            if not runs:
+                end = max(end, int(columns.offset.max(initial=-1)))
+            elif columns.offset.max(initial=-1) > end:
+                columns = columns.take(columns.offset <= end)
+            while (done := offsets.put(columns, 0)) < len(columns):
+                columns = columns.take(slice(done, None))
+                bit = part_mask + 1
+                parts.append((part_mask | bit, part | bit))
+                part_mask |= bit
+                offsets.narrow(part_mask, part)
+        last = offsets.offsets()
+        runs.append(_spilled(last, spill) if parts or runs else last)
+    return _LastOffsets(runs, path)
+
+
+def _spilled(run: _Offsets, spill: IO[bytes]) -> _Offsets:
+    """A run that lies in a file, so that it needs memory only while it is looked at."""
+    if not len(run):
+        return run
+    position = spill.seek(0, os.SEEK_END)
+    spill.write(run.data)
+    spill.flush()
+    return np.memmap(spill, np.int64, "r", position, run.shape)
+
+
+def _gone(last: _LastOffsets, missed: int) -> Gap:
+    reason = f"{missed} records that were the last of their key went while the log was read: read it again"
+    return Gap(last.path, Finding.REMOVED, 0, 0, last.lowest, None, reason, False)
