@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pylogseg.offline.compaction import compact
+    from pylogseg.offline.comparison import diff
     from pylogseg.offline.deleting import delete_records
     from pylogseg.offline.retaining import retain
 
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "compact": "pylogseg.offline.compaction",
     "delete_records": "pylogseg.offline.deleting",
+    "diff": "pylogseg.offline.comparison",
     "retain": "pylogseg.offline.retaining",
 }
 
-__all__ = ["compact", "delete_records", "retain"]
+__all__ = ["compact", "delete_records", "diff", "retain"]
 
 
 def __getattr__(name: str) -> Any:

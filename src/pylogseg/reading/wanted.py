@@ -53,6 +53,8 @@ class LogFiles(NamedTuple):
         Of the partition, or of the file where the folder tells none.
     error : StorageError or None
         Why the segments are not known.
+    path : str
+        Of the partition's folder, or of the file.
     """
 
     segments: Sequence[Segment]
@@ -60,6 +62,7 @@ class LogFiles(NamedTuple):
     snapshots: dict[int, str]
     name: str = ""
     error: StorageError | None = None
+    path: str = ""
 
     def offset_of_time(self, timestamp_ms: int) -> int:
         """See `Source`."""
@@ -130,11 +133,19 @@ def logs_of(
             _snapshots(p),
             f"{p.topic}-{p.partition}" if p.topic else p.path,
             p.error,
+            p.path,
         )
         for p in chosen
     ]
     loose = [
-        LogFiles([segment], 0, {}, f"{segment.topic}-{segment.partition}" if segment.topic else segment.path)
+        LogFiles(
+            [segment],
+            0,
+            {},
+            f"{segment.topic}-{segment.partition}" if segment.topic else segment.path,
+            None,
+            segment.path,
+        )
         for segment in disk.loose
     ]
     readable = sum(log.error is None for log in logs)

@@ -1,0 +1,159 @@
+"""`pylogseg diff`: two partitions or directories, record by record content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.cli.query import OffsetRange, parse_offsets
+from pylogseg.disk import Disk, open_dir
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.offline.comparison import Difference, Range
+from pylogseg.offline.comparison import diff as compare
+
+_EPILOG = r"""\b
+Examples:
+  pylogseg diff /data/kafka /backup/kafka               all partitions
+  pylogseg diff /data/kafka /backup/kafka orders        one topic
+  pylogseg diff /data/1/orders-3 /data/2/orders-3 --common   two replicas
+  pylogseg diff before/users-0 after/users-0 --latest   is one a compaction of
+                                                        the other?
+  pylogseg diff A B --offsets-only --json
+
+\b
+What is compared: key, value, timestamp and headers of each record, those of
+transaction markers too. What is not: codecs, batches, segments, indexes,
+producers, leader epochs. "missing" is in A and not in B, "extra" the other way
+round, "changed" in both with other content. Offsets A-B are inclusive; between
+them lies no other record. Records below the log start offset do not count.
+Both sides are read once, in bounded memory; a broker may write to either.
+
+\b
+Exit codes, as of diff(1): 0 the same; 1 they differ; 2 wrong usage, a disk that
+failed, or damage: what cannot be read cannot be compared. 130 interrupted.
+"""
+
+
+@click.command(epilog=_EPILOG.replace(r"\b", "\b"))
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable.")
+@click.option("--offsets-only", is_flag=True, help="Compare which offsets there are, and not what the records say.")
+@click.option(
+    "--latest", is_flag=True, help="Compare the last record of each key: a log and its compaction are the same."
+)
+@click.option("--common", "in_common", is_flag=True, help="Only from the higher start to the lower end of the two.")
+@click.option(
+    "--offset",
+    "-o",
+    "offsets",
+    metavar="A:B",
+    callback=common.parsed(parse_offsets),
+    help="From A up to, not including, B; also A:, :B and A:+N.",
+)
+@click.option("--below-log-start", is_flag=True, help="Also deleted records that are still in the files.")
+@click.option(
+    "--max-ranges", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",
+    help="Ranges listed for each partition; all are counted.",
+)  # fmt: skip
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code tells.")
+@common.isolation_option
+@common.on_corrupt_option()
+@common.rate_option
+@common.json_option
+@common.jobs_option
+def diff(
+    a: str,
+    b: str,
+    names: tuple[str, ...],
+    partition: tuple[int, ...],
+    offsets_only: bool,
+    latest: bool,
+    in_common: bool,
+    offsets: OffsetRange | None,
+    below_log_start: bool,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compare two partitions or directories, A and B: the records, and not how they are batched."""
+    if offsets_only and latest:
+        raise RequestError("--offsets-only and --latest contradict each other")
+    sides = open_dir(a), open_dir(b)
+    mode: Any = "offsets" if offsets_only else "latest" if latest else "records"
+    passes = 2 if latest else 1
+    with common.progress(passes * sum(map(_size, sides)), "comparing") as advance:
+        found = compare(
+            *sides,
+            list(names) or None,
+            list(partition) or None,
+            mode=mode,
+            offset=_range_of(offsets),
+            common=in_common,
+            from_log_start=not below_log_start,
+            on_bytes=advance,
+            **options,
+        )
+        code = _print(found, as_json, quiet)
+    click.get_current_context().exit(code)
+
+
+def _range_of(offsets: OffsetRange | None) -> tuple[int | None, int | None]:
+    if offsets is None:
+        return None, None
+    first, end, at_most = offsets
+    if (first or 0) < 0 or (end or 0) < 0:
+        raise RequestError("an offset that counts from the end is another one on each side: name it as it is")
+    return first, end if at_most is None else (first or 0) + at_most
+
+
+def _size(disk: Disk) -> int:
+    return sum(segment.size for segment in disk.segments)
+
+
+def _print(found: Iterator[Difference], as_json: bool, quiet: bool) -> int:
+    """Print the differences as they are found; the exit code."""
+    total = {"partitions": 0, "differ": 0, "missing": 0, "changed": 0, "extra": 0, "recordsA": 0, "recordsB": 0}
+    damaged = False
+    try:
+        for row in found:
+            damaged |= common.report_gaps(row.gaps)
+            counts = (1, not row.is_same, row.missing, row.changed, row.extra, row.records_a, row.records_b)
+            total = {name: total[name] + count for name, count in zip(total, counts, strict=True)}
+            if as_json and not quiet:
+                common.print_json(row.as_row())
+            elif not quiet:
+                click.echo("\n".join(_lines(row)))
+    except CorruptionError as error:
+        click.echo(f"pylogseg: {common.remedy(error)}", err=True)
+        return 2
+    if as_json and not quiet:
+        common.print_json({"type": "summary", **total, "damaged": damaged})
+    return 2 if damaged else int(total["differ"] > 0)
+
+
+def _lines(row: Difference) -> Iterator[str]:
+    if row.path_a is None or row.path_b is None:
+        yield f"{row.name}: only in {row.path_b if row.path_a is None else row.path_a}"
+    elif row.is_same:
+        yield f"{row.name}: the same, {row.records_a} records, offsets {row.compared[0]} to {row.compared[1] - 1}"
+    else:
+        yield (
+            f"{row.name}: {row.missing} missing, {row.changed} changed, {row.extra} extra"
+            f" ({row.records_a} records in A, {row.records_b} in B)"
+        )
+        yield from map(_line, row.ranges)
+        if row.unlisted:
+            yield f"  and {row.unlisted} more ranges (--max-ranges lists more)"
+
+
+def _line(found: Range) -> str:
+    offsets = str(found.first_offset)
+    if found.last_offset > found.first_offset:
+        offsets += f"-{found.last_offset}"
+    what = ", ".join(found.fields) or f"{found.records} record{'s' if found.records > 1 else ''}"
+    return f"  {found.kind:<8}{offsets:<24}{what}"
