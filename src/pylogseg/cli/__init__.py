@@ -35,6 +35,7 @@ _COMMANDS = {
         "pylogseg.cli.delete_records:delete_records",
         "Let logs begin later, as kafka-delete-records.sh does.",
     ),
+    "copy": ("pylogseg.cli.copy:copy", "A consistent copy of a partition or directory while a broker writes to it."),
     "diff": ("pylogseg.cli.diff:diff", "Two partitions or directories: missing, changed and extra records."),
     "stats": ("pylogseg.cli.stats:stats", "Batches, codecs, sizes, keys, producers, and gaps explained."),
     "export": ("pylogseg.cli.export:export", "Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."),

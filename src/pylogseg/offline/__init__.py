@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pylogseg.offline.compaction import compact
     from pylogseg.offline.comparison import diff
+    from pylogseg.offline.copying import copy
     from pylogseg.offline.deleting import delete_records
     from pylogseg.offline.retaining import retain
 
 # Name -> module.
 _HOMES = {
     "compact": "pylogseg.offline.compaction",
+    "copy": "pylogseg.offline.copying",
     "delete_records": "pylogseg.offline.deleting",
     "diff": "pylogseg.offline.comparison",
     "retain": "pylogseg.offline.retaining",
 }
 
-__all__ = ["compact", "delete_records", "diff", "retain"]
+__all__ = ["compact", "copy", "delete_records", "diff", "retain"]
 
 
 def __getattr__(name: str) -> Any:

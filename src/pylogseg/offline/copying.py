@@ -1,0 +1,284 @@
+"""A consistent copy of a partition or a log directory, while a broker may write to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
+from pylogseg.jobs.place import Place
+from pylogseg.jobs.pool import Advance, map_ordered
+from pylogseg.log.directory import make_folder
+from pylogseg.offline.partition_copy import PartitionCopier, PartitionCopy
+
+_CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
+_AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
+
+_Offsets = dict[tuple[str, int], int]
+
+
+@dataclass
+class Copied:
+    """What `copy` did: iterate over it for the partitions, in the order of their names.
+
+    Attributes
+    ----------
+    source, target : str
+        The log directories; the source is what holds the partition's folder.
+    partitions : list of PartitionCopy
+    notes : list of str
+        About the log directory.
+    dry_run : bool
+        Whether all this only would be.
+    is_marked_clean : bool
+        Whether the copy has the marker of an orderly stop: the source had it all the time, so no broker ran.
+    """
+
+    source: str
+    target: str
+    partitions: list[PartitionCopy] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    dry_run: bool = False
+    is_marked_clean: bool = False
+
+    def __iter__(self) -> Iterator[PartitionCopy]:
+        return iter(self.partitions)
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields of the last JSON line."""
+        states = [partition.state for partition in self.partitions]
+        return {
+            "type": "summary",
+            "source": self.source,
+            "target": self.target,
+            "dryRun": self.dry_run,
+            **{state: states.count(state) for state in ("copied", "gone", "left")},
+            "bytes": sum(partition.bytes for partition in self.partitions),
+            "cleanShutdown": self.is_marked_clean,
+            "notes": self.notes,
+        }
+
+
+def copy(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] = (),
+    dry_run: bool = False,
+    jobs: int = 1,
+    on_bytes: Callable[[int], None] | None = None,
+    on_partition: Callable[[PartitionCopy], None] | None = None,
+    storage: Storage | None = None,
+) -> Copied:
+    """Copy a log directory, or partitions of it, into a new log directory; a broker may be writing to it.
+
+    No lock is taken and nothing is written to the source. Each partition is copied as it was at one moment: sealed
+    segments whole, the active one up to its last whole batch, indexes, snapshots, leader epochs and checkpoints up to
+    there. Different partitions are copied at different moments. The copy gets its name when all of it is on the disk;
+    what an interrupted run left is removed by the next one.
+
+    Parameters
+    ----------
+    source : path
+        A log directory, or the folder of a partition.
+    target : path
+        The new log directory: an empty folder, or one that is not there. A partition becomes a folder in it.
+    topics : sequence of str
+        Topics, partitions (``orders-3``) or shell patterns; all if empty.
+    partitions : sequence of int
+        Only these numbers.
+    dry_run : bool
+        Only say what would be copied, by what the folders list now.
+    jobs : int
+        Threads, each with a partition.
+    on_bytes : callable, optional
+        Gets the bytes that were copied since the last call, from several threads.
+    on_partition : callable, optional
+        Gets each partition when it is copied, in the order of names.
+    storage : Storage, optional
+        Where both lie; the disks of this machine by default.
+
+    Returns
+    -------
+    Copied
+
+    Raises
+    ------
+    RequestError
+        If the source is none of both, a name is not there, or the target is no empty folder.
+    StorageError
+        If the disk fails, or a partition changes faster than it can be copied.
+    """
+    disk = LocalStorage() if storage is None else storage
+    place = Place.find(disk, os.fspath(source))
+    names = place.chosen(topics, partitions)
+    job = _Copy(disk, place, names, os.fspath(target), on_partition)
+    return job.plan() if dry_run else job.run(jobs, on_bytes)
+
+
+class _Copy:
+    def __init__(
+        self,
+        storage: Storage,
+        place: Place,
+        names: Sequence[str],
+        target: str,
+        on_partition: Callable[[PartitionCopy], None] | None,
+    ) -> None:
+        self._storage, self._place, self._names, self._on_partition = storage, place, names, on_partition
+        target = os.path.abspath(target) if isinstance(storage, LocalStorage) else target
+        self._above, name = storage.split(target)
+        self._unfinished = storage.join(self._above, f".{name}.pylogseg-unfinished")
+        self._result = Copied(place.parent, target)
+        if storage.exists(target) and (not storage.stat(target).is_dir or storage.list_folder(target)):
+            raise RequestError(f"{target}: a copy goes into an empty folder, or one that is not there yet")
+        if isinstance(storage, LocalStorage) and place.log_dir and _is_within(target, place.log_dir):
+            raise RequestError(f"{target} lies in {place.parent}, which is copied: name a folder outside of it")
+
+    def plan(self) -> Copied:
+        """What would be copied."""
+        result, storage = self._result, self._storage
+        result.dry_run = True
+        for name in self._names:
+            row = self._row(name)
+            if row.state == "copied":
+                files = [(parse_file_name(entry.name), entry.size) for entry in storage.list_folder(row.source)]
+                sizes = [size for parsed, size in files if parsed.kind is FileKind.LOG and parsed.is_live]
+                row.bytes, row.segments = sum(sizes), len(sizes)
+            self._done(row)
+        return result
+
+    def run(self, jobs: int, on_bytes: Callable[[int], None] | None) -> Copied:
+        """Copy, and give the copy its name."""
+        storage = self._storage
+        make_folder(storage, self._unfinished)
+        lock = storage.lock(self._unfinished)  # refuses while another run makes the same copy
+        try:
+            self._empty()
+            self._copy_all(jobs, on_bytes)
+            lock.release()
+            self._finish()
+        except BaseException:
+            lock.release()
+            with contextlib.suppress(StorageError):
+                storage.remove_folder(self._unfinished)
+            raise
+        return self._result
+
+    def _empty(self) -> None:
+        """Remove what a run that was killed has left."""
+        for entry in self._storage.list_folder(self._unfinished):
+            path = self._storage.join(self._unfinished, entry.name)
+            if entry.is_dir:
+                self._storage.remove_folder(path)
+            elif entry.name != FileKind.LOCK.value:
+                self._storage.remove(path)
+
+    def _copy_all(self, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
+        marker = self._marker()
+        # What they say now is no more than what is copied later.
+        checkpoints = {kind: self._checkpoint(kind) for kind in _CHECKPOINTS}
+        for row in map_ordered(self._copy, self._names, jobs, on_bytes):
+            row.target = row.target.replace(self._unfinished, self._result.target)
+            self._done(row)
+        for kind, offsets in checkpoints.items():
+            self._write_checkpoint(kind, offsets)
+        self._copy_small_files(marker)
+        self._storage.sync_folder(self._unfinished)
+
+    def _row(self, name: str) -> PartitionCopy:
+        row = PartitionCopy(
+            name, self._storage.join(self._place.parent, name), self._storage.join(self._result.target, name)
+        )
+        folder = parse_partition_folder(name)
+        if folder is None and self._place.is_whole:
+            row.state, row.reason = "left", "no partition has such a name"
+        elif folder is not None and folder.state:
+            row.state, row.reason = "left", _STATES[folder.state]
+        return row
+
+    def _done(self, row: PartitionCopy) -> None:
+        self._result.partitions.append(row)
+        if self._on_partition is not None:
+            self._on_partition(row)
+
+    def _copy(self, name: str, advance: Advance) -> PartitionCopy:
+        row = self._row(name)
+        if row.state != "left":
+            target = self._storage.join(self._unfinished, name)
+            row = PartitionCopier(self._storage, row.source, target, advance).run()
+            if row.state == "gone":
+                self._storage.remove_folder(target)
+        return row
+
+    # ---- what the log directory knows ----
+
+    def _checkpoint(self, kind: FileKind) -> _Offsets:
+        if self._place.log_dir is None:
+            return {}
+        path = self._storage.join(self._place.log_dir, kind.value)
+        if not self._storage.exists(path):
+            return {}
+        try:
+            return dict(parse_offset_checkpoint(self._storage.read_all(path), path))
+        except CorruptionError as error:
+            self._result.notes.append(f"{error}; the copy has none")
+            return {}
+
+    def _write_checkpoint(self, kind: FileKind, offsets: _Offsets) -> None:
+        kept: _Offsets = {}
+        for row in self._copied():
+            folder = parse_partition_folder(row.name)
+            if folder is not None and (key := (folder.topic, folder.partition)) in offsets:
+                kept[key] = min(offsets[key], row.log_end)
+        if kept:
+            ordered = {key: kept[key] for key in offsets if key in kept}
+            path = self._storage.join(self._unfinished, kind.value)
+            self._storage.write_synced(path, encode_offset_checkpoint(ordered))
+
+    def _copied(self) -> Iterable[PartitionCopy]:
+        return (row for row in self._result.partitions if row.state == "copied")
+
+    def _marker(self) -> bytes | None:
+        """The marker of an orderly stop, which a broker removes when it starts."""
+        if self._place.log_dir is None:
+            return None
+        path = self._storage.join(self._place.log_dir, FileKind.CLEAN_SHUTDOWN.value)
+        return self._storage.read_all(path) if self._storage.exists(path) else None
+
+    def _copy_small_files(self, marker: bytes | None) -> None:
+        storage, log_dir = self._storage, self._place.log_dir
+        if log_dir is None:
+            return
+        for name in _AS_THEY_ARE:
+            if storage.exists(path := storage.join(log_dir, name)):
+                storage.write_synced(storage.join(self._unfinished, name), storage.read_all(path))
+        if marker is not None and self._marker() == marker and not any(row.cut_bytes for row in self._copied()):
+            storage.write_synced(storage.join(self._unfinished, FileKind.CLEAN_SHUTDOWN.value), marker)
+            self._result.is_marked_clean = True
+
+    def _finish(self) -> None:
+        storage, target = self._storage, self._result.target
+        if storage.exists(target):
+            storage.remove_folder(target)  # empty; not every system renames over a folder
+        storage.rename(self._unfinished, target)
+        storage.sync_folder(self._above)
+
+
+_STATES = {
+    "delete": "it waits for its removal",
+    "future": "it is being moved here from another log directory",
+    "stray": "a replica that this broker should not have",
+}
+
+
+def _is_within(path: str, folder: str) -> bool:
+    real, above = os.path.realpath(path), os.path.realpath(folder)
+    return os.path.commonpath([real, above]) == above
