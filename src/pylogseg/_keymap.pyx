@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from pylogseg._kernels cimport record_write as record
 from pylogseg._kernels.batch cimport prefetch
-from pylogseg._kernels.siphash cimport Hash, siphash
+from pylogseg._kernels.siphash cimport Hash, siphash_many
 
 cdef enum:
     SOURCES = 4
@@ -103,16 +103,28 @@ cdef int open_keys(
 
 cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t first, int64_t count, Hash *hashes) noexcept nogil:
     """Hash keys ahead; how many: fewer than `count` where a place lies outside of its source."""
-    cdef int64_t i
-    cdef const uint8_t *key
+    cdef const uint8_t *key[BLOCK]
+    cdef int64_t size[BLOCK]
+    cdef int64_t i, ahead
+    cdef Slot *slot
     for i in range(count):
-        if keys.size[first + i] < 0:
+        ahead = first + i + BLOCK
+        if ahead < keys.count:
+            prefetch(record.locate(keys.sources, SOURCES, keys.place[ahead], 0))
+        size[i] = keys.size[first + i]
+        if size[i] < 0:                        # it has none, and nobody looks at its hash
+            size[i] = 0
+            key[i] = <const uint8_t *>b""
             continue
-        key = record.locate(keys.sources, SOURCES, keys.place[first + i], keys.size[first + i])
-        if key == NULL:
-            return i
-        hashes[i] = siphash(key, keys.size[first + i], table.k0, table.k1)
-        prefetch(home(table, &hashes[i]))
+        key[i] = record.locate(keys.sources, SOURCES, keys.place[first + i], size[i])
+        if key[i] == NULL:
+            count = i
+            break
+    siphash_many(key, size, count, table.k0, table.k1, hashes)
+    for i in range(count):
+        slot = home(table, &hashes[i])
+        prefetch(slot)
+        prefetch(&slot.offset)                 # which may lie in the next line
     return count
 
 

@@ -123,7 +123,7 @@ class OffsetMap:
             )
             if at == len(records) or self.size >= self.limit:
                 return at
-            larger = self._new_table(4 * slots if 16 * slots <= self._most else self._most)
+            larger = self._new_table(2 * slots if 4 * slots <= self._most else self._most)
             _keymap.rehash(self._table, larger)
             self._table = larger
 
