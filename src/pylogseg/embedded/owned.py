@@ -414,6 +414,8 @@ class OwnedLog(Log):
         if directory is not None:
             _log.info("%s: %s", self.folder, "closed" if clean else "closed, and not in order")
             try:
-                directory.release(self._name, clean=clean, gone=gone)
+                # What looks after many logs writes the checkpoints of all; but nothing of a log that is gone may be
+                # taken for a new one's of its name.
+                directory.release(self._name, clean=clean, gone=gone, write=self._has_tasks or gone)
             finally:
                 directory.close()

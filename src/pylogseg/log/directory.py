@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -91,6 +92,7 @@ class LogDirectory:
         self._lock = storage.lock(path)
         try:
             self._offsets = {kind: self._read(kind) for kind in _KINDS}
+            self._tables = tuple(self._offsets.values())
             self._cleaned = self._read(FileKind.CLEANER_OFFSETS)
             self._written = {kind: dict(offsets) for kind, offsets in self._offsets.items()}
             marker = storage.join(path, FileKind.CLEAN_SHUTDOWN.value)
@@ -164,7 +166,7 @@ class LogDirectory:
                 clean = self._closed_clean[name]
             else:
                 clean = self.was_clean or not self.storage.exists(self.storage.join(self.path, name))
-            points, starts, marks = (self._offsets[kind].get(key, 0) if key else 0 for kind in _KINDS)
+            points, starts, marks = (offsets.get(key, 0) if key else 0 for offsets in self._tables)
             return Start(clean, starts, points, marks)
 
     def attach(self, name: str, log: LogCore) -> None:
@@ -192,7 +194,7 @@ class LogDirectory:
             if gone:
                 key = _key_of(name)
                 if key is not None:
-                    for offsets in self._offsets.values():
+                    for offsets in self._tables:
                         offsets.pop(key, None)
                 self._closed_clean.pop(name, None)
             else:
@@ -224,11 +226,11 @@ class LogDirectory:
         log, key = self._logs.get(name), _key_of(name)
         if log is None or key is None:
             return
-        points, starts, marks = (self._offsets[kind] for kind in _KINDS)
-        points[key], marks[key] = log.recovery_point, log.high_watermark
-        first = log.segments.first
-        if first is not None and log.log_start_offset > first.base_offset:
-            starts[key] = log.log_start_offset
+        points, starts, marks = self._tables
+        offsets, first = log.offsets, log.segments.first
+        points[key], marks[key] = offsets.recovery_point, offsets.high_watermark.offset
+        if first is not None and offsets.log_start > first.base_offset:
+            starts[key] = offsets.log_start
         else:
             starts.pop(key, None)
 
@@ -308,6 +310,7 @@ class LogDirectory:
         return found
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _key_of(name: str) -> Key | None:
     """How the checkpoints name a partition: a replica that is being moved here as the partition, a stray not at all."""
     folder = parse_partition_folder(name)

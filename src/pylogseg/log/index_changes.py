@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pylogseg.env.storage import Storage
 from pylogseg.log.segment import LogSegment
 
@@ -36,7 +38,7 @@ class IndexChanges:
             old = self._before.pop(path, None)
             if old is None and (new or path in self._missing):
                 self._reasons[path] = "it was missing; built from the log"
-            elif old is not None and (old[: len(new)] != new or old[len(new) :].strip(b"\0")):
+            elif old is not None and (old[: len(new)] != new or np.frombuffer(old, np.uint8)[len(new) :].any()):
                 self._reasons[path] = f"it had other entries than recovery gives it; built anew ({len(new)} bytes)"
 
     def changes(self) -> list[tuple[str, str]]:

@@ -25,7 +25,10 @@ def apply_retention(log: LogCore) -> int:
 
 def delete_below_start(log: LogCore) -> int:
     """Delete the segments all of whose records lie below the start of a log; how many."""
-    return log.delete_oldest(lambda segment, behind: behind is not None and behind.base_offset <= log.log_start_offset)
+    first, start = log.segments.first, log.log_start_offset
+    if first is None or first.base_offset >= start:
+        return 0
+    return log.delete_oldest(lambda segment, behind: behind is not None and behind.base_offset <= start)
 
 
 def _by_size(log: LogCore) -> int:

@@ -11,12 +11,19 @@ from pylogseg.log.segment import LogSegment
 
 
 class Segments:
-    """A sorted map of base offset to segment; the last one is the active segment."""
+    """A sorted map of base offset to segment.
 
-    __slots__ = ("_map", "active")
+    Attributes
+    ----------
+    first, active : LogSegment or None
+        Those with the lowest and the highest base offset.
+    """
+
+    __slots__ = ("_map", "active", "first")
 
     def __init__(self) -> None:
         self._map: SortedDict[int, LogSegment] = SortedDict()
+        self.first: LogSegment | None = None
         self.active: LogSegment | None = None
 
     def __len__(self) -> int:
@@ -44,12 +51,8 @@ class Segments:
         self._changed()
 
     def _changed(self) -> None:
+        self.first = self._map.peekitem(0)[1] if self._map else None
         self.active = self._map.peekitem(-1)[1] if self._map else None
-
-    @property
-    def first(self) -> LogSegment | None:
-        """The segment with the lowest base offset."""
-        return self._map.peekitem(0)[1] if self._map else None
 
     @property
     def base_offsets(self) -> list[int]:
