@@ -11,7 +11,7 @@ import pytest
 from pylogseg import EmbeddedLog, open_log
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.testing.crash import crash_images
+from pylogseg.testing.crash import Names, crash_images
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 
@@ -19,13 +19,13 @@ NOW = 1_700_000_000_000
 LIMIT = int(os.environ.get("PYLOGSEG_CRASH_IMAGES", "600"))
 
 
-def opened(storage: object, name: str = "orders-0") -> EmbeddedLog:
+def opened(storage: object, name: str = "orders-0", scheduler: ManualScheduler | None = None) -> EmbeddedLog:
     clock = ManualClock(NOW)
     return open_log(
         f"/data/{name}",
         storage=storage,  # type: ignore[arg-type]
         clock=clock,
-        scheduler=ManualScheduler(clock),
+        scheduler=scheduler or ManualScheduler(clock),
         segment_bytes=400,
         segment_index_bytes=96,
         index_interval_bytes=100,
@@ -108,6 +108,56 @@ def test_what_was_flushed_or_closed_survives_a_crash() -> None:
             raise AssertionError(f"{image.description}: {error}") from error
         count += 1
     assert count > 200
+
+
+class Later(ManualScheduler):
+    """Does nothing at once: the flush of a segment that was rolled has not begun when the plug is pulled."""
+
+    def run_due(self) -> None:
+        pass
+
+
+def flushed_before(storage: MemoryStorage) -> EmbeddedLog:
+    """A log of 20 records in small segments, all of it flushed, with a checkpoint that says so."""
+    with opened(storage) as log:
+        for first in range(0, 20, 2):
+            log.append(values(first, 2))
+    return opened(storage, scheduler=Later(ManualClock(NOW)))
+
+
+@pytest.mark.parametrize("cut", ["truncate_to", "truncate_fully"])
+def test_recovery_begins_where_the_log_was_cut(cut: str) -> None:
+    """What is appended behind a cut was not flushed, though an older checkpoint is above it: recovery looks at it."""
+    storage = MemoryStorage()
+    log = flushed_before(storage)
+    getattr(log, cut)(2)
+    for first in range(0, 40, 2):
+        log.append([(NOW, None, b"again %d" % i) for i in range(first, first + 2)])
+    looked = 0
+    for image in crash_images(storage.trace, 300, seed=3, rules=[Names.JOURNAL]):
+        with opened(image.open()) as found:
+            looked += found.report.cut_bytes > 0
+            try:
+                read = [record.value for record in found.read()]
+            except PylogsegError as error:
+                raise AssertionError(f"{image.description}: {error}") from error
+        numbers = [int(value.split()[1]) for value in read if value.startswith(b"again")]
+        assert numbers == sorted(set(numbers)), image.description
+    assert looked > 10
+
+
+def test_recovery_begins_where_a_recovery_cut() -> None:
+    """The same where damage, and not a call, has made the log shorter than its checkpoint says."""
+    storage = MemoryStorage()
+    flushed_before(storage).close_handles()
+    checkpoint = "/data/recovery-point-offset-checkpoint"
+    assert storage.read_all(checkpoint) == b"0\n1\norders 0 20\n"
+    last = max(e.name for e in storage.list_folder("/data/orders-0") if e.name.endswith(".log"))
+    path = f"/data/orders-0/{last}"
+    storage.write_plain(path, storage.read_all(path)[:-1])
+    log = opened(storage)
+    assert 0 < log.log_end_offset < 20
+    assert storage.read_all(checkpoint) == b"0\n1\norders 0 %d\n" % log.log_end_offset
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, "short", "sync"], ids=str)

@@ -72,6 +72,7 @@ class OwnedLog(Log):
         self._metrics.load_seconds = load_seconds
         self.update_high_watermark(self.log_end_offset)
         directory.attach(self._name, self)
+        directory.step_back(self._name)
         self._has_tasks = tasks
         if tasks:
             self._start_tasks(directory)
@@ -273,20 +274,23 @@ class OwnedLog(Log):
     # ---- truncation ----
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop the end of the log; see `Log.truncate_to`."""
-        done = super().truncate_to(offset)
-        self._not_cleaned_beyond(self.log_end_offset)
+        """Drop the end of the log; see `Log.truncate_to`. The checkpoints that were above the new end are written."""
+        with self._lock:
+            done = super().truncate_to(offset)
+            self._guarded(self._step_back)
         return done
 
     def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop everything; see `Log.truncate_fully`."""
-        super().truncate_fully(offset, log_start_offset)
-        self._not_cleaned_beyond(self.log_end_offset)
+        """Drop everything; see `Log.truncate_fully`. The checkpoints that were above the new end are written."""
+        with self._lock:
+            super().truncate_fully(offset, log_start_offset)
+            self._guarded(self._step_back)
 
-    def _not_cleaned_beyond(self, offset: int) -> None:
-        """What comes in place of what was dropped has not been compacted."""
+    def _step_back(self) -> None:
+        """What is appended next is not flushed and not compacted yet: no checkpoint may say so."""
         if self._directory is not None:
-            self._directory.note_cleaned(self._name, offset, lower_only=True)
+            self._directory.step_back(self._name)
+            self._directory.note_cleaned(self._name, self.log_end_offset, lower_only=True)
 
     # ---- in the background ----
 

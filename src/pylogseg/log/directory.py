@@ -222,6 +222,26 @@ class LogDirectory:
                     self.storage.write_whole(self._file(kind), encode_offset_checkpoint(offsets))
                     self._written[kind] = dict(offsets)
 
+    def step_back(self, name: str) -> None:
+        """Write the checkpoints of a log that lie above where it is now, after a truncation or a recovery.
+
+        To be called before the next append: a recovery begins where they say, and reads from there.
+
+        Raises
+        ------
+        StorageError
+            If one cannot be written.
+        """
+        key = _key_of(name)
+        with self._mutex:
+            log = self._logs.get(name)
+            if log is None or key is None:
+                return
+            if log.recovery_point < self._written[FileKind.RECOVERY_POINTS].get(key, 0):
+                self.checkpoint(FileKind.RECOVERY_POINTS)
+            if log.log_start_offset < self._written[FileKind.LOG_STARTS].get(key, 0):
+                self.checkpoint(FileKind.LOG_STARTS)
+
     def _note(self, name: str) -> None:
         log, key = self._logs.get(name), _key_of(name)
         if log is None or key is None:
