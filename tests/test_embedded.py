@@ -318,6 +318,26 @@ def test_no_marker_while_a_partition_is_not_known_to_be_clean(data: Path) -> Non
     assert not (data / MARKER).exists()
 
 
+@pytest.mark.parametrize("garbage", [b"\xff" * 5, b"\xff" * 17, b"\0" * 17], ids=len)
+def test_garbage_under_the_marker_is_told(data: Path, garbage: bytes) -> None:
+    """A broker overlooks it and appends behind it; the report says where it is, and the remedy works."""
+    with open_log(data / "orders-0") as log:
+        log.append(values(2))
+        size = log.active.size
+    path = data / "orders-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes() + garbage)
+    with open_log(data / "orders-0") as log:
+        (told,) = log.report.actions
+        assert (told.kind.value, told.is_alarm, told.position) == ("garbage", True, size)
+        assert f"bytes {size} to {size + len(garbage)}" in str(told)
+        assert MARKER in told.remedy
+    (data / MARKER).unlink()
+    with open_log(data / "orders-0") as log:
+        assert log.report.cut_bytes == len(garbage)
+        log.append(values(1, 2))
+        assert len(read_values(log)) == 3
+
+
 def test_checkpoints_keep_other_partitions(data: Path) -> None:
     data.mkdir(parents=True)
     others = {("other", 3): 17, ("orders", 1): 4}

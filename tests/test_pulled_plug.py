@@ -107,6 +107,22 @@ def test_batch_at_a_wrong_offset_stays(lost: int, offset: int) -> None:
     assert size > 0
 
 
+@pytest.mark.parametrize(("magic", "end"), [(3, 2), (127, 2), (128, 1), (255, 1)])
+def test_magic_is_a_signed_byte(magic: int, end: int) -> None:
+    """Kafka takes one above 2 for 2, whose check sum does not cover it, and a negative one for less than 2."""
+    storage = MemoryStorage()
+    work = witness(storage)
+    work.append()
+    at = work.opened.active.size + 16
+    work.append()
+    work.crash()
+    path = f"{FOLDER}/{0:020d}.log"
+    data = storage.read_all(path)
+    storage.write_plain(path, data[:at] + bytes([magic]) + data[at + 1 :])
+    with verdict.Recovered(storage, work.promise, 0, work.config) as recovered:
+        assert recovered.log.log_end_offset == end
+
+
 def test_truncation_goes_from_the_end() -> None:
     """Also where a file system keeps no order of names: no segment comes back alone, with its producers' snapshot."""
     (work,) = (each for each in LONG if each.name == "truncate a producer")
@@ -124,7 +140,7 @@ def test_offset_that_no_split_brings_into_reach() -> None:
     work.crash()
     path = f"{FOLDER}/{0:020d}.log"
     storage.write_plain(path, storage.read_all(path)[:position] + b"\0\0\6" + storage.read_all(path)[position + 3 :])
-    with pytest.raises(CorruptionError, match="offset 6597069766657 cannot be in a segment that begins at 0") as caught:
+    with pytest.raises(CorruptionError, match="offset 6597069766657 is out of reach of 0") as caught:
         verdict.Recovered(storage, work.promise, 0, work.config)
     assert (caught.value.path, caught.value.position) == (path, position)
 

@@ -192,10 +192,9 @@ class Loader:
             except OffsetOverflowError as overflow:
                 offset, segment, base = overflow.offset, overflow.segment, overflow.segment.base_offset
                 if not segment.ends_out_of_reach():  # as for a broker, which does not start then
-                    reason = (
-                        f"offset {offset} cannot be in a segment that begins at {base} by its name, and by its end no "
-                        "split helps; remedy: name the file after its first offset, or cut it here"
-                    )
+                    reason = f"offset {offset} lies below {base}, where the segment begins by its name"
+                    if offset >= base:
+                        reason = f"offset {offset} is out of reach of {base}, the segment's first, but not its end"
                     raise CorruptionError(segment.path, overflow.position, reason) from None
                 reason = f"offset {offset} is too far from the segment's first, {base}, for its indexes"
                 self._add(Action(ActionKind.SPLIT, segment.path, reason))
@@ -362,8 +361,11 @@ class Loader:
         active = self._segments.active
         if active is None:
             return None
-        end = active.next_offset()
+        end, position = active.end()
         if end >= self._log_start:
+            if self._clean and position < active.size:
+                reason = "no batch begins there, and an orderly stop leaves no such bytes"
+                self._add(Action(ActionKind.GARBAGE, active.path, reason, True, position, active.size))
             return end
         self._drop(list(self._segments), f"the log ends at {end}, below its start {self._log_start}")
         self._epochs.clear()

@@ -37,6 +37,8 @@ class ActionKind(enum.Enum):
     """The leader epochs were cut or completed."""
     CREATED = "created"
     """A segment was made, since none was left."""
+    GARBAGE = "garbage"
+    """Bytes behind the last batch stay: a broker overlooks them after an orderly stop."""
 
 
 #: What to do about it, if anything.
@@ -54,6 +56,8 @@ REMEDIES = {
     ActionKind.SNAPSHOT: "none",
     ActionKind.EPOCHS: "none",
     ActionKind.CREATED: "none",
+    ActionKind.GARBAGE: "before an append, which no reader would come to, remove .kafka_cleanshutdown from the log "
+    "directory and open the log again: that cuts them off",
 }
 _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, ActionKind.SNAPSHOT)
 

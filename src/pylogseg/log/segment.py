@@ -268,14 +268,19 @@ class LogSegment:
 
     def next_offset(self) -> int:
         """Offset behind the last whole batch; the base offset of an empty segment."""
+        return self.end()[0]
+
+    def end(self) -> tuple[int, int]:
+        """The same with the position behind that batch."""
         place = self.place_of(self.offset_index.last_offset if self.offset_index.entries else self.base_offset)
         if place is None:
-            return self.base_offset
-        last = self.base_offset
+            return self.base_offset, 0
+        last, position = self.base_offset, place.position
         for stretch in self.windows(place.position):
             if len(stretch.batches):
                 last = int(stretch.batches.last_offset[-1]) + 1
-        return last
+                position = int(stretch.batches.position[-1] + stretch.batches.size[-1])
+        return last, position
 
     def ends_out_of_reach(self) -> bool:
         """Whether the last batch lies too far behind the segment's first offset for its indexes."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from pylogseg.env.storage import AppendFile
-from pylogseg.errors import CorruptionError, Ending
+from pylogseg.errors import CorruptionError, Ending, Verdict
 from pylogseg.format.batches import BatchTable, scan
 
 _WINDOW_BYTES = 4 << 20
 # A broker looks at a length where more bytes than these are left, and takes none below the smallest record of magic 0.
 _LEAST_READ_BYTES, _LEAST_SIZE = 17, 14
+_MAGIC_AT = 16
 
 
 class Stretch(NamedTuple):
@@ -33,6 +36,8 @@ def stretches(file: AppendFile, path: str, start: int, *, recovering: bool) -> I
     while start < size:
         view = file.view(start, min(want, size - start))
         found = scan(view, file_position=start, crc=recovering, any_magic=True)
+        if recovering:
+            _refuse_negative_magic(found.batches, view, start)
         if not len(found.batches) and found.ending is Ending.TORN and len(view) < size - start:
             want *= 2
             continue
@@ -43,6 +48,13 @@ def stretches(file: AppendFile, path: str, start: int, *, recovering: bool) -> I
                 check_length(view, path, start)
             return
         start = found.position
+
+
+def _refuse_negative_magic(rows: BatchTable, view: memoryview, start: int) -> None:
+    """A broker takes a magic from 128 on, a signed byte, for less than 2, where the check sum lies elsewhere."""
+    magic = np.frombuffer(view, np.int8)[rows.position - start + _MAGIC_AT]
+    if len(negative := np.flatnonzero(magic < 0)):
+        rows.rows["verdict"][negative] = Verdict.CRC_BAD
 
 
 def check_length(view: memoryview, path: str, position: int) -> None:
