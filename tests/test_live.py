@@ -135,6 +135,58 @@ def test_retention_between_listing_and_opening(tmp_path, isolation, rename):
     assert [segment_stats(segment).records for segment in partition.segments] == [0, 0, 3]
 
 
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_truncation_while_another_process_reads(tmp_path, isolation):
+    """What the reader has opened it reads to its end; the read ends where the log ended, and names what is gone."""
+    folder = tmp_path / "data" / "t-0"
+    with pylogseg.open_log(folder, segment_bytes=100, file_delete_delay_ms=0) as log:
+        for value in (b"first", b"second", b"third", b"fourth"):
+            log.append([(1_000_000, None, value)])
+        assert len(log.segments) == 4
+        paths = [segment.path for segment in log.segments]
+        script = (
+            "import pylogseg, sys\n"
+            f"reader = pylogseg.read(sys.argv[1], isolation={isolation!r})\n"
+            "records = iter(reader)\n"
+            "print(next(records).offset, flush=True)\n"
+            "sys.stdin.readline()\n"
+            "print([record.offset for record in records])\n"
+            "print([(gap.kind.value, gap.path, gap.first_offset, gap.next_offset) for gap in reader.gaps])\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", script, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as reading:
+            assert reading.stdout.readline() == "0\n"
+            log.truncate_to(2)
+            out, _ = reading.communicate("go on\n", timeout=60)
+        assert reading.returncode == 0
+        assert out.splitlines() == [
+            "[1]",
+            str([("removed", paths[3], 3, None)]),
+        ]
+
+
+def test_a_listing_from_before_a_truncation(tmp_path):
+    """Jobs say the same of the segments that are gone; the log ends where the last one ends that is left."""
+    paths = three_segments(tmp_path / "t-0")
+    disk = pylogseg.open_dir(tmp_path / "t-0")
+    for path in paths[1:]:
+        path.unlink()
+    (partition,) = disk.partitions
+    row = partition_row(partition)
+    assert (row.log_end_offset, row.first_timestamp) == (3, 1_000_000)
+    assert [segment_row(segment).size_bytes > 0 for segment in partition.segments] == [True, False, False]
+    assert [segment_stats(segment).records for segment in partition.segments] == [3, 0, 0]
+    summary = Summary(Level.INDEXES)
+    remarks = list(verify(disk, summary))
+    assert summary.damaged == 0
+    assert [remark.path for remark in remarks if remark.kind == "removed"] == list(map(str, paths[1:]))
+    reader = pylogseg.read(disk, offset=4)
+    assert [record.offset for record in reader] == []
+    assert [(gap.first_offset, gap.next_offset) for gap in reader.gaps] == [(4, 6), (6, None)]
+    assert [record.offset for record in pylogseg.read(disk, timestamp=1_000_001)] == [1, 2]
+
+
 def test_a_segment_that_vanishes_elsewhere_is_an_error(tmp_path):
     """Its records may be in another file now, where the cleaner put them; to leave them out would lose them."""
     paths = three_segments(tmp_path / "t-0")

@@ -77,7 +77,7 @@ REMEDIES = {
     Finding.BAD_LENGTH.value: _COPY,
     Finding.UNKNOWN_MAGIC.value: _COPY,
     Finding.FOREIGN.value: "unpack an archive; else use the tools of the program that wrote it",
-    Finding.REMOVED.value: "none: a broker deletes the oldest segments as its retention says",
+    Finding.REMOVED.value: "none: a broker deletes the oldest segments, and a new leader has the newest truncated",
     Finding.TORN.value: "none: a broker cuts it off when it recovers the log",
     Finding.ZEROS.value: "none after a crash; remove .kafka_cleanshutdown if it is there, so that the log is recovered",
     "header": _COPY,

@@ -1,4 +1,4 @@
-"""Segments that went between the listing of their folder and their opening: a broker lives, and retention goes on."""
+"""Segments that went between the listing of their folder and their opening: a broker lives, deletes and truncates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def open_unless_removed(segment: Segment) -> FileView | None:
     Returns
     -------
     FileView or None
-        None if retention removed the segment: no segment in front of it is left, but one behind it is.
+        None if retention removed the segment: no segment in front of it is left, but one behind it is. Or if a
+        truncation did: none behind it is left, but one in front of it is.
 
     Raises
     ------
@@ -36,7 +37,7 @@ def open_unless_removed(segment: Segment) -> FileView | None:
                 raise
             bases, is_replaced = _left(segment)
             if segment.base_offset not in bases and not is_replaced:
-                if bases and min(bases) > segment.base_offset:
+                if bases and not min(bases) < segment.base_offset < max(bases):
                     return None
                 raise
         time.sleep(_PAUSE_SECONDS)
@@ -54,7 +55,7 @@ def _left(segment: Segment) -> tuple[set[int], bool]:
 
 
 def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) -> Gap:
-    """What to report of a segment that retention removed."""
+    """What to report of a segment that retention or a truncation removed."""
     return Gap(
         segment.path,
         Finding.REMOVED,
@@ -62,6 +63,6 @@ def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) ->
         segment.size,
         max(first_offset, segment.base_offset),
         next_offset,
-        "deleted by the broker since its folder was listed",
+        "deleted or truncated away by the broker since its folder was listed",
         False,
     )

@@ -165,13 +165,18 @@ def end_offset(segments: Sequence[Segment]) -> int:
 
     The offset index of the last segment is the way in; headers from there on are read.
     """
-    if not segments:
-        return 0
-    last = segments[-1]
-    with last.open() as view:
-        start = position_of_offset(last, view, 2**63 - 1)
-        end = last.base_offset
-        for item in walk(view, start=start, lowest_offset=last.base_offset, crc=False):
+    for last in reversed(segments):
+        opened = open_unless_removed(last)
+        if opened is not None:
+            return _end_of(last, opened)
+    return segments[-1].base_offset if segments else 0
+
+
+def _end_of(segment: Segment, opened: FileView) -> int:
+    with opened as view:
+        start = position_of_offset(segment, view, 2**63 - 1)
+        end = segment.base_offset
+        for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
             if isinstance(item, Window):
                 end = max(end, int(item.batches.last_offset[-1]) + 1)
     return end
