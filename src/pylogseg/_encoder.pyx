@@ -4,7 +4,7 @@ Two steps, each for many batches in one call: `write` (which record goes into wh
 uncompressed ones header and CRC), `seal` (header and CRC around records that a codec compressed).
 """
 
-from cpython.bytearray cimport PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
@@ -14,6 +14,9 @@ from pylogseg._kernels cimport record_write as record
 from pylogseg._kernels.endian cimport load_be32
 
 import numpy as np
+
+cdef extern from "pages.h" nogil:
+    void ask_large_pages "pls_ask_large_pages"(void *memory, size_t size) noexcept
 
 checksum.pls_crc_init()
 
@@ -127,6 +130,7 @@ def blank(Py_ssize_t size):
 def resize(bytearray data not None, Py_ssize_t size):
     """Cut a bytearray, or make it longer by bytes that are whatever memory held."""
     PyByteArray_Resize(data, size)
+    ask_large_pages(PyByteArray_AS_STRING(data), size)
 
 
 def likely_size(Columns columns not None, int magic, int64_t batch_bytes, int64_t batch_records):

@@ -1,0 +1,33 @@
+/* Large pages for memory that is about to be written from one end to the other: one page fault in place of 512. */
+#ifndef PLS_PAGES_H
+#define PLS_PAGES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#include <unistd.h>
+#ifndef MADV_HUGEPAGE
+#define MADV_HUGEPAGE 14
+#endif
+#endif
+
+/* Below this it does not matter, and a large page would be left half empty. */
+#define PLS_LARGE_BYTES ((size_t)4 << 20)
+
+/* Ask the system for them; it may not have any, and then nothing changes. */
+static inline void pls_ask_large_pages(void *memory, size_t size) {
+#ifdef __linux__
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = ((uintptr_t)memory + page - 1) / page * page;
+    uintptr_t last = ((uintptr_t)memory + size) / page * page;
+    if (size >= PLS_LARGE_BYTES)
+        (void)madvise((void *)first, last - first, MADV_HUGEPAGE);
+#else
+    (void)memory;
+    (void)size;
+#endif
+}
+
+#endif
