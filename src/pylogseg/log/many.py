@@ -21,7 +21,7 @@ from pylogseg.log.producer_state import Origin
 from pylogseg.log.segment import LogSegment
 
 #: Bytes that are judged, copied and written at a time: they stay in the processor's cache meanwhile.
-_RUN_BYTES = 512 << 10
+_RUN_BYTES = 1 << 20
 _PRODUCER_ID_AT = 43
 
 One = Callable[[memoryview], Appended]
