@@ -123,6 +123,10 @@ class PartitionReader:
         The range, half-open.
     options : ReadOptions
         Its `gaps` collect what was passed over.
+    snapshots : dict of int to str, optional
+        Paths of producer snapshots by offset, for ``read_committed``.
+    transactions : Outcomes, optional
+        What became of the transactions, where more is known of the log than these segments.
     """
 
     def __init__(
@@ -132,6 +136,7 @@ class PartitionReader:
         end_offset: int,
         options: ReadOptions,
         snapshots: dict[int, str] | None = None,
+        transactions: Outcomes | None = None,
     ) -> None:
         self._segments = [
             segment
@@ -144,10 +149,9 @@ class PartitionReader:
         # The end might not fit the columns it would be compared with.
         self._last = min(end_offset, OPEN_END) - 1
         self._one_pass = OnePass(options.limit_bytes, None if options.scratch is None else options.scratch())
-        committed = options.isolation == "read_committed"
-        self._transactions: Outcomes | None = (
-            Transactions(list(segments), snapshots or {}, first_offset) if committed else None
-        )
+        if transactions is None and options.isolation == "read_committed":
+            transactions = Transactions(list(segments), snapshots or {}, first_offset)
+        self._transactions = transactions
 
     def __iter__(self) -> Iterator[Chunk]:
         if self._first > self._last:

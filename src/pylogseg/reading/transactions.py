@@ -53,10 +53,14 @@ class Transactions:
         Paths of producer snapshots by offset.
     first_offset : int
         Where the reader begins.
+    ends_stable : bool
+        Whether the reader is known to end before any open transaction: then none is looked for.
     """
 
-    def __init__(self, segments: list[Segment], snapshots: dict[int, str], first_offset: int = 0) -> None:
-        self._segments, self._snapshots = segments, snapshots
+    def __init__(
+        self, segments: list[Segment], snapshots: dict[int, str], first_offset: int = 0, *, ends_stable: bool = False
+    ) -> None:
+        self._segments, self._snapshots, self._ends_stable = segments, snapshots, ends_stable
         # A reader that begins in the middle of the log may begin behind the first batch of an open transaction.
         self._starts_inside = bool(segments) and first_offset > segments[0].base_offset
         self._next: int | None = None  # segment up to which outcomes are known
@@ -92,7 +96,8 @@ class Transactions:
     def _begin(self, offset: int) -> None:
         bases = [segment.base_offset for segment in self._segments]
         self._next = max(0, bisect_right(bases, offset) - 1)
-        self._stable = last_stable_offset(self._segments, self._snapshots, self._next)
+        if not self._ends_stable:
+            self._stable = last_stable_offset(self._segments, self._snapshots, self._next)
 
     def _is_aborted(self, producer_id: int, offset: int) -> bool:
         if any(first <= offset <= last for first, last in self._ranges.get(producer_id, ())):

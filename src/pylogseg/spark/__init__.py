@@ -1,1 +1,26 @@
 """Segments as Spark tables and streams: `spark.read.format("pylogseg")`, and functions on the same plans."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pylogseg.spark.door import batches, read, read_segments, register, segments
+
+# Loaded on first use: a planner's process imports this package, and needs little of it.
+_HOMES = {
+    "batches": "pylogseg.spark.door",
+    "read": "pylogseg.spark.door",
+    "read_segments": "pylogseg.spark.door",
+    "register": "pylogseg.spark.door",
+    "segments": "pylogseg.spark.door",
+}
+
+__all__ = ["batches", "read", "read_segments", "register", "segments"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pylogseg.spark' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)

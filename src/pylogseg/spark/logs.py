@@ -108,8 +108,8 @@ def extents(logs: Sequence[Partition], options: Options, pruning: Pruning | None
         If bounds do not name the partitions that are read, or lie outside of a log and ``failOnDataLoss`` is set.
     """
     keys = [(log.topic, log.partition) for log in logs]
-    _check_named(options.starting, keys, "startingOffsets")
-    _check_named(options.ending, keys, "endingOffsets")
+    check_named(options.starting, keys, "startingOffsets")
+    check_named(options.ending, keys, "endingOffsets")
     found = []
     for log in logs:
         if pruning is not None and not pruning.keeps(log.topic, log.partition):
@@ -123,7 +123,8 @@ def extents(logs: Sequence[Partition], options: Options, pruning: Pruning | None
     return found
 
 
-def _check_named(bound: Bound, keys: Sequence[TopicPartition], option: str) -> None:
+def check_named(bound: Bound, keys: Sequence[TopicPartition], option: str) -> None:
+    """Raise RequestError unless a bound without a default names the partitions that are read, and no other."""
     if bound.default is not None:
         return
     missing, odd = sorted(set(keys) - set(bound.of)), sorted(set(bound.of) - set(keys))

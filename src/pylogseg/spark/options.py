@@ -119,6 +119,9 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in values]
     if len(chosen) > 1:
         raise RequestError(f"{' and '.join(chosen)}: only one of subscribe, subscribePattern and assign may be given")
+    on_corrupt = values.word("onCorrupt", ("raise", "stop", "skip"))
+    if streaming and on_corrupt == "stop":
+        raise RequestError("onCorrupt=stop: a stream would go on behind the damage with its next batch; raise or skip")
     starting, ending = _bounds(values, streaming)
     return Options(
         topics=values.read("subscribe", _topics, ()),
@@ -138,7 +141,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
         range_bytes=values.read("rangeBytes", _size, RANGE_BYTES),
         batch_rows=values.read("batchRows", _positive, BATCH_ROWS),
         check_crc=values.read("checkCrc", _boolean, True),
-        on_corrupt=values.word("onCorrupt", ("raise", "stop", "skip")),  # type: ignore[arg-type]
+        on_corrupt=on_corrupt,  # type: ignore[arg-type]
         columns=values.read("columns", _topics, ()),
         include_headers=values.read("includeHeaders", _boolean, False),
         include_metadata=values.read("includeMetadata", _boolean, False),
@@ -152,6 +155,7 @@ def paths_of(given: Mapping[str, Any]) -> list[str]:
     values = _Values(given)
     text = values.read("paths", str, "") or values.read("path", str, "")
     paths = _strings(text, "path") if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
+    paths = [re.sub("^file:/+", "/", path) for path in paths]  # as Spark writes paths of this machine
     if not paths or not all(paths):
         raise RequestError(
             'no path: load("/var/lib/kafka/data") needs a log directory, a partition\'s folder, or a URL of one'

@@ -63,6 +63,11 @@ class Range(NamedTuple):
         """Bytes."""
         return self.end - self.start
 
+    @property
+    def folder(self) -> str:
+        """Path or URL of the partition's folder."""
+        return self.path.replace(os.sep, "/").rpartition("/")[0]
+
 
 #: What one task reads, by partition and offset.
 Task = tuple[Range, ...]

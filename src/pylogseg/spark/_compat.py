@@ -1,0 +1,86 @@
+"""What differs between versions of Spark, in one place; each difference has a test."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pyspark
+
+from pylogseg.errors import RequestError
+
+VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+if VERSION >= (4, 2):
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+else:  # limits are not told, and Trigger.AvailableNow is one batch
+
+    class ReadAllAvailable:  # type: ignore[no-redef]
+        """No limit."""
+
+    class _Rows(int):
+        pass
+
+    ReadMaxRows = ReadMinRows = _Rows
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Nothing that this version asks for."""
+
+
+__all__ = [
+    "VERSION",
+    "ReadAllAvailable",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "SupportsTriggerAvailableNow",
+    "check_data_sources",
+    "cores_of",
+    "enable_pushdown",
+    "pushes_filters",
+]
+
+#: Spark plans in this module when it pushes filters down, and in another one when it does not.
+_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+def check_data_sources() -> None:
+    """Raise RequestError before Spark 4.0, which has no Python data sources."""
+    if VERSION < (4, 0):
+        raise RequestError(
+            f"Spark {pyspark.__version__} has no Python data sources, 4.0 and later do; "
+            "pylogseg.spark.read_segments works here"
+        )
+
+
+def pushes_filters() -> bool:
+    """Whether Spark is about to push filters into the reader that is being made.
+
+    A reader with a method `pushFilters` is refused where `spark.sql.python.filterPushdown.enabled` is off, the default,
+    and the planner's process cannot see the session's settings. But it can see who called it.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__spec__")
+        if _PUSHING in (frame.f_globals.get("__name__"), getattr(name, "name", None)):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def cores_of(spark: Any) -> int:
+    """Cores that work for a session; 0 where it does not tell (Spark Connect)."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:
+        return 0
+
+
+def enable_pushdown(spark: Any) -> None:
+    """Let Spark push filters into Python data sources, where the version can."""
+    if VERSION >= (4, 1):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

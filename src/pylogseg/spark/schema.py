@@ -1,0 +1,91 @@
+"""Columns of the source: those of Spark's Kafka source, and of the batch a record came in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pylogseg import arrow
+from pylogseg.errors import RequestError
+from pylogseg.spark.options import Options
+
+#: What the Kafka source has always, what it has on request, and what only files tell.
+RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS = ("headers",)
+METADATA_COLUMNS = (
+    "batchOffset", "leaderEpoch", "producerId", "producerEpoch", "sequence", "isTransactional", "segment", "position",
+)  # fmt: skip
+
+_TYPES: dict[pa.DataType, DataType] = {
+    pa.binary(): BinaryType(),
+    pa.string(): StringType(),
+    pa.int16(): ShortType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.bool_(): BooleanType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+}
+
+
+def columns_of(options: Options) -> tuple[str, ...]:
+    """The columns that options ask for, in order.
+
+    Raises
+    ------
+    RequestError
+        For a name in option ``columns`` that there is not.
+    """
+    known = (*RECORD_COLUMNS, *HEADERS, *METADATA_COLUMNS)
+    if not options.columns:
+        headers = HEADERS if options.include_headers else ()
+        return RECORD_COLUMNS + headers + (METADATA_COLUMNS if options.include_metadata else ())
+    odd = [name for name in options.columns if name not in known]
+    if odd:
+        raise RequestError(f"columns: no {', '.join(odd)}; there are: {', '.join(known)}")
+    return options.columns
+
+
+def spark_schema(columns: Sequence[str]) -> StructType:
+    """Columns as Spark has them; all may be null."""
+    return StructType([StructField(field.name, _spark_type(field.type)) for field in arrow.schema(columns)])
+
+
+def _spark_type(kind: pa.DataType) -> DataType:
+    if pa.types.is_list(kind):
+        return ArrayType(_spark_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return StructType([StructField(field.name, _spark_type(field.type)) for field in kind])
+    return _TYPES[kind]
+
+
+def columns_in(schema: StructType) -> tuple[str, ...]:
+    """The columns that a schema names, which a user or a catalog gave: some of ours, in any order.
+
+    Raises
+    ------
+    RequestError
+        If it has a column that there is not, or one of another type.
+    """
+    names = tuple(schema.fieldNames())
+    columns_of(Options(columns=names))
+    for given, ours in zip(schema, spark_schema(names), strict=True):
+        if given.dataType != ours.dataType:
+            raise RequestError(
+                f"column {given.name} is {ours.dataType.simpleString()}, not {given.dataType.simpleString()}: "
+                "cast it in the query"
+            )
+    return names

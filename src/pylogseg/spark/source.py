@@ -1,0 +1,82 @@
+"""`format("pylogseg")`: the data source, and its reader for batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pylogseg.spark import _compat
+from pylogseg.spark.options import Options, parse, paths_of
+from pylogseg.spark.plan import plan
+from pylogseg.spark.pushdown import Pruning, pruning_of
+from pylogseg.spark.schema import columns_in, columns_of, spark_schema
+from pylogseg.spark.task import read_task
+
+
+class PylogsegSource(DataSource):
+    """Segments as a table and a stream, with the columns and options of Spark's Kafka source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "pylogseg"
+
+    def schema(self) -> StructType:
+        """The columns that the options ask for."""
+        # The name of an option says whether it is one of a stream; here that does not matter.
+        return spark_schema(columns_of(parse(_without_bounds(self.options))))
+
+    def reader(self, schema: StructType) -> Any:
+        """A reader for one batch query."""
+        options = parse(self.options)
+        paths, columns = paths_of(self.options), columns_in(schema)
+        make = PruningReader if _compat.pushes_filters() else SegmentReader
+        return make(paths, options, columns)
+
+    def streamReader(self, schema: StructType) -> Any:
+        """A reader for one streaming query."""
+        from pylogseg.spark.stream import SegmentStreamReader
+
+        return SegmentStreamReader(paths_of(self.options), parse(self.options, streaming=True), columns_in(schema))
+
+
+def _without_bounds(given: Any) -> dict[str, str]:
+    """Options but for those that a batch and a stream take differently: a schema is asked for before that is known."""
+    return {name: value for name, value in given.items() if not name.lower().startswith(("starting", "ending"))}
+
+
+class SegmentReader(DataSourceReader):
+    """Reads segments once; small, since it travels to every task."""
+
+    def __init__(self, paths: list[str], options: Options, columns: tuple[str, ...]) -> None:
+        self._paths, self._options, self._columns = paths, options, columns
+
+    def partitions(self) -> list[Any]:
+        """A partition of Spark for each task of the plan."""
+        return self._planned(None)
+
+    def _planned(self, pruning: Pruning | None) -> list[Any]:
+        return [InputPartition(task) for task in plan(self._paths, self._options, pruning)]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """Rows of a task; Spark makes a partition without a value where there is none."""
+        return read_task(partition.value or (), self._options, self._columns)
+
+
+class PruningReader(SegmentReader):
+    """The same where Spark pushes filters down; it applies them again, so that here they only spare reading."""
+
+    _pruning: Pruning | None = None
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Look at the filters, and leave them all to Spark."""
+        self._pruning = pruning_of(filters)
+        return filters
+
+    def partitions(self) -> list[Any]:
+        """As of `SegmentReader`, without what the filters rule out."""
+        return self._planned(self._pruning)

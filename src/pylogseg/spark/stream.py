@@ -1,0 +1,200 @@
+"""The streaming reader: offsets by topic and partition, as the Kafka source writes them into a checkpoint."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from pylogseg.disk import Partition
+from pylogseg.errors import RequestError
+from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
+from pylogseg.spark.logs import Ends, Extent, check_named, find_logs, latest_offset
+from pylogseg.spark.options import Options, TopicPartition
+from pylogseg.spark.plan import tasks_of
+from pylogseg.spark.task import read_task
+
+#: ``{"orders": {"0": 23}}``: the next offset to read, and nothing else, so that a checkpoint fits the Kafka source too.
+Offsets = dict[str, dict[str, int]]
+
+_log = logging.getLogger("pylogseg.spark")
+
+
+class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what is appended. One process has it as long as the query runs; copies of it read, in executors.
+
+    Parameters
+    ----------
+    paths : list of str
+        As for a batch.
+    options : Options
+        Parsed for a stream.
+    columns : tuple of str
+        Names, in order.
+    """
+
+    def __init__(self, paths: list[str], options: Options, columns: tuple[str, ...]) -> None:
+        self._paths, self._options, self._columns = paths, options, columns
+        self._latest: dict[TopicPartition, tuple[Any, int]] = {}
+        #: Where the query ends under Trigger.AvailableNow.
+        self._target: dict[TopicPartition, int] | None = None
+        self._reached: dict[TopicPartition, int] | None = None
+        self._last_batch = -math.inf
+
+    def initialOffset(self) -> Offsets:
+        """Where a query without a checkpoint begins."""
+        logs = find_logs(self._paths, self._options)
+        check_named(self._options.starting, [(log.topic, log.partition) for log in logs], "startingOffsets")
+        found = {(log.topic, log.partition): Ends(log, self._options).start(self._options.starting) for log in logs}
+        self._reached = found
+        return as_offsets(found)
+
+    def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:
+        """Where the next batch ends: at the ends of the logs, or before, as limits have it.
+
+        Parameters
+        ----------
+        start : dict, optional
+            Where it begins. Before Spark 4.2 it is not given: then it is where the last batch ended.
+        limit : ReadLimit, optional
+            That of the options, or `ReadAllAvailable`, which overrides them. Before Spark 4.2 it is not given.
+        """
+        logs = {(log.topic, log.partition): log for log in find_logs(self._paths, self._options)}
+        latest = {key: self._end_of(log) for key, log in logs.items()}
+        if self._target is not None:
+            latest = {key: self._target[key] for key in latest if key in self._target}
+        begun = of_offsets(start) if start is not None else self._reached
+        if begun is None:
+            return as_offsets(latest)
+        first = {key: begun.get(key, logs[key].log_start_offset) for key in latest}
+        if not isinstance(limit, ReadAllAvailable):
+            if self._waits(sum(max(0, end - first[key]) for key, end in latest.items())):
+                return as_offsets(begun)
+            latest = limited(first, latest, self._options.max_offsets)
+        return as_offsets(latest)
+
+    def _waits(self, count: int) -> bool:
+        """Whether there are too few new offsets for a batch; as long as ``maxTriggerDelay`` at most."""
+        now = time.monotonic()
+        if (
+            count < self._options.min_offsets
+            and self._target is None
+            and now - self._last_batch < self._options.max_delay_seconds
+        ):
+            return True
+        self._last_batch = now
+        return False
+
+    def _end_of(self, log: Partition) -> int:
+        """End of a log; as long as its last file does not change, what it was."""
+        key = (log.topic, log.partition)
+        last = log.segments[-1] if log.segments else None
+        state = None if last is None else (last.path, last.size, last.modified_ms)
+        known = self._latest.get(key)
+        if known is None or known[0] != state or self._options.at_high_watermark:
+            known = self._latest[key] = (state, max(latest_offset(log, self._options), log.log_start_offset))
+        return known[1]
+
+    def getDefaultReadLimit(self) -> Any:
+        """What the options say; both of them are applied by `latestOffset`, since there is no limit for both."""
+        if self._options.max_offsets:
+            return ReadMaxRows(self._options.max_offsets)
+        return ReadMinRows(self._options.min_offsets) if self._options.min_offsets else ReadAllAvailable()
+
+    def reportLatestOffset(self) -> Offsets | None:
+        """Ends of the logs, for the progress of the query."""
+        return as_offsets({key: end for key, (_, end) in self._latest.items()}) if self._latest else None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note where the logs end: what comes later is left to the next run."""
+        logs = find_logs(self._paths, self._options)
+        self._target = {(log.topic, log.partition): self._end_of(log) for log in logs}
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """Tasks of a batch, the same rows whenever it is planned.
+
+        Raises
+        ------
+        RequestError
+            If records of the batch are gone and ``failOnDataLoss`` is set; it names both offsets.
+        """
+        first, last = of_offsets(start), of_offsets(end)
+        self._reached = last
+        logs = {(log.topic, log.partition): log for log in find_logs(self._paths, self._options)}
+        for topic, partition in sorted(first.keys() - last.keys()):
+            self._lost(f"{topic}-{partition} is gone, it was read up to offset {first[topic, partition]}")
+        extents = []
+        for key, stop in last.items():
+            log = logs.get(key)
+            if log is None:
+                self._lost(f"{key[0]}-{key[1]} is gone, it was to be read up to offset {stop}")
+                continue
+            begin = self._begin(log, first.get(key), stop)
+            if begin < stop:
+                extents.append(Extent(log, begin, stop))
+        return [InputPartition(task) for task in tasks_of(extents, self._options)]
+
+    def _begin(self, log: Partition, asked: int | None, stop: int) -> int:
+        """First offset of a log that a batch reads."""
+        name, earliest = f"{log.topic}-{log.partition}", log.log_start_offset
+        if asked is None:
+            if earliest > 0:
+                self._lost(f"{name} is new and starts at {earliest}: records before that were not read")
+            return earliest
+        if stop < asked:
+            self._lost(f"{name} ends at {stop} and was read up to {asked}: truncated, or made anew")
+        elif asked < earliest < stop:
+            self._lost(f"{name} starts at {earliest}, records from {asked} on were not read yet")
+        elif asked < stop <= earliest:
+            self._lost(f"{name} starts at {earliest}, records from {asked} to {stop - 1} were not read yet")
+        return max(asked, earliest)
+
+    def _lost(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise RequestError(f"{what}; failOnDataLoss=false goes on with what there is")
+        _log.warning("%s", what)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of a task."""
+        return read_task(partition.value or (), self._options, self._columns)
+
+
+def as_offsets(found: Mapping[TopicPartition, int]) -> Offsets:
+    """Offsets as a checkpoint has them, in one order: Spark compares them as text."""
+    offsets: Offsets = {}
+    for topic, partition in sorted(found):
+        offsets.setdefault(topic, {})[str(partition)] = found[topic, partition]
+    return offsets
+
+
+def of_offsets(offsets: Offsets) -> dict[TopicPartition, int]:
+    """Offsets by topic and partition."""
+    return {(topic, int(partition)): next for topic, of in offsets.items() for partition, next in of.items()}
+
+
+def limited(
+    first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int
+) -> dict[TopicPartition, int]:
+    """Ends of a batch of about so many offsets, a share for each partition by what it has left.
+
+    Parameters
+    ----------
+    first, latest : mapping of (topic, partition) to int
+        The range of what is new, half-open.
+    most : int
+        Offsets; 0 for no limit. A share below one counts as one, so that no partition starves.
+    """
+    left = {key: end - first[key] for key, end in latest.items() if end > first[key]}
+    total = sum(left.values())
+    if not most or total <= most:
+        return dict(latest)
+    ends = dict(latest)
+    for key, count in left.items():
+        share = most * count / total
+        ends[key] = min(latest[key], first[key] + (math.ceil(share) if share < 1 else math.floor(share)))
+    return ends
