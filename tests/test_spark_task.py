@@ -1,0 +1,175 @@
+"""What tasks read, without Spark: the rows of plain Python, however a log is cut, and whatever happened since."""
+
+import shutil
+
+import fsspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from spark_logs import append, plain, rows, rows_of
+from test_reading import BROKERS
+
+import pylogseg
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.spark.batch_rows import read_batches
+from pylogseg.spark.options import parse
+from pylogseg.spark.plan import plan
+from pylogseg.spark.task import of_even_size
+
+ISOLATIONS = ["read_uncommitted", "read_committed"]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    return append(tmp_path_factory.mktemp("task") / "orders-0", 5000).parent
+
+
+@pytest.fixture
+def copy(log, tmp_path):
+    return shutil.copytree(log, tmp_path / "copy")
+
+
+def segments(root):
+    return sorted((root / "orders-0").glob("*.log"))
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("name", BROKERS)
+def test_golden_brokers(golden, name, isolation):
+    for log_dir in sorted((golden / "broker-4.3" / name).glob("data*")):
+        expected = plain(log_dir, isolation=isolation, on_corrupt="skip")
+        options = {"isolationLevel": isolation, "onCorrupt": "skip"}
+        assert rows(str(log_dir), **options) == expected
+        assert rows(str(log_dir), **options, rangeBytes=3000) == expected
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_golden_replays(golden, isolation):
+    for scenario in sorted((golden / "replay").iterdir()):
+        for folder in sorted(path for path in (scenario / "final").iterdir() if path.is_dir()):
+            disk = pylogseg.open_dir(folder.parent).select([folder.name])
+            expected = plain(disk, isolation=isolation, on_corrupt="skip")
+            options = {"isolationLevel": isolation, "onCorrupt": "skip", "rangeBytes": 1000}
+            assert rows(str(folder), **options) == expected, folder
+
+
+@given(st.data())
+@settings(max_examples=min(25, settings().max_examples))
+def test_any_cut_gives_the_same_rows(examples, data):
+    isolation = data.draw(st.sampled_from(ISOLATIONS))
+    name = data.draw(st.sampled_from(["txn-a-1", "txn-b-0", "codec-gzip-0", "cmp-txn-0", "mixed-0", "legacy-0"]))
+    path, options = str(examples / name), {"isolationLevel": isolation}
+    expected = plain(path, isolation=isolation)
+    assert rows(path, **options) == expected
+    cuts = {"rangeBytes": st.integers(200, 20_000), "minPartitions": st.integers(1, 40),
+            "maxRecordsPerPartition": st.integers(3, 60), "batchRows": st.integers(1, 300)}  # fmt: skip
+    chosen = data.draw(st.lists(st.sampled_from(sorted(cuts)), unique=True))
+    assert rows(path, **options, **{name: data.draw(cuts[name]) for name in chosen}) == expected
+
+
+def test_urls(log):
+    memory = fsspec.filesystem("memory")
+    memory.put(str(log), "/spark-task", recursive=True)
+    try:
+        assert rows("memory://spark-task", rangeBytes=20_000) == plain(log)
+        committed = rows("memory://spark-task", isolationLevel="read_committed")
+        assert committed == plain(log)
+    finally:
+        memory.rm("/spark-task", recursive=True)
+
+
+def test_columns(log):
+    (row,) = rows(str(log), ["offset", "position", "segment"], startingOffsets='{"orders":{"0":4999}}')
+    assert list(row) == ["offset", "position", "segment"]
+    assert row["segment"] == segments(log)[-1].name
+
+
+def test_batches_are_of_even_size():
+    sizes = [1, 1, 99, 5, 250, 3, 1000]
+    made = [pa.record_batch({"n": pa.array(range(size))}) for size in sizes]
+    found = list(of_even_size(iter(made), 100))
+    assert [batch.num_rows for batch in found] == [101, 5, 125, 125, 3, *[100] * 10]
+    whole = pa.Table.from_batches(found)
+    assert whole == pa.Table.from_batches(made).cast(whole.schema)
+
+
+def test_what_retention_renamed_is_still_read(copy):
+    expected, tasks = plain(copy), plan(str(copy), parse({}))
+    for suffix in (".log", ".index", ".timeindex"):
+        path = segments(copy)[0].with_suffix(suffix)
+        path.rename(f"{path}.deleted")
+    assert rows_of(tasks, parse({})) == expected
+
+
+def test_what_retention_removed_is_an_error_or_left_out(copy):
+    expected, tasks = plain(copy), plan(str(copy), parse({}))
+    first, second = segments(copy)[:2]
+    first.unlink()
+    with pytest.raises(
+        StorageError, match=rf"{first.name}: .*offsets 0 to {int(second.stem) - 1} of orders-0 are gone"
+    ):
+        rows_of(tasks, parse({}))
+    left = [row for row in expected if row["offset"] >= int(second.stem)]
+    assert rows_of(tasks, parse({"failOnDataLoss": "false"})) == left
+    shutil.rmtree(copy / "orders-0")
+    with pytest.raises(StorageError, match="are gone"):
+        rows_of(tasks, parse({}))
+    assert rows_of(tasks, parse({"failOnDataLoss": "false"})) == []
+
+
+def test_what_the_cleaner_merged_is_found_where_it_is_now(copy):
+    expected, tasks = plain(copy), plan(str(copy), parse({"rangeBytes": "20000"}))
+    first, second, *_ = segments(copy)
+    first.write_bytes(first.read_bytes() + second.read_bytes())
+    for suffix in (".log", ".index", ".timeindex"):
+        second.with_suffix(suffix).unlink()
+    assert rows_of(tasks, parse({"rangeBytes": "20000"})) == expected
+
+
+def test_a_log_that_was_truncated(copy):
+    expected, tasks = plain(copy), plan(str(copy), parse({}))
+    last = segments(copy)[-1]
+    last.write_bytes(last.read_bytes()[:-10])
+    with pytest.raises(StorageError, match="offsets 4950 to 4999 of orders-0 are gone: truncated"):
+        rows_of(tasks, parse({}))
+    assert rows_of(tasks, parse({"failOnDataLoss": "false"})) == expected[:-50]
+
+
+def test_what_was_appended_since_is_not_read(copy):
+    expected, tasks = plain(copy), plan(str(copy), parse({}))
+    append(copy / "orders-0", 3000, first=5000)
+    assert rows_of(tasks, parse({})) == expected
+
+
+@pytest.fixture
+def damaged(copy):
+    """One byte of the second batch of the second segment is another one."""
+    path = segments(copy)[1]
+    data = bytearray(path.read_bytes())
+    data[int.from_bytes(data[8:12], "big") + 12 + 100] ^= 1
+    path.write_bytes(data)
+    return copy
+
+
+@pytest.mark.parametrize("cut", [{}, {"rangeBytes": "4000"}], ids=str)
+def test_damage(damaged, log, cut):
+    expected, bad = plain(log), int(segments(damaged)[1].stem) + 50
+    with pytest.raises(CorruptionError, match=rf"{segments(damaged)[1].name}: at position \d+, offset {bad}: CRC"):
+        rows(str(damaged), **cut)
+    assert rows(str(damaged), **cut, onCorrupt="stop") == expected[:bad]
+    assert rows(str(damaged), **cut, onCorrupt="skip") == expected[:bad] + expected[bad + 50 :]
+
+
+@pytest.mark.parametrize("cut", [{}, {"rangeBytes": "4000"}, {"maxRecordsPerPartition": 7}], ids=str)
+def test_rows_of_batches(damaged, cut):
+    parsed = parse(cut)
+    found = [
+        row for task in plan(str(damaged), parsed) for batch in read_batches(task, parsed) for row in batch.to_pylist()
+    ]
+    bad = int(segments(damaged)[1].stem) + 50
+    assert [row["baseOffset"] for row in found] == list(range(0, 5000, 50))
+    (problem,) = [row for row in found if row["problem"]]
+    assert (problem["baseOffset"], problem["count"]) == (bad, None)
+    assert problem["problem"].startswith("crc: CRC mismatch")
+    assert {row["count"] for row in found if not row["problem"]} == {50}
