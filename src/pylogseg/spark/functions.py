@@ -1,0 +1,204 @@
+"""Functions of columns for Spark, on the kernels of the package: a batch of values in one call, nothing for each.
+
+They are Arrow UDFs from Spark 4.1 on and pandas UDFs before. All of one `select` over the same columns share a worker.
+`decode_batches` and `encode_batches` take a whole DataFrame: no array has to be built and exploded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyspark.sql.functions as sql
+
+from pylogseg import arrow, arrow_batches, arrow_functions
+from pylogseg.arrow_functions import OnError
+
+_RECORD = (
+    "key: binary, value: binary, offset: bigint, timestamp: timestamp, timestampType: int, "
+    "headers: array<struct<key: string, value: binary>>"
+)
+_ENCODED = "batch binary, baseOffset bigint, lastOffset bigint, records int"
+
+_Function = Callable[..., pa.Array]
+
+
+def crc32c(column: Any) -> Any:
+    """CRC-32C of every value of a binary column, as bigint."""
+    return _apply(arrow_functions.crc32c, "bigint", column)
+
+
+def murmur2(column: Any) -> Any:
+    """The hash of every key by which Kafka's producers choose a partition, as int."""
+    return _apply(arrow_functions.murmur2, "int", column)
+
+
+def kafka_partition(key: Any, partitions: int) -> Any:
+    """The partition to which Kafka's default partitioner sends a key, as int; null for a null key.
+
+    Parameters
+    ----------
+    key : Column or str
+        Binary or string.
+    partitions : int
+        How many the topic has.
+    """
+    return _apply(arrow_functions.kafka_partition, "int", key, partitions)
+
+
+def decode_varint(column: Any, on_error: OnError = "raise") -> Any:
+    """The number that every value is as a ZigZag varint of up to 64 bits, as bigint.
+
+    Parameters
+    ----------
+    column : Column or str
+        Binary; each value is one varint and nothing else.
+    on_error : {"raise", "null"}
+        What becomes of a value that is not.
+    """
+    return _apply(arrow_functions.decode_varint, "bigint", column, on_error)
+
+
+def decode_uvarint(column: Any, on_error: OnError = "raise") -> Any:
+    """The number that every value is as an unsigned varint of up to 32 bits, as bigint; see `decode_varint`."""
+    return _apply(arrow_functions.decode_uvarint, "bigint", column, on_error)
+
+
+def encode_varint(column: Any) -> Any:
+    """Every integer as a ZigZag varint."""
+    return _apply(arrow_functions.encode_varint, "binary", column)
+
+
+def encode_uvarint(column: Any) -> Any:
+    """Every integer as an unsigned varint of 32 bits."""
+    return _apply(arrow_functions.encode_uvarint, "binary", column)
+
+
+def confluent(column: Any, on_error: OnError = "raise") -> Any:
+    """Values of Confluent's wire format as struct<schemaId: int, payload: binary>.
+
+    Parameters
+    ----------
+    column : Column or str
+        Binary: a byte 0, four bytes of schema id, the payload.
+    on_error : {"raise", "null"}
+        What becomes of a value that is shorter, or begins with another byte.
+    """
+    kind = "struct<schemaId: int, payload: binary>"
+    return _apply(arrow_functions.confluent, kind, column, on_error)
+
+
+def to_confluent(payload: Any, schema_id: int) -> Any:
+    """Payloads in Confluent's wire format, all of one schema, as binary."""
+    return _apply(arrow_functions.to_confluent, "binary", payload, schema_id)
+
+
+def headers_map(column: Any) -> Any:
+    """The column ``headers`` as map<string, binary>; of several headers with one name the last counts."""
+    return _apply(arrow_functions.headers_map, "map<string, binary>", column)
+
+
+def to_records(column: Any, on_error: OnError = "raise") -> Any:
+    """Raw record batches as array<struct> of their records; `decode_batches` is faster where rows are wanted.
+
+    Parameters
+    ----------
+    column : Column or str
+        Binary; each value holds whole batches.
+    on_error : {"raise", "null"}
+        What becomes of a value that holds anything else, or a batch that is damaged.
+    """
+    return _apply(arrow_batches.to_records, f"array<struct<{_RECORD}>>", column, on_error)
+
+
+def from_records(column: Any, **options: Any) -> Any:
+    """Arrays of records (structs with ``value``, and ``key``, ``timestamp``, ``headers``, ``offset``) as raw batches.
+
+    Parameters
+    ----------
+    column : Column or str
+        Array of structs.
+    **options
+        Of `pylogseg.encode`: ``compression="zstd"``, ``batch_bytes``.
+    """
+    return _apply(arrow_batches.from_records, "binary", column, **options)
+
+
+def decode_batches(
+    df: Any, column: str = "value", keep: Sequence[str] = (), on_error: Literal["raise", "skip"] = "raise"
+) -> Any:
+    """The records in a column of raw record batches, a row each.
+
+    Parameters
+    ----------
+    df : DataFrame
+        For example ``spark.read.format("binaryFile").load(...)``.
+    column : str
+        That holds the batches.
+    keep : sequence of str
+        Columns that are repeated for each record, in front of the record's own.
+    on_error : {"raise", "skip"}
+        What becomes of a value that holds anything else than whole good batches.
+
+    Returns
+    -------
+    DataFrame
+        Key, value, offset, timestamp, timestampType, headers. Control records are left out.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
+
+    records = from_arrow_schema(arrow.schema(arrow_batches.RECORD_COLUMNS))
+    schema = StructType([*(df.schema[name] for name in keep), *records])
+    return df.select(column, *keep).mapInArrow(arrow_batches.decoder(column, keep, on_error), schema)
+
+
+def encode_batches(df: Any, **options: Any) -> Any:
+    """The records of a DataFrame as raw record batches, a row each, with ``baseOffset``, ``lastOffset``, ``records``.
+
+    Parameters
+    ----------
+    df : DataFrame
+        Column ``value``, and ``key``, ``timestamp``, ``headers``, ``offset`` where they are there. Rows are taken as
+        they come: sort them first where that matters.
+    **options
+        Of `pylogseg.encode`.
+    """
+    wanted = [name for name in ("key", "value", "offset", "timestamp", "headers") if name in df.columns]
+    return df.select(*wanted).mapInArrow(arrow_batches.encoder(**options), _ENCODED)
+
+
+def _apply(function: _Function, returns: str, column: Any, *args: Any, **options: Any) -> Any:
+    """A function of Arrow arrays as one of columns."""
+    if not hasattr(sql, "arrow_udf"):
+        return _apply_pandas(function, returns, column, *args, **options)
+
+    def of_arrow(values: pa.Array) -> pa.Array:
+        return function(values, *args, **options)
+
+    of_arrow.__name__ = function.__name__  # the column is named after it
+    return sql.arrow_udf(of_arrow, returns)(column)
+
+
+def _apply_pandas(function: _Function, returns: str, column: Any, *args: Any, **options: Any) -> Any:
+    """The same where Spark has no Arrow UDFs; of a struct that is null the fields are then."""
+    import pandas as pd
+
+    fields = [field.name for field in arrow_functions.CONFLUENT] if returns.startswith("struct") else []
+
+    def of_pandas(values: Any) -> Any:
+        array = pa.Array.from_pandas(values)
+        if pa.types.is_null(array.type):  # a series of None tells no type, and null gives null
+            return pd.DataFrame(index=values.index, columns=fields) if fields else values
+        if pa.types.is_floating(array.type):  # how pandas has integers with nulls
+            array = array.cast(pa.int64())
+        done = function(array, *args, **options)
+        if fields:
+            return pa.Table.from_arrays(done.flatten(), fields).to_pandas(integer_object_nulls=True)
+        return done.to_pandas(integer_object_nulls=True, maps_as_pydicts="strict")
+
+    gives = pd.DataFrame if fields else pd.Series
+    of_pandas.__annotations__ = {"values": pd.Series, "return": gives}  # how Spark tells kinds of UDFs apart
+    of_pandas.__name__ = function.__name__
+    return sql.pandas_udf(of_pandas, returns)(column)

@@ -1,0 +1,85 @@
+"""The functions in Spark: what they give is what the Arrow functions give, by Arrow UDFs and by pandas UDFs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import pylogseg
+from pylogseg import _codec
+
+pytestmark = pytest.mark.spark
+
+RAW = bytes(pylogseg.encode([(1, b"a", b"1", [("h", b"x")]), (2, None, b"2")], compression="lz4"))
+ROWS = [(RAW, b"21", 64, "x"), (None, None, None, None)]
+
+
+class WithoutArrow:
+    """`pyspark.sql.functions` as it was before Spark 4.1."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "arrow_udf":
+            raise AttributeError(name)
+        return getattr(self._module, name)
+
+
+@pytest.fixture
+def frame(spark: Any) -> Any:
+    return spark.createDataFrame(ROWS, "raw binary, key binary, number bigint, kept string").coalesce(1)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+def test_functions(frame: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pylogseg.spark import functions as f
+
+    if kind == "pandas":
+        monkeypatch.setattr(f, "sql", WithoutArrow(f.sql))
+    elif not hasattr(f.sql, "arrow_udf"):
+        pytest.skip("this Spark has no Arrow UDFs")
+    records = f.to_records("raw")
+    got, nulls = frame.select(
+        f.crc32c("key").alias("crc"),
+        f.murmur2("key"),
+        f.kafka_partition("kept", 5),
+        f.encode_varint("number").alias("varint"),
+        f.decode_varint(f.encode_varint("number")),
+        f.decode_uvarint(f.encode_uvarint("number")),
+        f.confluent(f.to_confluent("key", 3)).alias("framed"),
+        records.alias("records"),
+        f.headers_map(records[0]["headers"]).alias("headers"),
+        f.to_records(f.from_records(records, compression="zstd")).alias("again"),
+    ).collect()
+    assert got.crc == _codec.crc32c(b"21")
+    assert got["murmur2(key)"] == -973932308
+    assert got.varint == b"\x80\x01"
+    assert (got[4], got[5]) == (64, 64)
+    assert got.framed.asDict() == {"schemaId": 3, "payload": b"21"}
+    assert [record.value for record in got.records] == [b"1", b"2"]
+    assert got.headers == {"h": b"x"}
+    assert got.again == got.records
+    assert all(value is None or value == (None, None) for value in nulls)
+
+
+def test_decode_and_encode(frame: Any) -> None:
+    from pylogseg.spark import functions as f
+
+    rows = f.decode_batches(frame, "raw", keep=["kept", "number"])
+    assert [(row.kept, row.number, row.key, row.value, row.offset) for row in rows.collect()] == [
+        ("x", 64, b"a", b"1", 0),
+        ("x", 64, None, b"2", 1),
+    ]
+    (batch,) = f.encode_batches(rows, compression="lz4").collect()
+    assert (bytes(batch.batch), batch.records, batch.lastOffset) == (RAW, 2, 1)
+
+
+def test_damage_names_the_value(spark: Any) -> None:
+    from pylogseg.spark import functions as f
+
+    bad = spark.createDataFrame([(RAW,), (RAW[:-1],)], "raw binary").coalesce(1)
+    assert f.decode_batches(bad, "raw", on_error="skip").count() == 2
+    with pytest.raises(Exception, match="value 1 of the column: at position 0: no whole batch begins here"):
+        f.decode_batches(bad, "raw").count()
