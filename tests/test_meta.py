@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("jobs", "dump"),
     ("arrow", "arrow_input", "write"),
     ("arrow_functions", "arrow_batches"),
+    ("restore",),
     ("embedded",),
     ("manager",),
     ("offline",),
@@ -49,7 +50,7 @@ EXCEPTIONS = {("reading.stream", "arrow", "Reader.__arrow_c_stream__")}
 NARROWER = {"env": {"errors", "env"}}
 #: Packages of others that only these modules may import.
 EDGES = {
-    "pyarrow": re.compile(r"arrow\w*|jobs\.export|jobs\.regex|reading\.stream|spark(\..*)?"),
+    "pyarrow": re.compile(r"arrow\w*|jobs\.export|jobs\.regex|reading\.stream|restore\.partition|spark(\..*)?"),
     "click": re.compile(r"cli(\..*)?"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),

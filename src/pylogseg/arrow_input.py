@@ -49,7 +49,7 @@ def columns_from_arrow(data: Any, *, base_offset: int | None = None, timestamp_d
     if "headers" in table.column_names and table["headers"].null_count < count:
         headers = _headers(table["headers"], sources)
     offset = _integers(table, "offset") if base_offset is None and "offset" in table.column_names else None
-    timestamp = _timestamps(table, timestamp_default_ms) if "timestamp" in table.column_names else None
+    timestamp = timestamps_ms(table, timestamp_default_ms) if "timestamp" in table.column_names else None
     return Columns(count, offset, timestamp, *key, *value, *headers, sources, base_offset or 0, timestamp_default_ms)
 
 
@@ -106,7 +106,10 @@ def _integers(table: pa.Table, name: str) -> Any:
     return _to_numpy(column, name)
 
 
-def _timestamps(table: pa.Table, default_ms: int) -> Any:
+def timestamps_ms(table: pa.Table, default_ms: int = -1) -> Any:
+    """Column ``timestamp`` in milliseconds, int64; `default_ms` where it is null, and everywhere if there is none."""
+    if "timestamp" not in table.column_names:
+        return np.full(table.num_rows, default_ms, np.int64)
     column = table["timestamp"]
     if pa.types.is_timestamp(column.type):
         ticks = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}[column.type.unit]

@@ -1,0 +1,295 @@
+"""Partitions that were written apart are put in place, all of them or none, whatever dies in between.
+
+Writers work in a folder of their own beside the partitions. It has the name of a partition that waits for its deletion:
+readers pass by it, and a broker that finds a forgotten one removes it. A commit writes down what it is about to do;
+that file is the point of no return, and whoever comes next finishes what a crash left undone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from pylogseg.env.storage import LocalStorage, Lock, Storage
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.names import FileKind, parse_file_name, partition_folder_name
+from pylogseg.restore.partition import Written
+
+_TOPIC = "pylogseg-staging"
+_PLAN = "commit.json"
+_MARKER = ".pylogseg-committed-"
+#: A staging folder in which nothing moved for so long is forgotten; a mark of a commit is kept as long.
+FORGOTTEN_MS = 24 * 3600 * 1000
+_LOCK_SECONDS = 60.0
+
+
+class Placed(NamedTuple):
+    """A partition that is in place.
+
+    Attributes
+    ----------
+    topic, partition : str, int
+    path : str
+        The partition's folder.
+    first_offset, end_offset : int
+        Half-open.
+    records, segments, size_bytes, max_timestamp : int
+        As of `Written`.
+    """
+
+    topic: str
+    partition: int
+    path: str
+    first_offset: int
+    end_offset: int
+    records: int
+    segments: int
+    size_bytes: int
+    max_timestamp: int
+
+
+class Staging:
+    """What one write puts into a folder of partitions.
+
+    Parameters
+    ----------
+    root : str
+        The log directory that gets the partitions; made if it is missing.
+    write_id : str, optional
+        32 hex digits; a new one if not given. All processes that work on one write share it.
+    storage : Storage, optional
+        This machine's disks if not given. Everybody who takes part sees the same files.
+    """
+
+    def __init__(self, root: str, write_id: str | None = None, storage: Storage | None = None) -> None:
+        self.root, self.write_id = root, write_id or uuid.uuid4().hex
+        self._storage: Storage = LocalStorage() if storage is None else storage
+        self.folder = self._storage.join(root, partition_folder_name(_TOPIC, 0, "delete", self.write_id))
+        self._marker = self._storage.join(root, _MARKER + self.write_id)
+
+    def begin(self) -> None:
+        """Make the folder, and finish or remove what earlier writes left."""
+        self._storage.make_folder(self.root)
+        sweep(self.root, self._storage)
+        self._storage.make_folder(self.folder)
+
+    def attempt_folder(self, task: str) -> str:
+        """A new folder for one attempt of one task.
+
+        Raises
+        ------
+        StorageError
+            If the staging folder is not there: the write is over, or this machine does not see the files of the others.
+        """
+        if not self._storage.exists(self.folder):
+            reason = (
+                "it is not there: either the write has ended, or this machine does not share the folder with the one "
+                "that began it"
+            )
+            raise StorageError(self.folder, "write to", reason)
+        folder = self._storage.join(self.folder, f"{task}-{uuid.uuid4().hex}")
+        self._storage.make_folder(folder)
+        return folder
+
+    def check(self, written: Sequence[Written], *, overwrite: bool = False) -> list[list[Written]]:
+        """The parts of each partition in the order of their offsets.
+
+        Raises
+        ------
+        RequestError
+            If two parts of a partition have the same offsets, or the partition is in place already.
+        """
+        ordered = sorted(written, key=attrgetter("topic", "partition", "first_offset"))
+        by_partition = [list(parts) for _, parts in groupby(ordered, attrgetter("topic", "partition"))]
+        for parts in by_partition:
+            for before, after in pairwise(parts):
+                if after.first_offset < before.end_offset:
+                    raise RequestError(
+                        f"{after.name}: two tasks wrote offsets {after.first_offset} to "
+                        f"{min(before.end_offset, after.end_offset) - 1}: bring each partition into one task, with "
+                        'df.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")'
+                    )
+            target = self._target(parts[0])
+            if not overwrite and self._storage.exists(target):
+                raise RequestError(f"{target}: it is there already; mode overwrite puts the new one in its place")
+        return by_partition
+
+    def commit(self, written: Sequence[Written], *, overwrite: bool = False) -> list[Placed]:
+        """Put all partitions in place; doing it again, or after a crash in the middle, ends in the same.
+
+        Parameters
+        ----------
+        written : sequence of Written
+            What the tasks whose work counts wrote; other attempts are forgotten.
+        overwrite : bool
+            Whether partitions that are there give way.
+
+        Raises
+        ------
+        RequestError
+            See `check`. Nothing was put in place.
+        StorageError
+            If a broker or somebody else has the lock of the folder, or the disk fails.
+        """
+        if not self._storage.exists(self._marker):
+            with _Locked(self._storage, self.root):
+                plan_path = self._storage.join(self.folder, _PLAN)
+                if not self._storage.exists(plan_path):
+                    by_partition = self.check(written, overwrite=overwrite)
+                    moves = [self._joined(parts) for parts in by_partition]
+                    plan = {"write": self.write_id, "partitions": moves}
+                    self._storage.write_whole(plan_path, json.dumps(plan).encode())
+                _finish(self._storage, self.root, self.folder)
+        return self._placed(written)
+
+    def abort(self) -> None:
+        """Remove everything that was written apart, unless it is being put in place."""
+        if not self._storage.exists(self._storage.join(self.folder, _PLAN)):
+            self._storage.remove_folder(self.folder)
+
+    def _target(self, part: Written) -> str:
+        return self._storage.join(self.root, part.name)
+
+    def _joined(self, parts: list[Written]) -> dict[str, Any]:
+        """Move the files of all parts into the folder of the first, whose epochs hold for all; what goes where."""
+        storage, first = self._storage, parts[0]
+        for part in parts[1:]:
+            for entry in storage.list_folder(part.folder):
+                if parse_file_name(entry.name).kind.is_segment_file:
+                    storage.rename(storage.join(part.folder, entry.name), storage.join(first.folder, entry.name))
+        if len(parts) > 1:
+            storage.sync_folder(first.folder)
+        return {"from": os.path.relpath(first.folder, self.folder), "to": first.name}
+
+    def _placed(self, written: Sequence[Written]) -> list[Placed]:
+        ordered = sorted(written, key=attrgetter("topic", "partition", "first_offset"))
+        placed = []
+        for _, group in groupby(ordered, attrgetter("topic", "partition")):
+            parts = list(group)
+            placed.append(
+                Placed(
+                    parts[0].topic,
+                    parts[0].partition,
+                    self._target(parts[0]),
+                    parts[0].first_offset,
+                    parts[-1].end_offset,
+                    sum(part.records for part in parts),
+                    sum(part.segments for part in parts),
+                    sum(part.size_bytes for part in parts),
+                    max(part.max_timestamp for part in parts),
+                )
+            )
+        return placed
+
+
+def sweep(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
+    """Finish commits that a crash cut short, and remove staging folders and marks that are forgotten.
+
+    Parameters
+    ----------
+    root : str
+        A log directory.
+    storage : Storage, optional
+        This machine's disks if not given.
+    now_ms : callable, optional
+        The clock.
+
+    Returns
+    -------
+    list of str
+        Staging folders that were dealt with.
+    """
+    storage = LocalStorage() if storage is None else storage
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms()
+    done = []
+    for entry in storage.list_folder(root):
+        path = storage.join(root, entry.name)
+        if entry.is_dir and entry.name.startswith(f"{_TOPIC}-0."):
+            if storage.exists(storage.join(path, _PLAN)):
+                with _Locked(storage, root):
+                    _finish(storage, root, path)
+                done.append(path)
+            elif now - _last_change(storage, path, entry.modified_ms) > FORGOTTEN_MS:
+                storage.remove_folder(path)
+                done.append(path)
+        elif entry.name.startswith(_MARKER) and now - entry.modified_ms > FORGOTTEN_MS:
+            storage.remove(path)
+    return done
+
+
+def _last_change(storage: Storage, folder: str, modified_ms: int) -> int:
+    """When something last moved in a staging folder, down to the files that are being written."""
+    newest = modified_ms
+    for entry in storage.list_folder(folder):
+        inner = _last_change(storage, storage.join(folder, entry.name), 0) if entry.is_dir else 0
+        newest = max(newest, entry.modified_ms, inner)
+    return newest
+
+
+def _finish(storage: Storage, root: str, folder: str) -> None:
+    """Do what a plan says that is not done yet, then remove the staging folder."""
+    path = storage.join(folder, _PLAN)
+    if not storage.exists(path):  # somebody else has finished it meanwhile
+        return
+    plan = json.loads(storage.read_all(path))
+    aside = storage.join(folder, "replaced")
+    storage.make_folder(aside)
+    for move in plan["partitions"]:
+        source, target = storage.join(folder, move["from"]), storage.join(root, move["to"])
+        if not storage.exists(source):
+            continue
+        if storage.exists(target):
+            storage.rename(target, storage.join(aside, move["to"]))
+        storage.rename(source, target)
+    storage.sync_folder(root)
+    _forget_checkpoints(storage, root, [move["to"] for move in plan["partitions"]])
+    storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
+    # Readers pass by what has no plan, and nobody else touches it: it may go in any order.
+    storage.remove(path)
+    storage.remove_folder(folder)
+
+
+def _forget_checkpoints(storage: Storage, root: str, names: Iterable[str]) -> None:
+    """Take partitions out of the checkpoints: what those say is about the files that were there before."""
+    from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+    from pylogseg.log.directory import partition_of
+
+    keys = {partition_of(name) for name in names}
+    kinds = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
+    for kind in kinds:
+        path = storage.join(root, kind.value)
+        if not storage.exists(path):
+            continue
+        known = parse_offset_checkpoint(storage.read_all(path), path)
+        if keys & set(known):
+            left = {key: offset for key, offset in known.items() if key not in keys}
+            storage.write_whole(path, encode_offset_checkpoint(left))
+
+
+class _Locked:
+    """The lock of a log directory, which a running broker has; other writers have it only for moments."""
+
+    def __init__(self, storage: Storage, root: str) -> None:
+        self._storage, self._root = storage, root
+        self._lock: Lock | None = None
+
+    def __enter__(self) -> None:
+        end = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                self._lock = self._storage.lock(self._root)
+                return
+            except StorageError as error:
+                if error.operation != "lock" or time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+
+    def __exit__(self, *error: object) -> None:
+        assert self._lock is not None
+        self._lock.release()
