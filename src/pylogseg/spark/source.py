@@ -43,6 +43,15 @@ class PylogsegSource(DataSource):
 
         return SegmentStreamReader(paths_of(self.options), parse(self.options, streaming=True), columns_in(schema))
 
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """A writer for one query: rows become partitions."""
+        from pylogseg.spark.write_options import check_columns, parse_write
+        from pylogseg.spark.writer import PartitionsWriter
+
+        options = parse_write(self.options)
+        check_columns({field.name: field.dataType.simpleString() for field in schema}, options)
+        return PartitionsWriter(options, overwrite)
+
 
 def _without_bounds(given: Any) -> dict[str, str]:
     """Options but for those that a batch and a stream take differently: a schema is asked for before that is known."""

@@ -1,0 +1,171 @@
+"""The options of `df.write.format("pylogseg")`, and which columns it needs."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg.errors import RequestError
+from pylogseg.format.names import check_topic
+from pylogseg.restore.partition import RestoreOptions
+
+_UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
+#: What Spark itself puts among the options.
+_OF_SPARK = re.compile(r"path|paths|serialization\.format|provider|__.*")
+#: Columns that are taken, with the types that they may have; a broker's writer takes the same but for those it makes.
+COLUMNS = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "offset": ("bigint",),
+    "timestamp": ("timestamp", "bigint"),
+    "timestampType": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """What a write was asked for.
+
+    Attributes
+    ----------
+    root : str
+        The folder that gets the partitions' folders.
+    topic : str
+        Of all rows; empty if a column says it.
+    partitions : int
+        How many a topic has, where rows do not say which they belong to; 0 if not given.
+    restore : RestoreOptions
+    """
+
+    root: str
+    topic: str = ""
+    partitions: int = 0
+    restore: RestoreOptions = field(default_factory=RestoreOptions)
+
+
+def parse_write(given: Mapping[str, Any]) -> WriteOptions:
+    """Read the options of a write; names in any case.
+
+    Raises
+    ------
+    RequestError
+        For a value that makes no sense, and for names that there are not.
+    """
+    texts = {str(name).lower(): value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
+    values = {name: _read(texts, name, make) for name, make in _OPTIONS.items() if name.lower() in texts}
+    known = {name.lower(): name for name in _OPTIONS}
+    for name in texts:
+        if name not in known and not _OF_SPARK.fullmatch(name):
+            close = difflib.get_close_matches(name, known, 1, 0.7)
+            meant = f": is {known[close[0]]!r} meant?" if close else f"; there are: {', '.join(_OPTIONS)}"
+            raise RequestError(f"no option {name!r} for a write{meant}")
+    restored = {_FIELDS[name]: values[name] for name in values.keys() & _FIELDS.keys()}
+    topic, partitions = values.get("topic", ""), values.get("partitions", 0)
+    return WriteOptions(_root(texts.get("path", "")), topic, partitions, RestoreOptions(**restored))
+
+
+def check_columns(names: Mapping[str, str], options: WriteOptions) -> None:
+    """Look at the columns of what is to be written, before anything is.
+
+    Parameters
+    ----------
+    names : mapping of str to str
+        Types by name, as Spark writes them (``bigint``); other columns are passed by.
+    options : WriteOptions
+        Of the write.
+
+    Raises
+    ------
+    RequestError
+        For a column that is missing or has another type.
+    """
+    for name, kinds in COLUMNS.items():
+        if name in names and names[name] not in kinds:
+            raise RequestError(f"column {name} must be {' or '.join(kinds)}, not {names[name]}")
+    if "value" not in names:
+        raise RequestError(f"there is no column value to write; there are: {', '.join(names)}")
+    if "topic" not in names and not options.topic:
+        raise RequestError('no topic: a column topic or option("topic", "orders") says it')
+    if "partition" not in names and not options.partitions:
+        raise RequestError('no partition: a column partition says it, or option("partitions", 12) how many there are')
+    if options.restore.offsets == "keep" and "offset" not in names:
+        raise RequestError('no column offset to keep: option("offsets", "assign") makes new ones')
+
+
+def _read(texts: Mapping[str, str], name: str, make: Callable[[str], Any]) -> Any:
+    text = texts[name.lower()]
+    try:
+        return make(text.strip())
+    except RequestError:
+        raise
+    except ValueError as error:
+        raise RequestError(f"{name}={text!r}: {error}") from None
+
+
+def _root(path: str) -> str:
+    if not path:
+        raise RequestError('no path: save("/var/lib/kafka/restored") says which folder gets the partitions')
+    path = path.removeprefix("file://")
+    if "://" in path:
+        raise RequestError(
+            f"{path}: partitions are put in place by renames, which no object store has; write to a folder that all "
+            "workers share, and copy it from there"
+        )
+    return os.path.abspath(path)
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,18})\s*([a-zA-Z]*)", text)
+    if match is None or match[2].lower() not in _UNITS or int(match[1]) == 0:
+        raise ValueError("must be a size above 0, like 1073741824 or 1g")
+    return int(match[1]) << _UNITS[match[2].lower()]
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,19}", text):
+        raise ValueError("must be a whole number")
+    return int(text)
+
+
+def _topic(text: str) -> str:
+    check_topic(text)
+    return text
+
+
+def _topic_ids(text: str) -> dict[str, str]:
+    found = json.loads(text)
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError('must be JSON like {"orders": "qvJxX8QJTdCZPuKqMEMk1w"}')
+    return found
+
+
+_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "topic": _topic,
+    "partitions": _number,
+    "offsets": str.lower,
+    "baseOffset": _number,
+    "compression": str.lower,
+    "segmentBytes": _size,
+    "batchBytes": _size,
+    "timestampType": str.lower,
+    "leaderEpoch": _number,
+    "topicIds": _topic_ids,
+}
+_FIELDS = {
+    "offsets": "offsets",
+    "baseOffset": "base_offset",
+    "compression": "compression",
+    "segmentBytes": "segment_bytes",
+    "batchBytes": "batch_bytes",
+    "timestampType": "timestamp_type",
+    "leaderEpoch": "leader_epoch",
+    "topicIds": "topic_ids",
+}

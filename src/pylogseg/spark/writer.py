@@ -1,0 +1,63 @@
+"""`df.write.format("pylogseg")`: rows back into partitions, which a commit puts in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pylogseg.restore.partition import Written
+from pylogseg.restore.staging import Staging
+from pylogseg.spark.rows import write_rows
+from pylogseg.spark.write_options import WriteOptions
+
+
+@dataclass
+class TaskWrote(WriterCommitMessage):
+    """What one attempt of a task wrote apart."""
+
+    written: list[Written]
+
+
+class PartitionsWriter(DataSourceArrowWriter):
+    """Writes each task's rows apart, and puts them in place when all tasks are done.
+
+    Parameters
+    ----------
+    options : WriteOptions
+        Of the write.
+    overwrite : bool
+        Whether partitions that are there give way to those that are written.
+    """
+
+    def __init__(self, options: WriteOptions, overwrite: bool) -> None:
+        self._options, self._overwrite = options, overwrite
+        staging = Staging(options.root)
+        staging.begin()
+        self._write_id = staging.write_id
+
+    @property
+    def _staging(self) -> Staging:
+        return Staging(self._options.root, self._write_id)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrote:
+        """In a task: write its rows apart."""
+        return TaskWrote(write_rows(iterator, self._staging, task_name(), self._options))
+
+    def commit(self, messages: list[Any]) -> None:
+        """On the driver: put in place what the attempts wrote that count."""
+        self._staging.commit([each for message in messages for each in message.written], overwrite=self._overwrite)
+
+    def abort(self, messages: list[Any]) -> None:
+        """On the driver: remove what was written apart."""
+        self._staging.abort()
+
+
+def task_name() -> str:
+    """A name for the task that this is, and its attempt."""
+    context = TaskContext.get()
+    return "driver" if context is None else f"{context.partitionId()}-{context.attemptNumber()}"
