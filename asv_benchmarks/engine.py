@@ -11,8 +11,8 @@ from typing import Any
 
 import data
 import numpy as np
-from memory import anonymous_mb
 from measure import Side, in_turn
+from memory import anonymous_mb
 from rows import Row
 
 import pylogseg
