@@ -155,8 +155,15 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 
 
-def parse_moment(text: str) -> int:
+def parse_moment(text: str, now_ms: int | None = None) -> int:
     """Milliseconds since 1970 from ``2h`` (ago; also s, m, d, w), ISO 8601 with a zone, or milliseconds.
+
+    Parameters
+    ----------
+    text : str
+        What somebody wrote.
+    now_ms : int, optional
+        What "now" and "ago" go by; the clock's if not given.
 
     Raises
     ------
@@ -166,11 +173,12 @@ def parse_moment(text: str) -> int:
     text = text.strip()
     if re.fullmatch(r"-?\d+", text):
         return int(text)
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     if text == "now":
-        return time.time_ns() // 1_000_000
+        return now_ms
     ago = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", text)
     if ago:
-        return time.time_ns() // 1_000_000 - int(float(ago[1]) * _UNITS_MS[ago[2]])
+        return now_ms - int(float(ago[1]) * _UNITS_MS[ago[2]])
     try:
         # Python 3.10 knows no Z.
         moment = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))

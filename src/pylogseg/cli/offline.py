@@ -224,5 +224,5 @@ def _entry_text(change: CheckpointChange) -> str:
 
 def _replicas(result: Result) -> str:
     brokers = sorted({broker for outcome in result if outcome.state == "done" for broker in outcome.replicas})
-    named = f" (of these partitions there are replicas on brokers {', '.join(map(str, brokers))})" if brokers else ""
+    named = f" (these partitions have replicas on brokers {', '.join(map(str, brokers))})" if brokers else ""
     return f"other replicas are unchanged{named}: this disk alone was looked at"

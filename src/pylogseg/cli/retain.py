@@ -51,6 +51,6 @@ def retain(request: Request, ms: int | None, max_bytes: int | None, before: str 
         ms=ms,
         max_bytes=max_bytes,
         before_offset=int(before) if before is not None and is_offset else None,
-        before_ms=parse_moment(before) if before is not None and not is_offset else None,
+        before_ms=parse_moment(before, request.options["now_ms"]) if before is not None and not is_offset else None,
         force=force,
     )

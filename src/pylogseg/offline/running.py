@@ -222,7 +222,7 @@ def _reason_to_leave(place: Place, name: str) -> str:
 
 def _remedy(error: PylogsegError) -> str:
     if isinstance(error, KeepError):
-        return "put it in order first, by `pylogseg repair` or `pylogseg recover`; nothing was changed"
+        return "put it in order first, by `pylogseg repair` or `pylogseg recover`; no record was touched"
     if isinstance(error, StorageError):
         return "see to the disk or to the permissions, and start again: what was done stays so"
     if isinstance(error, CorruptionError):
