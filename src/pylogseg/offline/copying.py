@@ -133,10 +133,10 @@ class _Copy:
         on_partition: Callable[[PartitionCopy], None] | None,
     ) -> None:
         self._storage, self._place, self._names, self._on_partition = storage, place, names, on_partition
-        target = os.path.abspath(target) if isinstance(storage, LocalStorage) else target
-        self._above, name = storage.split(target)
-        self._unfinished = storage.join(self._above, f".{name}.pylogseg-unfinished")
         self._result = Copied(place.parent, target)
+        self._target = os.path.abspath(target) if isinstance(storage, LocalStorage) else target
+        self._above, name = storage.split(self._target)
+        self._unfinished = storage.join(self._above, f".{name}.pylogseg-unfinished")
         if storage.exists(target) and (not storage.stat(target).is_dir or storage.list_folder(target)):
             raise RequestError(f"{target}: a copy goes into an empty folder, or one that is not there yet")
         if isinstance(storage, LocalStorage) and place.log_dir and _is_within(target, place.log_dir):
@@ -186,7 +186,7 @@ class _Copy:
         # What they say now is no more than what is copied later.
         checkpoints = {kind: self._checkpoint(kind) for kind in _CHECKPOINTS}
         for row in map_ordered(self._copy, self._names, jobs, on_bytes):
-            row.target = row.target.replace(self._unfinished, self._result.target)
+            row.target = self._storage.join(self._result.target, row.name)
             self._done(row)
         for kind, offsets in checkpoints.items():
             self._write_checkpoint(kind, offsets)
@@ -265,7 +265,7 @@ class _Copy:
             self._result.is_marked_clean = True
 
     def _finish(self) -> None:
-        storage, target = self._storage, self._result.target
+        storage, target = self._storage, self._target
         if storage.exists(target):
             storage.remove_folder(target)  # empty; not every system renames over a folder
         storage.rename(self._unfinished, target)
