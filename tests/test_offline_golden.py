@@ -34,6 +34,7 @@ SCENARIOS = [
     "retention-by-size",
     "retention-by-time",
     "delete-records",
+    "leader-epochs",
 ]
 KEY = ("t", 0)
 
@@ -93,6 +94,10 @@ class OfflineReplay(Replay):
         """Deletion of records, and of the segments that are left without any."""
         return {"moved": self._by(offline.delete_records, offsets=op["offset"]).state == "done"}
 
+    def do_truncate(self, op: Row) -> Row:
+        """A truncation, and the cleaner's checkpoint behind it."""
+        return {"truncated": self._by(offline.truncate, to=op["offset"]).state == "done"}
+
 
 def is_compared(name: str, file: Row, active: str, is_closed: bool) -> bool:
     """Whether a file has to be as Kafka's: not what each stop writes, nor what comes into being with its first use."""
@@ -151,5 +156,5 @@ def test_as_kafka(golden: Path, tmp_path: Path, name: str) -> None:
         is_ahead = goes_ahead(op["op"], want, is_ahead)
         if not is_ahead:
             assert comparable(got) == comparable(want), f"line {want['line']}: {op['op']}"
-            compared += op["op"] in ("clean", "retention")
+            compared += op["op"] in ("clean", "retention", "truncate")
     assert compared > 0

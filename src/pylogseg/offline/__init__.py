@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pylogseg.offline.copying import copy
     from pylogseg.offline.deleting import delete_records
     from pylogseg.offline.retaining import retain
+    from pylogseg.offline.truncation import truncate
 
 # Name -> module.
 _HOMES = {
@@ -20,9 +21,10 @@ _HOMES = {
     "delete_records": "pylogseg.offline.deleting",
     "diff": "pylogseg.offline.comparison",
     "retain": "pylogseg.offline.retaining",
+    "truncate": "pylogseg.offline.truncation",
 }
 
-__all__ = ["compact", "copy", "delete_records", "diff", "retain"]
+__all__ = ["compact", "copy", "delete_records", "diff", "retain", "truncate"]
 
 
 def __getattr__(name: str) -> Any:
