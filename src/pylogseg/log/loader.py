@@ -68,12 +68,13 @@ class Loader:
         keeper: Keeper | None = None,
         on_bytes: Callable[[int], None] | None = None,
         report: LoadReport | None = None,
+        mend: Callable[[], None] = lambda: None,
     ) -> None:
         self._storage, self._folder, self._config, self._clock = storage, folder, config, clock
         self._segments, self._producers, self._epochs, self._remover = segments, producers, epochs, remover
         self._clean, self._log_start, self._recovery_point = clean, log_start_offset, recovery_point
         self._make_producers = make_producers
-        self._keeper, self._on_bytes = keeper, on_bytes
+        self._keeper, self._on_bytes, self._mend = keeper, on_bytes, mend
         self._indexes = IndexChanges(storage)
         self._snapshots_before: list[str] = []
         self.report = LoadReport() if report is None else report
@@ -83,6 +84,7 @@ class Loader:
         """Run all passes."""
         epochs = self._epochs.entries
         self._complete_swap(self._remove_temporary_files())
+        self._mend()
         self._splitting(self._open_segments)
         if self._folder.endswith("-delete"):
             if not len(self._segments):

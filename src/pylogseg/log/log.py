@@ -55,6 +55,7 @@ class Log(AppendingLog):
         keeper: Keeper | None = None,
         on_bytes: Callable[[int], None] | None = None,
         report: LoadReport | None = None,
+        mend: Callable[[], None] = lambda: None,
     ) -> _Log:
         """Open a log, a new one or one that is there, and recover what needs it.
 
@@ -80,6 +81,9 @@ class Log(AppendingLog):
             Gets the bytes that were recovered since its last call.
         report : LoadReport, optional
             Filled, so that it is there too if the log cannot be opened.
+        mend : callable
+            Called when replacements of segments that were under way are finished or undone, before segments are opened:
+            it may put others in their place.
 
         Raises
         ------
@@ -114,6 +118,7 @@ class Log(AppendingLog):
             keeper=keeper,
             on_bytes=on_bytes,
             report=report,
+            mend=mend,
         )
         loaded = loader.load()
         active = segments.active

@@ -14,7 +14,7 @@ class ActionKind(enum.Enum):
     """What was done; the value is how a report names it."""
 
     CUT = "cut"
-    """Bytes at the end of a segment went: no good batch begins there."""
+    """Bytes of a segment went, at its end but for a repair: no good batch is there."""
     EMPTIED = "emptied"
     """All bytes of a segment went: its batches contradict one another."""
     DROPPED = "dropped"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.storage import Storage
 from pylogseg.errors import CleaningAborted, CorruptionError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
@@ -19,8 +22,8 @@ from pylogseg.log.replace import new_cleaned_segment
 from pylogseg.log.segment import LogSegment, OffsetOverflowError
 from pylogseg.log.stretches import Stretch
 
-#: What `assemble` does with a batch.
-GOES, STAYS, ANEW = 0, 1, 2
+#: What `assemble` does with a batch; above `ANEW`, that many new ones stand in its place.
+STAYS, GOES, ANEW = -1, 0, 1
 #: A broker counts positions in a segment by 32 bits.
 _MOST_BYTES = 2**31 - 1
 
@@ -37,7 +40,11 @@ Change = Callable[[Stretch], Filtered]
 
 
 def assemble(
-    stretch: Stretch, fate: npt.NDArray[np.int8], records: RecordColumns, new: npt.NDArray[Any], levels: Levels = None
+    stretch: Stretch,
+    fate: npt.NDArray[np.integer[Any]],
+    records: RecordColumns,
+    new: npt.NDArray[Any],
+    levels: Levels = None,
 ) -> Filtered:
     """Batches that stay as they are and those written anew, in their order.
 
@@ -45,8 +52,8 @@ def assemble(
     ----------
     stretch : Stretch
         Where they come from.
-    fate : numpy.ndarray of int8
-        Of each batch: `GOES`, `STAYS` or `ANEW`.
+    fate : numpy.ndarray of int
+        Of each batch: `STAYS`, `GOES`, `ANEW` or a higher number.
     records : RecordColumns
         Of the batches that are written anew, in order.
     new : numpy.ndarray of BATCH_DTYPE
@@ -55,15 +62,16 @@ def assemble(
         Of the codecs; see `rebuild`.
     """
     batches, view, start = stretch.batches, stretch.view, stretch.start
-    left = np.flatnonzero(fate)
-    if not len(new) and len(left) == len(batches):
+    if (fate == STAYS).all():
         rows = np.array(batches.rows)
-        if len(rows):
-            rows["position"] -= rows["position"][0]
-        return Filtered(memoryview(view)[: int(rows["size"].sum(dtype=np.int64))], BatchTable(rows))
-    rows = np.array(batches.rows[left])
+        first = int(rows["position"][0]) if len(rows) else start
+        rows["position"] -= first
+        whole = memoryview(view)[first - start :]
+        return Filtered(whole[: int(rows["size"].sum(dtype=np.int64))], BatchTable(rows))
+    places = np.where(fate == STAYS, 1, fate)
+    rows, fresh = np.repeat(batches.rows, places), np.repeat(fate >= ANEW, places)
     if len(new):
-        legacy = batches.magic[np.flatnonzero(fate == ANEW)] < 2
+        legacy = rows["magic"][fresh] < 2
         if legacy.any():
             # What a wrapper holds shows only when it is opened: its first and last record that stay.
             ends = np.cumsum(new["count"])
@@ -72,7 +80,6 @@ def assemble(
         written, table = rebuild(columns_of(records), BatchTable(new), level=levels)
     else:
         written, table = bytearray(), BatchTable(new)
-    fresh = fate[left] == ANEW
     rows[fresh] = table.rows
     source = memoryview(written)
     pieces: list[memoryview] = []
@@ -88,13 +95,26 @@ def assemble(
     return Filtered(pieces[0] if len(pieces) == 1 else b"".join(pieces), BatchTable(rows))
 
 
+class Home(Protocol):
+    """Where segments belong: a log, or the folder of one that is not open."""
+
+    @property
+    def storage(self) -> Storage: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def clock(self) -> Clock: ...
+
+
 class SegmentWriter:
     """Segments with the suffix `.cleaned` that batches are written to.
 
     Parameters
     ----------
-    log : LogCore
-        That they will be segments of.
+    home : Home
+        What they will be segments of.
     base_offset : int
         Of the first one.
     most_bytes : int, optional
@@ -105,14 +125,14 @@ class SegmentWriter:
     segments : list of LogSegment
     """
 
-    def __init__(self, log: LogCore, base_offset: int, most_bytes: int | None = None) -> None:
-        self._log, self._most_bytes = log, most_bytes
+    def __init__(self, home: Home, base_offset: int, most_bytes: int | None = None) -> None:
+        self._home, self._most_bytes = home, most_bytes
         self.segments = [self._new(base_offset)]
         self._since_entry, self._next_offset = 0, base_offset
 
     def _new(self, base_offset: int) -> LogSegment:
-        log = self._log
-        return new_cleaned_segment(log.storage, log.folder, base_offset, log.config, log.clock)
+        home = self._home
+        return new_cleaned_segment(home.storage, home.folder, base_offset, home.config, home.clock)
 
     def append(self, kept: Filtered) -> None:
         """Write batches."""
@@ -173,6 +193,7 @@ def rewrite(
     begin: Callable[[LogSegment, SegmentWriter], Change],
     *,
     most_bytes: int | None = None,
+    keeps_aborted: bool = False,
     crc: bool = False,
     check: Callable[[], None] = lambda: None,
     throttle: Callable[[int], None] = lambda size: None,
@@ -186,10 +207,11 @@ def rewrite(
     group : sequence of LogSegment
         That follow one another.
     begin : callable
-        Called with each of them and with the writer; returns what decides about its batches. What it wants in the
-        transaction index it has to tell the writer.
+        Called with each of them and with the writer; returns what decides about its batches.
     most_bytes : int, optional
         See `SegmentWriter`; not above what a broker can read.
+    keeps_aborted : bool
+        Whether the transaction indexes stay as they are; else `begin` tells the writer what is to be in them.
     crc : bool
         Whether a batch with a bad CRC is damage; a broker's cleaner does not look.
     check : callable
@@ -214,6 +236,8 @@ def rewrite(
         for segment in group:
             try:
                 _rewrite_into(segment, writer, begin(segment, writer), crc, check, throttle)
+                for txn in segment.aborted_txns if keeps_aborted else ():
+                    writer.add_aborted(txn)
             except OffsetOverflowError as overflow:
                 log.split_segment(segment)
                 raise CleaningAborted(f"{overflow}; the segment was split, start again") from overflow
