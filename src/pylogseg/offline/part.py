@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.files import Readable
@@ -69,7 +71,12 @@ class Part:
         self._opening = False
 
     def open(
-        self, *, clean: bool | None = None, recovery_point: int | None = None, keeper: Keeper | None = None
+        self,
+        *,
+        clean: bool | None = None,
+        recovery_point: int | None = None,
+        keeper: Keeper | None = None,
+        mend: Callable[[], None] = lambda: None,
     ) -> Log:
         """Open the log, as a broker does when it starts: what was not closed in order is put in order first.
 
@@ -79,6 +86,8 @@ class Part:
             Instead of what the log directory knows: what is read again.
         keeper : Keeper, optional
             Gets what has to be cut off; refuses to lose anything if not given.
+        mend : callable
+            See `Log.open`.
 
         Returns
         -------
@@ -106,6 +115,7 @@ class Part:
             producer_expiration_ms=self.broker.producer_id_expiration_ms,
             keeper=_NothingIsLost() if keeper is None else keeper,
             report=self.outcome.report,
+            mend=mend,
         )
         self.log, self._opening = log, False
         if start.high_watermark < 0 and self.directory is not None:
@@ -132,7 +142,9 @@ class Part:
         return False
 
     def sizes(self) -> tuple[int, int]:
-        """Bytes and number of the segments."""
+        """Bytes and number of the segments; none where the folder is gone."""
+        if not self.storage.exists(self.folder):
+            return 0, 0
         sizes = [
             entry.size
             for entry in self.storage.list_folder(self.folder)

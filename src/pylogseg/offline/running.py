@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.storage import Storage
@@ -34,6 +34,7 @@ def run(
     options: Options,
     work: Work,
     check: Callable[[Settings], None] | None = None,
+    takes: Collection[str] = (),
 ) -> Result:
     """Take the chosen partitions through a command.
 
@@ -49,6 +50,8 @@ def run(
         alone.
     check : callable, optional
         Gets the settings before anything else is done.
+    takes : collection of str
+        States of folders (``"delete"``, ``"future"``, ``"stray"``) that the command takes too. Else they are left.
 
     Returns
     -------
@@ -68,11 +71,11 @@ def run(
         check(settings)
     into = Destination(options.storage, options.into) if options.into is not None else None
     if into is None or options.dry_run:
-        return _Run(place, names, settings, options, work).run()
+        return _Run(place, names, settings, options, work, takes).run()
     try:
-        kept = [name for name in names if not _reason_to_leave(place, name)]
+        kept = [name for name in names if not _reason_to_leave(place, name, takes)]
         copied = into.copy(place, kept, lambda size: None)
-        result = _Run(copied, kept, settings, options, work, into).run()
+        result = _Run(copied, kept, settings, options, work, takes, into).run()
         if len(result.failed) < len(result.outcomes):
             into.finish()
         else:
@@ -99,9 +102,10 @@ class _Run:
         settings: Settings,
         options: Options,
         work: Work,
+        takes: Collection[str],
         into: Destination | None = None,
     ) -> None:
-        self._place, self._names, self._settings = place, names, settings
+        self._place, self._names, self._settings, self._takes = place, names, settings, takes
         self._options, self._work, self._into = options, work, into
         self._storage: Storage = OverlayStorage() if options.dry_run else options.storage
         self._directory: LogDirectory | None = None
@@ -148,7 +152,7 @@ class _Run:
         if isinstance(storage, OverlayStorage):
             storage = OverlayStorage()  # of its own, so that its memory is given back
         outcome = Outcome(name, storage.join(self._place.parent, name))
-        reason = _reason_to_leave(self._place, name)
+        reason = _reason_to_leave(self._place, name, self._takes)
         if reason:
             outcome.leave(reason)
             return outcome
@@ -170,7 +174,8 @@ class _Run:
         outcome.replicas = self._settings.replicas_of(topic, partition)
         path, clock = storage.join(self._place.parent, name), self._options.clock
         start = self._claim(name)
-        part = Part(path, name, storage, self._directory, start, config, self._settings.broker, clock, outcome, advance)
+        directory = None if _is_deleted(name) else self._directory
+        part = Part(path, name, storage, directory, start, config, self._settings.broker, clock, outcome, advance)
         closed = False
         try:
             outcome.bytes_before, outcome.segments_before = part.sizes()
@@ -185,19 +190,20 @@ class _Run:
             self._release(part, closed)
 
     def _claim(self, name: str) -> Start:
-        if self._directory is None:
+        if self._directory is None or _is_deleted(name):
             return Start(False, 0, 0, _NOT_KNOWN)
         start = self._directory.claim(name)
-        known = partition_of(name) in self._marks
+        folder = parse_partition_folder(name)
+        known = folder is not None and not folder.state and partition_of(name) in self._marks
         return start if known else start._replace(high_watermark=_NOT_KNOWN)
 
     def _release(self, part: Part, closed: bool) -> None:
-        if self._directory is None:
+        if part.directory is None:
             return
         if closed and part.log is not None:
-            self._directory.attach(part.name, part.log)
+            part.directory.attach(part.name, part.log)
         # One whose log was not opened is as trustworthy as before.
-        self._directory.release(part.name, clean=closed and (part.log is not None or part.start.clean), write=False)
+        part.directory.release(part.name, clean=closed and (part.log is not None or part.start.clean), write=False)
 
     def _in_its_place(self, outcome: Outcome, into: Destination) -> Outcome:
         """Whoever reads it will look in the later place; what failed is not there."""
@@ -211,8 +217,15 @@ class _Run:
         return outcome
 
 
-def _reason_to_leave(place: Place, name: str) -> str:
+def _is_deleted(name: str) -> bool:
     folder = parse_partition_folder(name)
+    return folder is not None and folder.state == "delete"
+
+
+def _reason_to_leave(place: Place, name: str, takes: Collection[str]) -> str:
+    folder = parse_partition_folder(name)
+    if folder is not None and folder.state in takes:
+        return ""
     if folder is not None and folder.state == "future":
         return "it is being moved here from another log directory"
     if folder is not None and folder.state == "stray":

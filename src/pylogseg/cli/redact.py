@@ -1,0 +1,134 @@
+"""`pylogseg redact`: "a customer asks to be forgotten", on a disk without a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+import click
+
+from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
+from pylogseg.cli.query import bytes_of
+from pylogseg.errors import RequestError
+from pylogseg.jobs.grep import Pattern, regular_expression
+from pylogseg.offline.redaction import redact as redact_logs
+from pylogseg.offline.redactor import Blank
+
+_COLUMNS = {"segmentsRewritten": "REWRITTEN", "recordsDeleted": "DELETED"}
+_BLANKED = {"segmentsRewritten": "REWRITTEN", "recordsBlanked": "BLANKED"}
+
+_EPILOG = f"""\b
+Examples:
+  pylogseg redact /data/kafka users --key customer-17 --dry-run
+  pylogseg redact /data/kafka --key-file forgotten.txt --everywhere
+  pylogseg redact /data/kafka orders --header customer=17 --blank value,headers
+  pylogseg redact /data/kafka events --match '[0-9]{{16}}' --in value --blank value --with ''
+  pylogseg grep customer-17 /data/kafka           finds nothing any more
+
+\b
+What is not reached: other replicas (run it on each broker, or delete the
+replica there and let it be fetched anew), copies that recover and repair kept,
+tiered storage, and old bytes that the file system, its snapshots and backups
+still hold.
+
+{EXIT_CODES}"""
+
+
+@click.command(epilog=_EPILOG)
+@offline_command
+@click.option("--key", multiple=True, metavar="KEY", help="A whole key; repeatable.")
+@click.option("--key-file", type=click.File("rb"), metavar="FILE", help="A key a line; millions are fine. - is stdin.")
+@click.option(
+    "--key-as",
+    type=click.Choice(["text", "hex", "base64"]),
+    default="text",
+    show_default=True,
+    help="How keys are written, here and in the file.",
+)
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A header, of any value or of one; repeatable.",
+)
+@click.option("--match", metavar="REGEX", help="A regular expression on bytes, as for grep -E.")
+@click.option(
+    "--in",
+    "places",
+    default="key,value",
+    show_default=True,
+    metavar="A,B",
+    help="Where --match looks: key, value, headers.",
+)
+@click.option(
+    "--blank",
+    "parts",
+    metavar="A,B",
+    help="Keep the records, and make these nothing: value, headers, key. Default: the records go.",
+)
+@click.option("--with", "value", metavar="TEXT", help="What blanked values become instead of null: '' is empty.")
+@click.option(
+    "--everywhere", is_flag=True,
+    help="Also in folders that nobody reads (-stray, -future); folders of deleted topics (-delete) are removed.",
+)  # fmt: skip
+def redact(
+    request: Request,
+    key: Sequence[str],
+    key_file: IO[bytes] | None,
+    key_as: str,
+    headers: Sequence[str],
+    match: str | None,
+    places: str,
+    parts: str | None,
+    value: str | None,
+    everywhere: bool,
+) -> None:
+    """Delete or blank the records of chosen keys, headers or a pattern, in every segment.
+
+    Records go that any of the options asks for. All others keep their offsets and batches, which are compressed with
+    their own codec again; transactions and producers are not touched. Segments without such records are not rewritten.
+    A null value is a tombstone in a compacted topic: what has its key goes with the next cleaning.
+    """
+    if value is not None and "value" not in (parts or ""):
+        raise RequestError("--with says what values become: it goes with --blank value")
+    blank = None
+    if parts is not None:
+        names = tuple(part.strip() for part in parts.split(","))
+        blank = Blank(names, None if value is None else bytes_of(value, "text"))
+    keys = [bytes_of(each, key_as) for each in key]
+    if key_file is not None:
+        keys += _keys_in(key_file, key_as)
+    matches = []
+    if match is not None:
+        pattern = Pattern(regular_expression(match), [place.strip() for place in places.split(",")])
+        matches.append(pattern.matches)
+    request.run(
+        redact_logs,
+        columns=_COLUMNS if blank is None else _BLANKED,
+        passes=2,
+        keys=keys,
+        headers=[_header(each) for each in headers],
+        matches=matches,
+        blank=blank,
+        everywhere=everywhere,
+    )
+
+
+def _keys_in(file: IO[bytes], key_as: str) -> Iterator[bytes]:
+    for number, line in enumerate(file, 1):
+        line = line.rstrip(b"\r\n")
+        if not line:
+            continue
+        if key_as == "text":
+            yield line
+            continue
+        try:
+            yield bytes_of(line.decode("ascii"), key_as)
+        except (RequestError, UnicodeDecodeError) as error:
+            raise RequestError(f"{file.name}: line {number}: {error}") from None
+
+
+def _header(written: str) -> tuple[bytes, bytes | None]:
+    name, equals, value = written.partition("=")
+    return bytes_of(name, "text"), bytes_of(value, "text") if equals else None
