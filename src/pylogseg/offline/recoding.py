@@ -1,0 +1,74 @@
+"""`recode`: the batches of a log with another codec or level, in the format of today, or merged."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pylogseg.errors import RequestError
+from pylogseg.format.builder import codec_number
+from pylogseg.format.codec_error import CodecError
+from pylogseg.format.codecs import check_level
+from pylogseg.offline.changes import change_part, levels_of
+from pylogseg.offline.options import Options
+from pylogseg.offline.outcome import Result
+from pylogseg.offline.part import Part
+from pylogseg.offline.recoder import Merging, Recoding
+from pylogseg.offline.running import run
+
+
+def recode(
+    path: str | os.PathLike[str],
+    *,
+    compression: str | int | None = None,
+    level: int | None = None,
+    magic_2: bool = False,
+    merge_bytes: int | None = None,
+    **options: Any,
+) -> Result:
+    """Write batches with another codec or level, or as magic 2; records, offsets and timestamps stay what they are.
+
+    Parameters
+    ----------
+    path : path
+        A log directory, or the folder of one partition.
+    compression : str or int, optional
+        ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``. Batches that have the codec already are left
+        alone, unless a level is given too. Without it each batch keeps its codec.
+    level : int, optional
+        Of the codec; the topic's setting (``compression.zstd.level`` and so on) if not given.
+    magic_2 : bool
+        Write batches of magic 0 and 1, of brokers before 0.11, in the format of today.
+    merge_bytes : int, optional
+        Put batches that follow one another into one as long as its records have at most so many bytes, uncompressed.
+        Only batches without a producer, and only below the high watermark: see `pylogseg.offline.recoder.Merging`.
+    **options
+        Fields of `pylogseg.offline.options.Options`.
+
+    Returns
+    -------
+    Result
+        ``numbers`` of an outcome: ``batchesRewritten``, ``segmentsRewritten``. Its ``rows`` have one of type
+        ``"segment"`` for each segment that was written anew.
+    """
+    shared = Options.of(options)
+    if compression is None and not magic_2 and merge_bytes is None:
+        raise RequestError("what shall change? Give a codec, magic 2, or how large merged batches may be")
+    if level is not None and compression is None:
+        raise RequestError(f"a level ({level}) goes with a codec")
+    if merge_bytes is not None and merge_bytes < 1:
+        raise RequestError(f"merged batches cannot have {merge_bytes} bytes")
+    codec = None if compression is None else codec_number(compression)
+    try:
+        check_level(codec or 0, level)
+    except CodecError as error:
+        raise RequestError(str(error)) from None
+
+    def work(part: Part) -> None:
+        log = part.open()
+        merging = None if merge_bytes is None else Merging(merge_bytes, log.high_watermark)
+        levels = level if level is not None else levels_of(part.config)
+        change = Recoding(codec, magic_2, level is not None, levels, merging)
+        change_part(part, log, change, "batchesRewritten")
+
+    return run(path, shared, work)
