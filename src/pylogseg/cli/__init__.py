@@ -38,6 +38,9 @@ _COMMANDS = {
     "copy": ("pylogseg.cli.copy:copy", "A consistent copy of a partition or directory while a broker writes to it."),
     "truncate": ("pylogseg.cli.truncate:truncate", "Let a partition end at an offset, as a broker's truncation does."),
     "diff": ("pylogseg.cli.diff:diff", "Two partitions or directories: missing, changed and extra records."),
+    "redact": ("pylogseg.cli.redact:redact", "Delete or blank records by key, header or pattern, everywhere."),
+    "recode": ("pylogseg.cli.recode:recode", "Another codec or level, magic 0 and 1 to 2, small batches merged."),
+    "repair": ("pylogseg.cli.repair:repair", "Cut damage out of logs, and keep the good batches behind it."),
     "stats": ("pylogseg.cli.stats:stats", "Batches, codecs, sizes, keys, producers, and gaps explained."),
     "export": ("pylogseg.cli.export:export", "Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."),
 }

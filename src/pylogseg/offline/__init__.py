@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pylogseg.offline.comparison import diff
     from pylogseg.offline.copying import copy
     from pylogseg.offline.deleting import delete_records
+    from pylogseg.offline.recoding import recode
+    from pylogseg.offline.redaction import redact
+    from pylogseg.offline.repairing import repair
     from pylogseg.offline.retaining import retain
     from pylogseg.offline.truncation import truncate
 
@@ -20,11 +23,14 @@ _HOMES = {
     "copy": "pylogseg.offline.copying",
     "delete_records": "pylogseg.offline.deleting",
     "diff": "pylogseg.offline.comparison",
+    "recode": "pylogseg.offline.recoding",
+    "redact": "pylogseg.offline.redaction",
+    "repair": "pylogseg.offline.repairing",
     "retain": "pylogseg.offline.retaining",
     "truncate": "pylogseg.offline.truncation",
 }
 
-__all__ = ["compact", "copy", "delete_records", "diff", "retain", "truncate"]
+__all__ = ["compact", "copy", "delete_records", "diff", "recode", "redact", "repair", "retain", "truncate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,244 @@
+"""What of a damaged segment can be kept: the good batches behind damage, in an order that a broker takes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.env.storage import AppendFile
+from pylogseg.errors import Verdict
+from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
+from pylogseg.format.records import decode_parts
+from pylogseg.log.facts import first_offset
+from pylogseg.log.rewrite import Filtered
+from pylogseg.log.stretches import stretches
+from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.search import BatchSearch
+from pylogseg.reading.windows import Window, walk
+
+_MAX_RELATIVE = 2**31 - 1
+
+
+class Survey(NamedTuple):
+    """What a segment holds.
+
+    Attributes
+    ----------
+    gaps : list of Gap
+        In the order of the file; each with the offsets that may be missing for it.
+    runs : list of (int, int)
+        Positions, half-open, of the batches that can be kept.
+    next_offset : int
+        Behind the last of them.
+    batches : int
+        How many they are.
+    """
+
+    gaps: list[Gap]
+    runs: list[tuple[int, int]]
+    next_offset: int
+    batches: int
+
+
+def survey(
+    file: AppendFile,
+    base_offset: int,
+    end_offset: int | None,
+    open_txns: set[int],
+    on_bytes: Callable[[int], None] = lambda size: None,
+) -> Survey:
+    """Look through a whole segment: headers, check sums, records, and the order of offsets.
+
+    Parameters
+    ----------
+    file : AppendFile
+        The segment.
+    base_offset : int
+        From its name.
+    end_offset : int, optional
+        Where the next segment begins; None for the last one.
+    open_txns : set of int
+        Producers that have a transaction open where the segment begins; brought to its end.
+    on_bytes : callable
+        Gets the bytes that were looked through.
+    """
+    gaps: list[Gap] = []
+    tables: list[npt.NDArray[Any]] = [np.empty(0, BATCH_DTYPE)]
+    for item in walk(file, lowest_offset=base_offset, is_last=end_offset is None):
+        if isinstance(item, Window):
+            bad = dict(_unreadable(item))
+            kept = [row for row in range(len(item.batches)) if row not in bad]
+            gaps += [_gap(file, item.batches, row, Finding.RECORDS_BAD, why) for row, why in bad.items()]
+            tables.append(item.batches.rows[kept])
+            on_bytes(int(item.batches.size.sum(dtype=np.int64)))
+        else:
+            gaps.append(item)
+            on_bytes(item.end_position - item.position)
+    rows = BatchTable(np.concatenate(tables))
+    gaps, overlooked = _without_overlooked(file, gaps, base_offset)
+    if overlooked:
+        together = np.concatenate([rows.rows, *overlooked])
+        rows = BatchTable(together[np.argsort(together["position"], kind="stable")])
+    chosen = ascending(rows, base_offset, end_offset)
+    left_out = np.setdiff1d(np.arange(len(rows)), chosen)
+    refused = _refused(rows[chosen], open_txns)
+    gaps += [_gap(file, rows, int(chosen[row]), Finding.ORDER, reason) for row, reason in refused.items()]
+    chosen = np.delete(chosen, list(refused))
+    gaps += [_gap(file, rows, row, Finding.ORDER, _misplaced(rows, row, chosen)) for row in left_out.tolist()]
+    kept_rows = rows[chosen]
+    gaps = [_with_offsets(file, gap, kept_rows, base_offset) for gap in sorted(gaps, key=lambda gap: gap.position)]
+    next_offset = int(kept_rows.last_offset[-1]) + 1 if len(kept_rows) else base_offset
+    return Survey(gaps, _runs(kept_rows), next_offset, len(kept_rows))
+
+
+def ascending(rows: BatchTable, base_offset: int, end_offset: int | None) -> npt.NDArray[np.intp]:
+    """The most batches, in the order of the file, whose offsets ascend and lie in the segment: their rows.
+
+    Of a batch that is there twice the first one stays. No check sum covers an offset, so a batch that does not fit in
+    between its neighbours is the one that goes, and not those.
+    """
+    base, last = rows.base_offset, rows.last_offset
+    inside = (base >= base_offset) & (last >= base)
+    if end_offset is not None:
+        inside &= last < end_offset
+    at = np.flatnonzero(inside)
+    if (base[at][1:] > last[at][:-1]).all():
+        return _without_leap(at, rows, base_offset)
+    # The lowest end of a chain of each length, and for each batch the one in front of it in its chain.
+    ends: list[int] = []
+    tips: list[int] = []
+    before: list[int] = []
+    for number, (first, end) in enumerate(zip(base[at].tolist(), last[at].tolist(), strict=True)):
+        length = bisect_left(ends, first)
+        before.append(tips[length - 1] if length else -1)
+        if length == len(ends):
+            ends.append(end)
+            tips.append(number)
+        elif end < ends[length]:
+            ends[length], tips[length] = end, number
+    chain, number = [], tips[-1]
+    while number >= 0:
+        chain.append(number)
+        number = before[number]
+    return _without_leap(np.asarray(at[chain[::-1]]), rows, base_offset)
+
+
+def _without_leap(at: npt.NDArray[np.intp], rows: BatchTable, base_offset: int) -> npt.NDArray[np.intp]:
+    """The same without a last batch whose offset leaps farther than a segment reaches: nothing behind denies it."""
+    if not len(at):
+        return at
+    before = int(rows.last_offset[at[-2]]) if len(at) > 1 else base_offset
+    return at[:-1] if int(rows.base_offset[at[-1]]) - before > _MAX_RELATIVE else at
+
+
+def kept_batches(file: AppendFile, runs: list[tuple[int, int]]) -> Iterator[Filtered]:
+    """The batches of some runs of a file, in pieces of a few megabytes."""
+    for start, end in runs:
+        for stretch in stretches(file, file.path, start, recovering=True):
+            rows = stretch.batches[stretch.batches.position < end]
+            if len(rows):
+                size = int(rows.size.sum(dtype=np.int64))
+                at = int(rows.position[0]) - stretch.start
+                yield Filtered(stretch.view[at : at + size], rows)
+            if len(rows) < len(stretch.batches):
+                break
+
+
+def _without_overlooked(
+    file: AppendFile, gaps: list[Gap], base_offset: int
+) -> tuple[list[Gap], list[npt.NDArray[Any]]]:
+    """Gaps, without the good batches in those that touch, and these batches.
+
+    A damaged length may lead into the middle of the next batch, to bytes that look like the beginning of one: then
+    there are two gaps, and the good batch lies across their border.
+    """
+    left: list[Gap] = []
+    found: list[npt.NDArray[Any]] = []
+    for gap in gaps:
+        if not left or left[-1].end_position != gap.position:
+            left.append(gap)
+            continue
+        batches = _batches_up_to(file, left[-1].position + 1, gap.end_position, base_offset)
+        if batches is None:
+            left.append(gap)
+            continue
+        found.append(batches)
+        left[-1] = left[-1]._replace(end_position=int(batches["position"][0]))
+    return left, found
+
+
+def _batches_up_to(file: AppendFile, start: int, end: int, lowest_offset: int) -> npt.NDArray[Any] | None:
+    """Good batches that run to a position; what does not may be the payload of a record that looks like batches."""
+    search = BatchSearch(file, start, end)
+    while (at := search.next(start, lowest_offset)) is not None:
+        batches, stop, _ = scan(file.view(at, end - at), file_position=at)
+        if stop == end and (batches.verdict == Verdict.GOOD).all():
+            return batches.rows
+        search.spend(stop - at)
+        start = at + 1
+    return None
+
+
+def _unreadable(window: Window) -> Iterator[tuple[int, str]]:
+    """Batches whose records cannot be had, though their check sum holds."""
+    first = 0
+    for columns, damage in decode_parts(window.batches, window.buffer, window.file_position):
+        for bad in damage:
+            yield first + bad.row, bad.reason
+        first += len(columns.batches)
+
+
+def _refused(rows: BatchTable, open_txns: set[int]) -> dict[int, str]:
+    """Batches with which no broker loads a log, since the marker in front of them is lost: rows and reasons."""
+    refused = {}
+    with_producer = np.flatnonzero(rows.producer_id >= 0)
+    columns = (rows.producer_id, rows.is_control, rows.is_transactional)
+    facts = zip(with_producer.tolist(), *(column[with_producer].tolist() for column in columns), strict=True)
+    for row, producer_id, is_control, is_transactional in facts:
+        if is_control:
+            open_txns.discard(producer_id)
+        elif is_transactional:
+            open_txns.add(producer_id)
+        elif producer_id in open_txns:
+            refused[row] = f"producer {producer_id} has a transaction open, and this batch is not part of one"
+    return refused
+
+
+def _gap(file: AppendFile, rows: BatchTable, row: int, kind: Finding, reason: str) -> Gap:
+    position = int(rows.position[row])
+    return Gap(file.path, kind, position, position + int(rows.size[row]), 0, None, reason, True)
+
+
+def _misplaced(rows: BatchTable, row: int, chosen: npt.NDArray[np.intp]) -> str:
+    first, last = int(rows.base_offset[row]), int(rows.last_offset[row])
+    same = (rows.base_offset[chosen] == first) & (rows.last_offset[chosen] == last)
+    if same.any():
+        position = int(rows.position[chosen[np.flatnonzero(same)[0]]])
+        return f"the batch of offsets {first} to {last} is there twice: the other one is at position {position}"
+    return f"a batch of offsets {first} to {last} does not fit in between those around it"
+
+
+def _with_offsets(file: AppendFile, gap: Gap, kept: BatchTable, base_offset: int) -> Gap:
+    """The gap with the offsets that the batches around it, which are kept, leave open."""
+    behind = int(np.searchsorted(kept.position, gap.position))
+    first = int(kept.last_offset[behind - 1]) + 1 if behind else base_offset
+    if behind == len(kept):
+        return gap._replace(first_offset=first, next_offset=None)
+    following = kept[behind : behind + 1]
+    is_wrapper = following.magic[0] < 2 and following.codec[0]  # which tells its first offset only when it is opened
+    next_offset = first_offset(following, file.view(0, file.size)) if is_wrapper else int(following.base_offset[0])
+    return gap._replace(first_offset=first, next_offset=next_offset)
+
+
+def _runs(rows: BatchTable) -> list[tuple[int, int]]:
+    if not len(rows):
+        return []
+    starts, ends = rows.position, rows.position + rows.size
+    breaks = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    return list(
+        zip(starts[np.append(0, breaks)].tolist(), ends[np.append(breaks, len(rows)) - 1].tolist(), strict=True)
+    )
