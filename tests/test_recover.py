@@ -367,7 +367,7 @@ def test_what_a_broker_does_not_load(golden: Path, tmp_path: Path) -> None:
     assert "leader-epoch-checkpoint: at position 0" in failed["damaged-1"]["reason"]
     assert "delete leader-epoch-checkpoint" in failed["damaged-1"]["remedy"]
     assert "00000000000000001180.log" in failed["named-0"]["reason"]
-    assert "begins at 1180 by its name" in failed["named-0"]["reason"]
+    assert "offset 184 lies below 1180" in failed["named-0"]["reason"]
     assert not (folder / ".kafka_cleanshutdown").exists()
     left = (folder / "recovery-point-offset-checkpoint").read_text().split("\n")
     assert {"damaged 1 100", "zebra 0 195", "another 0 190"} <= set(left)  # where the next recovery has to begin
