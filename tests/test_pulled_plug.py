@@ -8,13 +8,14 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
+from pylogseg.log.segment import LogSegment
 from pylogseg.testing import plug, verdict
-from pylogseg.testing.crash import crash_images
+from pylogseg.testing.crash import Names, crash_images
 from pylogseg.testing.faults import Fault, FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 from pylogseg.testing.verdict import Broken, judge
@@ -173,6 +174,51 @@ def test_failed_sync_is_not_tried_again() -> None:
         with pytest.raises(StorageError, match="offline since"):
             refused()
     assert log.recovery_point == point == 0
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
+    """Do something in the middle of the next flush, as another thread may."""
+    flush, left = LogSegment.flush, [work]
+
+    def flush_and_work(segment: LogSegment) -> None:
+        flush(segment)
+        if left:
+            left.pop()()
+
+    monkeypatch.setattr(LogSegment, "flush", flush_and_work)
+
+
+def test_truncation_while_the_log_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is appended in place of what was cut has not been flushed by a flush that began before."""
+    storage = MemoryStorage()
+    work = witness(storage)
+    for _ in range(4):
+        work.append()
+
+    def cut() -> None:
+        work.truncate(1)
+        work.append()
+
+    meanwhile(monkeypatch, cut)
+    work.opened.flush_to(4)
+    assert work.opened.recovery_point == work.opened.log_end_offset == 2
+    work._flushed(2)
+    for image in crash_images(storage.trace, 50, rules=[Names.FREE]):
+        if image.marks and image.point == len(storage.trace.operations):
+            assert judge(image.open(), image.marks[-1], work.history, TINY, recovery_point=2) == [0, 4]  # type: ignore[arg-type]
+
+
+def test_removal_while_the_log_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that goes in the middle of a flush needs none."""
+    work = witness(MemoryStorage(), file_delete_delay_ms=0)
+    for _ in range(3):
+        work.append()
+        work.opened._watched.schedule = lambda *task: None  # type: ignore[method-assign]
+        work.roll()
+    assert work.opened.recovery_point == 0
+    meanwhile(monkeypatch, lambda: work.truncate(1))
+    work.opened.flush()
+    assert work.opened.recovery_point == work.opened.log_end_offset == 1
 
 
 def test_failure_in_the_background() -> None:

@@ -10,7 +10,7 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,20 @@ class TestLocalStorageOfOneHandle(StorageConformance):
     @pytest.fixture
     def storage(self) -> LocalStorage:
         return LocalStorage(Handles(1))
+
+
+def test_sync_of_a_file_that_is_removed_at_the_same_moment(tmp_path: Path) -> None:
+    """A snapshot goes by a truncation while the flush behind a roll is about to sync it: that is no failing disk."""
+    path = tmp_path / "0.snapshot"
+    path.touch()
+
+    class Late(Handles):
+        def open(self, opener: Callable[[], int]) -> int:
+            path.unlink()
+            return super().open(opener)
+
+    LocalStorage(Late()).sync_file(str(path))
+    assert not path.exists()
 
 
 def open_files() -> int:

@@ -254,11 +254,11 @@ class LocalStorage:
             self._sync(path, os.O_RDONLY)
 
     def sync_file(self, path: str) -> None:
-        """Wait until the bytes of a file are on the disk, if there is one."""
-        if self.exists(path):
-            self._sync(path, os.O_RDWR)
+        """Wait until the bytes of a file are on the disk, if there is one; it may be removed at the same moment."""
+        with contextlib.suppress(FileNotFoundError):
+            self._sync(path, os.O_RDWR, FileNotFoundError)
 
-    def _sync(self, path: str, flags: int) -> None:
+    def _sync(self, path: str, flags: int, passing: type[OSError] | tuple[()] = ()) -> None:
         def sync() -> None:
             descriptor = self.handles.open(lambda: open_descriptor(path, flags))
             try:
@@ -266,7 +266,7 @@ class LocalStorage:
             finally:
                 os.close(descriptor)
 
-        _tried(path, "sync", sync)
+        _tried(path, "sync", sync, passing)
 
     def write_plain(self, path: str, data: Data) -> None:
         """Write a file in place."""

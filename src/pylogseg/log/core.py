@@ -57,7 +57,7 @@ class LogCore:
         self._watched.tell = self._take_offline
         self._closed = False
         self._last_flush_ms = clock.now_ms()
-        self._rolls = 0
+        self._changes = 0
         self._run_of: LogSegment | None = None
         self.update_config(config)
 
@@ -272,7 +272,7 @@ class LogCore:
             if self.offsets.recovery_point >= base:
                 # What was just changed in it lies below the recovery point, so no flush and no load looks at it again.
                 active.flush()
-            self._rolls += 1
+            self._changes += 1
         segment = self._new_segment(base)
         self.segments.add(segment)
         self.offsets.set_end(OffsetMetadata(self.offsets.end.offset, base, segment.size))
@@ -314,24 +314,29 @@ class LogCore:
 
     def _flush(self, offset: int, inclusive: bool) -> None:
         def work() -> None:
-            end = offset + 1 if inclusive else offset
-            point = self.offsets.recovery_point
-            if end <= point:
-                return
-            while True:
-                rolls = self._rolls
+            point, reached = self.offsets.recovery_point, offset
+            while (end := reached + 1 if inclusive else reached) > point:
+                changes = self._changes
                 flushed = self.segments.from_offset(point, end)
                 for segment in flushed:
-                    segment.flush()
+                    self._flush_segment(segment)
                 if any(segment.base_offset >= point for segment in flushed):
                     self.storage.sync_folder(self.folder)
                 with self._lock:
-                    if rolls != self._rolls:  # one of them was trimmed meanwhile
-                        continue
-                    self._flushed_to(offset)
-                return
+                    if changes == self._changes:
+                        self._flushed_to(reached)
+                        return
+                    # A segment was trimmed by a roll, or the log was cut, and what is there now was appended since.
+                    point, reached = self.offsets.recovery_point, min(reached, self.offsets.end.offset)
 
         self._guarded(work)
+
+    def _flush_segment(self, segment: LogSegment) -> None:
+        try:
+            segment.flush()
+        except ClosedError:  # it went meanwhile
+            if segment in list(self.segments):
+                raise
 
     def _flushed_to(self, offset: int) -> None:
         if offset > self.offsets.recovery_point:

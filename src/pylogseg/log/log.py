@@ -276,6 +276,7 @@ class Log(AppendingLog):
 
     def _set_end(self, offset: int) -> None:
         self.offsets.set_end(OffsetMetadata(offset, self.active.base_offset, self.active.size))
+        self._changes += 1
 
     def _rebuild_producers(self, offset: int) -> None:
         rebuild(
