@@ -8,9 +8,10 @@ import lzma
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for a real Kafka, so that ``-m "not kafka"`` leaves it out."""
+    """Mark every test that asks for a real Kafka or for Spark, so that ``-m "not kafka and not spark"`` leaves it out.
+
+    Those with Spark come first: a worker of xdist gets tests that follow each other, so one worker starts one JVM.
+    """
     for item in items:
-        if "kafka" in getattr(item, "fixturenames", ()):
-            item.add_marker("kafka")
+        for name in {"kafka", "spark"}.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(name)
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 def unpack(archives: Iterable[Path], target: Path) -> None:
@@ -156,3 +161,43 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Kafka:
     oracle = Kafka(tmp_path_factory.mktemp("kafka"))
     oracle.checked("classpath")  # fetches and compiles once, so that no test pays for it
     return oracle
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A Spark session of two cores; skips without Java, but fails in CI."""
+    if shutil.which("java") is None:
+        reason = "Spark needs Java 17 on the path"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from pyspark.sql import SparkSession
+
+    scratch = tmp_path_factory.mktemp("spark")
+    os.environ |= {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("pylogseg")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.default.parallelism": "2",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()

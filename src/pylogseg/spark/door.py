@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from pylogseg.errors import RequestError
-from pylogseg.files.index import TimeIndex
+from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import FileKind
 from pylogseg.spark import _compat
 from pylogseg.spark.batch_rows import BATCH_SCHEMA, read_batches
 from pylogseg.spark.logs import find_logs
-from pylogseg.spark.options import Options, parse, paths_of
-from pylogseg.spark.plan import Task, offset_index, plan, url_of
+from pylogseg.spark.options import Options, as_text, parse, paths_of
+from pylogseg.spark.plan import Task, plan, url_of
 from pylogseg.spark.schema import columns_of, spark_schema
 from pylogseg.spark.task import read_task
 
@@ -34,7 +34,7 @@ SEGMENT_SCHEMA = (
 
 
 def read(spark: Any, path: Paths, **options: Any) -> Any:
-    """A DataFrame of records by `format("pylogseg")`, with filters pushed down where the version of Spark can.
+    """A DataFrame of records by `format("pylogseg")`.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ def read(spark: Any, path: Paths, **options: Any) -> Any:
     path : path, URL or list of them
         Log directories, partition folders or files of batches.
     **options
-        As for `spark.read.option`; those with a dot in their name by ``**{"kafka.isolation.level": ...}``.
+        As for `spark.read.option`; JSON may be given as a dict or list. ``pushFilters=True`` also turns on the setting
+        of the session that it needs.
 
     Returns
     -------
     pyspark.sql.DataFrame
     """
     register(spark)
-    _compat.enable_pushdown(spark)
-    reader = spark.read.format("pylogseg").option("path", _joined(path))
-    for name, value in options.items():
-        reader = reader.option(name, value)
-    return reader.load()
+    if parse(options).push_filters:
+        _compat.enable_pushdown(spark)
+    texts = {name: as_text(value) for name, value in options.items()}
+    return spark.read.format("pylogseg").options(**texts).option("path", _joined(path)).load()
 
 
 def register(spark: Any) -> None:
@@ -167,13 +167,13 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
     for log in find_logs(paths, parsed):
         for i, segment in enumerate(log.segments):
             times = TimeIndex(segment.companion(FileKind.TIME_INDEX) or b"", segment.base_offset)
-            index = offset_index(segment)
+            entries = segment.companion(FileKind.OFFSET_INDEX)
             latest = times[len(times) - 1].timestamp if len(times) else -1
             following = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else None
             rows.append((
                 segment.topic, segment.partition, segment.name, url_of(segment.files, segment.path),
                 segment.base_offset, following, segment.size, _moment(segment.modified_ms), _moment(latest),
-                None if index is None else len(index), segment.is_last,
+                None if entries is None else len(OffsetIndex(entries, segment.base_offset)), segment.is_last,
             ))  # fmt: skip
     return spark.createDataFrame(rows, SEGMENT_SCHEMA)
 

@@ -25,7 +25,7 @@ BATCH_ROWS = 20_000
 #: Options of the Kafka source that concern a broker: a job that moves over may keep them.
 _BROKER_ONLY = re.compile(r"(kafka\.(?!isolation\.level$).*|groupidprefix|kafkaconsumer\..*|fetchoffset\..*)")
 #: What Spark itself puts among the options of a table or a query.
-_OF_SPARK = re.compile(r"(path|paths|serialization\.format|provider|header|__.*)")
+_OF_SPARK = re.compile(r"(path|paths|location|provider|owner|comment|external|is_managed_location|option\..*|__.*)")
 _ONLY_IN_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (
     "subscribe", "subscribePattern", "assign",
@@ -33,7 +33,8 @@ _NAMES = (
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
     "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
-    "rangeBytes", "batchRows", "checkCrc", "onCorrupt", "columns", "includeMetadata", "includeActive", "storageOptions",
+    "rangeBytes", "batchRows", "checkCrc", "onCorrupt", "columns", "includeMetadata", "includeActive", "pushFilters",
+    "storageOptions",
 )  # fmt: skip
 _BYTES = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -88,6 +89,7 @@ class Options:
     include_headers: bool = False
     include_metadata: bool = False
     include_active: bool = True
+    push_filters: bool = False
     storage: dict[str, Any] = field(default_factory=dict)
 
 
@@ -146,6 +148,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
         include_headers=values.read("includeHeaders", _boolean, False),
         include_metadata=values.read("includeMetadata", _boolean, False),
         include_active=values.read("includeActive", _boolean, True),
+        push_filters=values.read("pushFilters", _boolean, False),
         storage=values.read("storageOptions", _object, {}),
     )
 
@@ -161,6 +164,14 @@ def paths_of(given: Mapping[str, Any]) -> list[str]:
             'no path: load("/var/lib/kafka/data") needs a log directory, a partition\'s folder, or a URL of one'
         )
     return paths
+
+
+def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
+    """The options of a table that a catalog is about to keep, without what the catalog adds; None if it is no such."""
+    values = {name.lower(): as_text(value) for name, value in given.items()}
+    if "owner" not in values and not any(name.startswith("option.") for name in values):
+        return None
+    return {name: value for name, value in values.items() if name in ("path", "paths") or not _OF_SPARK.fullmatch(name)}
 
 
 def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
@@ -193,7 +204,7 @@ class _Values:
     """Options by name, whatever the case; each is read and named where it is wrong."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
-        self._texts = {str(name).lower(): _as_text(value) for name, value in given.items() if value is not None}
+        self._texts = {str(name).lower(): as_text(value) for name, value in given.items() if value is not None}
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._texts
@@ -222,7 +233,8 @@ class _Values:
         return found
 
 
-def _as_text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A value as an option of Spark has it: booleans in small letters, lists and dicts as JSON."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

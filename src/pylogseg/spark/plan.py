@@ -120,9 +120,11 @@ def tasks_of(
     pieces = [list(_pieces(extent, options, since)) for extent in found]
     if options.on_corrupt == "stop":
         return [tuple(piece.range for piece in of_log) for of_log in pieces if of_log]
-    total = sum(piece.range.size for of_log in pieces for piece in of_log)
+    total = sum(piece.range.size + _OPEN_COST_BYTES for of_log in pieces for piece in of_log)
     target = _target(total, options, cores or os.cpu_count() or 1)
-    ranges = (part for of_log in pieces for piece in of_log for part in _cut(piece, target, options.max_records))
+    # The cost of opening counts as bytes where the number of tasks does, so that there are enough of them.
+    extra = _OPEN_COST_BYTES if options.min_partitions else 0
+    ranges = (part for of_log in pieces for piece in of_log for part in _cut(piece, target, extra, options.max_records))
     return list(_packed(ranges, target, options.max_records))
 
 
@@ -174,10 +176,10 @@ def _bytes_of(segment: Segment, index: OffsetIndex | None, first: int, end: int)
     return start, max(start, stop)
 
 
-def _cut(piece: _Piece, target: int, max_records: int) -> Iterator[Range]:
+def _cut(piece: _Piece, target: int, extra: int, max_records: int) -> Iterator[Range]:
     """Parts of a piece of about the same size, no larger than the target as far as the index allows."""
     whole = piece.range
-    count = -(-whole.size // target)
+    count = -(-(whole.size + extra) // target)
     index = piece.offset_index or (offset_index(piece.segment) if count > 1 else None)
     first, start = whole.first_offset, whole.start
     if count > 1 and index is not None:

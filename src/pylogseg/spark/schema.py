@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -29,6 +30,9 @@ HEADERS = ("headers",)
 METADATA_COLUMNS = (
     "batchOffset", "leaderEpoch", "producerId", "producerEpoch", "sequence", "isTransactional", "segment", "position",
 )  # fmt: skip
+
+#: Where a field's metadata has the options of a table.
+_OPTIONS = "pylogseg.options"
 
 _TYPES: dict[pa.DataType, DataType] = {
     pa.binary(): BinaryType(),
@@ -70,6 +74,19 @@ def _spark_type(kind: pa.DataType) -> DataType:
     if pa.types.is_struct(kind):
         return StructType([StructField(field.name, _spark_type(field.type)) for field in kind])
     return _TYPES[kind]
+
+
+def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """A schema that carries options: Spark hands a table's schema to the reader of a Python source, not its options."""
+    first, *others = schema.fields
+    kept = StructField(first.name, first.dataType, True, {_OPTIONS: json.dumps(dict(options))})
+    return StructType([kept, *others])
+
+
+def options_in(schema: StructType) -> dict[str, str]:
+    """The options that a schema carries."""
+    found: dict[str, str] = json.loads(schema.fields[0].metadata.get(_OPTIONS, "{}")) if schema.fields else {}
+    return found
 
 
 def columns_in(schema: StructType) -> tuple[str, ...]:

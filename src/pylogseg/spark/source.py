@@ -10,10 +10,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pylogseg.spark import _compat
-from pylogseg.spark.options import Options, parse, paths_of
+from pylogseg.spark.options import Options, for_table, parse, paths_of
 from pylogseg.spark.plan import plan
 from pylogseg.spark.pushdown import Pruning, pruning_of
-from pylogseg.spark.schema import columns_in, columns_of, spark_schema
+from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, with_options
 from pylogseg.spark.task import read_task
 
 
@@ -26,22 +26,30 @@ class PylogsegSource(DataSource):
         return "pylogseg"
 
     def schema(self) -> StructType:
-        """The columns that the options ask for."""
-        # The name of an option says whether it is one of a stream; here that does not matter.
-        return spark_schema(columns_of(parse(_without_bounds(self.options))))
+        """The columns that the options ask for; of a catalog's table with the options in it."""
+        found = spark_schema(columns_of(parse(_without_bounds(self.options))))
+        kept = for_table(self.options)
+        return found if kept is None else with_options(found, kept)
 
     def reader(self, schema: StructType) -> Any:
         """A reader for one batch query."""
-        options = parse(self.options)
-        paths, columns = paths_of(self.options), columns_in(schema)
-        make = PruningReader if _compat.pushes_filters() else SegmentReader
-        return make(paths, options, columns)
+        given = self._given(schema)
+        options = parse(given)
+        # A reader that could take filters is refused where Spark does not push any.
+        make = PruningReader if options.push_filters and _compat.pushes_filters() else SegmentReader
+        return make(paths_of(given), options, columns_in(schema))
 
     def streamReader(self, schema: StructType) -> Any:
         """A reader for one streaming query."""
         from pylogseg.spark.stream import SegmentStreamReader
 
-        return SegmentStreamReader(paths_of(self.options), parse(self.options, streaming=True), columns_in(schema))
+        given = self._given(schema)
+        return SegmentStreamReader(paths_of(given), parse(given, streaming=True), columns_in(schema))
+
+    def _given(self, schema: StructType) -> dict[str, str]:
+        """Options of the query, and of the table it reads."""
+        query = {name.lower(): value for name, value in self.options.items()}
+        return {**options_in(schema), **query}
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """A writer for one query: rows become partitions."""
@@ -77,7 +85,11 @@ class SegmentReader(DataSourceReader):
 
 
 class PruningReader(SegmentReader):
-    """The same where Spark pushes filters down; it applies them again, so that here they only spare reading."""
+    """The same where Spark pushes filters down; it applies them again, so that here they only spare reading.
+
+    Spark (4.1 to 4.3) keeps the last plan of a DataFrame: another query of the same one, or its other side in a join,
+    would get what these filters left. So it is only for who asks for it with ``pushFilters=true``.
+    """
 
     _pruning: Pruning | None = None
 
