@@ -40,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("manager",),
     ("offline",),
     ("jobs.export", "jobs.grep", "jobs.regex"),
+    ("jobs.export", "jobs.export_dates", "jobs.grep", "jobs.regex"),
     ("spark",),
     ("cli", "__main__"),
     ("testing",),

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import click
 
 from pylogseg.cli import common
-from pylogseg.disk import Disk
-from pylogseg.files.checkpoint import parse_offset_checkpoint
-from pylogseg.format.batches import CODEC_NAMES
-from pylogseg.format.names import FileKind
 from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.jobs.sketch import Histogram
 from pylogseg.jobs.stats import Missing, Stats, explain, segment_stats
+from pylogseg.jobs.stats_groups import TIME_TYPES, Group, codec_name, group_key, stats_row, units_of
 from pylogseg.reading.partition import Throttle
 
 _EPILOG = """\b
@@ -39,23 +33,6 @@ Sizes are of keys and values, without framing. Percentiles are at most 6 % too
 high; distinct keys are exact up to 8191, then within about 1 %.
 Exit codes: 0 fine; 1 damage was found; 2 wrong usage, or the disk failed.
 """
-
-
-@dataclass
-class Group:
-    """What is counted together, and how far it is."""
-
-    name: str
-    partitions: int = 0
-    stats: Stats = field(default_factory=Stats)
-    missing: Missing = field(default_factory=lambda: Missing(0, 0, 0, 0, 0, 0))
-
-    def add(self, rows: list[Stats], missing: Missing) -> None:
-        """Count a partition."""
-        self.partitions += 1
-        for row in rows:
-            self.stats.merge(row)
-        self.missing = Missing(*(a + b for a, b in zip(self.missing, missing, strict=True)))
 
 
 @click.command(epilog=_EPILOG)
@@ -83,14 +60,14 @@ def stats(
     groups: dict[str, Group] = {}
     with common.progress(chosen.size, "counting") as advance:
         for name, rows, missing in _counted(chosen, throttle, drop_behind, jobs, advance):
-            key = {"topic": name.rpartition("-")[0] or name, "partition": name}.get(by or "", "all")
+            key = group_key(name, by)
             groups.setdefault(key, Group(key)).add(rows, missing)
     damage = False
     for group in groups.values():
         damage |= common.report_gaps(group.stats.gaps)
     if as_json:
         for group in groups.values():
-            common.print_json(_as_json(group))
+            common.print_json(stats_row(group))
     elif by:
         _print_lines(list(groups.values()))
     else:
@@ -103,100 +80,17 @@ def _counted(
     chosen: common.Selection, throttle: Throttle | None, drop_behind: bool, jobs: int, on_progress: Advance
 ) -> Iterator[tuple[str, list[Stats], Missing]]:
     """Name, rows and missing offsets of each partition."""
-    partitions = [p for p in chosen.live_partitions() if p.error is None]
-    cleaned = _cleaned(chosen.disk)
-    units = [(p.name, p.segments, p.log_start_offset, (p.topic, p.partition) in cleaned) for p in partitions]
-    units += [(s.path, (s,), 0, False) for s in chosen.disk.loose]
-    segments = [segment for _, found, _, _ in units for segment in found]
+    units = units_of(chosen.disk, chosen.live_partitions())
+    segments = [segment for unit in units for segment in unit.segments]
     rows = map_ordered(
         lambda segment, advance: segment_stats(segment, advance, throttle=throttle, drop_behind=drop_behind),
         segments,
         jobs,
         on_progress,
     )
-    for name, found, start, is_cleaned in units:
-        counted = [next(rows) for _ in found]
-        yield name, counted, explain(counted, start, is_cleaned)
-
-
-def _cleaned(disk: Disk) -> set[tuple[str, int]]:
-    """Partitions that the cleaners' checkpoints name."""
-    found: set[tuple[str, int]] = set()
-    for log_dir in disk.log_dirs:
-        path = log_dir.checkpoints.get(FileKind.CLEANER_OFFSETS)
-        if path is not None:
-            found |= set(parse_offset_checkpoint(log_dir.files.read_all(path), path))
-    return found
-
-
-# ---- as JSON ----
-
-
-def _sizes(histogram: Histogram) -> dict[str, Any]:
-    known = histogram.count > 0
-    return {
-        "count": histogram.count,
-        "total": histogram.total,
-        "min": histogram.least if known else None,
-        "mean": None if histogram.mean is None else round(histogram.mean, 2),
-        **{f"p{percent}": histogram.percentile(percent) for percent in (50, 90, 99)},
-        "max": histogram.largest if known else None,
-    }
-
-
-def _codec_name(number: int) -> str:
-    return CODEC_NAMES[number] if number < len(CODEC_NAMES) else f"codec {number}"
-
-
-def _as_json(group: Group) -> dict[str, Any]:
-    stats, missing = group.stats, group.missing
-    return {
-        "name": group.name,
-        "partitions": group.partitions,
-        "segments": stats.segments,
-        "sizeBytes": stats.size_bytes,
-        "batches": stats.batches,
-        "emptyBatches": stats.empty_batches,
-        "controlBatches": stats.control_batches,
-        "transactionalBatches": stats.transactional_batches,
-        "records": stats.records,
-        "controlRecords": dict(sorted(stats.markers.items())),
-        "codecs": {
-            _codec_name(number): {
-                "batches": codec.batches,
-                "records": codec.records,
-                "storedBytes": codec.stored_bytes,
-                "bodyBytes": codec.body_bytes,
-                "rawBytes": codec.raw_bytes,
-                "ratio": None if codec.ratio is None else round(codec.ratio, 3),
-            }
-            for number, codec in sorted(stats.codecs.items())
-        },
-        "magic": {str(magic): count for magic, count in sorted(stats.magics.items())},
-        "timestampTypes": {_TIME_TYPES[kind]: count for kind, count in sorted(stats.time_types.items())},
-        "timestamps": [stats.least_timestamp, stats.largest_timestamp],
-        "recordBytes": _sizes(stats.record_sizes),
-        "keyBytes": _sizes(stats.key_sizes),
-        "valueBytes": _sizes(stats.value_sizes),
-        "nullKeys": stats.null_keys,
-        "distinctKeys": stats.keys.count,
-        "distinctKeysExact": stats.keys.is_exact,
-        "tombstones": stats.tombstones,
-        "headers": stats.headers,
-        "producers": len(stats.producers),
-        "missingOffsets": {
-            "markers": missing.markers,
-            "belowLogStart": missing.below_start,
-            "belowLogStartStillInFiles": missing.still_there,
-            "compaction": missing.compaction,
-            "damage": missing.damage,
-            "unexplained": missing.unexplained,
-        },
-        "gaps": [str(gap) for gap in stats.gaps],
-    }
-
-
-_TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
+    for unit in units:
+        counted = [next(rows) for _ in unit.segments]
+        yield unit.name, counted, explain(counted, unit.log_start_offset, unit.cleaned_to is not None)
 
 
 # ---- for a person ----
@@ -210,7 +104,7 @@ def _print_lines(groups: list[Group]) -> None:
             group.stats.records,
             group.stats.batches,
             common.size_text(group.stats.size_bytes),
-            ",".join(_codec_name(number) for number in sorted(group.stats.codecs)) or None,
+            ",".join(codec_name(number) for number in sorted(group.stats.codecs)) or None,
             _number(_ratio(group.stats), 2),
             _number(group.stats.record_sizes.mean, 1),
             _distinct(group.stats),
@@ -248,7 +142,7 @@ def _print_report(group: Group) -> None:
     _print_facts(group)
     click.echo()
     codecs = [
-        (_codec_name(number), c.batches, c.records, common.size_text(c.stored_bytes), common.size_text(c.raw_bytes),
+        (codec_name(number), c.batches, c.records, common.size_text(c.stored_bytes), common.size_text(c.raw_bytes),
          _number(c.ratio, 2))
         for number, c in sorted(stats.codecs.items())
     ]  # fmt: skip
@@ -278,7 +172,7 @@ def _print_facts(group: Group) -> None:
     stats = group.stats
     kinds = ", ".join(f"{count} {name}" for name, count in sorted(stats.markers.items()))
     magics = ", ".join(f"{count} of magic {magic}" for magic, count in sorted(stats.magics.items()))
-    times = ", ".join(f"{count} {_TIME_TYPES[kind]}" for kind, count in sorted(stats.time_types.items()))
+    times = ", ".join(f"{count} {TIME_TYPES[kind]}" for kind, count in sorted(stats.time_types.items()))
     facts = [
         ("partitions", f"{group.partitions}, {stats.segments} segments, {common.size_text(stats.size_bytes)}"),
         ("batches", f"{stats.batches}: {magics or 'none'}; {stats.empty_batches} empty"),

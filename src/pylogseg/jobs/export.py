@@ -27,7 +27,7 @@ FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jso
 #: Topic and partition are in the names of the folders, as Hive has it: readers put them back.
 DEFAULT_COLUMNS = tuple(name for name in arrow.DEFAULT_COLUMNS if name not in ("topic", "partition"))
 #: Folder name of a value that there is not.
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _ROW_GROUP_BYTES = 64 << 20
 _ROW_GROUP_ROWS = 1 << 20
 
@@ -95,8 +95,8 @@ class Exported:
 def target_of(wanted: Wanted, out: Path, form: Form) -> Path:
     """Where the file of a part goes: ``OUT/topic=NAME/partition=N/<base offset>.<form>``."""
     segment = wanted.log.segments[0]
-    topic = segment.topic or _NO_VALUE
-    partition = str(segment.partition) if segment.partition >= 0 else _NO_VALUE
+    topic = segment.topic or NO_VALUE
+    partition = str(segment.partition) if segment.partition >= 0 else NO_VALUE
     return out / f"topic={topic}" / f"partition={partition}" / f"{segment.base_offset:020d}{FORMS[form.name]}"
 
 
@@ -128,7 +128,7 @@ def export_part(wanted: Wanted, out: Path, form: Form, advance: Callable[[int], 
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     records = 0
     try:
-        with open(beside, "wb") as file, _SINKS[form.name](file, form) as sink:
+        with open(beside, "wb") as file, SINKS[form.name](file, form) as sink:
             sink.write(first)
             records = len(first.columns)
             for chunk in chunks:
@@ -235,7 +235,7 @@ def _ipc_sink(file: IO[bytes], form: Form) -> Iterator[_Sink]:
         yield sink
 
 
-_SINKS: dict[str, Callable[[IO[bytes], Form], contextlib.AbstractContextManager[_Sink]]] = {
+SINKS: dict[str, Callable[[IO[bytes], Form], contextlib.AbstractContextManager[_Sink]]] = {
     "parquet": _parquet_sink,
     "arrow": _ipc_sink,
     "csv": _text_sink,

@@ -107,12 +107,39 @@ def verify(
     """
     level = summary.level
     chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
-    segments = [segment for p in chosen for segment in p.segments] + list(disk.loose)
 
     def check(segment: Segment, advance: Advance) -> SegmentReport:
         return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance, drop_behind=drop_behind)
 
-    results = map_ordered(check, segments, jobs, on_bytes)
+    yield from judge(disk, chosen, map_ordered(check, segments_of(disk, chosen), jobs, on_bytes), summary)
+
+
+def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
+    """The segments that have to be checked, in the order in which `judge` wants their reports."""
+    return [segment for p in chosen for segment in p.segments] + list(disk.loose)
+
+
+def judge(
+    disk: Disk, chosen: Sequence[Partition], results: Iterator[SegmentReport], summary: Summary
+) -> Iterator[Remark]:
+    """What reports of segments say, and what lies between and beside the segments.
+
+    Parameters
+    ----------
+    disk : Disk
+        As `pylogseg.open_dir` finds it.
+    chosen : sequence of Partition
+        That are checked.
+    results : iterator of SegmentReport
+        Of `segments_of`, in its order; taken as they are needed.
+    summary : Summary
+        As of `verify`.
+
+    Yields
+    ------
+    Remark
+    """
+    level = summary.level
     ends: dict[str, dict[tuple[str, int], int]] = {}
     for part in chosen:
         if part.error is not None:

@@ -41,6 +41,7 @@ __all__ = [
     "check_data_sources",
     "cores_of",
     "enable_pushdown",
+    "is_connect",
     "pushes_filters",
 ]
 
@@ -78,6 +79,11 @@ def cores_of(spark: Any) -> int:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:
         return 0
+
+
+def is_connect(spark: Any) -> bool:
+    """Whether a session is one of Spark Connect, which has no context."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def enable_pushdown(spark: Any) -> None:

@@ -112,7 +112,7 @@ def read_segments(
     RequestError, StorageError
         What is wrong with options and paths shows here; damage only when the rows are asked for.
     """
-    paths, parsed = _read_options(path, options, columns)
+    paths, parsed = read_options(path, options, columns)
     names = columns_of(parsed)
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
@@ -120,7 +120,7 @@ def read_segments(
         return found if batch_fn is None else map(batch_fn, found)
 
     tasks = plan(paths, parsed, cores=_compat.cores_of(spark))
-    return _mapped(spark, tasks, work, spark_schema(names) if schema is None else schema)
+    return map_tasks(spark, tasks, work, spark_schema(names) if schema is None else schema)
 
 
 def batches(spark: Any, path: Paths, **options: Any) -> Any:
@@ -140,9 +140,9 @@ def batches(spark: Any, path: Paths, **options: Any) -> Any:
     pyspark.sql.DataFrame
         Where there is no good batch, `problem` says why, from `baseOffset` on.
     """
-    paths, parsed = _read_options(path, options, None)
+    paths, parsed = read_options(path, options, None)
     tasks = plan(paths, parsed, cores=_compat.cores_of(spark))
-    return _mapped(spark, tasks, lambda task: read_batches(task, parsed), BATCH_SCHEMA)
+    return map_tasks(spark, tasks, lambda task: read_batches(task, parsed), BATCH_SCHEMA)
 
 
 def segments(spark: Any, path: Paths, **options: Any) -> Any:
@@ -162,7 +162,7 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
     pyspark.sql.DataFrame
         `nextOffset` is null for an active segment, `maxTimestamp` what the time index tells.
     """
-    paths, parsed = _read_options(path, options, None)
+    paths, parsed = read_options(path, options, None)
     rows = []
     for log in find_logs(paths, parsed):
         for i, segment in enumerate(log.segments):
@@ -178,7 +178,7 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
     return spark.createDataFrame(rows, SEGMENT_SCHEMA)
 
 
-def _read_options(path: Paths, options: dict[str, Any], columns: Sequence[str] | None) -> tuple[list[str], Options]:
+def read_options(path: Paths, options: dict[str, Any], columns: Sequence[str] | None) -> tuple[list[str], Options]:
     if isinstance(columns, str):
         raise RequestError(f"columns are a sequence of names, not the string {columns!r}")
     given = {**options, "path": _joined(path)}
@@ -194,7 +194,7 @@ def _moment(timestamp_ms: int) -> datetime.datetime | None:
     return None if timestamp_ms < 0 else _EPOCH + datetime.timedelta(milliseconds=timestamp_ms)
 
 
-def _mapped(spark: Any, tasks: list[Task], work: _Work, schema: Any) -> Any:
+def map_tasks(spark: Any, tasks: list[Task], work: _Work, schema: Any) -> Any:
     """A DataFrame of what is made of each task by a worker: task `i` is done by partition `i`."""
     if not tasks:
         return spark.createDataFrame([], schema)

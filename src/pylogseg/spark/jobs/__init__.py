@@ -1,0 +1,30 @@
+"""Long jobs over whole disks as Spark jobs: records stay in the workers, tables of what was done come back."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pylogseg.spark.jobs.checking import verify
+    from pylogseg.spark.jobs.counting import stats
+    from pylogseg.spark.jobs.exporting import export
+    from pylogseg.spark.jobs.restoring import restore
+    from pylogseg.spark.jobs.searching import grep
+
+# Loaded on first use, as in the packages around this one.
+_HOMES = {
+    "export": "pylogseg.spark.jobs.exporting",
+    "grep": "pylogseg.spark.jobs.searching",
+    "restore": "pylogseg.spark.jobs.restoring",
+    "stats": "pylogseg.spark.jobs.counting",
+    "verify": "pylogseg.spark.jobs.checking",
+}
+
+__all__ = ["export", "grep", "restore", "stats", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pylogseg.spark.jobs' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)

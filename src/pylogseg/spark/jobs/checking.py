@@ -1,0 +1,60 @@
+"""`verify`: every segment, index and snapshot, checked where Spark has cores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pylogseg.disk import Segment, open_dir
+from pylogseg.errors import RequestError
+from pylogseg.jobs.remarks import Level, Remark
+from pylogseg.jobs.verify import SegmentReport, verify_segment
+from pylogseg.jobs.verify_disk import Summary, judge, segments_of
+from pylogseg.spark.work import run
+
+FINDINGS = "level string, kind string, path string, position bigint, offset bigint, reason string, remedy string"
+
+
+def verify(spark: Any, path: Any, names: Sequence[str] = (), *, level: str = "indexes", **options: Any) -> Any:
+    """Check logs, indexes and small files for damage, as `pylogseg verify` does.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    path : path, URL or list of them
+        As of `pylogseg.open_dir`. The workers see the same files by the same names.
+    names : sequence of str
+        Topics, partitions or patterns; all if empty.
+    level : {"headers", "crc", "records", "indexes"}
+        How much is checked; each has those before it.
+    **options
+        ``progress=True`` shows how far it is where stderr is no terminal.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        A row for each finding: ``level`` is ``damage`` or ``notice``. Empty if all is well.
+    """
+    if level.upper() not in Level.__members__:
+        raise RequestError(f"level is one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
+    rows = [remark.as_row() for remark in verified(spark, path, names, Summary(Level[level.upper()]), **options)]
+    fields = [part.split()[0] for part in FINDINGS.split(", ")]
+    return spark.createDataFrame([tuple(row[name] for name in fields) for row in rows], FINDINGS)
+
+
+def verified(
+    spark: Any, path: Any, names: Sequence[str], summary: Summary, *, progress: bool | None = None
+) -> list[Remark]:
+    """The findings of `verify`, in the order of the disk; the summary is filled."""
+    disk = open_dir(path)
+    disk = disk.select(names) if names else disk
+    chosen = [part for part in disk.partitions if names or not part.state]
+    segments, level = segments_of(disk, chosen), summary.level
+
+    def check(segment: Segment) -> SegmentReport:
+        return verify_segment(segment, level)
+
+    sizes = [segment.size for segment in segments]
+    reports = run(spark, segments, check, sizes, label="pylogseg verify", progress=progress)
+    return list(judge(disk, chosen, iter(reports), summary))

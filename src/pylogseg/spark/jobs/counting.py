@@ -1,0 +1,189 @@
+"""`stats`: counts of segments made in the workers, put together by partition, topic, hour or key."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pylogseg.disk import Segment, open_dir
+from pylogseg.errors import RequestError
+from pylogseg.jobs.stats import Stats, explain, segment_stats
+from pylogseg.jobs.stats_groups import Group, Unit, group_key, stats_row, units_of
+from pylogseg.reading.wanted import partitions_of
+from pylogseg.spark.door import read_segments
+from pylogseg.spark.work import run
+
+#: By partition, topic or all; ``detail`` is the row of ``pylogseg stats --json``, with codecs and percentiles.
+COUNTS = (
+    "name string, partitions int, segments int, sizeBytes bigint, batches bigint, records bigint, tombstones bigint, "
+    "nullKeys bigint, distinctKeys bigint, headers bigint, producers int, firstTime timestamp, lastTime timestamp, "
+    "dirtyRatio double, missingMarkers bigint, missingBelowStart bigint, missingCompaction bigint, "
+    "missingDamage bigint, missingUnexplained bigint, detail string"
+)
+_HOUR_MS = 3_600_000
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def stats(
+    spark: Any,
+    path: Any,
+    names: Sequence[str] = (),
+    *,
+    by: str = "partition",
+    progress: bool | None = None,
+    top: int = 0,
+) -> Any:
+    """What is in the records, as `pylogseg stats` counts it, or when they came, or which keys have most.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    path : path, URL or list of them
+        As of `pylogseg.open_dir`.
+    names : sequence of str
+        Topics, partitions or patterns; all if empty.
+    by : {"partition", "topic", "all", "hour", "key"}
+        A row for each. ``hour`` counts records and bytes of keys and values by topic and hour of the timestamps;
+        ``key`` counts them by topic and key, most first.
+    progress : bool, optional
+        Whether to show how far it is; by default where stderr is a terminal.
+    top : int
+        Of keys, only so many; all if 0.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        ``dirtyRatio`` is the share of bytes in segments that end behind what the cleaner has compacted; null where no
+        checkpoint of the cleaner names a partition.
+    """
+    if by == "hour":
+        return _by_hour(spark, path, names)
+    if by == "key":
+        return _by_key(spark, path, names, top)
+    if by not in ("partition", "topic", "all"):
+        raise RequestError(f"by is partition, topic, all, hour or key, not {by!r}")
+    rows = [_row(group, dirty) for group, dirty in counted(spark, path, names, by, progress=progress)]
+    return spark.createDataFrame(rows, COUNTS)
+
+
+def counted(
+    spark: Any, path: Any, names: Sequence[str], by: str, *, progress: bool | None = None
+) -> list[tuple[Group, float | None]]:
+    """Groups with their dirty ratios."""
+    disk = open_dir(path)
+    disk = disk.select(names) if names else disk
+    units = units_of(disk, partitions_of(disk, by_name=bool(names)))
+    segments: list[Segment] = [segment for unit in units for segment in unit.segments]
+    sizes = [segment.size for segment in segments]
+    found = iter(run(spark, segments, segment_stats, sizes, label="pylogseg stats", progress=progress))
+    groups: dict[str, Group] = {}
+    bytes_of: dict[str, list[int]] = {}
+    for unit in units:
+        rows: list[Stats] = [next(found) for _ in unit.segments]
+        key = group_key(unit.name, by)
+        missing = explain(rows, unit.log_start_offset, unit.cleaned_to is not None)
+        groups.setdefault(key, Group(key)).add(rows, missing)
+        if unit.cleaned_to is not None:
+            dirty, total = _dirty_bytes(unit)
+            known = bytes_of.setdefault(key, [0, 0])
+            known[0] += dirty
+            known[1] += total
+    return [(group, _ratio(*bytes_of.get(key, (0, 0)))) for key, group in groups.items()]
+
+
+def _dirty_bytes(unit: Unit) -> tuple[int, int]:
+    """Bytes of sealed segments that the cleaner has not been at, and of all sealed ones."""
+    sealed = unit.segments[:-1]
+    behind = [segment.base_offset for segment in unit.segments[1:]]
+    assert unit.cleaned_to is not None
+    dirty = sum(s.size for s, end in zip(sealed, behind, strict=True) if end > unit.cleaned_to)
+    return dirty, sum(segment.size for segment in sealed)
+
+
+def _ratio(dirty: int, total: int) -> float | None:
+    return dirty / total if total else None
+
+
+def _row(group: Group, dirty_ratio: float | None) -> tuple[Any, ...]:
+    counts, row = group.stats, stats_row(group)
+    missing = group.missing
+    return (
+        group.name, group.partitions, counts.segments, counts.size_bytes, counts.batches, counts.records,
+        counts.tombstones, counts.null_keys, counts.keys.count, counts.headers, len(counts.producers),
+        _moment(counts.least_timestamp), _moment(counts.largest_timestamp), dirty_ratio, missing.markers,
+        missing.below_start, missing.compaction, missing.damage, missing.unexplained, json.dumps(row),
+    )  # fmt: skip
+
+
+def _moment(timestamp_ms: int | None) -> datetime.datetime | None:
+    return None if timestamp_ms is None else _EPOCH + datetime.timedelta(milliseconds=timestamp_ms)
+
+
+# ---- of records ----
+
+
+def _by_hour(spark: Any, path: Any, names: Sequence[str]) -> Any:
+    schema = "topic string, hour timestamp, records bigint, bytes bigint"
+    columns = ["topic", "timestamp", "key", "value"]
+    partial = read_segments(spark, path, columns, batch_fn=_hours, schema=schema, **_only(path, names))
+    return partial.groupBy("topic", "hour").agg({"records": "sum", "bytes": "sum"}).select(
+        "topic", "hour", _sum("records"), _sum("bytes")
+    ).orderBy("topic", "hour")  # fmt: skip
+
+
+def _by_key(spark: Any, path: Any, names: Sequence[str], top: int) -> Any:
+    schema = "topic string, key binary, records bigint, bytes bigint"
+    columns = ["topic", "key", "value"]
+    partial = read_segments(spark, path, columns, batch_fn=_keys, schema=schema, **_only(path, names))
+    grouped = partial.groupBy("topic", "key").agg({"records": "sum", "bytes": "sum"}).select(
+        "topic", "key", _sum("records"), _sum("bytes")
+    ).orderBy("records", "topic", "key", ascending=[False, True, True])  # fmt: skip
+    return grouped.limit(top) if top else grouped
+
+
+def _sum(name: str) -> Any:
+    from pyspark.sql.functions import col
+
+    return col(f"sum({name})").alias(name)
+
+
+def _only(path: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The option that chooses what names and patterns ask for."""
+    if not names:
+        return {}
+    assigned: dict[str, list[int]] = {}
+    for part in open_dir(path).select(names).partitions:
+        assigned.setdefault(part.topic, []).append(part.partition)
+    return {"assign": json.dumps(assigned)}
+
+
+def _sizes(batch: pa.RecordBatch) -> pa.Array:
+    """Bytes of key and value of each record."""
+    import pyarrow.compute as pc
+
+    parts = [pc.fill_null(pc.binary_length(batch.column(name)), 0).cast(pa.int64()) for name in ("key", "value")]
+    return pc.add(*parts)
+
+
+def _hours(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Counts of a batch by hour: the little that has to go to Spark."""
+    hours = batch.column("timestamp").cast(pa.int64()).to_numpy() // (_HOUR_MS * 1000) * (_HOUR_MS * 1000)
+    column = pa.array(hours).cast(pa.timestamp("us", tz="UTC"))
+    return _grouped(batch.column("topic"), column, "hour", _sizes(batch))
+
+
+def _keys(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return _grouped(batch.column("topic"), batch.column("key"), "key", _sizes(batch))
+
+
+def _grouped(topic: pa.Array, column: pa.Array, name: str, sizes: pa.Array) -> pa.RecordBatch:
+    table = pa.table({"topic": topic, name: column, "bytes": sizes})
+    counts = table.group_by(["topic", name]).aggregate([("bytes", "count"), ("bytes", "sum")])
+    chosen = counts.select(["topic", name, "bytes_count", "bytes_sum"]).combine_chunks().to_batches()
+    schema = pa.schema([("topic", pa.string()), (name, column.type), ("records", pa.int64()), ("bytes", pa.int64())])
+    return pa.RecordBatch.from_arrays(chosen[0].columns, schema=schema) if chosen else schema.empty_table().to_batches()

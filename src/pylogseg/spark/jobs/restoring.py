@@ -1,0 +1,192 @@
+"""`restore`: rows of a DataFrame or of an exported table back into partitions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pylogseg.disk import Partition, open_dir
+from pylogseg.errors import RequestError
+from pylogseg.reading.findings import Gap
+from pylogseg.reading.windows import walk
+from pylogseg.restore.partition import Written
+from pylogseg.restore.staging import Placed, Staging
+from pylogseg.spark.rows import write_rows
+from pylogseg.spark.write_options import COLUMNS, WriteOptions, check_columns, parse_write
+
+MANIFEST = (
+    "topic string, `partition` int, state string, path string, firstOffset bigint, endOffset bigint, records bigint, "
+    "segments int, sizeBytes bigint"
+)
+_WRITTEN = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())]
+    + [(name, pa.int64()) for name in Written._fields[3:]]
+)
+
+
+class _Content(NamedTuple):
+    """What tells whether two logs of one partition are likely the same: offsets and number of records."""
+
+    first_offset: int
+    end_offset: int
+    records: int
+
+
+def restore(
+    spark: Any, source: Any, path: str, *, overwrite: bool = False, dry_run: bool = False, **options: Any
+) -> Any:
+    """Write partitions that a broker opens: segments with indexes and leader epochs.
+
+    Rows are sorted by topic, partition and offset first. All partitions appear at the end, or none.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    source : DataFrame or str
+        Rows with ``value``, and ``key``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType``,
+        ``headers`` where they are there; or the folder of Parquet files that have them, as `export` writes.
+    path : str
+        The folder that gets the partitions, shared by all workers.
+    overwrite : bool
+        Whether a partition that is there gives way.
+    dry_run : bool
+        Only say what there is to do.
+    **options
+        Of the write, see `pylogseg.spark.write_options`: ``offsets``, ``compression``, ``segmentBytes``,
+        ``batchBytes``, ``timestampType``, ``topic``, ``partitions``, ``topicIds``.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        A row for each partition: ``state`` is ``written``, ``to do``, or ``unchanged`` for one that is there with
+        these offsets and as many records.
+
+    Raises
+    ------
+    RequestError
+        For columns that are missing, and for a partition that is there with other records, unless `overwrite`.
+    """
+    given = parse_write({**options, "path": path})
+    rows = _table(spark, os.fspath(source)) if isinstance(source, (str, os.PathLike)) else source
+    rows = _with_partition(rows, given)
+    check_columns({field.name: field.dataType.simpleString() for field in rows.schema}, given)
+    there = _there(given.root)
+    done: list[tuple[Any, ...]] = []
+    if there or dry_run:
+        rows, done = _left(spark, rows, there, given, overwrite, dry_run)
+        if rows is None:
+            return spark.createDataFrame(done, MANIFEST)
+    placed = _write(rows, given, overwrite)
+    done += [(p.topic, p.partition, "written", *p[2:8]) for p in placed]
+    return spark.createDataFrame(sorted(done), MANIFEST)
+
+
+def _table(spark: Any, path: str) -> Any:
+    """An exported table. A topic named ``007`` is no number, whatever Spark makes of names of folders."""
+    setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "false")
+    try:
+        return spark.read.parquet(path)
+    finally:
+        spark.conf.set(setting, before)
+
+
+def _with_partition(rows: Any, options: WriteOptions) -> Any:
+    """Rows with the columns that are written, and with a partition each, so that those of one come together."""
+    from pyspark.sql import functions as sql
+
+    from pylogseg.spark.functions import kafka_partition
+
+    rows = rows.select([name for name in rows.columns if name in COLUMNS])
+    if options.topic:
+        rows = rows.withColumn("topic", sql.lit(options.topic))
+    if options.partitions:
+        anywhere = sql.pmod(sql.monotonically_increasing_id(), sql.lit(options.partitions)).cast("int")
+        by_key = kafka_partition("key", options.partitions) if "key" in rows.columns else sql.lit(None).cast("int")
+        said = [sql.col("partition")] if "partition" in rows.columns else []
+        rows = rows.withColumn("partition", sql.coalesce(*said, by_key, anywhere))
+    return rows
+
+
+def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    staging = Staging(options.root)
+    staging.begin()
+    write_id = staging.write_id
+    order = [name for name in ("topic", "partition", "offset", "timestamp") if name in rows.columns]
+    if "offset" in order:
+        order = [name for name in order if name != "timestamp"]
+
+    def task(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pylogseg.spark.writer import task_name
+
+        for each in write_rows(tables, Staging(options.root, write_id), task_name(), options):
+            yield pa.RecordBatch.from_pylist([each._asdict()], _WRITTEN)
+
+    try:
+        together = rows.repartition("topic", "partition").sortWithinPartitions(*order)
+        written = [Written(**row.asDict()) for row in together.mapInArrow(task, from_arrow_schema(_WRITTEN)).collect()]
+        return staging.commit(written, overwrite=overwrite)
+    finally:
+        staging.abort()
+
+
+def _left(
+    spark: Any,
+    rows: Any,
+    there: dict[tuple[str, int], Partition],
+    options: WriteOptions,
+    overwrite: bool,
+    dry_run: bool,
+) -> tuple[Any, list[tuple[Any, ...]]]:
+    """Rows of the partitions that have to be written (None for none), and what is said of the others."""
+    from pyspark.sql import functions as sql
+
+    keep = options.restore.offsets == "keep"
+    bounds = [sql.min("offset"), sql.max("offset") + 1] if keep else [sql.lit(None), sql.lit(None)]
+    wanted = rows.groupBy("topic", "partition").agg(*bounds, sql.count(sql.lit(1))).collect()
+    done, todo = [], []
+    for topic, number, *content in wanted:
+        folder = there.get((topic, number))
+        target = os.path.join(options.root, f"{topic}-{number}")
+        if folder is not None and keep and content_of(folder) == _Content(*content):
+            done.append((topic, number, "unchanged", target, *content, len(folder.segments), folder.size))
+        elif folder is not None and not overwrite:
+            raise RequestError(f"{target}: it is there already, with other records; overwrite puts these in its place")
+        elif dry_run:
+            done.append((topic, number, "to do", target, *content, None, None))
+        else:
+            todo.append((topic, number))
+    if dry_run or not todo:
+        return None, done
+    if len(todo) < len(wanted):
+        chosen = spark.createDataFrame(todo, "topic string, `partition` int")
+        rows = rows.join(sql.broadcast(chosen), ["topic", "partition"], "left_semi")
+    return rows, done
+
+
+def _there(root: str) -> dict[tuple[str, int], Partition]:
+    """Live partitions of a folder."""
+    try:
+        found = open_dir(root).partitions
+    except (RequestError, OSError):  # none, or not even the folder
+        return {}
+    return {(part.topic, part.partition): part for part in found if not part.state}
+
+
+def content_of(partition: Partition) -> _Content:
+    """Offsets and number of records of a partition, by its headers."""
+    first, end, records = partition.log_start_offset, partition.log_start_offset, 0
+    for segment in partition.segments:
+        with segment.open() as view:
+            for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=False):
+                if not isinstance(item, Gap):
+                    records += int(item.batches.count.sum())
+                    end = int(item.batches.last_offset[-1]) + 1
+    return _Content(first, end, records)

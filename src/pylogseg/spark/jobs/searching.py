@@ -1,0 +1,82 @@
+"""`grep`: the records that hold something, found in the workers by the kernel of `pylogseg grep`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pylogseg import arrow
+from pylogseg.jobs.grep import Pattern, regular_expression
+from pylogseg.reading.partition import Chunk
+from pylogseg.spark import _compat
+from pylogseg.spark.door import map_tasks, read_options
+from pylogseg.spark.plan import Task, plan
+from pylogseg.spark.schema import columns_of, spark_schema
+from pylogseg.spark.task import chunks, of_even_size
+
+
+def grep(
+    spark: Any,
+    path: Any,
+    pattern: str | bytes,
+    *,
+    places: Sequence[str] = ("key", "value"),
+    fixed: bool = False,
+    ignore_case: bool = False,
+    invert: bool = False,
+    columns: Sequence[str] | None = None,
+    **options: Any,
+) -> Any:
+    """The records that match, as `pylogseg grep` finds them; only they reach Spark.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    path : path, URL or list of them
+        As of `pylogseg.spark.read_segments`.
+    pattern : str or bytes
+        A regular expression as Python's `re` has it, for bytes; with `fixed`, and always if it is bytes, what it says.
+    places : sequence of str
+        Where to look: ``key``, ``value``, ``headers``.
+    fixed : bool
+        Look for the text itself.
+    ignore_case : bool
+        Letters match in both cases.
+    invert : bool
+        The records that do not match.
+    columns : sequence of str, optional
+        Of the result.
+    **options
+        Of a read: ``subscribe``, ``startingTimestamp``, ``onCorrupt`` ...
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+    """
+    wish = Pattern(_needle(pattern, fixed, ignore_case), places, ignore_case, invert)
+    paths, parsed = read_options(path, options, columns)
+    names = columns_of(parsed)
+
+    def work(task: Task) -> Iterator[pa.RecordBatch]:
+        wanted = arrow.schema(names)
+        return of_even_size(_found(chunks(task, parsed, False), wish, wanted), parsed.batch_rows)
+
+    return map_tasks(spark, plan(paths, parsed, cores=_compat.cores_of(spark)), work, spark_schema(names))
+
+
+def _needle(pattern: str | bytes, fixed: bool, ignore_case: bool) -> bytes | re.Pattern[bytes]:
+    if isinstance(pattern, bytes):
+        return pattern
+    return pattern.encode("utf-8", "surrogateescape") if fixed else regular_expression(pattern, ignore_case)
+
+
+def _found(found: Iterator[Chunk], wish: Pattern, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for columns, segment in found:
+        rows = np.flatnonzero(wish.matches(columns))
+        if len(rows):
+            yield arrow.record_batch(Chunk(columns.take(rows), segment), wanted)

@@ -1,0 +1,131 @@
+"""Work on many items as one Spark job: what a function returns of each comes back to the driver, in their order."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import pickle
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from pylogseg.spark import _compat
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+#: Tasks for each core, so that they end at about the same time.
+_TASKS_PER_CORE = 4
+#: What a task is worth at least, in bytes that it reads.
+_LEAST_BYTES = 16 << 20
+#: What it costs to open a file, in bytes that could be read meanwhile.
+_OPEN_BYTES = 64 << 10
+_POLL_SECONDS = 0.5
+
+
+def run(
+    spark: Any,
+    items: Sequence[_Item],
+    work: Callable[[_Item], _Result],
+    sizes: Sequence[int],
+    *,
+    label: str = "pylogseg",
+    progress: bool | None = None,
+) -> list[_Result]:
+    """Do something with each item on the workers.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    items : sequence
+        They travel to the workers as `pickle` has them, and so does `work`.
+    work : callable
+        Gets an item. May run several times for one: what it leaves on disks must not depend on how often.
+    sizes : sequence of int
+        About how many bytes each item makes a task read; small ones share a task.
+    label : str
+        What the job is called.
+    progress : bool, optional
+        Whether to show it on stderr; by default where that is a terminal.
+
+    Returns
+    -------
+    list
+        A result for each item.
+    """
+    if not items:
+        return []
+    groups = shares(sizes, _compat.cores_of(spark) or 1)
+
+    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                done = [(item, pickle.dumps(work(items[item]))) for item in groups[number]]
+                columns = [pa.array([each[0] for each in done]), pa.array([each[1] for each in done], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, ["item", "result"])
+
+    frame = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, "item bigint, result binary")
+    results: dict[int, _Result] = {}
+    with _followed(spark, label, len(groups), progress):
+        for row in frame.collect():
+            results[row["item"]] = pickle.loads(row["result"])
+    return [results[i] for i in range(len(items))]
+
+
+def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
+    """Numbers of items in groups of about equal size: the largest first, each to the group that has least.
+
+    >>> shares([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)
+    [[0], [3], [4], [1, 2]]
+    """
+    costs = [size + _OPEN_BYTES for size in sizes]
+    target = max(_LEAST_BYTES, sum(costs) // (_TASKS_PER_CORE * cores))
+    count = min(len(costs), max(cores, -(-sum(costs) // target)))
+    groups: list[list[int]] = [[] for _ in range(count)]
+    heap = [(0, number) for number in range(count)]
+    for item in sorted(range(len(costs)), key=lambda item: -costs[item]):
+        held, number = heapq.heappop(heap)
+        groups[number].append(item)
+        heapq.heappush(heap, (held + costs[item], number))
+    return [sorted(group) for group in groups if group]
+
+
+@contextlib.contextmanager
+def _followed(spark: Any, label: str, tasks: int, progress: bool | None) -> Iterator[None]:
+    """Give what runs inside a name, show how far it is, and stop it on the workers if it is interrupted here."""
+    context = None if _compat.is_connect(spark) else spark.sparkContext
+    if context is None:
+        yield
+        return
+    group, ended = f"pylogseg-{uuid.uuid4().hex}", threading.Event()
+    context.setJobGroup(group, label, interruptOnCancel=True)
+    shown = sys.stderr.isatty() if progress is None else progress
+    thread = threading.Thread(target=_show, args=(context.statusTracker(), group, label, tasks, ended), daemon=True)
+    if shown:
+        thread.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        context.cancelJobGroup(group)
+        raise
+    finally:
+        ended.set()
+        if shown:
+            thread.join()
+        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setLocalProperty("spark.job.description", None)
+
+
+def _show(tracker: Any, group: str, label: str, tasks: int, ended: threading.Event) -> None:
+    """Tell on stderr how many tasks are done, until the end."""
+    while not ended.wait(_POLL_SECONDS):
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        print(f"\r{label}: {done} of {tasks} tasks", end="", file=sys.stderr, flush=True)
+    print("\r\033[K", end="", file=sys.stderr, flush=True)
