@@ -39,7 +39,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("embedded",),
     ("manager",),
     ("offline",),
-    ("jobs.export", "jobs.grep", "jobs.regex"),
     ("jobs.export", "jobs.export_dates", "jobs.grep", "jobs.regex"),
     ("spark",),
     ("cli", "__main__"),

@@ -37,7 +37,7 @@ its followers cut theirs. Keep a copy first: pylogseg copy, or --into.
 def truncate(request: Request, to: int) -> None:
     """Cut off the end of a partition: the batch that holds an offset, and all behind it.
 
-    Indexes, producer snapshots and leader epochs are cut too, and the checkpoints of recovery point, high watermark, log
-    start and cleaner follow, as after a truncation by a broker.
+    Indexes, producer snapshots and leader epochs are cut too, and the checkpoints of recovery point, high watermark,
+    log start and cleaner follow, as after a truncation by a broker.
     """
     request.run(truncate_log, columns=_COLUMNS, to=to)

@@ -19,8 +19,9 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Any) -> Result:
 
     Batches that hold the offset or come behind it go, with their index entries, producer snapshots and leader epochs.
     Where the offset lies inside of a batch the log ends in front of that batch, as a broker finds it that starts after
-    such a truncation. Below the first segment everything goes, and the log goes on at the offset. Checkpoints follow: the recovery point, the high watermark, the
-    log start offset, and that of the cleaner, which goes back to the beginning of the last segment.
+    such a truncation. Below the first segment everything goes, and the log goes on at the offset. Checkpoints follow:
+    the recovery point, the high watermark, the log start offset, and that of the cleaner, which goes back to the
+    beginning of the last segment.
 
     Parameters
     ----------

@@ -179,6 +179,7 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
 
 
 def read_options(path: Paths, options: dict[str, Any], columns: Sequence[str] | None) -> tuple[list[str], Options]:
+    """Paths and options, from the arguments of a function of this module."""
     if isinstance(columns, str):
         raise RequestError(f"columns are a sequence of names, not the string {columns!r}")
     given = {**options, "path": _joined(path)}

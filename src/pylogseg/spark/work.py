@@ -84,7 +84,7 @@ def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
     [[0], [3], [4], [1, 2]]
     """
     costs = [size + _OPEN_BYTES for size in sizes]
-    target = max(_LEAST_BYTES, sum(costs) // (_TASKS_PER_CORE * cores))
+    target = max(_LEAST_BYTES, -(-sum(costs) // (_TASKS_PER_CORE * cores)))
     count = min(len(costs), max(cores, -(-sum(costs) // target)))
     groups: list[list[int]] = [[] for _ in range(count)]
     heap = [(0, number) for number in range(count)]
