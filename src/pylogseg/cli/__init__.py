@@ -37,6 +37,7 @@ _COMMANDS = {
     ),
     "copy": ("pylogseg.cli.copy:copy", "A consistent copy of a partition or directory while a broker writes to it."),
     "truncate": ("pylogseg.cli.truncate:truncate", "Let a partition end at an offset, as a broker's truncation does."),
+    "reindex": ("pylogseg.cli.reindex:reindex", "Indexes, snapshots and leader epochs anew from the log."),
     "diff": ("pylogseg.cli.diff:diff", "Two partitions or directories: missing, changed and extra records."),
     "redact": ("pylogseg.cli.redact:redact", "Delete or blank records by key, header or pattern, everywhere."),
     "recode": ("pylogseg.cli.recode:recode", "Another codec or level, magic 0 and 1 to 2, small batches merged."),

@@ -6,6 +6,7 @@ from there; what was appended, and files that are written in place, lie in memor
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ from typing import NamedTuple
 
 from pylogseg.env.files import Entry, LocalFiles
 from pylogseg.env.locks import check_unlocked
-from pylogseg.env.overlay_files import File, OverlayAppendFile, OverlayMappedFile
-from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
+from pylogseg.env.overlay_files import File, OverlayAppendFile, OverlayMappedFile, read_disk
+from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile, Storage
 from pylogseg.errors import StorageError
 
 
@@ -45,13 +46,21 @@ class _Folder:
 
 
 class OverlayStorage:
-    """See `pylogseg.env.storage.Storage`: the disks of this machine, which stay as they are.
+    """See `pylogseg.env.storage.Storage`: the disks of this machine, or another storage, which stay as they are.
 
-    `sync_file`, `sync_folder` and locks do nothing; `lock` refuses where somebody has the lock.
+    `sync_file`, `sync_folder` and locks do nothing; `lock` refuses where somebody has the lock of a folder on a disk.
+
+    Parameters
+    ----------
+    under : Storage, optional
+        What is read; the disks of this machine if not given.
     """
 
-    def __init__(self) -> None:
-        self._disk = LocalFiles()
+    def __init__(self, under: Storage | None = None) -> None:
+        self._disk: LocalFiles | Storage = LocalFiles() if under is None else under
+        self._read = read_disk if under is None else functools.partial(_read_under, under)
+        self._exists = os.path.lexists if under is None else under.exists
+        self._is_local = under is None
         self._root = _Folder(os.path.abspath(os.sep))
         self._locked: set[str] = set()
         self.join = self._disk.join
@@ -177,7 +186,8 @@ class OverlayStorage:
         self._folder(folder, "lock")
         if key in self._locked:
             raise StorageError(path, "lock", "this process has the lock already")
-        check_unlocked(folder)
+        if self._is_local:
+            check_unlocked(folder)
         self._locked.add(key)
         return _OverlayLock(path, self._locked, key)
 
@@ -198,16 +208,20 @@ class OverlayStorage:
             elif node is None:
                 yield from self._gone(place)
             else:
-                before = File(place, self._disk.stat(place).size) if os.path.isfile(place) else None
+                found = self._under(place)
+                before = found if isinstance(found, File) else None
                 if before is None:
                     yield FileChange(place, None, node.size, None)
                 elif (position := node.first_difference(before)) is not None:
                     yield FileChange(place, before.size, node.size, position)
 
     def _gone(self, path: str) -> Iterator[FileChange]:
-        if os.path.isfile(path):
-            yield FileChange(path, self._disk.stat(path).size, None, None)
-        elif os.path.isdir(path):
+        if not self._exists(path):
+            return
+        entry = self._disk.stat(path)
+        if not entry.is_dir:
+            yield FileChange(path, entry.size, None, None)
+        else:
             for entry in self._disk.list_folder(path):
                 yield from self._gone(self.join(path, entry.name))
 
@@ -237,11 +251,14 @@ class OverlayStorage:
     def _on_disk(self, folder: _Folder, name: str) -> File | _Folder | None:
         if folder.base is None:
             return None
-        path = self.join(folder.base, name)
-        if not os.path.lexists(path):
+        return self._under(self.join(folder.base, name))
+
+    def _under(self, path: str) -> File | _Folder | None:
+        """What the disk has at a path."""
+        if not self._exists(path):
             return None
         entry = self._disk.stat(path)
-        return _Folder(path) if entry.is_dir else File(path, entry.size, entry.modified_ms)
+        return _Folder(path) if entry.is_dir else File(path, entry.size, entry.modified_ms, self._read)
 
     def _folder(self, path: str, operation: str) -> _Folder:
         node = self._find(path)
@@ -271,6 +288,14 @@ class OverlayStorage:
 
 def _entry(name: str, node: File | _Folder) -> Entry:
     return Entry(name, False, node.size, node.modified_ms) if isinstance(node, File) else Entry(name, True, 0, 0)
+
+
+def _read_under(under: Storage, path: str, position: int, size: int) -> memoryview:
+    file = under.open_log(path, create=False)
+    try:
+        return file.view(position, size)
+    finally:
+        file.close()
 
 
 class _OverlayLock:

@@ -12,6 +12,14 @@ from pylogseg.errors import ClosedError, RequestError
 
 _CHUNK_BYTES = 4 << 20
 Rename = Callable[[str, str], None]
+Read = Callable[[str, int, int], memoryview]
+
+
+def read_disk(path: str, position: int, size: int) -> memoryview:
+    """Bytes of a file on a disk of this machine, mapped."""
+    with DiskFile(path) as disk:
+        found: memoryview = disk.read(position, size)
+    return found
 
 
 class File:
@@ -23,12 +31,14 @@ class File:
         Of the file on the disk; opened only to read.
     kept : int
     modified_ms : int
+    read : callable
+        Gives bytes of a file on the disk, by its path, a position and a size.
     """
 
-    __slots__ = ("_base", "_kept", "modified_ms", "tail")
+    __slots__ = ("_base", "_kept", "_read", "modified_ms", "tail")
 
-    def __init__(self, base: str | None, kept: int, modified_ms: int = 0) -> None:
-        self._base, self._kept, self.modified_ms = base, kept, modified_ms
+    def __init__(self, base: str | None, kept: int, modified_ms: int = 0, read: Read = read_disk) -> None:
+        self._base, self._kept, self.modified_ms, self._read = base, kept, modified_ms, read
         self.tail = bytearray()
 
     @property
@@ -44,8 +54,7 @@ class File:
         if start >= self._kept:
             return memoryview(bytes(memoryview(self.tail)[start - self._kept : end - self._kept]))
         assert self._base is not None
-        with DiskFile(self._base) as disk:
-            head = disk.read(start, min(end, self._kept) - start)
+        head = self._read(self._base, start, min(end, self._kept) - start)
         return head if end <= self._kept else memoryview(bytes(head) + bytes(self.tail[: end - self._kept]))
 
     def write(self, position: int, data: Data) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pylogseg.offline.deleting import delete_records
     from pylogseg.offline.recoding import recode
     from pylogseg.offline.redaction import redact
+    from pylogseg.offline.reindexing import reindex
     from pylogseg.offline.repairing import repair
     from pylogseg.offline.retaining import retain
     from pylogseg.offline.truncation import truncate
@@ -25,12 +26,13 @@ _HOMES = {
     "diff": "pylogseg.offline.comparison",
     "recode": "pylogseg.offline.recoding",
     "redact": "pylogseg.offline.redaction",
+    "reindex": "pylogseg.offline.reindexing",
     "repair": "pylogseg.offline.repairing",
     "retain": "pylogseg.offline.retaining",
     "truncate": "pylogseg.offline.truncation",
 }
 
-__all__ = ["compact", "copy", "delete_records", "diff", "recode", "redact", "repair", "retain", "truncate"]
+__all__ = ["compact", "copy", "delete_records", "diff", "recode", "redact", "reindex", "repair", "retain", "truncate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,193 @@
+"""`reindex`: the files beside the log made anew from the log, as a recovery makes them.
+
+The log is recovered once more over a storage that keeps what is written in memory. What differs from the folder's own
+files afterwards takes their place, each by a rename.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from pylogseg.env.overlay import OverlayStorage
+from pylogseg.env.scheduler import CollectingScheduler
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.files.snapshot import parse_snapshot
+from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
+from pylogseg.log.log import Log
+from pylogseg.log.removal import DELETED
+from pylogseg.log.report import ActionKind, LoadReport
+from pylogseg.offline.options import Options
+from pylogseg.offline.outcome import Result
+from pylogseg.offline.part import Part
+from pylogseg.offline.running import run
+
+What = Literal["offset", "time", "txn", "snapshots", "epochs"]
+
+#: What can be made anew, by name.
+KINDS: dict[str, FileKind] = {
+    "offset": FileKind.OFFSET_INDEX,
+    "time": FileKind.TIME_INDEX,
+    "txn": FileKind.TXN_INDEX,
+    "snapshots": FileKind.PRODUCER_SNAPSHOT,
+    "epochs": FileKind.LEADER_EPOCHS,
+}
+#: What the log alone does not tell: producers whose batches are gone, and leaders that wrote nothing.
+_TELL_MORE: dict[FileKind, Callable[[bytes, str], Any]] = {
+    FileKind.PRODUCER_SNAPSHOT: parse_snapshot,
+    FileKind.LEADER_EPOCHS: parse_leader_epochs,
+}
+#: What a load does about files beside the log; anything else is about the log itself.
+_BESIDE = (ActionKind.INDEX, ActionKind.ORPHAN, ActionKind.SNAPSHOT, ActionKind.EPOCHS)
+#: A load removes what was being written; the index that it would have replaced is there then.
+_WRITING = ".cleaned"
+
+
+def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: Any) -> Result:
+    """Make indexes, producer snapshots and leader epochs anew from the log, as a broker's recovery makes them.
+
+    Only what differs is written; the log is read and not changed. Snapshots and leader epochs may tell more than the
+    log does, of batches that were deleted or cleaned away. So unless they are asked for, only those that are missing or
+    cannot be read are made.
+
+    Parameters
+    ----------
+    path : path
+        A log directory, or the folder of one partition.
+    what : sequence of {"offset", "time", "txn", "snapshots", "epochs"}
+        What to make anew; the three indexes if empty, and of the other two what is missing or cannot be read.
+    **options
+        Fields of `pylogseg.offline.options.Options`.
+
+    Returns
+    -------
+    Result
+        ``numbers`` of an outcome: ``filesWritten``, ``filesRemoved``. ``rows`` tells of each file.
+    """
+    for name in what:
+        if name not in KINDS:
+            raise RequestError(f"{name!r} cannot be made anew; there are {', '.join(KINDS)}")
+    asked = {KINDS[name] for name in what}
+    return run(path, Options.of(options), lambda part: _Reindexing(part, asked).run())
+
+
+class _Reindexing:
+    def __init__(self, part: Part, asked: set[FileKind]) -> None:
+        self._part, self._storage, self._folder = part, part.storage, part.folder
+        self._asked = asked or set(KINDS.values())
+        self._is_named = bool(asked)
+        self._scratch = OverlayStorage(part.storage)
+
+    def run(self) -> None:
+        """Make the files, compare them, and write those that differ."""
+        outcome = self._part.outcome
+        self._remove_leftovers()
+        before = self._files(self._storage)
+        for name in before:
+            if not self._is_kept(name):
+                self._scratch.remove(self._path(name))
+        if not self._check(self._recover()):
+            return
+        after = self._files(self._scratch)
+        written = [name for name in sorted(after) if self._differs(name, before)]
+        removed = [name for name in sorted(before - after) if self._is_useless(name)]
+        outcome.rows = [self._row(name, "written") for name in written] + [
+            self._row(name, "removed") for name in removed
+        ]
+        for name in written:
+            self._write(name)
+        for name in removed:
+            self._storage.remove(self._path(name))
+        if written or removed:
+            self._storage.sync_folder(self._folder)
+        outcome.numbers = {"filesWritten": len(written), "filesRemoved": len(removed)}
+        outcome.state = "done" if written or removed else "unchanged"
+
+    def _path(self, name: str) -> str:
+        return self._storage.join(self._folder, name)
+
+    def _files(self, storage: Storage) -> set[str]:
+        """Files of the kinds that are asked for."""
+        names = [entry.name for entry in storage.list_folder(self._folder) if not entry.is_dir]
+        return {name for name in names if (of := parse_file_name(name)).kind in self._asked and of.is_live}
+
+    def _is_kept(self, name: str) -> bool:
+        """Whether a file tells more than the log, so that what is made is built upon it."""
+        parse = _TELL_MORE.get(parse_file_name(name).kind)
+        if parse is None or self._is_named:
+            return False
+        try:
+            parse(self._storage.read_all(self._path(name)), self._path(name))
+        except CorruptionError:
+            return False
+        return True
+
+    def _remove_leftovers(self) -> None:
+        """Remove what an earlier run was writing when it was killed; where a log is beside it, it is the cleaner's."""
+        names = {entry.name for entry in self._storage.list_folder(self._folder)}
+        for name in sorted(names):
+            of = parse_file_name(name)
+            log = segment_file_name(of.offset or 0, FileKind.LOG, _WRITING)
+            if of.suffix == _WRITING and of.kind in KINDS.values() and log not in names:
+                self._storage.remove(self._path(name))
+
+    def _recover(self) -> LoadReport:
+        """Read the whole log, and write what belongs beside it into the scratch storage."""
+        part, report = self._part, LoadReport()
+        log = Log.open(
+            self._scratch,
+            self._folder,
+            part.config,
+            part.clock,
+            CollectingScheduler(),
+            log_start_offset=part.start.log_start_offset,
+            producer_expiration_ms=part.broker.producer_id_expiration_ms,
+            on_bytes=part.advance,
+            report=report,
+        )
+        log.close()
+        part.outcome.log_start, part.outcome.log_end = log.log_start_offset, log.log_end_offset
+        return report
+
+    def _check(self, report: LoadReport) -> bool:
+        """Whether the recovery had nothing to do but to look after the files beside the log."""
+        for action in report.actions:
+            if action.is_alarm:
+                raise CorruptionError(action.path, action.position or 0, action.reason)
+            if action.kind not in _BESIDE and not action.path.endswith(DELETED):
+                reason = f"the log was not left in order: {action}"
+                self._part.outcome.leave(reason, "put it in order first, by `pylogseg recover`")
+                return False
+        return True
+
+    def _differs(self, name: str, before: set[str]) -> bool:
+        """Whether a file that was made has to be written."""
+        if name not in before:
+            return parse_file_name(name).kind is not FileKind.TXN_INDEX or self._scratch.stat(self._path(name)).size > 0
+        if self._is_kept(name):
+            return False
+        return self._storage.read_all(self._path(name)) != self._scratch.read_all(self._path(name))
+
+    def _is_useless(self, name: str) -> bool:
+        """Whether a file that a recovery does not make has to go."""
+        kind = parse_file_name(name).kind
+        is_empty = kind is FileKind.TXN_INDEX and self._storage.stat(self._path(name)).size == 0
+        return kind is not FileKind.LEADER_EPOCHS and not is_empty
+
+    def _write(self, name: str) -> None:
+        path, data = self._path(name), self._scratch.read_all(self._path(name))
+        if parse_file_name(name).kind is FileKind.LEADER_EPOCHS:
+            self._storage.write_whole(path, data)
+            return
+        self._storage.write_synced(path + _WRITING, data)
+        self._storage.rename(path + _WRITING, path)
+
+    def _row(self, name: str, action: str) -> dict[str, Any]:
+        sizes = [
+            storage.stat(self._path(name)).size if storage.exists(self._path(name)) else None
+            for storage in (self._storage, self._scratch)
+        ]
+        return {"type": "file", "path": self._path(name), "action": action, "before": sizes[0], "after": sizes[1]}
