@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from conftest import GOLDEN, unpack
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: Its commands run one after the other, section by section, on directories of their own.
+RECIPES = ROOT / "docs" / "operators.md"
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = "$ "
 
@@ -84,6 +90,34 @@ def workplace(folder: Path) -> Path:
     return root
 
 
+def kitchen(folder: Path) -> Path:
+    """A folder for one recipe: log directories that a real Kafka wrote, to be changed at will.
+
+    ``kafka`` is the directory of the other examples; the broker of ``lagging`` has not compacted for a while; in
+    ``broken`` a bit of a segment has changed and there was no orderly stop.
+    """
+    root = workplace(folder)
+    shutil.copytree(ROOT / "examples" / "data", root / "kafka")
+    with tempfile.TemporaryDirectory() as scratch:
+        archives = [GOLDEN / "broker-4.3" / f"{name}.tar.xz" for name in ("compact-2-before", "damage")]
+        unpack(archives, Path(scratch) / "golden")
+        golden = Path(scratch) / "golden" / "broker-4.3"
+        shutil.copytree(golden / "compact-2-before" / "data1", root / "lagging")
+        shutil.copytree(golden / "damage" / "bit-second" / "in", root / "broken" / "damaged-1")
+    shutil.copy(root / "kafka" / "meta.properties", root / "broken")
+    return root
+
+
+def recipes() -> Iterator[tuple[str, list[Command]]]:
+    """The sections of the operator's guide that have commands: heading, commands."""
+    text = RECIPES.read_text(encoding="utf-8")
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        consoles = [match[2] for match in _FENCE.finditer(section) if match[1] == "console"]
+        found = [command for block in consoles for command in commands(block)]
+        if found:
+            yield section.partition("\n")[0], found
+
+
 def run(command: str, root: Path) -> str:
     """What a command prints, errors among it, in a `workplace`; an exit code other than 0 is shown as a last line."""
     tools = root.parent / "bin"
@@ -105,24 +139,37 @@ def run(command: str, root: Path) -> str:
 
 def updated(page: Path, root: Path) -> str:
     """The text of a page with what its commands print now."""
+    return refreshed(page.read_text(encoding="utf-8"), root)
+
+
+def refreshed(text: str, root: Path, *, all_of_them: bool = False) -> str:
+    """A text with what its commands print now; those of this package, or all."""
 
     def refresh(match: re.Match[str]) -> str:
         if match[1] != "console":
             return match[0]
-        parts = [(c, run(c.command, root) if is_ours(c.command) else c.shown) for c in commands(match[2])]
+        runs = [(c, all_of_them or is_ours(c.command)) for c in commands(match[2])]
+        parts = [(c, run(c.command, root) if is_run else c.shown) for c, is_run in runs]
         return "```console\n" + "".join(f"{_COMMAND}{c.command}\n{shown}" for c, shown in parts) + "```"
 
-    return _FENCE.sub(refresh, page.read_text(encoding="utf-8"))
+    return _FENCE.sub(refresh, text)
+
+
+def cooked() -> str:
+    """The operator's guide with what its commands print now."""
+    head, *sections = re.split(r"^(?=## )", RECIPES.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for section in sections:
+        with tempfile.TemporaryDirectory() as folder:
+            head += refreshed(section, kitchen(Path(folder)), all_of_them=True)
+    return head
 
 
 def main() -> None:
     """Bring all pages up to date."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         root = workplace(Path(folder))
         for page in PAGES:
-            text = updated(page, root)
+            text = cooked() if page == RECIPES else updated(page, root)
             if text != page.read_text(encoding="utf-8"):
                 page.write_text(text, encoding="utf-8")
                 print(f"changed: {page.relative_to(ROOT)}")

@@ -20,6 +20,7 @@ PYTHON_PAGES = [page for page in PAGES if list(documents.blocks(page, "python"))
 CONSOLE = [
     pytest.param(command, id=f"{page.stem}:{block.line}:{command.command[:50]}")
     for page in PAGES
+    if page != documents.RECIPES
     for block in documents.blocks(page, "console")
     for command in documents.commands(block.text)
     if documents.is_ours(command.command)
@@ -59,6 +60,15 @@ def run_prompts(text: str, names: dict[str, object], page: Path, line: int) -> N
 def test_console(command: documents.Command, root: Path) -> None:
     """`python tests/documents.py` writes anew what is shown."""
     assert documents.run(command.command, root) == command.shown
+
+
+@pytest.mark.parametrize(("title", "commands"), [pytest.param(*each, id=each[0]) for each in documents.recipes()])
+@pytest.mark.skipif(sys.platform == "win32", reason="commands are those of a POSIX shell")
+def test_recipe(title: str, commands: list[documents.Command], tmp_path: Path) -> None:
+    """All commands of a section of the operator's guide, one after the other on the same directories."""
+    root = documents.kitchen(tmp_path)
+    for command in commands:
+        assert documents.run(command.command, root) == command.shown, command.command
 
 
 @pytest.mark.parametrize("name", MODULES)
