@@ -4,8 +4,9 @@
     opens.py [DIR]
 
 Writes partitions with the engine (every codec, transactions, idempotent producers, many segments, indexes that are
-gone, a log start inside a segment, a log that was not closed, images of crashes), puts them into the log directories of
-a broker in DIR (default: a fresh folder that is removed), and then, each time with every record compared:
+gone, a log start inside a segment, a log that was not closed, images of crashes, what redact, recode and repair
+leave), puts them into the log directories of a broker in DIR (default: a fresh folder that is removed), and then, each
+time with every record compared:
 
 1. the broker starts as after a crash, and a consumer reads all partitions, read_uncommitted and read_committed;
 2. producers append to all of them, idempotent and transactional; the broker stops;
@@ -27,6 +28,7 @@ import tempfile
 from pathlib import Path
 
 import pylogseg
+from pylogseg import offline
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.storage import LocalStorage
@@ -36,6 +38,7 @@ from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.retention import apply_retention
+from pylogseg.offline.redactor import Blank
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.crash import crash_images
 from pylogseg.testing.descriptions import described
@@ -201,7 +204,45 @@ def crash_image(seed):
     return write
 
 
+def offline_of(write, command, **own):
+    """What an offline command leaves of a partition."""
+
+    def changed(folder):
+        with tempfile.TemporaryDirectory() as scratch:
+            part = Path(scratch) / "part-0"
+            write(part)
+            (outcome,) = getattr(offline, command)(part, config=SMALL, **own)
+            if outcome.state != "done":
+                sys.exit(f"{command}: {outcome.reason or 'nothing was changed'}")
+            shutil.copytree(part, folder)
+
+    return changed
+
+
+def with_damage(write):
+    """A byte of a batch, and the length of another, are not what they were."""
+
+    def damaged(folder):
+        write(folder)
+        first = min(folder.glob("*.log"))
+        data = bytearray(first.read_bytes())
+        data[100] ^= 1
+        length_at = data.index(b"key-20") - 70
+        data[length_at : length_at + 300] = data[length_at + 1 : length_at + 301]
+        first.write_bytes(bytes(data))
+
+    return damaged
+
+
+FORGOTTEN = [f"key-{i}".encode() for i in range(0, 600, 20)]
 CASES = {
+    "redacted": offline_of(transactions, "redact", keys=FORGOTTEN),
+    "redacted-lz4": offline_of(codec("lz4"), "redact", keys=[f"key-{i}".encode() for i in range(9, 90)]),
+    "blanked": offline_of(idempotent, "redact", keys=FORGOTTEN, blank=Blank(("value", "key"), b"gone")),
+    "recoded": offline_of(transactions, "recode", compression="zstd"),
+    "unpacked": offline_of(codec("gzip"), "recode", compression="none"),
+    "merged": offline_of(codec("none"), "recode", compression="lz4", merge_bytes=1000),
+    "repaired": offline_of(with_damage(transactions), "repair", keep_behind=True),
     **{f"codec-{name}": codec(name) for name in CODECS},
     "transactions": transactions,
     "idempotent": idempotent,
