@@ -60,7 +60,7 @@ def damage(storage, rng, kinds):
 
 
 @given(seed=SEEDS, kind=st.sampled_from(DAMAGE))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 def test_good_batches_behind_damage_stay(seed, kind):
     storage = log_dir(seed, magics=(2, 2, 2, 0))
     before = records(reopened(log_dir(seed, magics=(2, 2, 2, 0))))

@@ -200,9 +200,7 @@ class Redaction:
 
     def _judge(self, columns: RecordColumns, rows: BatchTable) -> tuple[Mask, Mask]:
         """Which records go, and which are blanked."""
-        mask = np.asarray(self.wanted(columns), np.bool_)
-        if len(mask) != len(columns):
-            raise RequestError(f"the predicate gave {len(mask)} answers for {len(columns)} records")
+        mask = _answers(self.wanted, columns)
         none = np.zeros(len(columns), np.bool_)
         if self.blank is not None:
             return none, mask & ~self.blank.is_done(columns)
@@ -225,7 +223,15 @@ def any_of(wanted: Iterable[Wanted]) -> Wanted:
     def ask(columns: RecordColumns) -> Mask:
         mask = np.zeros(len(columns), np.bool_)
         for condition in conditions:
-            mask |= condition(columns)
+            mask |= _answers(condition, columns)
         return mask
 
     return ask
+
+
+def _answers(wanted: Wanted, columns: RecordColumns) -> Mask:
+    """What a condition says, one answer for each record."""
+    mask = np.asarray(wanted(columns), np.bool_)
+    if mask.shape != (len(columns),):
+        raise RequestError(f"the predicate gave {mask.size} answers for {len(columns)} records")
+    return mask
