@@ -52,10 +52,10 @@ def recode(
         ``"segment"`` for each segment that was written anew.
     """
     shared = Options.of(options)
-    if compression is None and not magic_2 and merge_bytes is None:
-        raise RequestError("what shall change? Give a codec, magic 2, or how large merged batches may be")
     if level is not None and compression is None:
         raise RequestError(f"a level ({level}) goes with a codec")
+    if compression is None and not magic_2 and merge_bytes is None:
+        raise RequestError("what shall change? Give a codec, magic 2, or how large merged batches may be")
     if merge_bytes is not None and merge_bytes < 1:
         raise RequestError(f"merged batches cannot have {merge_bytes} bytes")
     codec = None if compression is None else codec_number(compression)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.env.storage import AppendFile
-from pylogseg.errors import Verdict
+from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
 from pylogseg.format.records import decode_parts
 from pylogseg.log.facts import first_offset
@@ -65,6 +65,11 @@ def survey(
         Producers that have a transaction open where the segment begins; brought to its end.
     on_bytes : callable
         Gets the bytes that were looked through.
+
+    Raises
+    ------
+    CorruptionError
+        If all batches lie below the segment: then its name is what is wrong.
     """
     gaps: list[Gap] = []
     tables: list[npt.NDArray[Any]] = [np.empty(0, BATCH_DTYPE)]
@@ -83,6 +88,10 @@ def survey(
     if overlooked:
         together = np.concatenate([rows.rows, *overlooked])
         rows = BatchTable(together[np.argsort(together["position"], kind="stable")])
+    if len(rows) and (rows.last_offset < base_offset).all():
+        first, last = int(rows.base_offset[0]), int(rows.last_offset[-1])
+        reason = f"its batches have offsets {first} to {last}, below its name: rename its files to {first:020}.*"
+        raise CorruptionError(file.path, int(rows.position[0]), reason, first)
     chosen = ascending(rows, base_offset, end_offset)
     left_out = np.setdiff1d(np.arange(len(rows)), chosen)
     refused = _refused(rows[chosen], open_txns)
