@@ -92,7 +92,7 @@ def change_log(log: LogCore, change: BatchChange, on_bytes: Callable[[int], None
     counts = {segment.base_offset: _count(segment, change, on_bytes) for segment in log.segments}
     segment = log.segments.first
     while segment is not None:
-        base = segment.base_offset
+        base, path, size = segment.base_offset, segment.path, segment.size
         count = counts.pop(base) if base in counts else _count(segment, change, on_bytes)
         if count:
             try:
@@ -100,7 +100,7 @@ def change_log(log: LogCore, change: BatchChange, on_bytes: Callable[[int], None
             except CleaningAborted:  # its offsets are too far apart: it was split, and its parts come next
                 segment = log.segments.floor(base)
                 continue
-            yield ChangedSegment(segment.path, count, segment.size, sum(part.size for part in new), len(new))
+            yield ChangedSegment(path, count, size, sum(part.size for part in new), len(new))
             base = new[-1].base_offset
         segment = log.segments.higher(base)
 
