@@ -67,9 +67,9 @@ def test_damaged_directories_of_a_broker(golden: Path, tmp_path: Path) -> None:
         found[case] = [row["kind"] for row in rows(done, "gap")]
     tails = ("huge-length", "torn-header", "torn-tail", "torn-tail-clean", "transactions-torn")
     assert {case: kinds for case, kinds in found.items() if kinds} == {
-        **dict.fromkeys(tails, ["torn"]),
-        **dict.fromkeys(("zero-tail", "zero-tail-clean"), ["zeros"]),
-        **dict.fromkeys(("bit-second", "bit-second-clean"), ["crc"]),
+        **{case: ["torn"] for case in tails},
+        **{case: ["zeros"] for case in ("zero-tail", "zero-tail-clean")},
+        **{case: ["crc"] for case in ("bit-second", "bit-second-clean")},
         "bad-magic": ["magic"],
         "garbage-tail": ["length"],
         "repeated-batch": ["order"],

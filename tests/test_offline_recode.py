@@ -1,12 +1,17 @@
 """Recoding: other bytes, the same records, and a broker knows the same of the log."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from offline_logs import CODECS, again, made, records, state
+from offline_logs import CODECS, NOW, again, made, opened, records, state
 
+from pylogseg.config import LogConfig
+from pylogseg.errors import RequestError
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.offline.changes import change_log
 from pylogseg.offline.recoder import Merging, Recoding
+from pylogseg.testing.descriptions import described
+from pylogseg.testing.memory import MemoryStorage
 
 SEEDS = st.integers(0, 2**32)
 
@@ -66,3 +71,49 @@ def test_merged_batches_hold_the_same_records(seed, codec, most, below):
     assert records(log) == after
     assert state(log) == state(again(made(seed, batches=40)))
     assert tuple(CODECS) == CODEC_NAMES
+
+
+def test_segments_that_grow_become_several():
+    """Each within its size and its indexes, one behind the other, aborted transactions where their markers are."""
+    log = opened(
+        MemoryStorage(), "t-0", LogConfig.of(segment_bytes=4000, segment_index_bytes=64, index_interval_bytes=50)
+    )
+    for i in range(30):
+        spec = {"base_offset": 12 * i, "compression": "zstd", "leader_epoch": 0}
+        if i % 3 == 2:
+            spec |= {"control": "abort", "producer_id": 1, "producer_epoch": 0, "timestamp": NOW}
+        else:
+            spec |= {"producer_id": 1, "producer_epoch": 0, "base_sequence": 10 * (i - i // 3), "transactional": True}
+            spec["records"] = [{"timestamp": NOW + i, "key": "k", "value": "value" * 20} for _ in range(10)]
+        log.append_as_follower(described([spec]), 0)
+    before, known, count = records(log), state(log)["aborted"], len(list(log.segments))
+    changed = recode(log, codec=0)
+    assert sum(segment.segments_after for segment in changed) == len(list(log.segments)) > count
+    assert (records(log), state(log)["aborted"]) == (before, known)
+    for segment in log.segments:
+        assert segment.size <= 4000
+        assert segment.offset_index.entries <= 8
+        txns = list(segment.aborted_txns)
+        following = log.segments.higher(segment.base_offset)
+        assert all(segment.base_offset <= txn.last_offset for txn in txns)
+        assert all(following is None or txn.last_offset < following.base_offset for txn in txns)
+    log = again(log)
+    assert (records(log), state(log)["aborted"]) == (before, known)
+
+
+def test_zstd_needs_magic_2():
+    log = made(1, magics=(1,))
+    before = records(log)
+    with pytest.raises(RequestError, match=r"the batch at position 0 has magic 1, which knows no zstd"):
+        recode(log, codec=4)
+    assert records(log) == before
+    assert recode(log, codec=4, to_magic_2=True)
+
+
+def test_a_level_is_used():
+    sizes = []
+    for level in (1, 19):
+        log = made(5, magics=(2,), batches=60)
+        recode(log, codec=4, all_again=True, merging=Merging(1 << 20, 2**40), levels={4: level})
+        sizes.append(log.segments.size)
+    assert sizes[1] < sizes[0]

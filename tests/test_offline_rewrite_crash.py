@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -96,3 +97,31 @@ def test_repair() -> None:
     for description, disk in images:
         run(offline.repair, disk, keep_behind=True)
         assert contents(disk) == expected, description
+
+
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [("redact", {"keys": [KEY]}), ("recode", {"compression": "gzip"}), ("repair", {"keep_behind": True})],
+)
+def test_ctrl_c(command: str, own: dict[str, Any]) -> None:
+    """Wherever it comes: every segment is the old or the new one, and the same command again completes the work."""
+    make = damaged if command == "repair" else world
+    whole, work = make(), getattr(offline, command)
+    calls: list[int] = []
+    run(work, whole, on_bytes=calls.append, **own)
+    expected = contents(whole)
+    assert len(calls) > 6
+    for k in range(len(calls)):
+        left = iter(range(k))
+
+        def on_bytes(size: int, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        disk = make()
+        with pytest.raises(KeyboardInterrupt):
+            run(work, disk, on_bytes=on_bytes, **own)
+        if command == "recode":
+            assert contents(MemoryStorage(disk.state.copy(), ManualClock(0))) == BEFORE
+        run(work, disk, **own)
+        assert contents(disk) == expected
