@@ -193,7 +193,7 @@ def test_a_directory_that_fails_does_not_stop_the_others(tmp_path):
         first.append(records(3))
         shutil.rmtree(tmp_path / "a")
         (tmp_path / "a").write_bytes(b"")
-        manager._checkpoint(pylogseg.format.names.FileKind.RECOVERY_POINTS)
+        manager.checkpoint()
         assert list(manager) == [("second", 0)]
         assert list(manager.directories.failed) == [str(tmp_path / "a")]
         assert second.append(records(1)).last_offset == 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from pylogseg.embedded.batches import as_bytes, encode_batches
+from pylogseg.embedded.batches import Encoded, as_bytes, encode_batches
 from pylogseg.embedded.follow import Follower
 from pylogseg.embedded.owned import OwnedLog
 from pylogseg.embedded.producer import Producer
@@ -16,6 +16,7 @@ from pylogseg.embedded.sending import Sent, send
 from pylogseg.embedded.slices import OpenLog
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.log.log import Appended
+from pylogseg.log.retention import apply_retention
 from pylogseg.reading import partition as reading
 from pylogseg.reading.stream import Moment, Reader, reader_of
 from pylogseg.reading.windows import WINDOW_BYTES
@@ -92,6 +93,39 @@ class EmbeddedLog(OwnedLog):
             data, self.config, self.clock.now_ms(), compression=compression, batch_bytes=batch_bytes
         )
         return self.append_encoded(encoded)
+
+    def append_encoded(self, encoded: Encoded) -> Appended:
+        """Append the batches that records became, with nothing between them.
+
+        Returns
+        -------
+        Appended
+            From the first to the last; a duplicate if all are.
+
+        Raises
+        ------
+        RequestError
+            Of the first batch that is refused, with the numbers of its records.
+        StorageError
+            If the disk fails.
+        """
+        if not encoded.counts:
+            return Appended(-1, -1, -1, -1, 0, self.log_start_offset)
+        if len(encoded.counts) == 1:
+            return self.append_as_leader(encoded.data, self.leader_epoch, in_place=True)
+        return encoded.answer(self.append_many(encoded.data, self.leader_epoch, in_place=True))
+
+    def apply_retention(self) -> int:
+        """Delete the segments that `retention.ms`, `retention.bytes` and the log's start let go.
+
+        Nothing does that by itself.
+
+        Returns
+        -------
+        int
+            How many went.
+        """
+        return apply_retention(self)
 
     # ---- records out ----
 

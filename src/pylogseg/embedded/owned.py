@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from pylogseg.config import LogConfig
-from pylogseg.embedded.batches import Encoded
 from pylogseg.embedded.metrics import LogMetrics
 from pylogseg.env.positions import Data
 from pylogseg.env.scheduler import Handle
@@ -21,7 +21,6 @@ from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Isolation, Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.reads import Fetched
-from pylogseg.log.retention import apply_retention
 from pylogseg.log.segment import LogSegment
 from pylogseg.reading import partition as reading
 
@@ -42,10 +41,19 @@ class OwnedLog(Log):
     ----------
     leader_epoch : int
         Written into the batches that are appended.
+    undisturbed : callable
+        Gives a ``with`` for the time of which nobody rewrites segments; whoever compacts the log sets it.
+    on_failure : callable
+        Told of the first failure of the disk, by the thread that met it and maybe with locks held.
+    cuts : int
+        How often offsets were taken back.
     """
 
     def __init__(self, *parts: Any) -> None:
         self.leader_epoch = 0
+        self.undisturbed: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        self.on_failure: Callable[[StorageError], None] = lambda error: None
+        self.cuts = 0
         self._metrics = LogMetrics()
         self._directory: LogDirectory | None = None
         self._ending = False
@@ -188,6 +196,21 @@ class OwnedLog(Log):
             with self._moved:
                 self._moved.notify_all()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._ending
+
+    def held(self) -> contextlib.AbstractContextManager[object]:
+        """Keep others from changing the log for the time of a ``with``; it can still be read."""
+        return self._lock
+
+    def _take_offline(self, error: StorageError) -> None:
+        known = self._offline is not None
+        super()._take_offline(error)
+        if not known:
+            self.on_failure(error)
+
     def check_disk(self) -> None:
         """Raise what took the log offline, if anything did."""
         if self._offline is not None:
@@ -210,27 +233,6 @@ class OwnedLog(Log):
             finally:
                 self._waiting -= 1
         return not self._ending and self.readable_end(isolation) > offset
-
-    def append_encoded(self, encoded: Encoded) -> Appended:
-        """Append the batches that records became, with nothing between them.
-
-        Returns
-        -------
-        Appended
-            From the first to the last; a duplicate if all are.
-
-        Raises
-        ------
-        RequestError
-            Of the first batch that is refused, with the numbers of its records.
-        StorageError
-            If the disk fails.
-        """
-        if not encoded.counts:
-            return Appended(-1, -1, -1, -1, 0, self.log_start_offset)
-        if len(encoded.counts) == 1:
-            return self.append_as_leader(encoded.data, self.leader_epoch, in_place=True)
-        return encoded.answer(self.append_many(encoded.data, self.leader_epoch, in_place=True))
 
     # ---- what is counted ----
 
@@ -275,15 +277,20 @@ class OwnedLog(Log):
 
     def truncate_to(self, offset: int) -> bool:
         """Drop the end of the log; see `Log.truncate_to`. The checkpoints that were above the new end are written."""
-        with self._lock:
-            done = super().truncate_to(offset)
-            self._guarded(self._step_back)
-        return done
+        with self._cutting() if offset < self.log_end_offset else contextlib.nullcontext():
+            return super().truncate_to(offset)
 
     def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
         """Drop everything; see `Log.truncate_fully`. The checkpoints that were above the new end are written."""
-        with self._lock:
+        with self._cutting():
             super().truncate_fully(offset, log_start_offset)
+
+    @contextlib.contextmanager
+    def _cutting(self) -> Iterator[None]:
+        """Nothing that was read before may be written behind the cut."""
+        with self.undisturbed(), self._lock:
+            self.cuts += 1
+            yield
             self._guarded(self._step_back)
 
     def _step_back(self) -> None:
@@ -304,18 +311,6 @@ class OwnedLog(Log):
         if moved and self._directory is not None:
             self._directory.checkpoint(FileKind.LOG_STARTS)
         return moved
-
-    def apply_retention(self) -> int:
-        """Delete the segments that `retention.ms`, `retention.bytes` and the log's start let go.
-
-        Nothing does that by itself.
-
-        Returns
-        -------
-        int
-            How many went.
-        """
-        return apply_retention(self)
 
     def update_config(self, config: LogConfig) -> None:
         """Take new settings; they count from the next operation on."""
@@ -364,7 +359,8 @@ class OwnedLog(Log):
     def close_handles(self) -> None:
         """Let go of the files and write nothing more, as a crash would; the next opening recovers the log."""
         if self._end():
-            super().close_handles()
+            with self.undisturbed():
+                super().close_handles()
             self._leave(clean=False)
 
     def disown(self) -> None:
@@ -382,12 +378,25 @@ class OwnedLog(Log):
 
         def move() -> None:
             super(OwnedLog, self).close_handles()
-            parent = self.storage.split(self.folder)[0]
-            self.storage.rename(self.folder, self.storage.join(parent, new_name))
-            self.storage.sync_folder(parent)
+            self._rename(new_name)
 
         if self._end():
             self._finish(move, gone=True)
+
+    def rename(self, new_name: str) -> None:
+        """Close the log in order, and give its folder the name of another partition or state."""
+
+        def move() -> None:
+            self._close_in_order()
+            self._rename(new_name)
+
+        if self._end():
+            self._finish(move, new_name=new_name)
+
+    def _rename(self, new_name: str) -> None:
+        parent = self.storage.split(self.folder)[0]
+        self.storage.rename(self.folder, self.storage.join(parent, new_name))
+        self.storage.sync_folder(parent)
 
     def _end(self) -> bool:
         """Let nobody begin anything any more, and wait for what runs in the background; False if that is done."""
@@ -402,24 +411,25 @@ class OwnedLog(Log):
             self.scheduler.shutdown()
         return True
 
-    def _finish(self, work: Callable[[], None], *, gone: bool = False) -> None:
+    def _finish(self, work: Callable[[], None], *, gone: bool = False, new_name: str | None = None) -> None:
         clean = False
         try:
-            with self._lock:
+            with self.undisturbed(), self._lock:
                 work()
             clean = True
         finally:
             if not clean:
                 super().close_handles()
-            self._leave(clean=clean, gone=gone and clean)
+            self._leave(clean=clean, gone=gone and clean, new_name=new_name if clean else None)
 
-    def _leave(self, *, clean: bool, gone: bool = False) -> None:
+    def _leave(self, *, clean: bool, gone: bool = False, new_name: str | None = None) -> None:
         directory, self._directory = self._directory, None
         if directory is not None:
             _log.info("%s: %s", self.folder, "closed" if clean else "closed, and not in order")
             try:
                 # What looks after many logs writes the checkpoints of all; but nothing of a log that is gone may be
                 # taken for a new one's of its name.
-                directory.release(self._name, clean=clean, gone=gone, write=self._has_tasks or gone)
+                write = self._has_tasks or gone
+                directory.release(self._name, clean=clean, gone=gone, write=write, new_name=new_name)
             finally:
                 directory.close()

@@ -6,14 +6,16 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pylogseg.embedded.batches import Stamp, as_bytes, encode_batches
-from pylogseg.embedded.owned import OwnedLog
 from pylogseg.errors import PylogsegError, RequestError, TransactionState
 from pylogseg.format.special import marker_batch
 from pylogseg.log.log import Appended
 from pylogseg.log.producer_state import Origin, ProducerState
+
+if TYPE_CHECKING:
+    from pylogseg.embedded.log import EmbeddedLog
 
 _log = logging.getLogger(__name__)
 _MOST_SEQUENCES = 2**31
@@ -34,7 +36,7 @@ class Producer:
     Threads may share it; their appends come one after the other.
     """
 
-    def __init__(self, log: OwnedLog, producer_id: int) -> None:
+    def __init__(self, log: EmbeddedLog, producer_id: int) -> None:
         if not 0 <= producer_id < 2**63:
             raise RequestError(f"a producer id is a number from 0 to 2^63 - 1, not {producer_id}")
         self.producer_id = producer_id

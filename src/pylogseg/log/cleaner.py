@@ -50,7 +50,7 @@ class Cleaner:
     ) -> None:
         self._offsets, self._throttle, self._check = offsets, throttle, check
 
-    def clean(self, log: LogCore, what: Cleanable) -> tuple[int, CleanerStats]:
+    def clean(self, log: LogCore, what: Cleanable, stats: CleanerStats | None = None) -> tuple[int, CleanerStats]:
         """Clean a log.
 
         Parameters
@@ -59,6 +59,8 @@ class Cleaner:
             Not being cleaned by anybody else.
         what : Cleanable
             From `cleanable`.
+        stats : CleanerStats, optional
+            Counted up while it goes on.
 
         Returns
         -------
@@ -83,7 +85,7 @@ class Cleaner:
             raise RequestError(f"{log.folder}: nothing to clean from {start} on; what may be cleaned ends at {end}")
         clean_part = log.segments.from_offset(0, start)
         legacy_horizon = clean_part[-1].modified_ms() - config.delete_retention_ms if clean_part else 0
-        stats = CleanerStats()
+        stats = CleanerStats() if stats is None else stats
         self._read_keys(log, start, end, stats)
         next_dirty = self._offsets.latest_offset + 1
         txns = CleanedTxns()

@@ -221,7 +221,7 @@ class LogCore:
         try:
             segment.append_run(records, run)
         except StorageError as error:
-            self._offline = error
+            self._take_offline(error)
             raise
         offsets, end = self.offsets, run.next_offset
         offsets.end = OffsetMetadata(end, segment.base_offset, segment.log.size)

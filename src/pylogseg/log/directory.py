@@ -162,10 +162,11 @@ class LogDirectory:
                     "use that object from all threads, or close it first"
                 )
             self._logs[name] = None
-            if name in self._closed_clean:
-                clean = self._closed_clean[name]
-            else:
-                clean = self.was_clean or not self.storage.exists(self.storage.join(self.path, name))
+            is_new = not self.storage.exists(self.storage.join(self.path, name))
+            if is_new and key:  # what the checkpoints say is of another one, that was deleted
+                for offsets in (*self._tables, self._cleaned):
+                    offsets.pop(key, None)
+            clean = self._closed_clean.get(name, self.was_clean or is_new)
             points, starts, marks = (offsets.get(key, 0) if key else 0 for offsets in self._tables)
             return Start(clean, starts, points, marks)
 
@@ -174,7 +175,9 @@ class LogDirectory:
         with self._mutex:
             self._logs[name] = log
 
-    def release(self, name: str, *, clean: bool, gone: bool = False, write: bool = True) -> None:
+    def release(
+        self, name: str, *, clean: bool, gone: bool = False, write: bool = True, new_name: str | None = None
+    ) -> None:
         """Give a partition back.
 
         Parameters
@@ -187,6 +190,8 @@ class LogDirectory:
             Whether its folder was removed.
         write : bool
             Whether the checkpoints are written now; `close` does it anyway.
+        new_name : str, optional
+            What the folder is called now.
         """
         with self._mutex:
             if clean and not gone:
@@ -198,7 +203,8 @@ class LogDirectory:
                         offsets.pop(key, None)
                 self._closed_clean.pop(name, None)
             else:
-                self._closed_clean[name] = clean
+                self._closed_clean.pop(name, None)
+                self._closed_clean[name if new_name is None else new_name] = clean
             self._logs.pop(name, None)
             if write:
                 self.checkpoint()
@@ -257,7 +263,8 @@ class LogDirectory:
     def cleaned_to(self, name: str) -> int | None:
         """Where the last cleaning of a partition ended; None if there was none."""
         with self._mutex:
-            return self._cleaned.get(partition_of(name))
+            key = _key_of(name)
+            return None if key is None else self._cleaned.get(key)
 
     def note_cleaned(self, name: str, offset: int | None, *, lower_only: bool = False) -> None:
         """Write down where the last cleaning of a partition ended, and forget partitions that are gone.
@@ -271,14 +278,15 @@ class LogDirectory:
         lower_only : bool
             Do nothing unless more was cleaned than that: after a truncation.
         """
-        key = partition_of(name)
+        key = _key_of(name)
+        if key is None:
+            return
         with self._mutex:
             old = self._cleaned.get(key)
             if old == offset or (lower_only and (old is None or offset is None or old <= offset)):
                 return
-            new = {each: at for each, at in self._cleaned.items() if each != key}
-            here = {partition_of(each) for each in self._partitions()}
-            new = {each: at for each, at in new.items() if each in here}
+            here = {_key_of(each) for each in self._partitions()} - {key}
+            new = {each: at for each, at in self._cleaned.items() if each in here}
             if offset is not None:
                 new[key] = offset
             self.storage.write_whole(self._file(FileKind.CLEANER_OFFSETS), encode_offset_checkpoint(new))

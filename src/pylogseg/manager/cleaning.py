@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
 from pylogseg.embedded.log import EmbeddedLog
-from pylogseg.errors import CleaningAborted, PylogsegError, StorageError
+from pylogseg.errors import CleaningAborted, ClosedError, PylogsegError, StorageError
 from pylogseg.log.cleanable import Cleanable, cleanable, dirtiness, needs_cleaning_at
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.directory import LogDirectory
@@ -20,6 +22,8 @@ from pylogseg.manager.settings import BrokerSettings
 from pylogseg.reading.partition import Throttle
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+_LONGEST_WAIT_SECONDS = 0.1  # of a throttled cleaning, before it looks whether it is still wanted
 
 #: A log with the directory that it lies in, and the name of its folder.
 Place = tuple[LogDirectory, str, EmbeddedLog]
@@ -43,6 +47,34 @@ class Cleaned(NamedTuple):
     seconds: float
 
 
+class Progress(NamedTuple):
+    """How far a cleaning is that runs now.
+
+    Attributes
+    ----------
+    folder : str
+        Of the log.
+    done_bytes, total_bytes : int
+        Read so far, and in all: the dirty section is read twice.
+    stats : CleanerStats
+        Counts so far; they go on changing.
+    seconds : float
+        Since it began.
+    """
+
+    folder: str
+    done_bytes: int
+    total_bytes: int
+    stats: CleanerStats
+    seconds: float
+
+
+class _Running(NamedTuple):
+    stats: CleanerStats
+    total_bytes: int
+    started: float
+
+
 class Cleaning:
     """Compaction of many logs, one at a time in each thread.
 
@@ -54,22 +86,29 @@ class Cleaning:
         Gives all logs that are open.
     failed : callable
         Told of a log directory that cannot be used any more, with the error.
+
+    Attributes
+    ----------
+    uncleanable : dict of str to str
+        Folders of logs whose cleaning failed, and why. They are left alone until they are opened again.
     """
 
     def __init__(
         self,
         settings: BrokerSettings,
         places: Callable[[], Iterable[Place]],
-        failed: Callable[[LogDirectory, StorageError], None],
+        failed: Callable[[LogDirectory, PylogsegError], None],
     ) -> None:
         self._settings, self._places, self._failed = settings, places, failed
         self._mutex = threading.Condition()
-        self._busy: set[str] = set()
-        self._unwanted: set[str] = set()
+        self._busy: dict[str, _Running | None] = {}
+        self._unwanted: Counter[str] = Counter()
         self.uncleanable: dict[str, str] = {}
         self._local = threading.local()  # the log that a thread is at
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
+        rate = settings.log_cleaner_io_max_bytes_per_second
+        self._rate = None if rate == float("inf") else Throttle(rate)
 
     # ---- threads ----
 
@@ -100,30 +139,38 @@ class Cleaning:
                 self._stop.wait(self._settings.log_cleaner_backoff_ms / 1000)
 
     def new_cleaner(self) -> Cleaner:
-        """A cleaner with one thread's share of the memory and of the rate."""
-        threads = max(self._settings.log_cleaner_threads, 1)
-        memory = min(self._settings.log_cleaner_dedupe_buffer_size // threads, 2**31 - 1)
-        rate = self._settings.log_cleaner_io_max_bytes_per_second / threads
-        offsets = OffsetMap(memory, self._settings.log_cleaner_io_buffer_load_factor)
-        return Cleaner(offsets, throttle=self._throttle(rate), check=self._check)
+        """A cleaner with one thread's share of the memory; all share the rate."""
+        offsets = OffsetMap(self._settings.cleaner_thread_bytes, self._settings.log_cleaner_io_buffer_load_factor)
+        return Cleaner(offsets, throttle=self._spend, check=self._check)
 
-    def _throttle(self, rate: float) -> Callable[[int], None]:
-        if rate == float("inf"):
-            return lambda size: None
-        throttle = Throttle(rate)
+    def _spend(self, size: int) -> None:
+        if self._rate is not None:
+            self._rate.spend(size, self._wait)
 
-        def wait(seconds: float) -> None:
-            self._stop.wait(seconds)
-
-        return lambda size: throttle.spend(size, wait)
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._check()
+            self._stop.wait(min(left, _LONGEST_WAIT_SECONDS))
 
     def _check(self) -> None:
         if self._stop.is_set():
             raise CleaningAborted("the cleaner is being stopped")
         if self._unwanted:
+            folder = getattr(self._local, "folder", None)
             with self._mutex:
-                if getattr(self._local, "folder", None) in self._unwanted:
-                    raise CleaningAborted(f"{self._local.folder}: the log is needed for something else")
+                if folder in self._unwanted:
+                    raise CleaningAborted(f"{folder}: the log is needed for something else")
+
+    def progress(self) -> list[Progress]:
+        """The cleanings that run now."""
+        now = time.perf_counter()
+        with self._mutex:
+            running = [(folder, each) for folder, each in self._busy.items() if each is not None]
+        return [
+            Progress(folder, stats.map_bytes_read + stats.bytes_read, total, stats, now - started)
+            for folder, (stats, total, started) in running
+        ]
 
     # ---- one log after the other ----
 
@@ -131,100 +178,109 @@ class Cleaning:
         """The logs that may be cleaned now, those that need it most first."""
         found = []
         for place in self._places():
-            directory, name, log = place
+            log = place[2]
             with self._mutex:
                 if not log.config.compact or log.folder in self._busy or log.folder in self.uncleanable:
                     continue
-            try:
-                now_ms = log.clock.now_ms()
-                what = cleanable(log, directory.cleaned_to(name), now_ms)
-                if what.reset_checkpoint:
-                    directory.note_cleaned(name, what.first_dirty)
-                how = dirtiness(log, what)
-                urgent = how.cleanable_bytes > 0 and needs_cleaning_at(log, what, now_ms)
-            except StorageError as error:
-                self._failed(directory, error)
-                continue
-            except PylogsegError as error:
-                self._give_up(log, error)
-                continue
-            if urgent or how.ratio > log.config.min_cleanable_dirty_ratio:
-                found.append(Candidate(place, what, how.ratio, urgent))
+            candidate = self._judged(place, self._look)
+            if candidate is not None and (candidate.urgent or candidate.ratio > log.config.min_cleanable_dirty_ratio):
+                found.append(candidate)
         return sorted(found, key=lambda candidate: -candidate.ratio)
+
+    def _look(self, place: Place) -> Candidate:
+        directory, name, log = place
+        now_ms = log.clock.now_ms()
+        what = cleanable(log, directory.cleaned_to(name), now_ms)
+        if what.reset_checkpoint:
+            directory.note_cleaned(name, what.first_dirty)
+        how = dirtiness(log, what)
+        return Candidate(place, what, how.ratio, how.cleanable_bytes > 0 and needs_cleaning_at(log, what, now_ms))
 
     def clean_filthiest(self, cleaner: Cleaner) -> Cleaned | None:
         """Clean the log that needs it most; None if none does."""
         for candidate in self.candidates():
-            directory, name, log = candidate.place
-            if not self._take(log.folder):
-                continue
-            started = time.perf_counter()
-            self._local.folder = log.folder
-            try:
-                next_dirty, stats = cleaner.clean(log, candidate.what)
-                directory.note_cleaned(name, next_dirty)
-                done = Cleaned(log.folder, next_dirty, stats, time.perf_counter() - started)
-                _log.info("%s: cleaned up to %d: %s", *done[:3])
+            done = self._judged(candidate.place, lambda place: self._clean(cleaner, place))
+            if done is not None:
                 return done
-            except CleaningAborted as error:
-                _log.info("%s", error)
-            except StorageError as error:
-                self._failed(directory, error)
-            except Exception as error:
-                self._give_up(log, error)
-            finally:
-                self._local.folder = None
-                self._give_back(log.folder)
         return None
+
+    def _clean(self, cleaner: Cleaner, place: Place) -> Cleaned | None:
+        directory, name, log = place
+        with self._taken(log.folder) as taken:
+            if not taken:
+                return None
+            what = self._look(place).what  # another thread may just have cleaned it
+            how = dirtiness(log, what)
+            running = _Running(CleanerStats(), how.total_bytes + how.cleanable_bytes, time.perf_counter())
+            self._busy[log.folder] = running
+            next_dirty, stats = cleaner.clean(log, what, running.stats)
+            directory.note_cleaned(name, next_dirty)
+        done = Cleaned(log.folder, next_dirty, stats, time.perf_counter() - running.started)
+        _log.info("%s: cleaned up to %d in %.1f s: %s", done.folder, next_dirty, done.seconds, stats)
+        return done
 
     def retain(self) -> int:
         """Apply retention to the logs that are compacted; segments that went."""
         count = 0
-        for directory, _, log in self._places():
-            if log.config.compact and log.folder not in self.uncleanable and self._take(log.folder):
-                try:
-                    count += apply_retention(log)
-                except StorageError as error:
-                    self._failed(directory, error)
-                finally:
-                    self._give_back(log.folder)
+        for place in self._places():
+            if place[2].config.compact and place[2].folder not in self.uncleanable:
+                count += self._judged(place, self._retain) or 0
         return count
 
-    def _give_up(self, log: EmbeddedLog, error: Exception) -> None:
-        _log.error("%s: it is not compacted until it is opened again: %s", log.folder, error)
-        with self._mutex:
-            self.uncleanable[log.folder] = str(error)
+    def _retain(self, place: Place) -> int:
+        with self._taken(place[2].folder) as taken:
+            return apply_retention(place[2]) if taken else 0
+
+    def _judged(self, place: Place, work: Callable[[Place], _Result]) -> _Result | None:
+        """Work on a log; None if it cannot be done, which is noted: of the log, or of its directory."""
+        try:
+            return work(place)
+        except CleaningAborted as error:
+            _log.info("%s", error)
+        except ClosedError:
+            pass  # meanwhile
+        except StorageError as error:
+            self._failed(place[0], error)
+        except Exception as error:
+            _log.error("%s: it is not compacted until it is opened again: %s", place[2].folder, error)
+            with self._mutex:
+                self.uncleanable[place[2].folder] = str(error)
+        return None
 
     # ---- who has a log ----
 
-    def _take(self, folder: str) -> bool:
+    @contextlib.contextmanager
+    def _taken(self, folder: str) -> Iterator[bool]:
+        """Have a log for the time of a ``with``; False if somebody else has it."""
         with self._mutex:
             if folder in self._busy or folder in self._unwanted:
-                return False
-            self._busy.add(folder)
-            return True
+                free = False
+            else:
+                self._busy[folder], free = None, True
+        try:
+            self._local.folder = folder if free else None
+            yield free
+        finally:
+            self._local.folder = None
+            if free:
+                with self._mutex:
+                    del self._busy[folder]
+                    self._mutex.notify_all()
 
-    def _give_back(self, folder: str) -> None:
+    @contextlib.contextmanager
+    def paused(self, folder: str) -> Iterator[None]:
+        """Keep the cleaner from a log for the time of a ``with``; a cleaning of it that runs is given up first.
+
+        Others may do the same at that time, and the same thread once more.
+        """
         with self._mutex:
-            self._busy.discard(folder)
-            self._mutex.notify_all()
-
-    def paused(self, folder: str) -> _Pause:
-        """Keep the cleaner from a log for the time of a ``with``; a cleaning of it that runs is given up first."""
-        return _Pause(self._mutex, self._busy, self._unwanted, folder)
-
-
-class _Pause:
-    def __init__(self, mutex: threading.Condition, busy: set[str], unwanted: set[str], folder: str) -> None:
-        self._mutex, self._busy, self._unwanted, self._folder = mutex, busy, unwanted, folder
-
-    def __enter__(self) -> None:
-        with self._mutex:
-            self._mutex.wait_for(lambda: self._folder not in self._unwanted)
-            self._unwanted.add(self._folder)
-            self._mutex.wait_for(lambda: self._folder not in self._busy)
-
-    def __exit__(self, *error: object) -> None:
-        with self._mutex:
-            self._unwanted.discard(self._folder)
-            self._mutex.notify_all()
+            self._unwanted[folder] += 1
+        try:
+            with self._mutex:
+                self._mutex.wait_for(lambda: folder not in self._busy)
+            yield
+        finally:
+            with self._mutex:
+                self._unwanted[folder] -= 1
+                if not self._unwanted[folder]:
+                    del self._unwanted[folder]

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pylogseg.env.storage import LocalStorage, Storage
-from pylogseg.errors import PylogsegError, RequestError, StorageError
-from pylogseg.format.names import METADATA_TOPIC, parse_partition_folder
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.files.properties import MetaProperties, parse_meta_properties
+from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
 from pylogseg.log.directory import LogDirectory
 
 _log = logging.getLogger(__name__)
@@ -20,16 +21,14 @@ class Contents(NamedTuple):
 
     Attributes
     ----------
-    live : list of str
-    deleted : list of str
-        They wait for their removal.
-    aside : list of str
-        Strays, and replicas that are being moved: left alone.
+    live, future, deleted, stray : list of str
+        In use; being moved here from another log directory; waiting for their removal; set aside.
     """
 
     live: list[str]
+    future: list[str]
     deleted: list[str]
-    aside: list[str]
+    stray: list[str]
 
 
 class Directories:
@@ -47,11 +46,13 @@ class Directories:
     online : list of LogDirectory
     failed : dict of str to str
         Path and reason of those that cannot be used.
+    meta : dict of str to MetaProperties
+        What `meta.properties` says, by path, where there is one.
 
     Raises
     ------
     RequestError
-        If two paths are one folder.
+        If two paths are one folder, or are of two clusters, of two nodes, or copies of one another.
     StorageError
         If none can be used, or another process has the lock of one.
     """
@@ -60,6 +61,7 @@ class Directories:
         self._storage = storage
         self.online: list[LogDirectory] = []
         self.failed: dict[str, str] = {}
+        self.meta: dict[str, MetaProperties] = {}
         real = [os.path.realpath(path) if isinstance(storage, LocalStorage) else path for path in paths]
         for path in real:
             if real.count(path) > 1:
@@ -67,6 +69,7 @@ class Directories:
         try:
             for path in real:
                 self._open(path)
+            self._compare()
         except BaseException:
             self.close()
             raise
@@ -79,31 +82,72 @@ class Directories:
         try:
             if self._storage.exists(path):
                 self._storage.list_folder(path)  # what is no folder has no lock that somebody could have
-            self.online.append(LogDirectory.shared(self._storage, path))
+            directory = LogDirectory.shared(self._storage, path)
         except StorageError as error:
             if error.operation == "lock":
                 raise
-            _log.error("%s: the log directory is offline: %s", path, error)
-            self.failed[path] = str(error)
+            self._note_failure(path, error)
+            return
+        self.online.append(directory)
+        try:
+            meta = self._storage.join(path, FileKind.META_PROPERTIES.value)
+            if self._storage.exists(meta):
+                self.meta[path] = parse_meta_properties(self._storage.read_all(meta), meta)
+        except (CorruptionError, StorageError) as error:
+            self.take_offline(directory, error)
+            directory.close()
+
+    def _note_failure(self, path: str, error: PylogsegError) -> None:
+        _log.error("%s: the log directory is offline: %s", path, error)
+        self.failed[path] = str(error)
+
+    def _compare(self) -> None:
+        """Refuse directories that cannot belong together, as a broker does."""
+        seen: dict[str, MetaProperties] = {}
+        for path, meta in self.meta.items():
+            for other, known in seen.items():
+                for name in ("cluster_id", "node_id"):
+                    here, there = getattr(meta, name), getattr(known, name)
+                    if here is not None and there is not None and here != there:
+                        raise RequestError(
+                            f"{path} has {name.replace('_', '.')} {here} in its meta.properties, and {other} has "
+                            f"{there}: they are of different brokers"
+                        )
+                if meta.directory_id is not None and meta.directory_id == known.directory_id:
+                    raise RequestError(f"{path} and {other} have the same directory.id: one is a copy of the other")
+            seen[path] = meta
+
+    def find(self, wanted: str) -> LogDirectory:
+        """The log directory with a path or a ``directory.id``.
+
+        Raises
+        ------
+        RequestError
+            If there is none, or it is offline.
+        """
+        for each in self.online:
+            meta = self.meta.get(each.path)
+            if wanted == each.path or (meta is not None and meta.directory_id == wanted):
+                return each
+        known = ", ".join(each.path for each in self.online)
+        raise RequestError(f"{wanted}: not one of the log directories {known}")
 
     def contents(self, directory: LogDirectory) -> Contents:
         """The folders of partitions in a log directory."""
-        found = Contents([], [], [])
+        found = Contents([], [], [], [])
+        by_state = {"": found.live, "future": found.future, "delete": found.deleted, "stray": found.stray}
         for entry in self._storage.list_folder(directory.path):
             folder = parse_partition_folder(entry.name) if entry.is_dir else None
-            if folder is None or folder.topic == METADATA_TOPIC:
-                continue
-            kind = found.deleted if folder.state == "delete" else found.aside if folder.state else found.live
-            kind.append(entry.name)
+            if folder is not None and folder.topic != METADATA_TOPIC:
+                by_state[folder.state].append(entry.name)
         return found
 
-    def take_offline(self, directory: LogDirectory, error: StorageError) -> bool:
+    def take_offline(self, directory: LogDirectory, error: PylogsegError) -> bool:
         """A log directory failed; False if that was known."""
         if directory not in self.online:
             return False
-        _log.error("%s: the log directory is offline: %s", directory.path, error)
         self.online.remove(directory)
-        self.failed[directory.path] = str(error)
+        self._note_failure(directory.path, error)
         return True
 
     def close(self) -> list[PylogsegError]:

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import logging
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
 from pylogseg.config import LogConfig
 from pylogseg.embedded.log import EmbeddedLog
-from pylogseg.embedded.opening import local_storage, open_in
+from pylogseg.embedded.opening import local_storage
 from pylogseg.env.clock import Clock, SystemClock
-from pylogseg.env.scheduler import Handle, Scheduler, ThreadScheduler
+from pylogseg.env.scheduler import Scheduler, ThreadScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import ClosedError, PylogsegError, RequestError, StorageError
-from pylogseg.format.names import FileKind, check_topic, partition_folder_name
-from pylogseg.log.directory import LogDirectory, partition_of
-from pylogseg.log.retention import apply_retention
-from pylogseg.manager.cleaning import Cleaning, Place
-from pylogseg.manager.directories import Directories
+from pylogseg.format.names import check_topic, partition_folder_name
+from pylogseg.log.directory import LogDirectory
+from pylogseg.manager.background import Background
+from pylogseg.manager.cleaning import Place
+from pylogseg.manager.logs import OpenLogs, TopicPartition
+from pylogseg.manager.moving import Mover, topic_id_of
 from pylogseg.manager.settings import BrokerSettings
 
 _log = logging.getLogger(__name__)
-_FOR_EVER_MS = 2**63 - 1
-
-TopicPartition = tuple[str, int]
 
 
 class LogManager:
@@ -83,97 +79,46 @@ class LogManager:
         self._storage = local_storage() if storage is None else storage
         self._clock = SystemClock() if clock is None else clock
         self._owns_scheduler = scheduler is None
-        self._mutex = threading.RLock()
         self._topics = {topic: dict(changes) for topic, changes in (topics or {}).items()}
         for topic in self._topics:
             self.config_of(topic)
-        self._logs: dict[TopicPartition, Place] = {}
-        self._ending = False
-        self._tasks: list[Handle] = []
-        self.directories = Directories(self._storage, settings.log_dirs)
-        self.cleaning = Cleaning(settings, self.places, self._fail)
+        self._moving: set[TopicPartition] = set()
         self._scheduler = ThreadScheduler("pylogseg-manager") if scheduler is None else scheduler
-        try:
-            self._load()
-        except BaseException:
-            self._abandon()
-            raise
-        self._start()
-
-    # ---- loading ----
-
-    def _load(self) -> None:
-        found: dict[TopicPartition, LogDirectory] = {}
-        work: list[tuple[LogDirectory, str]] = []
-        for directory in list(self.directories.online):
-            try:
-                contents = self.directories.contents(directory)
-            except StorageError as error:
-                self._fail(directory, error)
-                continue
-            for name in contents.live:
-                key = partition_of(name)
-                if key in found:
-                    raise RequestError(
-                        f"{name} lies in both {found[key].path} and {directory.path}: a move between them was cut "
-                        "short; look at both and take one away"
-                    )
-                found[key] = directory
-                work.append((directory, name))
-            for name in contents.deleted:
-                self._remove_later(directory, name, 0)
-        threads = self.settings.num_recovery_threads_per_data_dir * max(len(self.directories.online), 1)
-        with ThreadPoolExecutor(threads, "pylogseg-load") as pool:
-            for directory, future in [(each[0], pool.submit(self._open, *each)) for each in work]:
-                try:
-                    future.result()
-                except StorageError as error:
-                    self._fail(directory, error)
-
-    def _open(self, directory: LogDirectory, name: str, topic_id: str | None = None) -> EmbeddedLog:
-        key = partition_of(name)
-        log = open_in(
-            LogDirectory.shared(self._storage, directory.path),
-            name,
-            self.config_of(key[0]),
-            self._clock,
-            self._scheduler,
-            topic_id=topic_id,
-            producer_id_expiration_ms=self.settings.producer_id_expiration_ms,
-            tasks=False,
+        self._open = OpenLogs(settings, self._storage, self._clock, self._scheduler, self.config_of)
+        self.directories, self.cleaning = self._open.directories, self._open.cleaning
+        self._background = Background(
+            settings, self._scheduler, self._clock, self.places, lambda: self.directories.online, self._open.fail
         )
-        with self._mutex:
-            self._logs[key] = (directory, name, log)
-        return log
-
-    def _abandon(self) -> None:
-        for _, _, log in self.places():
-            log.close_handles()
-        self._logs.clear()
-        self.directories.close()
-        if self._owns_scheduler:
-            self._scheduler.shutdown()
+        try:
+            self._open.load()
+        except BaseException:
+            self._open.ending = True
+            self._open.abandon()
+            self._end()
+            raise
+        self._background.start(self._flush_interval())
+        if settings.log_cleaner_enable:
+            self.cleaning.start()
 
     # ---- logs ----
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        with self._mutex:
-            return iter(sorted(self._logs))
+        with self._open.mutex:
+            return iter(sorted(self._open.current))
 
     def __len__(self) -> int:
-        return len(self._logs)
+        return len(self._open.current)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._logs
+        return key in self._open.current
 
     def __getitem__(self, key: TopicPartition) -> EmbeddedLog:
-        with self._mutex:
-            return self._logs[key][2]
+        with self._open.mutex:
+            return self._open.current[key][2]
 
     def places(self) -> list[Place]:
         """All logs that are open, with the directory each lies in and the name of its folder."""
-        with self._mutex:
-            return list(self._logs.values())
+        return self._open.places()
 
     def log(
         self, topic: str, partition: int = 0, *, topic_id: str | None = None, log_dir: str | None = None
@@ -189,7 +134,7 @@ class LogManager:
         topic_id : str, optional
             For a new one: its topic's in a Kafka cluster.
         log_dir : str, optional
-            Where to make a new one; the directory with the fewest logs if not given.
+            Where to make a new one, by its path or its ``directory.id``; where the fewest logs are if not given.
 
         Raises
         ------
@@ -198,56 +143,109 @@ class LogManager:
             the partition may lie in the one that failed.
         """
         check_topic(topic)
-        with self._mutex:
+        with self._open.mutex:
             self._check_open()
-            place = self._logs.get((topic, partition))
+            place = self._open.current.get((topic, partition))
             if place is not None:
-                return place[2]
+                # One that was closed by its own `close` is opened again.
+                return self._open.open(*place[:2]) if place[2].is_closed else place[2]
             if self.directories.failed and log_dir is None:
                 failed = ", ".join(self.directories.failed)
                 raise StorageError(
                     f"{topic}-{partition}", "make", f"it may lie in a log directory that is offline: {failed}"
                 )
             name = partition_folder_name(topic, partition)
-            for directory in self._choices(log_dir):
+            for directory in self._open.choices() if log_dir is None else [self.directories.find(log_dir)]:
                 try:
-                    return self._open(directory, name, topic_id)
+                    return self._open.open(directory, name, topic_id)
                 except StorageError as error:
-                    self._fail(directory, error)
+                    self._open.fail(directory, error)
             raise StorageError(name, "make", "no log directory can be used")
-
-    def _choices(self, log_dir: str | None) -> list[LogDirectory]:
-        counts = {directory.path: 0 for directory in self.directories.online}
-        for directory, _, _ in self._logs.values():
-            counts[directory.path] += 1
-        chosen = [each for each in self.directories.online if log_dir in (None, each.path)]
-        if not chosen:
-            raise RequestError(f"{log_dir}: not one of the log directories {', '.join(counts)}")
-        return sorted(chosen, key=lambda each: counts[each.path])
 
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition: its folder is renamed at once, and removed when ``file.delete.delay.ms`` is over."""
-        with self._mutex:
+        directory, name = self._take_away(topic, partition, "delete")
+        self._open.remove_later(directory, name)
+
+    def set_aside(self, topic: str, partition: int) -> str:
+        """Take a partition out of use and keep its folder, with a name that ends in ``-stray``.
+
+        Returns
+        -------
+        str
+            Path of the folder. Renamed to what it was, it is a partition again.
+        """
+        directory, name = self._take_away(topic, partition, "stray")
+        return self._storage.join(directory.path, name)
+
+    def _take_away(self, topic: str, partition: int, state: str) -> tuple[LogDirectory, str]:
+        log = self._place(topic, partition)[2]
+        with log.undisturbed(), self._open.mutex:
+            directory, name, log = self._place(topic, partition)
+            self._open.drop_future(topic, partition)
+            return directory, self._open.rename_away(directory, name, log, state)
+
+    def _place(self, topic: str, partition: int) -> Place:
+        with self._open.mutex:
             self._check_open()
-            if (topic, partition) not in self._logs:
+            if (topic, partition) not in self._open.current:
                 raise RequestError(f"{topic}-{partition}: there is no such partition")
-            directory, name, log = self._logs[topic, partition]
-        with self.cleaning.paused(log.folder), self._mutex:
-            new_name = partition_folder_name(topic, partition, "delete", uuid.uuid4().hex)
-            log.move_away(new_name)
-            self._logs.pop((topic, partition))
-            self.cleaning.uncleanable.pop(log.folder, None)
-            directory.note_cleaned(name, None)
-            self._remove_later(directory, new_name, self.settings.topic_defaults.file_delete_delay_ms)
+            return self._open.current[topic, partition]
 
-    def _remove_later(self, directory: LogDirectory, name: str, delay_ms: int) -> None:
-        path = self._storage.join(directory.path, name)
+    def move(
+        self, topic: str, partition: int, log_dir: str, *, progress: Callable[[int, int], object] | None = None
+    ) -> EmbeddedLog:
+        """Move a partition to another log directory while it is used.
 
-        def remove() -> None:
-            _log.info("%s: removed", path)
-            self._storage.remove_folder(path)
+        It is copied into a folder whose name ends in ``-future``. When that has everything, appends wait for a moment,
+        the copy takes the partition's place, and what was there before is deleted as by `delete`. What an interrupted
+        move has copied is there for the next one, after a restart too.
 
-        self._scheduler.schedule("delete-logs", remove, max(delay_ms, 1))
+        Parameters
+        ----------
+        topic, partition
+            Which one.
+        log_dir : str
+            Path or ``directory.id`` of the log directory.
+        progress : callable, optional
+            Called with the offset that was copied to, and the end of the log. What it raises ends the move.
+
+        Returns
+        -------
+        EmbeddedLog
+            The partition's log from now on; the object that was used before is closed.
+        """
+        with self._open.mutex:
+            directory, name, log = self._place(topic, partition)
+            target = self.directories.find(log_dir)
+            if target is directory:
+                return log
+            if (topic, partition) in self._moving:
+                raise RequestError(f"{topic}-{partition}: it is being moved already")
+            self._moving.add((topic, partition))
+        try:
+            with self._open.mutex:
+                future = self._open.futures.get((topic, partition))
+                if future is not None and future[0] is not target:
+                    self._open.drop_future(topic, partition)
+                    future = None
+                if future is None:
+                    new_name = partition_folder_name(topic, partition, "future", uuid.uuid4().hex)
+                    self._open.open(target, new_name, topic_id_of(self._storage, log.folder))
+                    future = self._open.futures[topic, partition]
+            mover = Mover(log, future[2], progress)
+            mover.copy()
+            with log.undisturbed(), self._open.mutex, log.held():
+                if self._place(topic, partition)[2] is not log:
+                    raise RequestError(f"{topic}-{partition}: it was deleted and made again while it was moved")
+                mover.finish()
+                self._open.futures.pop((topic, partition))
+                target.note_cleaned(name, directory.cleaned_to(name))
+                future[2].rename(name)
+                self._open.remove_later(directory, self._open.rename_away(directory, name, log, "delete"))
+                return self._open.open(target, name)
+        finally:
+            self._moving.discard((topic, partition))
 
     # ---- settings ----
 
@@ -271,124 +269,36 @@ class LogManager:
             All settings of the topic.
         """
         check_topic(topic)
-        with self._mutex:
+        with self._open.mutex:
             merged = {**self._topics.get(topic, {}), **changes}
             kept = {name: value for name, value in merged.items() if value is not None}
             config = self.settings.topic_defaults.with_changes(**kept)
             self._topics[topic] = kept
-            logs = [log for (name, _), (_, _, log) in self._logs.items() if name == topic]
+            self._background.flush_every(self._flush_interval())
+            logs = [log for (name, _), (_, _, log) in self._open.current.items() if name == topic]
         for log in logs:
-            if log.config.compact and not config.compact:
-                with self.cleaning.paused(log.folder):
-                    log.update_config(config)
-            else:
+            with log.undisturbed() if log.config.compact and not config.compact else contextlib.nullcontext():
                 log.update_config(config)
         return config
 
     # ---- in the background ----
 
-    def _start(self) -> None:
-        settings = self.settings
-        checkpoint = self._checkpoint
-        for name, work, period_ms, delay_ms in (
-            ("log-retention", self.retain, settings.log_retention_check_interval_ms, None),
-            (
-                "recovery-point-checkpoint",
-                functools.partial(checkpoint, FileKind.RECOVERY_POINTS),
-                settings.log_flush_offset_checkpoint_interval_ms,
-                None,
-            ),
-            (
-                "log-start-offset-checkpoint",
-                functools.partial(checkpoint, FileKind.LOG_STARTS),
-                settings.log_flush_start_offset_checkpoint_interval_ms,
-                None,
-            ),
-            (
-                "highwatermark-checkpoint",
-                functools.partial(checkpoint, FileKind.HIGH_WATERMARKS),
-                settings.replica_high_watermark_checkpoint_interval_ms,
-                0,
-            ),
-            (
-                "producer-expiration",
-                self._expire_producers,
-                settings.producer_id_expiration_check_interval_ms,
-                0,
-            ),
-            ("log-flusher", self._flush_old, _flush_interval(settings, self._topics, self.config_of), None),
-        ):
-            if 0 < period_ms < _FOR_EVER_MS:
-                first = settings.log_initial_task_delay_ms if delay_ms is None else period_ms
-                self._tasks.append(self._scheduler.schedule(name, self._guarded(work), first, period_ms))
-        if settings.log_cleaner_enable:
-            self.cleaning.start()
-
-    def _guarded(self, work: Callable[[], object]) -> Callable[[], None]:
-        def task() -> None:
-            if not self._ending:
-                work()
-
-        return task
-
-    def _each(self, work: Callable[[EmbeddedLog], object]) -> None:
-        for directory, _, log in self.places():
-            try:
-                work(log)
-            except ClosedError:
-                continue
-            except StorageError as error:
-                self._fail(directory, error)
-
     def retain(self) -> int:
         """Apply retention now, but to compacted logs, whose retention is the cleaner's; segments that went."""
-        gone = 0
+        return self._background.retain()
 
-        def work(log: EmbeddedLog) -> None:
-            nonlocal gone
-            if not log.config.compact:
-                gone += apply_retention(log)
+    def checkpoint(self) -> None:
+        """Write the checkpoints of all log directories now."""
+        self._background.checkpoint()
 
-        self._each(work)
-        return gone
-
-    def _checkpoint(self, kind: FileKind) -> None:
-        for directory in list(self.directories.online):
-            try:
-                directory.checkpoint(kind)
-            except StorageError as error:
-                self._fail(directory, error)
-
-    def _expire_producers(self) -> None:
-        self._each(lambda log: log.expire_producers())
-
-    def _flush_old(self) -> None:
-        now_ms = self._clock.now_ms()
-        self._each(
-            lambda log: log.flush(force_active=False) if now_ms - log.last_flush_ms >= log.config.flush_ms else None
-        )
-
-    def _fail(self, directory: LogDirectory, error: StorageError) -> None:
-        """A log directory is left alone from now on."""
-        with self._mutex:
-            if not self.directories.take_offline(directory, error):
-                return
-            gone = [key for key, place in self._logs.items() if place[0] is directory]
-            logs = [self._logs.pop(key)[2] for key in gone]
-        for log in logs:
-            try:
-                log.close_handles()
-            except PylogsegError as another:
-                _log.info("%s: %s", log.folder, another)
-        try:
-            directory.close()
-        except PylogsegError as another:
-            _log.info("%s: %s", directory.path, another)
+    def _flush_interval(self) -> int:
+        """How often to look for logs that wait to be flushed: as often as the one that waits least."""
+        return min([self.settings.topic_defaults.flush_ms, *(self.config_of(topic).flush_ms for topic in self._topics)])
 
     # ---- the end ----
 
     def _check_open(self) -> None:
-        if self._ending:
+        if self._open.ending:
             raise ClosedError("the log manager is closed")
 
     def close(self) -> None:
@@ -399,28 +309,22 @@ class LogManager:
         StorageError
             The first that came; what could be closed in order is.
         """
-        with self._mutex:
-            if self._ending:
+        with self._open.mutex:
+            if self._open.ending:
                 return
-            self._ending = True
-        for task in self._tasks:
-            task.cancel()
+            self._open.ending = True
+        self._background.stop()
         self.cleaning.stop()
-        errors: list[PylogsegError] = []
-        places = self.places()
-        if places:
-            with ThreadPoolExecutor(2 * max(len(self.directories.online), 1), "pylogseg-close") as pool:
-                for future in [pool.submit(log.close) for _, _, log in places]:
-                    try:
-                        future.result()
-                    except PylogsegError as error:
-                        errors.append(error)
-        self._logs.clear()
-        if self._owns_scheduler:
-            self._scheduler.shutdown()
-        errors += self.directories.close()
+        errors = self._open.close()
+        errors += self._end()
         if errors:
             raise errors[0]
+
+    def _end(self) -> list[PylogsegError]:
+        """Give the locks back, when nothing runs any more that would need them; the errors that came of it."""
+        if self._owns_scheduler:
+            self._scheduler.shutdown()
+        return self.directories.close()
 
     def __enter__(self) -> LogManager:
         return self
@@ -437,8 +341,3 @@ class LogManager:
 
     def __repr__(self) -> str:
         return f"LogManager({len(self)} logs in {', '.join(each.path for each in self.directories.online)})"
-
-
-def _flush_interval(settings: BrokerSettings, topics: Mapping[str, Any], config_of: Callable[[str], LogConfig]) -> int:
-    """How often to look for logs that wait to be flushed: as often as the one that waits least."""
-    return min([settings.topic_defaults.flush_ms, *(config_of(topic).flush_ms for topic in topics)])

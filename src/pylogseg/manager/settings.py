@@ -12,6 +12,7 @@ from pylogseg.errors import RequestError
 from pylogseg.files.properties import parse_properties
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+_LEAST_DEDUPE_BYTES = 1 << 20
 
 #: Where a broker's name of a topic's setting is not the topic's with ``log.`` in front; earlier ones win.
 _SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
@@ -79,6 +80,16 @@ class BrokerSettings:
                 raise RequestError(f"{kafka_name(name)} = {value!r}: allowed is a number from {least:g} on")
         if not self.log_dirs:
             raise RequestError("log.dirs: no log directory")
+        if self.log_cleaner_threads and self.cleaner_thread_bytes < _LEAST_DEDUPE_BYTES:
+            raise RequestError(
+                f"log.cleaner.dedupe.buffer.size = {self.log_cleaner_dedupe_buffer_size}: allowed is at least "
+                f"{_LEAST_DEDUPE_BYTES} for each of the {self.log_cleaner_threads} threads"
+            )
+
+    @property
+    def cleaner_thread_bytes(self) -> int:
+        """Memory of one cleaner thread's map of keys."""
+        return min(self.log_cleaner_dedupe_buffer_size // max(self.log_cleaner_threads, 1), 2**31 - 1)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], **changes: Any) -> BrokerSettings:

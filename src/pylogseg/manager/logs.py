@@ -1,0 +1,253 @@
+"""The logs that are open in some log directories: loading them, taking them away, and directories that fail."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from pylogseg.config import LogConfig
+from pylogseg.embedded.log import EmbeddedLog
+from pylogseg.embedded.opening import open_in
+from pylogseg.env.clock import Clock
+from pylogseg.env.scheduler import Scheduler
+from pylogseg.env.storage import Storage
+from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.names import parse_partition_folder, partition_folder_name
+from pylogseg.log.directory import LogDirectory
+from pylogseg.manager.cleaning import Cleaning, Place
+from pylogseg.manager.directories import Directories
+from pylogseg.manager.settings import BrokerSettings
+
+_log = logging.getLogger(__name__)
+
+TopicPartition = tuple[str, int]
+
+
+class OpenLogs:
+    """All logs of some log directories.
+
+    Parameters
+    ----------
+    settings : BrokerSettings
+    storage, clock, scheduler
+        The world they live in.
+    config_of : callable
+        Settings of a topic's logs.
+
+    Attributes
+    ----------
+    mutex : lock
+        Guards what follows.
+    directories : Directories
+    cleaning : Cleaning
+    current, futures : dict of (str, int) to Place
+        Partitions, and what moves to other log directories have copied of them.
+    ending : bool
+        Whether nothing is to be begun any more.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        storage: Storage,
+        clock: Clock,
+        scheduler: Scheduler,
+        config_of: Callable[[str], LogConfig],
+    ) -> None:
+        self._settings, self._storage, self._clock, self._scheduler = settings, storage, clock, scheduler
+        self._config_of = config_of
+        self.mutex = threading.RLock()
+        self.current: dict[TopicPartition, Place] = {}
+        self.futures: dict[TopicPartition, Place] = {}
+        self.ending = False
+        self.directories = Directories(storage, settings.log_dirs)
+        self.cleaning = Cleaning(settings, self.places, self.fail)
+
+    def places(self) -> list[Place]:
+        """All partitions that are open, with the directory each lies in and the name of its folder."""
+        with self.mutex:
+            return [place for place in self.current.values() if not place[2].is_closed]
+
+    def choices(self) -> list[LogDirectory]:
+        """The log directories that a new log may go to, the one with the fewest first."""
+        counts = Counter(place[0].path for place in [*self.current.values(), *self.futures.values()])
+        return sorted(self.directories.online, key=lambda each: counts[each.path])
+
+    # ---- loading ----
+
+    def load(self) -> None:
+        """Open all that is there; see `LogManager`."""
+        work = []
+        for directory in list(self.directories.online):
+            try:
+                contents = self.directories.contents(directory)
+            except StorageError as error:
+                self.fail(directory, error)
+                continue
+            work += [(directory, name) for name in (*contents.live, *contents.future, *contents.stray)]
+            for name in contents.deleted:
+                self.remove_later(directory, name)
+        _check_once(work)
+        started = time.perf_counter()
+        threads = self._settings.num_recovery_threads_per_data_dir * max(len(self.directories.online), 1)
+        pool = ThreadPoolExecutor(threads, "pylogseg-load")
+        try:
+            for directory, future in [(each[0], pool.submit(self._load_one, *each)) for each in work]:
+                try:
+                    future.result()
+                except (StorageError, CorruptionError) as error:
+                    self.fail(directory, error)
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if not self.directories.online:
+            reasons = "; ".join(self.directories.failed.values())
+            raise StorageError(", ".join(self._settings.log_dirs), "load", f"no log directory can be used: {reasons}")
+        _log.info("%d logs loaded in %.1f s", len(self.current), time.perf_counter() - started)
+
+    def _load_one(self, directory: LogDirectory, name: str) -> None:
+        if directory not in self.directories.online:
+            return  # another log of it failed
+        log = self.open(directory, name)
+        folder = parse_partition_folder(name)
+        if folder is not None and folder.state == "stray":
+            _log.warning("%s: a stray log, offsets %d to %d", log.folder, log.log_start_offset, log.log_end_offset)
+            log.close()
+
+    def open(self, directory: LogDirectory, name: str, topic_id: str | None = None) -> EmbeddedLog:
+        """Open the log of a folder, which is made if it is missing."""
+        folder = parse_partition_folder(name)
+        assert folder is not None
+        log = open_in(
+            LogDirectory.shared(self._storage, directory.path),
+            name,
+            self._config_of(folder.topic),
+            self._clock,
+            self._scheduler,
+            topic_id=topic_id,
+            producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
+            tasks=False,
+        )
+        log.undisturbed = functools.partial(self.cleaning.paused, log.folder)
+        log.on_failure = functools.partial(self._fail_soon, directory)
+        with self.mutex:
+            if directory not in self.directories.online:
+                log.close_handles()
+                raise StorageError(log.folder, "open", f"its log directory went offline: {directory.path}")
+            self.cleaning.uncleanable.pop(log.folder, None)
+            where = {"": self.current, "future": self.futures}.get(folder.state)
+            if where is not None:
+                where[folder.topic, folder.partition] = (directory, name, log)
+        return log
+
+    # ---- taking away ----
+
+    def drop_future(self, topic: str, partition: int) -> None:
+        """Delete what a move to another log directory has copied so far, if there is one."""
+        place = self.futures.get((topic, partition))
+        if place is not None:
+            self.remove_later(place[0], self.rename_away(*place, "delete"))
+
+    def rename_away(self, directory: LogDirectory, name: str, log: EmbeddedLog, state: str) -> str:
+        """Close a log and rename its folder for a state; the folder's name then."""
+        folder = parse_partition_folder(name)
+        assert folder is not None
+        new_name = partition_folder_name(folder.topic, folder.partition, state, uuid.uuid4().hex)
+        log.move_away(new_name)
+        (self.futures if folder.state else self.current).pop((folder.topic, folder.partition))
+        self.cleaning.uncleanable.pop(log.folder, None)
+        if not folder.state:
+            directory.note_cleaned(name, None)
+        return new_name
+
+    def remove_later(self, directory: LogDirectory, name: str) -> None:
+        """Remove a folder when ``file.delete.delay.ms`` is over."""
+        path = self._storage.join(directory.path, name)
+
+        def remove() -> None:
+            if directory in self.directories.online:
+                _log.info("%s: removed", path)
+                self._storage.remove_folder(path)
+
+        delay_ms = max(self._settings.topic_defaults.file_delete_delay_ms, 1)
+        self._scheduler.schedule("delete-logs", self._guarded(remove), delay_ms)
+
+    # ---- failing ----
+
+    def _guarded(self, work: Callable[[], object]) -> Callable[[], None]:
+        def task() -> None:
+            if not self.ending:
+                work()
+
+        return task
+
+    def _fail_soon(self, directory: LogDirectory, error: StorageError) -> None:
+        """The same as `fail`, from a thread that holds the lock of a log."""
+        with contextlib.suppress(ClosedError):
+            self._scheduler.schedule("log-dir-failure", self._guarded(lambda: self.fail(directory, error)), 1)
+
+    def fail(self, directory: LogDirectory, error: PylogsegError) -> None:
+        """A log directory is left alone from now on."""
+        with self.mutex:
+            if not self.directories.take_offline(directory, error):
+                return
+            logs = []
+            for where in (self.current, self.futures):
+                gone = [key for key, place in where.items() if place[0] is directory]
+                logs += [where.pop(key)[2] for key in gone]
+        for log in logs:
+            try:
+                log.close_handles()
+            except PylogsegError as another:
+                _log.info("%s: %s", log.folder, another)
+        try:
+            directory.close()
+        except PylogsegError as another:
+            _log.info("%s: %s", directory.path, another)
+
+    # ---- the end ----
+
+    def close(self) -> list[PylogsegError]:
+        """Close all in order; the errors that came of it."""
+        errors: list[PylogsegError] = []
+        threads = self._settings.num_recovery_threads_per_data_dir * max(len(self.directories.online), 1)
+        with ThreadPoolExecutor(threads, "pylogseg-close") as pool:
+            places = [*self.current.values(), *self.futures.values()]
+            for future in [pool.submit(log.close) for _, _, log in places]:
+                try:
+                    future.result()
+                except PylogsegError as error:
+                    errors.append(error)
+        self._forget()
+        return errors
+
+    def abandon(self) -> None:
+        """Let go of all, and write nothing more."""
+        for _, _, log in [*self.current.values(), *self.futures.values()]:
+            log.close_handles()
+        self._forget()
+
+    def _forget(self) -> None:
+        self.current.clear()
+        self.futures.clear()
+
+
+def _check_once(work: Iterable[tuple[LogDirectory, str]]) -> None:
+    """Refuse a partition that is there twice."""
+    seen: dict[tuple[str, int, str], LogDirectory] = {}
+    for directory, name in work:
+        folder = parse_partition_folder(name)
+        if folder is None or folder.state == "stray":
+            continue
+        other = seen.setdefault((folder.topic, folder.partition, folder.state), directory)
+        if other is not directory:
+            raise RequestError(
+                f"{folder.topic}-{folder.partition} lies in both {other.path} and {directory.path}: a move between "
+                "them was cut short after the copy was complete; look at both and take one away"
+            )

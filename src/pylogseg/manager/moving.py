@@ -1,0 +1,96 @@
+"""A partition on its way to another log directory: the copy in a folder whose name ends in ``-future``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pylogseg.embedded.log import EmbeddedLog
+from pylogseg.env.storage import Storage
+from pylogseg.errors import OffsetOutOfRange, RequestError
+from pylogseg.files.status import parse_partition_metadata
+from pylogseg.format.batches import scan
+from pylogseg.format.names import FileKind
+
+_STEP_BYTES = 4 << 20
+_ANY_EPOCH = 2**31 - 1
+
+
+class Mover:
+    """Copies the batches of a log into another one, as they are.
+
+    Parameters
+    ----------
+    source, target : EmbeddedLog
+        What an earlier move has left in the target counts, if it still fits.
+    progress : callable, optional
+        Called with the offset that was copied to, and the end of the source.
+    """
+
+    def __init__(
+        self, source: EmbeddedLog, target: EmbeddedLog, progress: Callable[[int, int], object] | None = None
+    ) -> None:
+        self._source, self._target, self._progress = source, target, progress
+        self._cuts = source.cuts
+        if not self._fits():
+            self._start_over()
+
+    def copy(self) -> None:
+        """Copy until little is left; the source may grow meanwhile."""
+        while self._step() >= _STEP_BYTES // 2:
+            pass
+
+    def finish(self) -> None:
+        """Copy the rest, which nobody adds to now, and force everything to the disk.
+
+        Raises
+        ------
+        RequestError
+            If the log ends behind its last batch, as a truncation into the middle of one leaves it.
+        """
+        source, target = self._source, self._target
+        while self._step():
+            pass
+        if target.log_end_offset != source.log_end_offset:
+            raise RequestError(
+                f"{source.folder}: the log ends at {source.log_end_offset}, its last batch at {target.log_end_offset}; "
+                "append something, then move it"
+            )
+        target.increment_log_start(source.log_start_offset)
+        target.leader_epoch = source.leader_epoch
+        target.flush()
+
+    def _fits(self) -> bool:
+        """Whether the target holds a beginning of what the source has; looked at is its last batch."""
+        source, target = self._source, self._target
+        end = target.log_end_offset
+        if end == target.log_start_offset or not source.log_start_offset < end <= source.log_end_offset:
+            return end == source.log_start_offset
+        last = [bytes(log.fetch(end - 1, 1).data) for log in (source, target)]
+        return last[0] == last[1]
+
+    def _start_over(self) -> None:
+        self._cuts = self._source.cuts
+        self._target.truncate_fully(self._source.log_start_offset)
+
+    def _step(self) -> int:
+        """Copy some batches; how many bytes."""
+        source, target = self._source, self._target
+        if self._cuts != source.cuts:  # what was copied may be gone, and other records in its place
+            self._start_over()
+        try:
+            data = source.fetch(target.log_end_offset, _STEP_BYTES).data
+        except OffsetOutOfRange:  # retention was quicker
+            self._start_over()
+            return _STEP_BYTES
+        size = int(scan(data, crc=False).batches.size.sum())
+        if size:
+            target.append_as_follower(data[:size], _ANY_EPOCH)
+        if self._progress is not None:
+            self._progress(target.log_end_offset, source.log_end_offset)
+        return size
+
+
+def topic_id_of(storage: Storage, folder: str) -> str | None:
+    """Topic id of a partition, None if it has none."""
+    path = storage.join(folder, FileKind.PARTITION_METADATA.value)
+    return parse_partition_metadata(storage.read_all(path), path).topic_id if storage.exists(path) else None
