@@ -12,6 +12,7 @@ from pathlib import Path
 import bare
 import data
 import engine
+import many_logs
 import numpy as np
 import peers
 from jvm import SCRIPT, Figure, Kafka
@@ -364,4 +365,7 @@ ALL: dict[str, Callable[[Bench], list[Row]]] = {
     "opening": engine.opening,
     "lookups": engine.lookups,
     "growth": engine.growth,
+    "compaction": many_logs.compaction,
+    "passes": many_logs.passes,
+    "many": many_logs.many,
 }

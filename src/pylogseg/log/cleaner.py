@@ -86,7 +86,7 @@ class Cleaner:
         clean_part = log.segments.from_offset(0, start)
         legacy_horizon = clean_part[-1].modified_ms() - config.delete_retention_ms if clean_part else 0
         stats = CleanerStats() if stats is None else stats
-        self._read_keys(log, start, end, stats)
+        self.read_keys(log, start, end, stats)
         next_dirty = self._offsets.latest_offset + 1
         txns = CleanedTxns()
         todo = log.segments.from_offset(0, next_dirty)
@@ -96,7 +96,8 @@ class Cleaner:
 
     # ---- the map ----
 
-    def _read_keys(self, log: LogCore, start: int, end: int, stats: CleanerStats) -> None:
+    def read_keys(self, log: LogCore, start: int, end: int, stats: CleanerStats) -> None:
+        """Fill the map from the dirty section, as far as it has room: the first half of a cleaning."""
         self._offsets.clear()
         dirty = log.segments.from_offset(start, end)
         txns = CleanedTxns()
