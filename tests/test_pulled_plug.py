@@ -208,6 +208,20 @@ def test_truncation_while_the_log_is_flushed(monkeypatch: pytest.MonkeyPatch) ->
             assert judge(image.open(), image.marks[-1], work.history, TINY, recovery_point=2) == [0, 4]  # type: ignore[arg-type]
 
 
+def test_truncation_before_the_flush_behind_a_roll() -> None:
+    """The task comes late: what it was to flush is not there any more, and what is has not been flushed."""
+    work = witness(MemoryStorage())
+    work.append()
+    work.append()
+    tasks: list[Callable[[], None]] = []
+    work.opened._watched.schedule = lambda name, task: tasks.append(task)  # type: ignore[assignment, misc]
+    work.roll()
+    work.truncate(1)
+    (flush,) = tasks
+    flush()
+    assert work.opened.recovery_point == work.opened.log_end_offset == 1
+
+
 def test_removal_while_the_log_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that goes in the middle of a flush needs none."""
     work = witness(MemoryStorage(), file_delete_delay_ms=0)

@@ -314,20 +314,23 @@ class LogCore:
 
     def _flush(self, offset: int, inclusive: bool) -> None:
         def work() -> None:
-            point, reached = self.offsets.recovery_point, offset
-            while (end := reached + 1 if inclusive else reached) > point:
+            while True:
                 changes = self._changes
+                # A cut may have come before: what is appended in its place from now on will not have been flushed.
+                point = self.offsets.recovery_point
+                reached = min(offset, max(self.offsets.end.offset, self.active.base_offset))
+                end = reached + 1 if inclusive else reached
+                if end <= point:
+                    return
                 flushed = self.segments.from_offset(point, end)
                 for segment in flushed:
                     self._flush_segment(segment)
                 if any(segment.base_offset >= point for segment in flushed):
                     self.storage.sync_folder(self.folder)
                 with self._lock:
-                    if changes == self._changes:
+                    if changes == self._changes:  # else a segment was trimmed by a roll, or the log was cut
                         self._flushed_to(reached)
                         return
-                    # A segment was trimmed by a roll, or the log was cut, and what is there now was appended since.
-                    point, reached = self.offsets.recovery_point, min(reached, self.offsets.end.offset)
 
         self._guarded(work)
 
