@@ -124,9 +124,9 @@ def test_magic_is_a_signed_byte(magic: int, end: int) -> None:
         assert recovered.log.log_end_offset == end
 
 
-def test_truncation_goes_from_the_end() -> None:
+@pytest.mark.parametrize("work", [each for each in LONG if "a producer" in each.name], ids=named)
+def test_truncation_goes_from_the_end(work: Workload) -> None:
     """Also where a file system keeps no order of names: no segment comes back alone, with its producers' snapshot."""
-    (work,) = (each for each in LONG if each.name == "truncate a producer")
     assert wrong(plug.judge_images(work, 300, 1)) == []
 
 

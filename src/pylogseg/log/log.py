@@ -24,8 +24,9 @@ from pylogseg.log.offsets import LogOffsets, OffsetMetadata
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
 from pylogseg.log.reads import Fetched, Found, Places, locate, locate_many, offset_for_time, read
-from pylogseg.log.removal import Remover
+from pylogseg.log.removal import DELETED, Remover
 from pylogseg.log.report import LoadReport
+from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
 from pylogseg.log.watched import WatchedScheduler
 
@@ -227,14 +228,10 @@ class Log(AppendingLog):
                 if first.base_offset > offset:
                     self.truncate_fully(offset)
                     return True
-                # From the end on, one after the other on the disk too, so that a crash in between leaves a beginning of
-                # the log, which is what the producers' snapshots tell of; and before anything is cut, since what comes
-                # back must not lie behind what is appended next.
+                # Before anything is cut, since what comes back must not lie behind what is appended next.
                 gone = [segment for segment in self.segments if segment.base_offset > offset][::-1]
                 for segment in gone:
-                    self.segments.remove(segment.base_offset)
-                    self._remover.remove_segments([segment])
-                    self.storage.sync_folder(self.folder)
+                    self._remove_last(segment)
                 if self.active.truncate_to(offset):
                     self.active.log.sync()
                 self._set_end(offset)
@@ -253,13 +250,11 @@ class Log(AppendingLog):
 
         def work() -> None:
             with self._lock:
-                old = list(self.segments)
-                for segment in old[:-1]:
-                    self.segments.remove(segment.base_offset)
-                self._remover.remove_segments(old[:-1])
-                last = old[-1]
-                if last.base_offset == offset:
-                    last.change_suffix(".deleted")
+                *others, last = self.segments
+                last.change_suffix(DELETED)  # it stays in its place until there is another one, for readers
+                self.storage.sync_folder(self.folder)
+                for segment in reversed(others):
+                    self._remove_last(segment)
                 self.segments.add(self._new_segment(offset))
                 if last.base_offset != offset:
                     self.segments.remove(last.base_offset)
@@ -273,6 +268,15 @@ class Log(AppendingLog):
                 self.offsets.update_high_watermark(self.offsets.end)
 
         self._guarded(work)
+
+    def _remove_last(self, segment: LogSegment) -> None:
+        """Remove a segment behind which all are gone, on the disk too.
+
+        So a crash in between leaves a beginning of the log, which is what the snapshots of the producers tell of.
+        """
+        self.segments.remove(segment.base_offset)
+        self._remover.remove_segments([segment])
+        self.storage.sync_folder(self.folder)
 
     def _set_end(self, offset: int) -> None:
         self.offsets.set_end(OffsetMetadata(offset, self.active.base_offset, self.active.size))

@@ -105,13 +105,24 @@ def _truncate_segments(w: Witness) -> None:
     w.advance(2000)
 
 
-def _truncate_producer(w: Witness) -> None:
-    """The last segment is empty: if it alone came back, the producers would be ahead of the batches."""
+def _three_of_a_producer(w: Witness) -> None:
+    """The last segment is empty: if it alone came back, the producer would be ahead of the batches."""
     w.open()
     for number in range(3):
         w.append(producer=Producer(1, 0, number))
         w.roll()
+
+
+def _truncate_producer(w: Witness) -> None:
+    _three_of_a_producer(w)
     w.truncate(1)
+    w.append()
+    w.flush()
+
+
+def _truncate_producer_fully(w: Witness) -> None:
+    _three_of_a_producer(w)
+    w.truncate_fully(0)
     w.append()
     w.flush()
 
@@ -250,6 +261,7 @@ LONG = [
     Workload("truncate segments", _truncate_segments),
     Workload("truncate, preallocated", _truncate_segments, _PREALLOCATED),
     Workload("truncate a producer", _truncate_producer),
+    Workload("truncate a producer fully", _truncate_producer_fully),
     Workload("delete records", _delete_records),
     Workload("crash and open", _reopen_after_crash),
     Workload("transactions", _transactions),
