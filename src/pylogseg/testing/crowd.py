@@ -4,7 +4,8 @@
 
 A thread takes slices with `Log.fetch`: all batches of one slice must have been in the log together at one time. A
 process reads the folder with `pylogseg.read`: each record must be whole, at its own offset, behind the one before. It
-begins again where a file was truncated away after it had been listed.
+begins again where a file was truncated away after it had been listed, and the log has grown since. One more thread
+flushes: the recovery point must not be above the end of the log.
 """
 
 from __future__ import annotations
@@ -84,12 +85,23 @@ class Writer:
         places = [base for base, _ in self._live[-30:] if base >= start]
         if not places:
             return
-        at = self._choose.choice(places)
+        whole = self._choose.random() < 0.1
+        at = start if whole else self._choose.choice(places)
         for base, number in self._live:
             if base >= at:
                 self.died[number] = self._tick
         self._live = [each for each in self._live if each[0] < at]
-        self.log.truncate_to(at)
+        if whole:
+            self.log.truncate_fully(self.log.log_end_offset)
+        else:
+            self.log.truncate_to(at)
+
+    def flush(self) -> None:
+        """As the flushes by time, beside the writer."""
+        self.log.flush()
+        with self.log._lock:
+            point, end = self.log.recovery_point, self.log.log_end_offset
+        must(point <= end, f"the recovery point is {point}, the log ends at {end}")
 
     def _delete(self) -> None:
         self.log.update_high_watermark(self.log.log_end_offset)
@@ -198,6 +210,7 @@ def crowd(folder: Path, seconds: float, threads: int, processes: int, seed: int)
         out.close()
         readers.append((process, told))
     crew = [threading.Thread(target=reading, args=(number,)) for number in range(threads)]
+    crew.append(threading.Thread(target=watched, args=(writer.flush,)))
     for thread in crew:
         thread.start()
     watched(writer.step)
