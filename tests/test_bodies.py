@@ -119,6 +119,43 @@ def test_an_arena_is_used_again_and_a_fresh_one_is_not() -> None:
     assert arena.memory is memory
 
 
+def test_gzip_members_at_once_and_one_by_one_are_the_same() -> None:
+    body, limit = build.batch_v2(records(3))[61:], 1 << 20
+    one, mark = compress("gzip", body), b"\x1f\x8b\x08"
+    payloads = {
+        "one": one,
+        "the same twice": one + one,
+        "two": one + compress("gzip", bytes(100)),
+        "a second that ends early": one + one[:-1],
+        "fewer bytes than a member": one + mark + bytes(14),
+        "other bytes behind": one + bytes(40),
+        "a mark inside": compress("gzip", mark * 3),
+        "too short": one[:17],
+        "a wrong check sum": one[:-5] + bytes((one[-5] ^ 1,)) + one[-4:],
+        "a length that is a lie": one[:-4] + b"\xff\xff\xff\x7f",
+        "nothing": compress("gzip", b""),
+        "more than the limit": compress("gzip", bytes(limit + 1)),
+        "the limit": compress("gzip", bytes(limit)),
+        "its own name": one[:3] + b"\x08" + one[4:10] + b"name\0" + one[10:],
+    }
+    expected = []
+    for payload in payloads.values():
+        try:
+            expected.append(compression.decompress("gzip", payload, limit=limit))
+        except compression.CodecError as error:
+            expected.append(str(error))
+    data = b"".join(with_payload("gzip", payload) for payload in payloads.values())
+    assert dict(zip(payloads, read(data, limit=limit), strict=True)) == dict(zip(payloads, expected, strict=True))
+    begin = np.array([0, -1, 5, len(one)])
+    end = np.array([len(one), len(one), 4, len(one) + 1])
+    rooms = np.empty(4, np.int64)
+    _framing.gzip_rooms(one, begin, end, limit, rooms)
+    assert rooms.tolist() == [len(body), -1, -1, -1]
+    for size in range(20):  # nothing is read behind a payload of any size
+        _framing.gzip_rooms(one[:size], begin[:1], np.array([size]), limit, rooms[:1])
+        assert rooms[0] == -1 or size >= 18
+
+
 def damaged() -> list[tuple[bytes, str]]:
     """Batches whose body cannot be had, and a word of the reason."""
     body = build.batch_v2(records(3))[61:]

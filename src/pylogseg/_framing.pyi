@@ -33,5 +33,12 @@ def zstd_rooms(
     limit: int,
     rooms: npt.NDArray[np.int64],
 ) -> None: ...
+def gzip_rooms(
+    buffer: Any,
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64],
+    limit: int,
+    rooms: npt.NDArray[np.int64],
+) -> None: ...
 
 ZSTD_REASONS: tuple[str, ...]

@@ -93,6 +93,22 @@ def zstd_rooms(
     const uint8_t[::1] buffer, const int64_t[::1] start, const int64_t[::1] end, int64_t limit, int64_t[::1] rooms
 ) -> None:
     """Fill, for each payload, the most bytes that it becomes; -1 unless it is one frame, known to keep to the limit."""
+    fill_rooms(buffer, start, end, limit, rooms, framing.zstd_room)
+
+
+def gzip_rooms(
+    const uint8_t[::1] buffer, const int64_t[::1] start, const int64_t[::1] end, int64_t limit, int64_t[::1] rooms
+) -> None:
+    """Fill, for each payload, the bytes that it says it becomes; -1 unless it is one member, sure to keep to the limit."""
+    fill_rooms(buffer, start, end, limit, rooms, framing.gzip_room)
+
+
+ctypedef int64_t (*Room)(const uint8_t *at, int64_t size, int64_t limit) noexcept nogil
+
+
+cdef void fill_rooms(
+    const uint8_t[::1] buffer, const int64_t[::1] start, const int64_t[::1] end, int64_t limit, int64_t[::1] rooms, Room room_of
+) except *:
     cdef const uint8_t *base = address(buffer)
     cdef int64_t row
     if end.shape[0] != start.shape[0] or rooms.shape[0] != start.shape[0]:
@@ -101,7 +117,7 @@ def zstd_rooms(
         for row in range(start.shape[0]):
             rooms[row] = framing.NOT_PLAIN
             if 0 <= start[row] <= end[row] <= buffer.shape[0]:
-                rooms[row] = framing.zstd_room(base + start[row], end[row] - start[row], limit)
+                rooms[row] = room_of(base + start[row], end[row] - start[row], limit)
 
 
 cdef tuple tables(

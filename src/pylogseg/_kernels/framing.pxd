@@ -7,6 +7,7 @@ say what is wrong. A block table is therefore never a promise that a block decom
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr
 
 from pylogseg._kernels.endian cimport load_be32, load_le32
 
@@ -209,6 +210,31 @@ cdef inline int64_t zstd_room(const uint8_t *at, int64_t size, int64_t limit) no
     room = frame.most if frame.declared < 0 else frame.declared
     # A library that is told of 0 bytes verifies nothing.
     return room if 0 < room <= limit else NOT_PLAIN
+
+
+cdef enum:
+    GZIP_MEMBER = 0x00088B1F   # the first three bytes of a member, as a little-endian word
+    GZIP_SMALLEST = 18         # bytes of a member
+    DEFLATE_MOST = 1032        # a copy of 258 bytes takes two bits at least
+
+
+cdef inline int64_t gzip_room(const uint8_t *at, int64_t size, int64_t limit) noexcept nogil:
+    """Bytes that a payload of one gzip member says it becomes; NOT_PLAIN where a further member may follow, or where
+    the payload could become more than the limit, whatever it says."""
+    cdef const uint8_t *p = at + 1
+    cdef const uint8_t *last = at + size - GZIP_SMALLEST   # where a further member begins at the latest
+    cdef int64_t room
+    if size < GZIP_SMALLEST or load_le32(at) & 0xFFFFFF != GZIP_MEMBER or size > limit // DEFLATE_MOST:
+        return NOT_PLAIN
+    while p <= last:
+        p = <const uint8_t *>memchr(p, GZIP_MEMBER & 0xFF, last - p + 1)
+        if p == NULL:
+            break
+        if load_le32(p) & 0xFFFFFF == GZIP_MEMBER:
+            return NOT_PLAIN
+        p += 1
+    room = load_le32(at + size - 4)
+    return room if 0 < room <= size * DEFLATE_MOST else NOT_PLAIN
 
 
 cdef enum:

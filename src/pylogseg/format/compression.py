@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg import _framing
-from pylogseg.format import zstd_frames
+from pylogseg.format import gzip_members, zstd_frames
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.buffers import byte_view
 from pylogseg.format.codec_error import ArenaFullError, CodecError
 from pylogseg.format.codecs import (
     DEFAULT_LEVELS,
+    GZIP,
     LEVELS,
     LZ4,
     NONE,
@@ -202,6 +203,8 @@ class _Work:
             self.lz4(rows)
         elif codec == ZSTD:
             self.zstd(rows)
+        elif codec == GZIP:
+            self.gzip(rows)
         else:
             self.store(rows, self.careful(rows))
 
@@ -218,24 +221,47 @@ class _Work:
 
     def zstd(self, rows: npt.NDArray[np.intp]) -> None:
         """Decompress at once where a kernel found one frame that keeps to the limit, all others carefully."""
-        view, quick = self.view, zstd_frames.quick()
+        quick = zstd_frames.quick()
+        if quick is None:
+            self.store(rows, self.careful(rows))
+        else:  # room for a frame's worst case is far more than most need
+            self._quickly(rows, _framing.zstd_rooms, quick, zstd_frames.Failure, _USUAL_BYTES)
+
+    def gzip(self, rows: npt.NDArray[np.intp]) -> None:
+        """Decompress at once where a kernel found one member that keeps to the limit, all others carefully."""
+        self._quickly(rows, _framing.gzip_rooms, gzip_members.quick, gzip_members.FAILURES, None)
+
+    def _quickly(
+        self,
+        rows: npt.NDArray[np.intp],
+        rooms_of: Callable[..., None],
+        quick: Callable[[memoryview, int], bytes],
+        failure: type[Exception] | tuple[type[Exception], ...],
+        usual: int | None,
+    ) -> None:
+        """Decompress each payload by one call of a library's function, which is given the room that it may need.
+
+        `usual` is the room to try first, where a payload's own may be too large for most.
+        """
+        view = self.view
         begins = self.bodies["place"][rows]
         ends = begins + self.bodies["size"][rows]
         rooms = np.empty(len(rows), np.int64)
-        _framing.zstd_rooms(view, begins, ends, self.limit, rooms)
-        plain = (rooms > 0) & (self.table.magic[rows] == 2) & (quick is not None)
-        used, memory, usual = self.used, self.arena.reserve(0, 0), _USUAL_BYTES
+        rooms_of(view, begins, ends, self.limit, rooms)
+        plain = (rooms > 0) & (self.table.magic[rows] == 2)
+        firsts = rooms if usual is None else np.minimum(rooms, usual)
+        used, memory = self.used, self.arena.reserve(0, 0)
         marks, failed = [used], []
-        for start, end, room in zip(begins[plain].tolist(), ends[plain].tolist(), rooms[plain].tolist(), strict=True):
+        columns = (begins, ends, firsts, rooms)
+        for start, end, first, room in zip(*(column[plain].tolist() for column in columns), strict=True):
             try:
-                # The library takes the memory that it may need, which is far more than most frames do need.
-                data = quick(view[start:end], max_output_size=usual if usual < room else room)
-            except zstd_frames.Failure:
+                data = quick(view[start:end], first)
+            except failure:
                 try:
-                    data = quick(view[start:end], max_output_size=room)
-                    usual = max(usual, 2 * len(data))
-                except zstd_frames.Failure:
+                    data = quick(view[start:end], room) if room > first else b""
+                except failure:
                     data = b""
+                if not data:
                     failed.append(len(marks) - 1)
             place, used = used, used + len(data)
             if used > len(memory):

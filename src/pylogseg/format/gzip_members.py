@@ -33,7 +33,18 @@ _DEFAULT_LEVEL = 6
 # Members behind the first are fed in pieces: each leaves a copy of the bytes that it did not use.
 _PIECE_BYTES = 1 << 16
 
-_FAILURES: tuple[type[Exception], ...] = (zlib.error, inflater.error, EOFError)
+#: What the library raises.
+FAILURES: tuple[type[Exception], ...] = (zlib.error, inflater.error, EOFError)
+
+
+#: Room behind the bytes that a member becomes: where there is none the library slows down.
+_SLACK_BYTES = 64
+
+
+def quick(data: memoryview, room: int) -> bytes:
+    """The first member, which may become more than `room` bytes too; what follows it is not looked at."""
+    out: bytes = inflater.decompress(data, _GZIP_WINDOW, room + _SLACK_BYTES)
+    return out
 
 
 def decompress(data: memoryview, limit: int) -> bytes:
@@ -42,7 +53,7 @@ def decompress(data: memoryview, limit: int) -> bytes:
     try:
         # One byte more than allowed, so that the limit is told from its transgression (and 0 would mean "no limit").
         out: bytes = inflate.decompress(data, limit + 1)
-    except _FAILURES as error:
+    except FAILURES as error:
         raise CodecError(f"gzip: {error}") from error
     if len(out) > limit:
         raise over(limit)
@@ -63,7 +74,7 @@ def _further_members(data: memoryview, position: int, first: bytes, limit: int) 
                 raise CodecError("gzip: a further member ends early")
             try:
                 part = inflate.decompress(piece, room + 1)
-            except _FAILURES as error:
+            except FAILURES as error:
                 raise CodecError(f"gzip: a further member: {error}") from error
             room -= len(part)
             if room < 0:
