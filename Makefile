@@ -6,7 +6,7 @@ ARGS ?=
 DATA := examples/data
 SOURCES := pyproject.toml setup.py $(shell find src -name '*.py*' -o -name '*.h' -o -name '*.pxd' | grep -v '\.pyc$$')
 
-.PHONY: demo test test-env lint bench docs soak wheel clean help
+.PHONY: demo spark-env test test-env lint bench docs soak wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
@@ -30,7 +30,7 @@ $(VENV)/.demo: $(VENV)/.wheel
 	$(BIN)/python -m pip install -q --disable-pip-version-check $(VENV)/wheel/*.whl
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs: $(VENV)/.%: $(VENV)/.wheel
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.spark: $(VENV)/.%: $(VENV)/.wheel
 	wheel=$$(echo $(VENV)/wheel/*.whl) && $(BIN)/python -m pip install -q --disable-pip-version-check "$$wheel[$*]"
 	@touch $@
 
@@ -39,6 +39,8 @@ demo: $(VENV)/.demo  ## build, install, and read a broker's directory
 	$(BIN)/pylogseg verify $(DATA)
 	$(BIN)/pylogseg stats $(DATA)
 	$(BIN)/pylogseg cat $(DATA) txn-a-0 --limit 5
+
+spark-env: $(VENV)/.spark  ## build, and install with Spark (examples/spark_topics.py, docs/spark.md)
 
 test-env: $(VENV)/.test
 

@@ -16,7 +16,13 @@ import pylogseg
 
 ROOT = documents.ROOT
 PAGES = documents.PAGES
-PYTHON_PAGES = [page for page in PAGES if list(documents.blocks(page, "python"))]
+#: Pages whose examples need more than Python.
+SPARK_PAGES = {"spark"}
+PYTHON_PAGES = [
+    pytest.param(page, marks=[pytest.mark.spark] if page.stem in SPARK_PAGES else [])
+    for page in PAGES
+    if list(documents.blocks(page, "python"))
+]
 CONSOLE = [
     pytest.param(command, id=f"{page.stem}:{block.line}:{command.command[:50]}")
     for page in PAGES
@@ -37,8 +43,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: page.stem)
-def test_python(page: Path, root: Path) -> None:
+def test_python(page: Path, root: Path, request: pytest.FixtureRequest) -> None:
     """The blocks of a page run one after the other, as a reader types them; those with prompts show what they print."""
+    if page.stem in SPARK_PAGES:
+        request.getfixturevalue("spark")  # what `getOrCreate` gives then
     names: dict[str, object] = {"__name__": f"docs.{page.stem}"}
     for block in documents.blocks(page, "python"):
         if block.text.lstrip().startswith(">>>"):

@@ -1,9 +1,11 @@
 """With Spark itself: tables, SQL, filters, streams, errors as a user sees them."""
 
+import importlib
 import json
 import shutil
 import time
 
+import documents
 import pyarrow as pa
 import pytest
 from spark_logs import append, plain
@@ -83,6 +85,18 @@ def test_a_schema_of_the_user_chooses_columns(spark, log):
     assert frame.count() == 5000
     with pytest.raises(Exception, match="column offset is bigint, not string"):
         spark.read.format("pylogseg").schema("offset string").load(str(log)).collect()
+
+
+def test_the_example_of_the_readme(spark, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(documents.ROOT / "examples")
+    importlib.import_module("spark_topics").main("examples/data")
+    shown = [
+        command.shown
+        for block in documents.blocks(documents.ROOT / "README.md", "console")
+        for command in documents.commands(block.text)
+        if "spark_topics" in command.command
+    ]
+    assert [capsys.readouterr().out] == shown
 
 
 @pytest.mark.parametrize("what", ["TABLE", "TEMPORARY VIEW"])

@@ -6,6 +6,7 @@ import functools
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from pylogseg.format.records import Besides, Scratch
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset
+from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
 from pylogseg.spark.options import Options
 from pylogseg.spark.plan import Range
 from pylogseg.spark.planned import PlannedLogs, Vanished
@@ -66,7 +68,10 @@ def chunks(task: Iterable[Range], options: Options, with_values: bool) -> Iterat
         if part.folder in ended:
             continue
         how.gaps.clear()
-        yield from (chunk for chunk in _RangeReader(part, options, how, logs) if len(chunk.columns))
+        # A short range is one short window: bytes behind it are not read for nothing.
+        window = min(WINDOW_BYTES, part.size + SMALL_WINDOW_BYTES)
+        sized = replace(how, window_bytes=window, first_window_bytes=window)
+        yield from (chunk for chunk in _RangeReader(part, options, sized, logs) if len(chunk.columns))
         if options.on_corrupt == "stop" and any(gap.is_alarm for gap in how.gaps):
             ended.add(part.folder)
 
