@@ -41,7 +41,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("offline",),
     ("jobs.export", "jobs.export_dates", "jobs.grep", "jobs.regex"),
     ("spark",),
-    ("cli", "__main__"),
+    ("cli", "__main__", "spark.commands", "spark.__main__"),
     ("testing",),
 )
 #: The Arrow interface has to be a method of the object that is handed over.
@@ -51,7 +51,7 @@ NARROWER = {"env": {"errors", "env"}}
 #: Packages of others that only these modules may import.
 EDGES = {
     "pyarrow": re.compile(r"arrow\w*|jobs\.export|jobs\.regex|reading\.stream|restore\.partition|spark(\..*)?"),
-    "click": re.compile(r"cli(\..*)?"),
+    "click": re.compile(r"cli(\..*)?|spark\.commands"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),
     "pyspark": re.compile(r"spark(\..*)?"),

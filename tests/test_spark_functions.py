@@ -9,8 +9,6 @@ import pytest
 import pylogseg
 from pylogseg import _codec
 
-pytestmark = pytest.mark.spark
-
 RAW = bytes(pylogseg.encode([(1, b"a", b"1", [("h", b"x")]), (2, None, b"2")], compression="lz4"))
 ROWS = [(RAW, b"21", 64, "x"), (None, None, None, None)]
 

@@ -77,11 +77,11 @@ def verify(
             on_bytes=advance,
         ):
             if remark.is_damage or not quiet:
-                is_read = is_read and _told(_print, remark, as_json)
+                is_read = is_read and _told(print_remark, remark, as_json)
             if not is_read and summary.damaged:  # nothing that follows changes the exit code, and nobody reads it
                 break
     if is_read:
-        _told(_print_summary, summary, as_json, quiet)
+        _told(print_summary, summary, as_json, quiet)
     end_with(summary.damaged > 0)
 
 
@@ -101,7 +101,8 @@ def _told(tell: Callable[..., None], *what: Any) -> bool:
     return True
 
 
-def _print(remark: Remark, as_json: bool) -> None:
+def print_remark(remark: Remark, as_json: bool) -> None:
+    """One finding, for a person in three lines, for a program in one."""
     if as_json:
         print_json(remark.as_row())
         return
@@ -112,7 +113,8 @@ def _print(remark: Remark, as_json: bool) -> None:
     click.echo(f"        remedy: {remark.remedy}")
 
 
-def _print_summary(summary: Summary, as_json: bool, quiet: bool) -> None:
+def print_summary(summary: Summary, as_json: bool, quiet: bool) -> None:
+    """What was checked, and what was not."""
     if as_json:
         print_json(_summary_row(summary))
     elif not quiet:

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,18 @@ def export_part_by_date(
     beside.write_text(json.dumps({name: value for name, value in asdict(done).items() if name != "gaps"}))
     os.replace(beside, note)
     return done
+
+
+def clear_up(out: Path, parts: Iterable[ExportedPart]) -> None:
+    """Remove what attempts that died have begun beside the files of parts; for when no attempt is running any more."""
+    starts: dict[Path, set[str]] = {}
+    for part in parts:
+        for path, _, _ in part.files if part.state == "written" else ():
+            starts.setdefault((out / path).parent, set()).add(f".{part.partition}-{part.base_offset:020d}-")
+    for folder, names in starts.items():
+        for entry in os.scandir(folder):
+            if entry.name.endswith(".tmp") and any(entry.name.startswith(name) for name in names):
+                Path(entry.path).unlink(missing_ok=True)
 
 
 def _noted(note: Path) -> dict[str, Any] | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
 import pyspark
 
+from pylogseg import errors
 from pylogseg.errors import RequestError
 
 VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
@@ -38,6 +40,7 @@ __all__ = [
     "ReadMaxRows",
     "ReadMinRows",
     "SupportsTriggerAvailableNow",
+    "cause_of",
     "check_data_sources",
     "cores_of",
     "enable_pushdown",
@@ -84,6 +87,13 @@ def cores_of(spark: Any) -> int:
 def is_connect(spark: Any) -> bool:
     """Whether a session is one of Spark Connect, which has no context."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def cause_of(error: BaseException) -> tuple[str, str] | None:
+    """Kind and message of the error of this package that ended a task: Spark hands on no more than its text."""
+    found = re.findall(r"^\s*(?:\w+\.)*(\w+(?:Error|OutOfRange|Fenced)): (.*)$", str(error), re.MULTILINE)
+    ours = [(kind, message) for kind, message in found if hasattr(errors, kind)]
+    return ours[-1] if ours else None
 
 
 def enable_pushdown(spark: Any) -> None:

@@ -8,6 +8,7 @@ import pickle
 import sys
 import threading
 import uuid
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -61,20 +62,33 @@ def run(
     if not items:
         return []
     groups = shares(sizes, _compat.cores_of(spark) or 1)
+    # A task unpacks its own items, not those of all: there may be a million.
+    shipped = [packed([items[i] for i in group]) for group in groups]
 
     def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                done = [(item, pickle.dumps(work(items[item]))) for item in groups[number]]
-                columns = [pa.array([each[0] for each in done]), pa.array([each[1] for each in done], pa.binary())]
-                yield pa.RecordBatch.from_arrays(columns, ["item", "result"])
+                done = packed([work(item) for item in unpacked(shipped[number])])
+                columns = [pa.array([number], pa.int64()), pa.array([done], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, ["share", "results"])
 
-    frame = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, "item bigint, result binary")
-    results: dict[int, _Result] = {}
+    frame = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, "share bigint, results binary")
+    found: dict[int, _Result] = {}
     with _followed(spark, label, len(groups), progress):
         for row in frame.collect():
-            results[row["item"]] = pickle.loads(row["result"])
-    return [results[i] for i in range(len(items))]
+            found.update(zip(groups[row["share"]], unpacked(row["results"]), strict=True))
+    return [found[i] for i in range(len(items))]
+
+
+def packed(items: list[Any]) -> bytes:
+    """Items for the way: those of one disk differ little, so compression makes a tenth of them."""
+    return zlib.compress(pickle.dumps(items), 1)
+
+
+def unpacked(data: bytes) -> list[Any]:
+    """What `packed` was given."""
+    found: list[Any] = pickle.loads(zlib.decompress(data))
+    return found
 
 
 def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:

@@ -10,7 +10,7 @@ from pylogseg.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.records import Scratch
 from pylogseg.jobs.export import Form
-from pylogseg.jobs.export_dates import COLUMNS, ExportedPart, export_part_by_date
+from pylogseg.jobs.export_dates import COLUMNS, ExportedPart, clear_up, export_part_by_date
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.wanted import Wanted, logs_of
 from pylogseg.spark.work import run
@@ -91,6 +91,7 @@ def export(
 
     sizes = [sum(segment.size for segment in part.log.segments[:1]) for part in parts]
     done = run(spark, parts, work, sizes, label="pylogseg export", progress=progress)
+    clear_up(target, done)
     return spark.createDataFrame([row for part in done for row in _rows(part, target)], MANIFEST)
 
 

@@ -25,7 +25,7 @@ def grep(
     pattern: str | bytes,
     *,
     places: Sequence[str] = ("key", "value"),
-    fixed: bool = False,
+    regex: bool = False,
     ignore_case: bool = False,
     invert: bool = False,
     columns: Sequence[str] | None = None,
@@ -40,11 +40,11 @@ def grep(
     path : path, URL or list of them
         As of `pylogseg.spark.read_segments`.
     pattern : str or bytes
-        A regular expression as Python's `re` has it, for bytes; with `fixed`, and always if it is bytes, what it says.
+        What to look for.
     places : sequence of str
         Where to look: ``key``, ``value``, ``headers``.
-    fixed : bool
-        Look for the text itself.
+    regex : bool
+        Whether it is a regular expression, as Python's `re` has them for bytes.
     ignore_case : bool
         Letters match in both cases.
     invert : bool
@@ -58,7 +58,7 @@ def grep(
     -------
     pyspark.sql.DataFrame
     """
-    wish = Pattern(_needle(pattern, fixed, ignore_case), places, ignore_case, invert)
+    wish = Pattern(_needle(pattern, regex, ignore_case), places, ignore_case, invert)
     paths, parsed = read_options(path, options, columns)
     names = columns_of(parsed)
 
@@ -69,10 +69,9 @@ def grep(
     return map_tasks(spark, plan(paths, parsed, cores=_compat.cores_of(spark)), work, spark_schema(names))
 
 
-def _needle(pattern: str | bytes, fixed: bool, ignore_case: bool) -> bytes | re.Pattern[bytes]:
-    if isinstance(pattern, bytes):
-        return pattern
-    return pattern.encode("utf-8", "surrogateescape") if fixed else regular_expression(pattern, ignore_case)
+def _needle(pattern: str | bytes, regex: bool, ignore_case: bool) -> bytes | re.Pattern[bytes]:
+    text = pattern if isinstance(pattern, str) else pattern.decode("utf-8", "surrogateescape")
+    return regular_expression(text, ignore_case) if regex else text.encode("utf-8", "surrogateescape")
 
 
 def _found(found: Iterator[Chunk], wish: Pattern, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:

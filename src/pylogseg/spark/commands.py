@@ -1,0 +1,265 @@
+"""The jobs in the shell: `python -m pylogseg.spark COMMAND`, and the same file for `spark-submit`."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from pylogseg import __version__
+from pylogseg.cli import common
+from pylogseg.errors import PylogsegError, RequestError
+from pylogseg.spark import _compat
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_EPILOG = """\b
+Paths are log directories, folders of them, partition folders, files or URLs,
+which the workers see by the same names; NAMES are topics (orders), partitions
+(orders-3) or patterns ('orders-*').
+
+\b
+  python -m pylogseg.spark verify /data/kafka
+  python -m pylogseg.spark --master spark://host:7077 export /data/kafka /lake/kafka
+  python -m pylogseg.spark restore /lake/kafka /restored --dry-run
+  spark-submit --master yarn .../pylogseg/spark/__main__.py stats /data/kafka
+
+\b
+Results are tables; --json prints a line for each row. Exit codes: 0 fine;
+1 damage was found; 2 wrong usage, or a job failed; 130 interrupted.
+"""
+_DRY_RUN = "Only say what there is to do."
+
+
+class _Commands(click.Group):
+    """Turns errors, those of tasks too, into a line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except PylogsegError as error:
+            kind, message = type(error).__name__, common.remedy(error)
+        except KeyboardInterrupt:
+            ctx.exit(130)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            cause = _compat.cause_of(error)
+            if cause is None:
+                raise
+            kind, message = cause
+        click.echo(f"pylogseg: {message}", err=True)
+        ctx.exit(1 if kind == "CorruptionError" else 2)
+
+
+@click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--master", metavar="URL", help="Where to run; local[*] unless spark-submit or SPARK_HOME's files say it."
+)
+@click.option("--conf", "-c", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+@click.pass_context
+def shell(ctx: click.Context, master: str | None, conf: tuple[str, ...]) -> None:
+    """Jobs over whole directories of Kafka segments, on Spark: no broker, and no record through the JVM."""
+    settings = dict(_setting(text) for text in conf)
+    ctx.obj = lambda: _session(master, settings)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise RequestError(f"--conf {text}: must be a name, =, and a value")
+    return name.strip(), value.strip()
+
+
+@contextlib.contextmanager
+def _session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
+    """A session, ended with the command."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("pylogseg")
+    if master is not None:
+        builder = builder.master(master)
+    defaults = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    for name, value in {**defaults, **settings}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _job(function: F) -> F:
+    """Options that all jobs have."""
+    return common.decorated(function, [common.json_option, click.pass_obj])
+
+
+@shell.command()
+@click.argument("path")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--level",
+    type=click.Choice(["headers", "crc", "records", "indexes"]),
+    default="indexes",
+    show_default=True,
+    help="How much is checked; each has those before it.",
+)
+@_job
+def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json: bool) -> None:
+    """Check logs, indexes and small files for damage, as `pylogseg verify`."""
+    from pylogseg.cli.verify import print_remark, print_summary
+    from pylogseg.jobs.remarks import Level
+    from pylogseg.jobs.verify_disk import Summary
+    from pylogseg.spark.jobs.checking import verified
+
+    summary = Summary(Level[level.upper()])
+    with session() as spark:
+        remarks = verified(spark, path, names, summary)
+    for remark in remarks:
+        print_remark(remark, as_json)
+    print_summary(summary, as_json, False)
+    common.end_with(summary.damaged > 0)
+
+
+@shell.command()
+@click.argument("path")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--by",
+    type=click.Choice(["partition", "topic", "all", "hour", "key"]),
+    default="partition",
+    show_default=True,
+    help="A row for each; hour and key count records and their bytes by topic.",
+)
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Of keys, only those with most records.")
+@_job
+def stats(session: Any, path: str, names: tuple[str, ...], by: str, top: int | None, as_json: bool) -> None:
+    """Batches, records, keys, sizes, dirty ratio, rates by hour, and gaps explained."""
+    from pylogseg.spark import jobs
+
+    with session() as spark:
+        frame = jobs.stats(spark, path, names, by=by, top=top or 0)
+        _print(frame if as_json or by in ("hour", "key") else frame.drop("detail"), as_json)
+
+
+@shell.command()
+@click.argument("pattern")
+@click.argument("path")
+@click.option("--subscribe", "-t", metavar="A,B", help="Topics; all if not given.")
+@click.option("--regex", "-E", is_flag=True, help="PATTERN is a regular expression, on bytes.")
+@click.option("--ignore-case", "-i", is_flag=True, help="Letters in both cases.")
+@click.option("--invert", "-v", is_flag=True, help="Records that do not match.")
+@click.option("--in", "places", default="key,value", show_default=True, metavar="A,B", help="Of key, value, headers.")
+@click.option("--out", metavar="FOLDER", help="Write them there as Parquet instead of printing them.")
+@_job
+def grep(
+    session: Any,
+    pattern: str,
+    path: str,
+    subscribe: str | None,
+    regex: bool,
+    ignore_case: bool,
+    invert: bool,
+    places: str,
+    out: str | None,
+    as_json: bool,
+) -> None:
+    """Records that hold a text or match an expression; only they leave the workers."""
+    from pylogseg.spark import jobs
+
+    options = {} if subscribe is None else {"subscribe": subscribe}
+    with session() as spark:
+        found = jobs.grep(
+            spark,
+            path,
+            pattern,
+            regex=regex,
+            ignore_case=ignore_case,
+            invert=invert,
+            places=[place.strip() for place in places.split(",")],
+            **options,
+        )
+        if out is not None:
+            found.write.parquet(out)
+        else:
+            _print(found, as_json)
+
+
+@shell.command()
+@click.argument("path")
+@click.argument("out")
+@click.argument("names", nargs=-1)
+@click.option("--columns", metavar="A,B", help="Of the table; all of a record, and the partition, if not given.")
+@click.option("--compression", default="zstd", show_default=True, help="zstd, snappy, gzip, lz4 or none.")
+@click.option("--since", metavar="TIME", callback=common.parsed(common.parse_moment), help="2h, 2026-01-31T12:00:00Z.")
+@click.option("--until", metavar="TIME", callback=common.parsed(common.parse_moment), help="Itself not included.")
+@common.isolation_option
+@common.on_corrupt_option()
+@click.option("--dry-run", is_flag=True, help=_DRY_RUN)
+@_job
+def export(
+    session: Any, path: str, out: str, names: tuple[str, ...], columns: str | None, as_json: bool, **options: Any
+) -> None:
+    """Records as Parquet in OUT/topic=NAME/date=DAY; what is there and has not changed is passed by."""
+    from pylogseg.spark import jobs
+
+    if columns is not None:
+        options["columns"] = [name.strip() for name in columns.split(",")]
+    with session() as spark:
+        _print(jobs.export(spark, path, out, names, **options), as_json)
+
+
+@shell.command()
+@click.argument("source")
+@click.argument("path")
+@click.option("--option", "-o", multiple=True, metavar="NAME=VALUE", help="offsets=assign, compression=zstd, topic=...")
+@click.option("--overwrite", is_flag=True, help="Partitions that are there give way.")
+@click.option("--dry-run", is_flag=True, help=_DRY_RUN)
+@_job
+def restore(
+    session: Any, source: str, path: str, option: tuple[str, ...], overwrite: bool, dry_run: bool, as_json: bool
+) -> None:
+    """The Parquet files of SOURCE as partitions in PATH that a broker opens; all of them appear, or none."""
+    from pylogseg.spark import jobs
+
+    options = dict(_setting(text) for text in option)
+    with session() as spark:
+        _print(jobs.restore(spark, source, path, overwrite=overwrite, dry_run=dry_run, **options), as_json)
+
+
+def _print(frame: Any, as_json: bool) -> None:
+    """Rows of a DataFrame, as they come."""
+    names: Sequence[str] = frame.columns
+    if as_json:
+        for row in frame.toLocalIterator():
+            click.echo(json.dumps(row.asDict(recursive=True), default=_plain, ensure_ascii=False))
+        return
+    rows = [[_shown(value) for value in row] for row in frame.collect()]
+    common.print_table([name.upper() for name in names], rows)
+    click.echo(f"{len(rows)} rows", err=True)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return value.isoformat()
+    return bytes(value).decode("utf-8", "backslashreplace")
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    return value if value is None or isinstance(value, (int, str)) else _plain(value)
+
+
+def main() -> None:
+    """Run a command; ends the process."""
+    shell(prog_name="python -m pylogseg.spark")

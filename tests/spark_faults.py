@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""Executors and drivers that die in mid-job, and tasks that run twice: what is left is one set of files.
+
+    PYTHONPATH=src python tests/spark_faults.py [--records N] [--keep]
+
+A cluster of two executors on this machine (`local-cluster[2,1,1024]`) does each job while something dies:
+
+1. `export`, while an executor is killed: every record once, nothing half beside the files;
+2. `df.write.format("pylogseg")`, while an executor is killed: every record once, in order;
+3. the same with a task so slow that Spark starts it a second time (speculation): the two leave one partition;
+4. a driver that is killed in mid-write: nothing is in place, the next write works, what was left goes a day later;
+5. `verify` over a directory in which a segment is removed meanwhile: it says so, and ends.
+
+A line for each; exit code 0 if all is well. Takes about two minutes on two free cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+import pylogseg
+import pylogseg.spark
+from pylogseg.arrow import read_arrow
+from pylogseg.restore.staging import FORGOTTEN_MS, sweep
+from pylogseg.spark import jobs
+
+SOURCE = os.pathsep.join(path for path in sys.path if path)
+
+
+def session(scratch: Path) -> Any:
+    """Two executors of one core each, which may be lost; slow tasks get a second attempt."""
+    os.environ |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("pylogseg faults")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.executorEnv.PYTHONPATH": SOURCE,
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "200ms",
+        "spark.speculation.quantile": "0.5",
+        "spark.task.maxFailures": "8",
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def fill(root: Path, records: int) -> None:
+    """Four partitions, each of several segments."""
+    for partition in range(4):
+        with pylogseg.open_log(root / f"orders-{partition}", segment_bytes=4 << 20, retention_ms=-1) as log:
+            for first in range(0, records // 4, 50_000):
+                numbers = range(first, min(first + 50_000, records // 4))
+                columns = {
+                    "key": pa.array([b"%016d" % n for n in numbers]),
+                    "value": pa.array([b"%0100d" % n for n in numbers]),
+                    "timestamp": pa.array([86_400 * n for n in numbers], pa.timestamp("ms", "UTC")),
+                }
+                log.append(pa.table(columns), batch_bytes=16384)
+
+
+def executors() -> list[int]:
+    """Process ids of the executors of this process's cluster."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, encoding="utf-8", check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
+    ours = {os.getpid()}
+    while more := {int(row[0]) for row in rows if int(row[1]) in ours} - ours:
+        ours |= more
+    return [int(row[0]) for row in rows if int(row[0]) in ours and "ExecutorBackend" in row[2] and "/java" in row[2]]
+
+
+def killing(when: Callable[[], bool]) -> threading.Thread:
+    """Kill an executor as soon as something is so."""
+
+    def work() -> None:
+        end = time.monotonic() + 120
+        while not when() and time.monotonic() < end:
+            time.sleep(0.02)
+        victims = executors()
+        os.kill(victims[0], signal.SIGKILL)
+        print(f"   killed executor {victims[0]} of {victims}")
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def exported_while_killed(spark: Any, root: Path, scratch: Path) -> None:
+    out = scratch / "table"
+    thread = killing(lambda: any(out.rglob("*.tmp")))
+    jobs.export(spark, root, str(out))
+    thread.join()
+    table = ds.dataset(out, format="parquet", partitioning="hive").to_table(columns=["partition", "offset", "value"])
+    expected = read_arrow(str(root), columns=["partition", "offset", "value"]).read_all()
+    order = [("partition", "ascending"), ("offset", "ascending")]
+    assert table.sort_by(order).equals(expected.sort_by(order)), "the table is not what the log is"
+    assert not list(out.rglob("*.tmp")), "something half was left"
+    assert {row.state for row in jobs.export(spark, root, str(out)).collect()} == {"unchanged"}
+
+
+def slowly(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows, each batch after a while."""
+    for batch in rows:
+        time.sleep(0.1)
+        yield batch
+
+
+def written_while_killed(spark: Any, root: Path, scratch: Path) -> None:
+    target = scratch / "written"
+    rows = ordered(spark, root)
+    thread = killing(lambda: any(target.glob("*-delete/*/*/*.log")))
+    rows.mapInArrow(slowly, rows.schema).write.format("pylogseg").mode("append").save(str(target))
+    thread.join()
+    same(root, target)
+
+
+def ordered(spark: Any, root: Path) -> Any:
+    rows = pylogseg.spark.read(spark, root)
+    return rows.repartition(4, "topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+
+
+def same(root: Path, target: Path) -> None:
+    columns = ["key", "value", "topic", "partition", "offset", "timestamp"]
+    left, right = (read_arrow(str(path), columns=columns).read_all() for path in (root, target))
+    assert left.equals(right), "what was written is not what was read"
+    assert not list(target.glob("*-delete")), "a staging folder was left"
+
+
+def written_twice(spark: Any, root: Path, scratch: Path) -> None:
+    target, seen = scratch / "twice", scratch / "attempts"
+    seen.mkdir()
+    rows = ordered(spark, root)
+
+    def once_very_slowly(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        mark = seen / str(context.partitionId())
+        first = not mark.exists()
+        (seen / f"{context.partitionId()}-{context.attemptNumber()}").touch()
+        mark.touch()
+        for i, table in enumerate(tables):
+            if first and i == 2 and not list(seen.glob("slow*")):
+                (seen / "slow").touch()
+                time.sleep(20)
+            yield table
+
+    rows.mapInArrow(once_very_slowly, rows.schema).write.format("pylogseg").mode("append").save(str(target))
+    attempts = len(list(seen.glob("*-*")))
+    print(f"   {attempts} attempts at 4 tasks")
+    assert attempts > 4, "no task ran twice"
+    same(root, target)
+
+
+def driver_killed(root: Path, scratch: Path) -> None:
+    target = scratch / "abandoned"
+    command = [sys.executable, __file__, "--write", str(root), str(target), "--scratch", str(scratch / "other")]
+    driver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE}, start_new_session=True)
+    end = time.monotonic() + 200
+    while not list(target.glob("*-delete/*/*/*.log")) and time.monotonic() < end:
+        time.sleep(0.05)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    assert not list(target.glob("orders-*")), "a write that was cut short is in place"
+    assert list(target.glob("*-delete")), "nothing was begun"
+    print(f"   killed driver {driver.pid}")
+
+
+def write_again(spark: Any, root: Path, scratch: Path) -> None:
+    target = scratch / "abandoned"
+    ordered(spark, root).write.format("pylogseg").mode("append").save(str(target))
+    assert list(target.glob("*-delete")), "what another write has begun is not ours to remove yet"
+    later = time.time_ns() // 1_000_000 + FORGOTTEN_MS + 60_000
+    sweep(str(target), now_ms=lambda: later)
+    same(root, target)
+
+
+def verified_while_deleted(spark: Any, root: Path, scratch: Path) -> None:
+    copy = scratch / "shrinking"
+    shutil.copytree(root, copy)
+    victim = sorted((copy / "orders-1").glob("*.log"))[0]
+
+    class Vanishing(threading.Thread):
+        def run(self) -> None:
+            time.sleep(0.05)
+            victim.unlink()
+
+    thread = Vanishing()
+    thread.start()
+    rows = jobs.verify(spark, copy).collect()
+    thread.join()
+    print(f"   {len(rows)} findings")
+    assert all(row.path.startswith(str(copy / "orders-1")) for row in rows), "a finding elsewhere"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--keep", action="store_true", help="leave the files")
+    parser.add_argument("--write", nargs=2, type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    scratch = asked.scratch or Path(tempfile.mkdtemp(prefix="pylogseg-faults-"))
+    if asked.write:
+        spark = session(scratch)
+        rows = ordered(spark, asked.write[0])
+        rows.mapInArrow(slowly, rows.schema).write.format("pylogseg").mode("append").save(str(asked.write[1]))
+        return
+    root = scratch / "data"
+    fill(root, asked.records)
+    # One cluster at a time: the driver that dies comes first.
+    print("a driver is killed in mid-write")
+    driver_killed(root, scratch)
+    spark = session(scratch)
+    try:
+        pylogseg.spark.register(spark)
+        for name, fault in {
+            "the next write works, and what the dead one left goes": write_again,
+            "an executor is killed during export": exported_while_killed,
+            "an executor is killed during a write": written_while_killed,
+            "a slow task runs twice": written_twice,
+            "a segment vanishes during verify": verified_while_deleted,
+        }.items():
+            started = time.perf_counter()
+            print(name, flush=True)
+            fault(spark, root, scratch)
+            print(f"   ok, {time.perf_counter() - started:.1f} s", flush=True)
+    finally:
+        spark.stop()
+        if not asked.keep:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
