@@ -11,14 +11,16 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pylogseg.env.storage import LocalStorage, Lock, Storage
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import FileKind, parse_file_name, partition_folder_name
+from pylogseg.log.directory import partition_of
 from pylogseg.restore.partition import Written
 
 _TOPIC = "pylogseg-staging"
@@ -27,6 +29,7 @@ _MARKER = ".pylogseg-committed-"
 #: A staging folder in which nothing moved for so long is forgotten; a mark of a commit is kept as long.
 FORGOTTEN_MS = 24 * 3600 * 1000
 _LOCK_SECONDS = 60.0
+_CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
 
 
 class Placed(NamedTuple):
@@ -165,7 +168,11 @@ class Staging:
                     storage.rename(storage.join(part.folder, entry.name), storage.join(first.folder, entry.name))
         if len(parts) > 1:
             storage.sync_folder(first.folder)
-        return {"from": os.path.relpath(first.folder, self.folder), "to": first.name}
+        move = {"from": os.path.relpath(first.folder, self.folder), "to": first.name}
+        return {
+            **move,
+            "checkpoints": _entries(storage, storage.split(first.folder)[0], (first.topic, first.partition)),
+        }
 
     def _placed(self, written: Sequence[Written]) -> list[Placed]:
         ordered = sorted(written, key=attrgetter("topic", "partition", "first_offset"))
@@ -248,28 +255,34 @@ def _finish(storage: Storage, root: str, folder: str) -> None:
             storage.rename(target, storage.join(aside, move["to"]))
         storage.rename(source, target)
     storage.sync_folder(root)
-    _forget_checkpoints(storage, root, [move["to"] for move in plan["partitions"]])
+    _note_checkpoints(storage, root, {move["to"]: move["checkpoints"] for move in plan["partitions"]})
     storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
     # Readers pass by what has no plan, and nobody else touches it: it may go in any order.
     storage.remove(path)
     storage.remove_folder(folder)
 
 
-def _forget_checkpoints(storage: Storage, root: str, names: Iterable[str]) -> None:
-    """Take partitions out of the checkpoints: what those say is about the files that were there before."""
-    from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
-    from pylogseg.log.directory import partition_of
+def _entries(storage: Storage, folder: str, key: tuple[str, int]) -> dict[str, int]:
+    """What the checkpoints of a folder say of a partition, by the names of the checkpoints."""
+    found = {}
+    for kind in _CHECKPOINTS:
+        path = storage.join(folder, kind.value)
+        known = parse_offset_checkpoint(storage.read_all(path), path) if storage.exists(path) else {}
+        if key in known:
+            found[kind.value] = known[key]
+    return found
 
-    keys = {partition_of(name) for name in names}
-    kinds = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
-    for kind in kinds:
+
+def _note_checkpoints(storage: Storage, root: str, entries: Mapping[str, Mapping[str, int]]) -> None:
+    """Let checkpoints say of partitions what they said where those were made, and nothing of what was there before."""
+    keys = {partition_of(name): said for name, said in entries.items()}
+    for kind in _CHECKPOINTS:
         path = storage.join(root, kind.value)
-        if not storage.exists(path):
-            continue
-        known = parse_offset_checkpoint(storage.read_all(path), path)
-        if keys & set(known):
-            left = {key: offset for key, offset in known.items() if key not in keys}
-            storage.write_whole(path, encode_offset_checkpoint(left))
+        known = parse_offset_checkpoint(storage.read_all(path), path) if storage.exists(path) else {}
+        after = {key: offset for key, offset in known.items() if key not in keys}
+        after.update({key: said[kind.value] for key, said in keys.items() if kind.value in said})
+        if after != known:
+            storage.write_whole(path, encode_offset_checkpoint(after))
 
 
 class _Locked:

@@ -103,6 +103,16 @@ def _job(function: F) -> F:
     return common.decorated(function, [common.json_option, click.pass_obj])
 
 
+def _rewriting(function: F) -> F:
+    """Options of the jobs that write partitions anew."""
+    add = [
+        click.option("--overwrite", is_flag=True, help="Partitions in OUT give way."),
+        click.option("--dry-run", is_flag=True, help=_DRY_RUN),
+        _job,
+    ]
+    return common.decorated(function, add)
+
+
 @shell.command()
 @click.argument("path")
 @click.argument("names", nargs=-1)
@@ -234,6 +244,59 @@ def restore(
     options = dict(_setting(text) for text in option)
     with session() as spark:
         _print(jobs.restore(spark, source, path, overwrite=overwrite, dry_run=dry_run, **options), as_json)
+
+
+@shell.command()
+@click.argument("path")
+@click.argument("out")
+@click.argument("names", nargs=-1)
+@click.option("--force", is_flag=True, help="Topics too whose cleanup.policy has no compact.")
+@click.option("--include-active", is_flag=True, help="Roll the active segment first, which a cleaning never touches.")
+@_rewriting
+def compact(session: Any, path: str, out: str, names: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """The last record of each key, as `pylogseg compact --into`; a task a partition, into OUT."""
+    from pylogseg.spark import jobs
+
+    with session() as spark:
+        _print_outcomes(jobs.compact(spark, path, out, names, **options), as_json)
+
+
+@shell.command()
+@click.argument("path")
+@click.argument("out")
+@click.argument("names", nargs=-1)
+@click.option("--key", "-k", "keys", multiple=True, required=True, metavar="KEY", help="Whose records go; repeatable.")
+@_rewriting
+def redact(session: Any, path: str, out: str, names: tuple[str, ...], keys: tuple[str, ...], **options: Any) -> None:
+    """Delete the records of keys, as `pylogseg redact --into`; a task a partition, into OUT."""
+    from pylogseg.spark import jobs
+
+    as_json = options.pop("as_json")
+    wanted = [key.encode("utf-8", "surrogateescape") for key in keys]
+    with session() as spark:
+        _print_outcomes(jobs.redact(spark, path, out, names, keys=wanted, **options), as_json)
+
+
+@shell.command()
+@click.argument("a")
+@click.argument("b")
+@click.argument("names", nargs=-1)
+@_job
+def diff(session: Any, a: str, b: str, names: tuple[str, ...], as_json: bool) -> None:
+    """Compare two directories, or a directory A and an exported table B; exit code 1 if their records differ."""
+    from pylogseg.spark import jobs
+
+    with session() as spark:
+        found = jobs.diff(spark, a, b, names).cache()
+        differ = found.filter("not same").count()
+        _print(found if as_json else found.drop("detail"), as_json)
+    click.get_current_context().exit(int(differ > 0))
+
+
+def _print_outcomes(frame: Any, as_json: bool) -> None:
+    """What became of partitions; exit code 1 if one was given up."""
+    _print(frame if as_json else frame.drop("detail"), as_json)
+    common.end_with(frame.filter("state = 'failed'").count() > 0)
 
 
 def _print(frame: Any, as_json: bool) -> None:

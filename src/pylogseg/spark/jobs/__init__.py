@@ -4,21 +4,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pylogseg.spark.jobs.checking import verify
+    from pylogseg.spark.jobs.comparing import diff
     from pylogseg.spark.jobs.counting import stats
     from pylogseg.spark.jobs.exporting import export
     from pylogseg.spark.jobs.restoring import restore
+    from pylogseg.spark.jobs.rewriting import compact, redact
     from pylogseg.spark.jobs.searching import grep
 
 # Loaded on first use, as in the packages around this one.
 _HOMES = {
+    "compact": "pylogseg.spark.jobs.rewriting",
+    "diff": "pylogseg.spark.jobs.comparing",
     "export": "pylogseg.spark.jobs.exporting",
     "grep": "pylogseg.spark.jobs.searching",
+    "redact": "pylogseg.spark.jobs.rewriting",
     "restore": "pylogseg.spark.jobs.restoring",
     "stats": "pylogseg.spark.jobs.counting",
     "verify": "pylogseg.spark.jobs.checking",
 }
 
-__all__ = ["export", "grep", "restore", "stats", "verify"]
+__all__ = ["compact", "diff", "export", "grep", "redact", "restore", "stats", "verify"]
 
 
 def __getattr__(name: str) -> Any:

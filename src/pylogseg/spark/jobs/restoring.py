@@ -71,7 +71,7 @@ def restore(
         For columns that are missing, and for a partition that is there with other records, unless `overwrite`.
     """
     given = parse_write({**options, "path": path})
-    rows = _table(spark, os.fspath(source)) if isinstance(source, (str, os.PathLike)) else source
+    rows = exported(spark, os.fspath(source)) if isinstance(source, (str, os.PathLike)) else source
     rows = _with_partition(rows, given)
     check_columns({field.name: field.dataType.simpleString() for field in rows.schema}, given)
     there = _there(given.root)
@@ -85,8 +85,8 @@ def restore(
     return spark.createDataFrame(sorted(done), MANIFEST)
 
 
-def _table(spark: Any, path: str) -> Any:
-    """An exported table. A topic named ``007`` is no number, whatever Spark makes of names of folders."""
+def exported(spark: Any, path: str) -> Any:
+    """The DataFrame of an exported table, in which a topic named ``007`` is no number."""
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = spark.conf.get(setting)
     spark.conf.set(setting, "false")

@@ -1,0 +1,129 @@
+"""`diff`: what two directories, or a directory and an exported table, have not in common."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from pylogseg import offline
+from pylogseg.disk import Disk, Partition, open_dir
+from pylogseg.errors import RequestError
+from pylogseg.jobs.export_dates import NOTES
+from pylogseg.offline.comparison import Difference
+from pylogseg.reading.wanted import partitions_of
+from pylogseg.spark.door import read_segments
+from pylogseg.spark.jobs.restoring import exported
+from pylogseg.spark.work import run
+
+DIFFERENCES = (
+    "topic string, `partition` int, same boolean, recordsA bigint, recordsB bigint, missing bigint, extra bigint, "
+    "changed bigint, detail string"
+)
+_KEY = ("topic", "partition", "offset")
+_COMPARED = ("key", "value", "timestamp")
+
+
+def diff(spark: Any, a: str, b: str, names: Sequence[str] = (), *, progress: bool | None = None, **options: Any) -> Any:
+    """Compare the records of two directories, a task for each partition, or of a directory and an exported table.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    a : str
+        A log directory or the folder of a partition.
+    b : str
+        Another one; or the folder of a table that `export` wrote, of which key, value, timestamp and headers of each
+        offset are compared, where the table has them.
+    names : sequence of str
+        Topics, partitions or patterns; all if empty.
+    progress : bool, optional
+        Whether to show how far it is; by default where stderr is a terminal.
+    **options
+        Of `pylogseg.offline.diff`, for two directories: ``mode="latest"``, ``common=True``.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        A row for each partition of either side: records that are ``missing`` in B, that are ``extra`` in B, and that
+        ``changed``. ``detail`` is the row of ``pylogseg diff --json``, with the ranges of offsets; null for a table.
+    """
+    if os.path.isdir(os.path.join(b, NOTES)):
+        if options:
+            raise RequestError(f"{b} is an exported table: {', '.join(options)} are for two directories")
+        return _with_table(spark, a, b, names)
+    rows = [_row(each) for each in compared(spark, a, b, names, progress=progress, **options)]
+    return spark.createDataFrame(rows, DIFFERENCES)
+
+
+def compared(
+    spark: Any, a: str, b: str, names: Sequence[str], *, progress: bool | None = None, **options: Any
+) -> list[Difference]:
+    """The differences of two directories, by the names of partitions."""
+    left, right = _partitions(a, names), _partitions(b, names)
+    pairs = [(left.get(key), right.get(key)) for key in sorted({*left, *right})]
+    if names and not pairs:
+        raise RequestError(f"no topic or partition {', '.join(names)} on either side")
+    sizes = [sum(side.size for side in pair if side is not None) for pair in pairs]
+    work = functools.partial(_compared, options=options)
+    return run(spark, pairs, work, sizes, label="pylogseg diff", progress=progress)
+
+
+def _compared(pair: tuple[Partition | None, Partition | None], options: dict[str, Any]) -> Difference:
+    a, b = (Disk((), () if side is None else (side,)) for side in pair)
+    (found,) = offline.diff(a, b, **options)
+    return found
+
+
+def _partitions(path: str, names: Sequence[str]) -> dict[tuple[str, int], Partition]:
+    disk = open_dir(path)
+    if names:
+        try:
+            disk = disk.select(names)
+        except RequestError:  # what only the other side has is missing here
+            return {}
+    return {(part.topic, part.partition): part for part in partitions_of(disk, by_name=bool(names))}
+
+
+def _row(found: Difference) -> tuple[Any, ...]:
+    topic, _, number = found.name.rpartition("-")
+    counts = (found.records_a, found.records_b, found.missing, found.extra, found.changed)
+    return (topic, int(number), found.is_same, *counts, json.dumps(found.as_row()))
+
+
+def _with_table(spark: Any, path: str, table: str, names: Sequence[str]) -> Any:
+    """Rows of both sides by their place, joined: what is on one side alone, and what differs."""
+    from pyspark.sql import functions as sql
+
+    chosen = sorted(_partitions(path, names))
+    assigned: dict[str, list[int]] = {}
+    for topic, number in chosen:
+        assigned.setdefault(topic, []).append(number)
+    right = exported(spark, table)
+    headers = ("headers",) if "headers" in right.columns else ()
+    fields = tuple(name for name in _COMPARED if name in right.columns) + headers
+    left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned))
+    if names:
+        keys = spark.createDataFrame(chosen, "topic string, `partition` int")
+        right = right.join(sql.broadcast(keys), ["topic", "partition"], "left_semi")
+    a = left.select(*_KEY, sql.struct(*fields).alias("a"))
+    b = right.select(*_KEY, sql.struct(*fields).alias("b"))
+    both = a.join(b, list(_KEY), "full_outer")
+    in_a, in_b = sql.col("a").isNotNull(), sql.col("b").isNotNull()
+    counts = {
+        "recordsA": in_a,
+        "recordsB": in_b,
+        "missing": ~in_b,
+        "extra": ~in_a,
+        "changed": in_a & in_b & ~sql.col("a").eqNullSafe(sql.col("b")),
+    }
+    found = both.groupBy("topic", "partition").agg(
+        *(sql.count(sql.when(condition, 1)).alias(name) for name, condition in counts.items())
+    )
+    same = (sql.col("missing") + sql.col("extra") + sql.col("changed")) == 0
+    return found.select(
+        "topic", "partition", same.alias("same"), *counts, sql.lit(None).cast("string").alias("detail")
+    ).orderBy("topic", "partition")

@@ -1,0 +1,192 @@
+"""`compact` and `redact`: partitions written anew by the commands for a broker's disk, a task for each.
+
+The engine that works on a partition is that of `pylogseg.offline`, so the bytes are the same; Spark gives out the
+partitions, and puts what came of them in place at the end.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pylogseg import offline
+from pylogseg.disk import open_dir
+from pylogseg.env.storage import LocalStorage
+from pylogseg.format.names import FileKind, parse_partition_folder
+from pylogseg.jobs.place import Place
+from pylogseg.offline.outcome import Outcome, Result
+from pylogseg.restore.partition import Written
+from pylogseg.restore.staging import Staging
+from pylogseg.spark.work import run
+
+MANIFEST = (
+    "topic string, `partition` int, state string, reason string, path string, logStart bigint, logEnd bigint, "
+    "bytesBefore bigint, bytesAfter bigint, segmentsBefore int, segmentsAfter int, detail string"
+)
+#: Of what the partitions of a folder were made, so that another run finds nothing left to do.
+_NOTES = ".pylogseg-made-of.json"
+
+
+class _Made(NamedTuple):
+    """What became of a partition in a task, and where it lies; None in a dry run and where it failed."""
+
+    row: dict[str, Any]
+    written: Written | None
+
+
+def compact(spark: Any, path: str, out: str, names: Sequence[str] = (), **options: Any) -> Any:
+    """Keep the last record of each key, as a broker's cleaner does: a task a partition, into a new log directory.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    path : str
+        A log directory, or the folder of a partition; it is only read.
+    out : str
+        A folder that all workers share, which gets the partitions: all of them appear at the end, or none.
+    names : sequence of str
+        Topics, partitions or patterns; all if empty.
+    **options
+        Of `pylogseg.offline.compact`; ``dry_run=True`` only says what would be done, ``overwrite=True`` lets partitions
+        in `out` give way, ``progress`` shows how far it is.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        A row for each partition: ``state`` is ``done``, ``unchanged`` (nothing to clean, or made of the same files by
+        an earlier run), ``left`` (copied as it is: its topic is not compacted) or ``failed``, with a reason.
+    """
+    return _rewritten(spark, "compact", path, out, names, **options)
+
+
+def redact(spark: Any, path: str, out: str, names: Sequence[str] = (), **options: Any) -> Any:
+    """Delete or blank records, all others keep offsets and batches: a task a partition, into a new log directory.
+
+    Parameters
+    ----------
+    spark, path, out, names
+        As of `compact`.
+    **options
+        Of `pylogseg.offline.redact`, ``keys=[b"..."]`` for one, and those of `compact`.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        As of `compact`.
+    """
+    return _rewritten(spark, "redact", path, out, names, **options)
+
+
+def _rewritten(
+    spark: Any,
+    command: str,
+    path: str,
+    out: str,
+    names: Sequence[str],
+    *,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> Any:
+    place = Place.find(LocalStorage(), os.path.abspath(path))
+    chosen = [name for name in place.chosen(names) if not place.reason_to_leave(name)]
+    made_of = {name: _fingerprint(os.path.join(place.parent, name), command, options) for name in chosen}
+    notes = _read_notes(out)
+    same = [n for n in chosen if notes.get(n) == made_of[n] and os.path.isdir(os.path.join(out, n))]
+    rows = [_unchanged(name, os.path.join(out, name)) for name in same]
+    todo = [name for name in chosen if name not in same]
+    work = functools.partial(getattr(offline, command), **options)
+    sizes = [sum(size for _, size, _ in made_of[name]["files"]) for name in todo]
+    if dry_run:
+        tried = run(spark, todo, lambda name: _tried(work, place.parent, name), sizes, label=command, progress=progress)
+        return spark.createDataFrame(sorted(rows + [_row(row) for row in tried]), MANIFEST)
+    if todo:
+        rows += _into(spark, work, place, out, todo, sizes, command, overwrite, progress)
+        done = {row[0:2] for row in rows if row[2] != "failed"}
+        kept = {name: made for name, made in made_of.items() if _key(name) in done}
+        LocalStorage().write_whole(os.path.join(out, _NOTES), json.dumps({**notes, **kept}).encode())
+    return spark.createDataFrame(sorted(rows), MANIFEST)
+
+
+def _into(
+    spark: Any,
+    work: Callable[..., Result],
+    place: Place,
+    out: str,
+    todo: list[str],
+    sizes: list[int],
+    label: str,
+    overwrite: bool,
+    progress: bool | None,
+) -> list[tuple[Any, ...]]:
+    """Work on partitions, and put them in place."""
+    staging = Staging(os.path.abspath(out))
+    staging.begin()
+    root, write_id, parent = staging.root, staging.write_id, place.parent
+
+    def task(name: str) -> _Made:
+        into = os.path.join(Staging(root, write_id).attempt_folder(name), "into")
+        (outcome,) = work(os.path.join(parent, name), into=into)
+        return _Made(outcome.as_row(), None if outcome.state == "failed" else _written(os.path.join(into, name)))
+
+    try:
+        made = run(spark, todo, task, sizes, label=f"pylogseg {label}", progress=progress)
+        staging.commit([each.written for each in made if each.written is not None], overwrite=overwrite)
+    finally:
+        staging.abort()
+    properties = os.path.join(parent, FileKind.META_PROPERTIES.value)
+    target = os.path.join(out, FileKind.META_PROPERTIES.value)
+    if place.log_dir is not None and os.path.exists(properties) and not os.path.exists(target):
+        LocalStorage().write_whole(target, LocalStorage().read_all(properties))
+    placed = [{**each.row, "path": os.path.join(root, each.row["partition"])} for each in made]
+    return [_row(row) for row in placed]
+
+
+def _tried(work: Callable[..., Result], parent: str, name: str) -> dict[str, Any]:
+    (outcome,) = work(os.path.join(parent, name), dry_run=True)
+    return outcome.as_row()
+
+
+def _written(folder: str) -> Written:
+    (found,) = open_dir(folder).partitions
+    first = found.segments[0].base_offset if found.segments else 0
+    return Written(found.topic, found.partition, folder, first, first, 0, len(found.segments), found.size, -1)
+
+
+def _fingerprint(folder: str, command: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What a partition that is made depends on: its files, and what is done to them."""
+    entries = [e for e in LocalStorage().list_folder(folder) if e.name.endswith(FileKind.LOG.value)]
+    how = hashlib.sha256(f"{command} {sorted(options.items())!r}".encode()).hexdigest()
+    return {"how": how, "files": [[e.name, e.size, e.modified_ms] for e in entries]}
+
+
+def _read_notes(out: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(out, _NOTES), encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found
+
+
+def _key(name: str) -> tuple[str, int]:
+    folder = parse_partition_folder(name)
+    assert folder is not None
+    return folder.topic, folder.partition
+
+
+def _unchanged(name: str, path: str) -> tuple[Any, ...]:
+    outcome = Outcome(name, path, "unchanged", "an earlier run made it of the same files")
+    return _row(outcome.as_row())
+
+
+def _row(row: dict[str, Any]) -> tuple[Any, ...]:
+    values = (row["reason"], row["path"], row["logStart"], row["logEnd"], row["bytesBefore"], row["bytesAfter"])
+    counts = (row["segmentsBefore"], row["segmentsAfter"], json.dumps(row, default=str))
+    return (*_key(row["partition"]), row["state"], *values, *counts)
