@@ -17,7 +17,7 @@ import pylogseg
 ROOT = documents.ROOT
 PAGES = documents.PAGES
 #: Pages whose examples need more than Python.
-SPARK_PAGES = {"spark"}
+SPARK_PAGES = {"spark", "spark-jobs"}
 PYTHON_PAGES = [
     pytest.param(page, marks=[pytest.mark.spark] if page.stem in SPARK_PAGES else [])
     for page in PAGES
