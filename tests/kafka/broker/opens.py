@@ -27,6 +27,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
+
 import pylogseg
 from pylogseg import offline
 from pylogseg.config import LogConfig
@@ -39,6 +41,8 @@ from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.retention import apply_retention
 from pylogseg.offline.redactor import Blank
+from pylogseg.restore.partition import PartitionWriter, RestoreOptions
+from pylogseg.restore.staging import Staging
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.crash import crash_images
 from pylogseg.testing.descriptions import described
@@ -186,6 +190,26 @@ def by_columns(folder):
             log.append([(NOW + j, f"key-{j}".encode(), b"value") for j in range(100 * i, 100 * i + 100)])
 
 
+def restored(folder):
+    """From a table, with gaps between offsets, put in place by renames."""
+    folder = Path(folder)
+    topic, _, number = folder.name.rpartition("-")
+    staging = Staging(str(folder.parent))
+    staging.begin()
+    options = RestoreOptions(compression="zstd", segment_bytes=4096, batch_bytes=600)
+    writer = PartitionWriter(LocalStorage(), staging.attempt_folder("0"), topic, int(number), options)
+    for first in range(100, 1000, 100):
+        count = range(first, first + 100, 3)
+        columns = {
+            "offset": list(count),
+            "timestamp": [NOW + n for n in count],
+            "key": [f"key-{n}" for n in count],
+            "value": [f"value-{n}" * 5 for n in count],
+        }
+        writer.write(pa.RecordBatch.from_pydict(columns))
+    staging.commit([writer.close()])
+
+
 def crash_image(seed):
     def write(folder):
         storage = MemoryStorage()
@@ -254,6 +278,7 @@ CASES = {
     "truncated": truncated,
     "compacted": compacted,
     "by-columns": by_columns,
+    "restored": restored,
     **{f"crash-image-{seed}": crash_image(seed) for seed in range(6)},
 }
 
