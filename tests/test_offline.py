@@ -20,6 +20,7 @@ from shell import Done, environment, process, pylogseg
 from test_recover import HOLDER, contents, log_dir_of, tree
 
 from pylogseg import offline, open_dir, open_log, read, scan
+from pylogseg.env.locks import FolderLock
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
@@ -619,3 +620,65 @@ def test_what_a_person_reads(golden: Path, tmp_path: Path) -> None:
         "other replicas are unchanged (these partitions have replicas on brokers 1): this disk alone was looked at",
     ]
     assert pylogseg("compact", log_dir, "--quiet", "--now", NOW).text == ""
+
+
+def test_a_copy_is_not_made_where_a_broker_looks(golden: Path, tmp_path: Path) -> None:
+    log_dir = copied(golden, "retention", tmp_path) / "data0"
+    before = tree(log_dir)
+    for place in (log_dir / "copy", log_dir / "ret-bytes-0" / "copy"):
+        for target in (log_dir, log_dir / "ret-bytes-0"):
+            done = pylogseg("retain", target, "--ms", "0", "--into", place)
+            assert (done.code, "where a broker looks" in done.err) == (2, True)
+    assert tree(log_dir) == before
+
+
+def test_two_copies_at_once(golden: Path, tmp_path: Path) -> None:
+    """The second is refused, and does not take away what the first has made so far."""
+    log_dir = golden / "broker-4.3" / "compact-0-before" / "data0"
+    unfinished = tmp_path / ".copy.pylogseg-unfinished"
+    unfinished.mkdir()
+    (unfinished / "cmp-lz4-0").mkdir()
+    lock = FolderLock(str(unfinished))
+    with pytest.raises(StorageError, match="has the lock"):
+        offline.compact(log_dir, topics=["cmp-lz4"], into=tmp_path / "copy")
+    assert (unfinished / "cmp-lz4-0").is_dir()
+    lock.release()
+
+
+def test_threads(golden: Path, tmp_path: Path) -> None:
+    """The same outcome, in the same order."""
+    results = []
+    for jobs in (1, 3):
+        log_dir = copied(golden, "compact-2-before", tmp_path / str(jobs)) / "data1"
+        told: list[str] = []
+        result = offline.compact(
+            log_dir, jobs=jobs, now_ms=NOW_MS, on_outcome=lambda outcome, told=told: told.append(outcome.name)
+        )
+        assert told == [outcome.name for outcome in result]
+        # Entries stand in a checkpoint in the order in which they came.
+        files = {n: sorted(d.split(b"\n")) if n.endswith("-checkpoint") else d for n, d in contents(log_dir).items()}
+        results.append(([outcome.numbers for outcome in result], files))
+    assert results[0] == results[1]
+
+
+def test_progress_and_python(golden: Path, tmp_path: Path) -> None:
+    """Every byte is told of; paths may be path objects; iterating gives the outcomes."""
+    log_dir = golden / "broker-4.3" / "codecs" / "data1"
+    seen: list[int] = []
+    result = offline.retain(
+        log_dir, max_bytes=1000, topics=["codec-none-0"], into=tmp_path / "copy", on_bytes=seen.append
+    )
+    (outcome,) = result
+    assert (outcome.name, outcome.state, result.exit_code) == ("codec-none-0", "done", 0)
+    source = log_dir / "codec-none-0"
+    assert sum(seen) == sum(path.stat().st_size for path in source.iterdir())
+    left = {path.name for path in (tmp_path / "copy" / "codec-none-0").glob("*.log")}
+    gone = [path.stat().st_size for path in source.glob("*.log") if path.name not in left]
+    assert outcome.bytes_before - outcome.bytes_after == sum(gone)
+    assert "compact" in dir(offline)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        getattr(offline, "nothing")  # noqa: B009
+    with pytest.raises(RequestError, match="must not be negative"):
+        offline.retain(log_dir, ms=-1)
+    with pytest.raises(RequestError, match="ahead of the present time"):
+        offline.retain(log_dir, before_ms=2**50)

@@ -37,7 +37,7 @@ or a broker runs; 130 interrupted: what was done stays so, start again for the
 rest.
 """
 _FEW = 6
-_AS_GIVEN = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms")
+_AS_GIVEN = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")
 
 _OPTIONS = (
     click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False)),
@@ -67,6 +67,10 @@ _OPTIONS = (
         help="Which time it is, e.g. 2026-01-31T12:00:00Z; default: the clock's.",
     ),
     json_option,
+    click.option(
+        "--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+        help="Threads, each with a partition.",
+    ),
     click.option("--quiet", "-q", is_flag=True, help="Only what went wrong."),
 )  # fmt: skip
 
@@ -109,7 +113,8 @@ class Request(NamedTuple):
             The command's own arguments.
         """
         name = click.get_current_context().info_name or "work"
-        total = chosen_bytes(self.path, Options.of(self.options)) * passes
+        copies = self.options["into"] is not None and not self.options["dry_run"]
+        total = chosen_bytes(self.path, Options.of(self.options)) * (passes + copies)
         with progress(total, name) as advance:
             shared = {**self.options, "on_bytes": advance, "on_outcome": self._tell}
             result = command(self.path, **shared, **own)

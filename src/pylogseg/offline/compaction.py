@@ -41,8 +41,8 @@ def compact(
     include_active : bool
         Roll the active segment first: a cleaning never touches the last one, so else the newest records stay.
     map_bytes : int, optional
-        Memory of the map of keys, each 24 bytes; ``log.cleaner.dedupe.buffer.size`` if not given. With less than all
-        keys need, the log is cleaned in several rounds.
+        Memory of the maps of keys, each 24 bytes; ``log.cleaner.dedupe.buffer.size`` if not given. Threads share it.
+        With less than all keys need, the log is cleaned in several rounds.
     **options
         Fields of `pylogseg.offline.options.Options`.
 
@@ -60,9 +60,11 @@ def compact(
         log = part.open()
         if not part.config.compact:
             _refuse_without_keys(log)
-        if include_active and log.active.size:
+        rolls = include_active and log.active.size > 0
+        if rolls:
             log.roll()
-        _clean(part, log, min_dirty_ratio, map_bytes)
+        cleans = _clean(part, log, min_dirty_ratio, map_bytes, shared.jobs)
+        part.outcome.state = "done" if rolls or cleans else "unchanged"
 
     return run(path, shared, work)
 
@@ -81,9 +83,9 @@ def _refuse_without_keys(log: Log) -> None:
                 )
 
 
-def _clean(part: Part, log: Log, min_dirty_ratio: float, map_bytes: int | None) -> None:
+def _clean(part: Part, log: Log, min_dirty_ratio: float, map_bytes: int | None, jobs: int) -> bool:
     memory = part.broker.log_cleaner_dedupe_buffer_size if map_bytes is None else map_bytes
-    offsets = OffsetMap(min(memory, 2**31 - 1), part.broker.log_cleaner_io_buffer_load_factor)
+    offsets = OffsetMap(min(memory // jobs, 2**31 - 1), part.broker.log_cleaner_io_buffer_load_factor)
     cleaner = Cleaner(offsets, throttle=part.advance)
     last_clean = None if part.directory is None else part.directory.cleaned_to(part.name)
     numbers = part.outcome.numbers = {"rounds": 0, "recordsRead": 0, "recordsRemoved": 0, "recordsWithoutKey": 0}
@@ -104,4 +106,4 @@ def _clean(part: Part, log: Log, min_dirty_ratio: float, map_bytes: int | None) 
             part.directory.note_cleaned(part.name, last_clean)
         if last_clean <= what.first_dirty:
             raise RequestError(f"the map of keys holds {offsets.limit:,} keys, which is not enough for one batch")
-    part.outcome.state = "done" if numbers["rounds"] else "unchanged"
+    return numbers["rounds"] > 0

@@ -44,6 +44,7 @@ class Destination:
         self.path = os.path.abspath(path) if isinstance(storage, LocalStorage) else path
         self._above, name = storage.split(self.path)
         self.unfinished = storage.join(self._above, f".{name}.pylogseg-unfinished")
+        self._is_ours = False
         if storage.exists(self.path) and (not storage.stat(self.path).is_dir or storage.list_folder(self.path)):
             raise RequestError(f"{path}: the result goes into an empty folder, or one that is not there yet")
 
@@ -59,6 +60,7 @@ class Destination:
         _check_unlocked(storage, place.parent)
         make_folder(storage, self.unfinished)
         lock = storage.lock(self.unfinished)  # refuses if this is being made by somebody else
+        self._is_ours = True
         try:
             self._empty()
             for name in names:
@@ -116,7 +118,8 @@ class Destination:
 
     def discard(self) -> None:
         """Remove what was made."""
-        self._storage.remove_folder(self.unfinished)
+        if self._is_ours:
+            self._storage.remove_folder(self.unfinished)
 
     def shown(self, text: str) -> str:
         """A text with the later place in it instead of the present one."""

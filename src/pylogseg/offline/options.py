@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.offline.outcome import Outcome
+
+_PATHS = ("into", "server_properties", "cluster_metadata")
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class Options:
         for name in options:
             if name not in known:
                 raise RequestError(f"there is no option {name!r}; there are {', '.join(known)}")
-        made = cls(**options)
+        paths = {name: os.fspath(options[name]) for name in _PATHS if options.get(name) is not None}
+        made = cls(**{**options, **paths})
         if isinstance(made.topics, str):
             raise RequestError(f"topics are a sequence of names, not the string {made.topics!r}")
         if made.dry_run and not isinstance(made.storage, LocalStorage):

@@ -113,6 +113,7 @@ class Part:
             log_start_offset=start.log_start_offset,
             recovery_point=start.recovery_point if recovery_point is None else recovery_point,
             producer_expiration_ms=self.broker.producer_id_expiration_ms,
+            on_bytes=self.advance,
             keeper=_NothingIsLost() if keeper is None else keeper,
             report=self.outcome.report,
             mend=mend,

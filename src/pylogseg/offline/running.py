@@ -17,7 +17,7 @@ from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.jobs.place import Place, marked_epoch
 from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.log.directory import LogDirectory, Start, partition_of
-from pylogseg.log.keep import KeepError
+from pylogseg.log.keep import KeepError, check_place
 from pylogseg.offline.checkpoints import differences, read_checkpoints
 from pylogseg.offline.destination import Destination
 from pylogseg.offline.options import Options
@@ -69,12 +69,15 @@ def run(
     settings = Settings(place, options)
     if check is not None:
         check(settings)
-    into = Destination(options.storage, options.into) if options.into is not None else None
-    if into is None or options.dry_run:
+    if options.into is None:
+        return _Run(place, names, settings, options, work, takes).run()
+    check_place(options.into, place.parent, names[0] if place.log_dir is None else None)
+    into = Destination(options.storage, options.into)
+    if options.dry_run:
         return _Run(place, names, settings, options, work, takes).run()
     try:
         kept = [name for name in names if not _reason_to_leave(place, name, takes)]
-        copied = into.copy(place, kept, lambda size: None)
+        copied = into.copy(place, kept, options.on_bytes or (lambda size: None))
         result = _Run(copied, kept, settings, options, work, takes, into).run()
         if len(result.failed) < len(result.outcomes):
             into.finish()
@@ -109,6 +112,7 @@ class _Run:
         self._options, self._work, self._into = options, work, into
         self._storage: Storage = OverlayStorage() if options.dry_run else options.storage
         self._directory: LogDirectory | None = None
+        self._marks: dict[tuple[str, int], int] = {}
         shown = place.log_dir if into is None else into.path
         self._result = Result(log_dir=shown, dry_run=options.dry_run, notes=[settings.describe()])
 

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""A real broker opens what the offline commands left, and gives its consumers what we say is there.
+
+    offline.py [CASE...]
+
+Each case takes the log directories of a golden broker, runs commands of `pylogseg.offline` on both, and lets a broker
+start on them twice: as after an orderly stop, where it must trust the directories without a recovery, and as after a
+crash, where it must read every segment again. It may not say a word about the partitions at the level of a warning. A
+consumer then reads them, read_uncommitted and read_committed, and every record is compared with what the files say by
+our own reader; producers append, and that is read as well. A minute for each case; all of them if none is named. Exit
+code 0 if all is well.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pylogseg
+from pylogseg import offline
+from pylogseg.offline.outcome import Result
+
+HERE = Path(__file__).resolve().parent
+#: Behind the golden cleanings, before a tombstone of them has to go.
+NOW_MS = 1_795_243_200_000
+Record = tuple[int, int, bytes | None, bytes | None]
+
+
+class Case(NamedTuple):
+    """Commands on the directories of a golden broker.
+
+    Attributes
+    ----------
+    golden : str
+        Folder in `broker-4.3`.
+    topics : list of str
+        Whose records are compared.
+    work : callable
+        Gets a log directory, and runs the commands.
+    """
+
+    golden: str
+    topics: list[str]
+    work: Callable[[Path], list[Result]]
+
+
+def compact(log_dir: Path) -> list[Result]:
+    return [offline.compact(log_dir, include_active=True, now_ms=NOW_MS)]
+
+
+def compact_in_rounds(log_dir: Path) -> list[Result]:
+    names = [name for name in os.listdir(log_dir) if name.startswith("cmp-")]
+    return [offline.compact(log_dir, topics=names, map_bytes=6000, now_ms=NOW_MS)]
+
+
+def retain(log_dir: Path) -> list[Result]:
+    return [offline.retain(log_dir, max_bytes=10_000, now_ms=NOW_MS)]
+
+
+def retain_nothing(log_dir: Path) -> list[Result]:
+    return [offline.retain(log_dir, ms=0, now_ms=NOW_MS)]
+
+
+def delete_records(log_dir: Path) -> list[Result]:
+    names = [name for name in os.listdir(log_dir) if re.fullmatch(r"(mixed|codec-\w+|txn-a|producers)-\d+", name)]
+    return [offline.delete_records(log_dir, dict.fromkeys(names, 7), now_ms=NOW_MS)]
+
+
+def into(log_dir: Path) -> list[Result]:
+    """A copy in place of the directory; what is not chosen is there as it was."""
+    copy = log_dir.with_name("copy")
+    result = offline.compact(log_dir, into=str(copy), include_active=True, now_ms=NOW_MS)
+    for path in copy.iterdir():
+        if path.is_dir():
+            shutil.rmtree(log_dir / path.name)
+            shutil.move(path, log_dir / path.name)
+    points = (copy / "recovery-point-offset-checkpoint").read_text()
+    assert points == (log_dir / "recovery-point-offset-checkpoint").read_text() or "__cluster_metadata" not in points
+    shutil.rmtree(copy)
+    return [result]
+
+
+COMPACTED = ["cmp-lz4", "cmp-txn", "cmp-idem", "cmp-short"]
+CASES = {
+    "compact": Case("compact-0-before", COMPACTED, compact),
+    "compact-again": Case("compact-2-before", COMPACTED, compact_in_rounds),
+    "retain": Case("codecs", ["codec-none", "codec-zstd", "mixed"], retain),
+    "retain-nothing": Case("codecs", ["codec-none", "producers"], retain_nothing),
+    "delete-records": Case("codecs", ["codec-gzip", "mixed", "producers"], delete_records),
+    "delete-records-of-transactions": Case("txn", ["txn-a"], delete_records),
+    "compact-into": Case("compact-0-before", COMPACTED, into),
+}
+
+
+class Broker:
+    """broker.sh on one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: object) -> str:
+        command = ["bash", HERE / "broker.sh", arguments[0], self.folder, *arguments[1:]]
+        done = subprocess.run(list(map(str, command)), capture_output=True, encoding="utf-8", check=False, timeout=300)
+        if done.returncode:
+            sys.exit(f"broker.sh {arguments[0]}: {done.stderr[-3000:]}")
+        return done.stdout
+
+    def start(self) -> None:
+        """Without a cleaner and retention of its own."""
+        self("start", "log.cleaner.enable=false", "log.retention.check.interval.ms=86400000")
+
+    def consumed(self, topics: list[str], isolation: str) -> dict[str, list[Record]]:
+        """Records of each partition."""
+        found: dict[str, list[Record]] = {}
+        for topic in topics:
+            for line in self("consume", topic, "--isolation", isolation).splitlines():
+                row = json.loads(line)
+                key, value = (None if row[name] is None else base64.b64decode(row[name]) for name in ("key", "value"))
+                name = f"{topic}-{row['partition']}"
+                found.setdefault(name, []).append((row["offset"], row["timestamp"], key, value))
+        return found
+
+    def words(self) -> list[str]:
+        """What it said since it was started."""
+        return (self.folder / "run" / "server.log").read_text(errors="replace").splitlines()
+
+
+def ours(folder: Path, topics: list[str], isolation: str) -> dict[str, list[Record]]:
+    """Records of each partition that has any, read from the files."""
+    found: dict[str, list[Record]] = {}
+    for record in pylogseg.read([str(path) for path in sorted(folder.glob("data?"))], topics, isolation=isolation):
+        name = f"{record.topic}-{record.partition}"
+        found.setdefault(name, []).append((record.offset, record.timestamp, record.key, record.value))
+    return found
+
+
+def check(what: str, expected: Mapping[str, list[Record]], got: Mapping[str, list[Record]]) -> None:
+    """Say how much was compared; end at the first difference."""
+    for name in sorted({*expected, *got}):
+        want, have = expected.get(name, []), got.get(name, [])
+        if want != have:
+            first = next((pair for pair in zip(want, have, strict=False) if pair[0] != pair[1]), None)
+            sys.exit(f"{what}: {name}: {len(want)} records expected, {len(have)} there; the first that differ: {first}")
+    print(f"{what}: {sum(map(len, got.values()))} records in {len(got)} partitions, all equal", flush=True)
+
+
+def check_words(what: str, broker: Broker, topics: list[str], *, is_clean: bool) -> None:
+    """No warning about the partitions; a recovery where there has to be one, and none elsewhere."""
+    names = re.compile("|".join(rf"\b{topic}-\d+" for topic in topics))
+    said = broker.words()
+    warned = [line for line in said if re.search(r"\b(WARN|ERROR|FATAL)\b", line) and names.search(line)]
+    recovered = [line for line in said if "Recovering unflushed segment" in line and names.search(line)]
+    trusted = [line for line in said if "Skipping recovery of" in line]
+    if warned or (is_clean and (recovered or len(trusted) != 2)) or (not is_clean and trusted):
+        sys.exit("\n".join([f"{what}: the broker said:", *warned[:20], *recovered[:20], *trusted]))
+    print(f"{what}: no warning; {len(recovered)} segments recovered, {len(trusted)} directories trusted", flush=True)
+
+
+def run(name: str, case: Case, golden: Path, folder: Path) -> None:
+    """One case, from the commands to the producers."""
+    for number in range(2):
+        shutil.copytree(golden / "broker-4.3" / case.golden / f"data{number}", folder / f"data{number}")
+    for log_dir in sorted(folder.glob("data?")):
+        for result in case.work(log_dir):
+            assert result.exit_code == 0, [outcome.reason for outcome in result.failed]
+            assert result.is_closed_clean or result.log_dir != str(log_dir)
+            done = [outcome for outcome in result if outcome.state == "done"]
+            sizes = sum(outcome.bytes_before for outcome in done), sum(outcome.bytes_after for outcome in done)
+            print(f"{name}: {log_dir.name}: {len(done)} partitions changed, {sizes[0]} to {sizes[1]} bytes", flush=True)
+    truth = {each: ours(folder, case.topics, each) for each in ("read_uncommitted", "read_committed")}
+    broker = Broker(folder)
+    try:
+        for is_clean in (True, False):
+            how = f"{name}, after {'an orderly stop' if is_clean else 'a crash'}"
+            if not is_clean:
+                for marker in folder.glob("data?/.kafka_cleanshutdown"):
+                    marker.unlink()
+                for points in folder.glob("data?/recovery-point-offset-checkpoint"):
+                    points.unlink()
+            broker.start()
+            for isolation, expected in truth.items():
+                check(f"{how}, {isolation}", expected, broker.consumed(case.topics, isolation))
+            check_words(how, broker, case.topics, is_clean=is_clean)
+            if is_clean:
+                broker("stop")
+        topic = case.topics[0]
+        broker("client", "produce", topic, 50, "offline")
+        more = broker.consumed([topic], "read_uncommitted")
+        broker("stop")
+        before = {part: records for part, records in truth["read_uncommitted"].items() if part.startswith(f"{topic}-")}
+        for part, records in more.items():
+            assert records[: len(before.get(part, []))] == before.get(part, []), part
+            assert len(records) > len(before.get(part, [])), part
+        check(f"{name}, appended to by producers", ours(folder, [topic], "read_uncommitted"), more)
+    finally:
+        broker("stop")
+
+
+def main(arguments: list[str]) -> int:
+    """Run from the command line."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    sys.path.insert(0, str(HERE.parents[1]))
+    from conftest import GOLDEN, unpack
+
+    logging.disable(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="pylogseg-offline-") as scratch:
+        golden = Path(scratch) / "golden"
+        cases = {name: CASES[name] for name in arguments or CASES}
+        wanted = {case.golden for case in cases.values()}
+        archives = [path for path in (GOLDEN / "broker-4.3").glob("*.tar.xz") if path.name.split(".")[0] in wanted]
+        unpack(archives or sorted((GOLDEN / "broker-4.3").glob("*.tar.xz")), golden)
+        for name, case in cases.items():
+            run(name, case, golden, Path(scratch) / name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
