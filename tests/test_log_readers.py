@@ -10,17 +10,61 @@ import sys
 import tempfile
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from pylogseg.env.storage import LocalStorage
+from pylogseg.log.segment import LogSegment
+from pylogseg.log.segments import Segments
 from pylogseg.testing.crowd import crowd
+from pylogseg.testing.memory import MemoryStorage
+from pylogseg.testing.witness import Witness
 
 
 def test_crowd(tmp_path: Path) -> None:
     """Slices are of one state of the log, and no reader dies of a file that shrinks."""
     steps, batches, records = crowd(tmp_path, 2.5, threads=2, processes=1, seed=1)
     assert min(steps, batches, records) > 0
+
+
+def test_segments_go_while_one_is_looked_for() -> None:
+    """A look-up sees the segments of one moment."""
+    segments = Segments()
+
+    class Offset(int):
+        def __lt__(self, other: int) -> bool:
+            segments.clear()
+            return int(self) < other
+
+    for look_up, found in ((segments.floor, 10), (segments.higher, 20)):
+        for base in (0, 10, 20):
+            segments.add(cast(LogSegment, SimpleNamespace(base_offset=base)))
+        segment = look_up(Offset(15))
+        assert segment is not None
+        assert segment.base_offset == found
+        assert len(segments) == 0
+
+
+def test_file_is_cut_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size may have been greater a moment ago than what a view of it shows."""
+    work = Witness(MemoryStorage())
+    work.storage.make_folder(work.folder)
+    log = work.open()
+    work.append()
+    size = log.active.size
+    work.append()
+    file = type(log.active.log)
+    view = file.view
+    monkeypatch.setattr(file, "view", lambda self, position, wanted: view(self, position, min(wanted, size - position)))
+    assert log.active.place_of(0) == (0, 0, size)
+    assert log.active.place_of(1) is None
+    assert log.locate_many([0, 1]).position.tolist() == [0, -1]
+    assert log.offset_for_time(2**62) is None
+    found = log.offset_for_time(0)
+    assert found is not None
+    assert found.offset == 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a file with readers cannot be replaced there")

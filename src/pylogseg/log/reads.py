@@ -233,8 +233,8 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
     """First record of a segment not older than a timestamp and not below an offset."""
     floor = segment.time_index.floor(timestamp)[1]
     start = segment.offset_index.floor(max(floor, log_start_offset))[1]
-    size = segment.log.size
-    view = segment.log.view(0, size)
+    view = segment.log.view(0, segment.log.size)
+    size = len(view)
     while start < size:
         found = _seek.first_at_time(view, start, size, timestamp, log_start_offset)
         if found is None or found[2] >= 0:

@@ -246,9 +246,8 @@ class LogSegment:
         return self._find(*self.offset_index.raw(), offset)
 
     def _find(self, entries: Data, count: int, offset: int, start: int = 0) -> tuple[int, int, int, memoryview] | None:
-        size = self.log.size
-        view = self.log.view(0, size)
-        position, base, last, length = _seek.place(entries, count, view, size, self.base_offset, offset, start)
+        view = self.log.view(0, self.log.size)
+        position, base, last, length = _seek.place(entries, count, view, len(view), self.base_offset, offset, start)
         if position < 0:
             # Was it the end of the file, or of what can be read?
             for _ in self.windows(max(start, self.offset_index.floor(offset)[1])):
@@ -290,9 +289,8 @@ class LogSegment:
     def places_of(self, offsets: Offsets, positions: Offsets, base_offsets: Offsets, sizes: Offsets) -> None:
         """Fill arrays with what `place_of` says of many offsets; a position of -1 is behind the end."""
         entries, count = self.offset_index.raw()
-        size = self.log.size
-        view = self.log.view(0, size)
-        _seek.places(entries, count, view, size, self.base_offset, offsets, positions, base_offsets, sizes)
+        view = self.log.view(0, self.log.size)
+        _seek.places(entries, count, view, len(view), self.base_offset, offsets, positions, base_offsets, sizes)
 
     # ---- recovering and cutting ----
 

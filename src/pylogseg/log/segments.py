@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-
-from sortedcontainers import SortedDict
 
 from pylogseg.format.batches import BatchTable
 from pylogseg.log.segment import LogSegment
@@ -13,83 +12,93 @@ from pylogseg.log.segment import LogSegment
 class Segments:
     """A sorted map of base offset to segment.
 
+    One thread at a time changes it, any number may look at it meanwhile: a change puts other lists in place.
+
     Attributes
     ----------
     first, active : LogSegment or None
         Those with the lowest and the highest base offset.
     """
 
-    __slots__ = ("_map", "active", "first")
+    __slots__ = ("_sorted", "active", "first")
 
     def __init__(self) -> None:
-        self._map: SortedDict[int, LogSegment] = SortedDict()
         self.first: LogSegment | None = None
         self.active: LogSegment | None = None
+        self._sorted: tuple[list[int], list[LogSegment]]
+        self._publish([], [])
 
     def __len__(self) -> int:
-        return len(self._map)
+        return len(self._sorted[0])
 
     def __iter__(self) -> Iterator[LogSegment]:
-        return iter(list(self._map.values()))
+        return iter(self._sorted[1])
 
     def __contains__(self, base_offset: int) -> bool:
-        return base_offset in self._map
+        bases = self._sorted[0]
+        at = bisect_left(bases, base_offset)
+        return at < len(bases) and bases[at] == base_offset
 
     def add(self, segment: LogSegment) -> None:
         """Put a segment in; one with the same base offset is replaced."""
-        self._map[segment.base_offset] = segment
-        self._changed()
+        self._replace(segment.base_offset, [segment])
 
     def remove(self, base_offset: int) -> None:
         """Take a segment out, if it is there."""
-        self._map.pop(base_offset, None)
-        self._changed()
+        self._replace(base_offset, [])
 
     def clear(self) -> None:
         """Take all out."""
-        self._map.clear()
-        self._changed()
+        self._publish([], [])
 
-    def _changed(self) -> None:
-        self.first = self._map.peekitem(0)[1] if self._map else None
-        self.active = self._map.peekitem(-1)[1] if self._map else None
+    def _replace(self, base_offset: int, new: list[LogSegment]) -> None:
+        bases, segments = self._sorted[0].copy(), self._sorted[1].copy()
+        low, high = bisect_left(bases, base_offset), bisect_right(bases, base_offset)
+        bases[low:high] = [base_offset] * len(new)
+        segments[low:high] = new
+        self._publish(bases, segments)
+
+    def _publish(self, bases: list[int], segments: list[LogSegment]) -> None:
+        self._sorted = bases, segments
+        self.first = segments[0] if segments else None
+        self.active = segments[-1] if segments else None
 
     @property
     def base_offsets(self) -> list[int]:
         """Ascending."""
-        return list(self._map.keys())
+        return self._sorted[0].copy()
 
     @property
     def size(self) -> int:
         """Bytes of batches in all of them."""
-        return sum(segment.size for segment in self._map.values())
+        return sum(segment.size for segment in self._sorted[1])
 
     def floor(self, offset: int) -> LogSegment | None:
         """The segment that holds an offset, if any does: the last one that does not begin above it."""
         active = self.active
         if active is not None and active.base_offset <= offset:  # most reads are of what came last
             return active
-        at = self._map.bisect_right(offset)
-        return self._map.peekitem(at - 1)[1] if at else None
+        bases, segments = self._sorted
+        at = bisect_right(bases, offset)
+        return segments[at - 1] if at else None
 
     def higher(self, base_offset: int) -> LogSegment | None:
         """The next segment."""
-        at = self._map.bisect_right(base_offset)
-        return self._map.peekitem(at)[1] if at < len(self._map) else None
+        bases, segments = self._sorted
+        at = bisect_right(bases, base_offset)
+        return segments[at] if at < len(segments) else None
 
     def from_offset(self, offset: int, end: int = 2**63 - 1) -> list[LogSegment]:
         """The segment that holds an offset (or the first one behind it) and those after it that begin below `end`."""
-        if not self._map or end <= offset:
-            return []
-        floor = self.floor(offset)
-        low = floor.base_offset if floor is not None else offset
-        return [self._map[base] for base in self._map.irange(low, end, inclusive=(True, False))]
+        bases, segments = self._sorted
+        return segments[max(bisect_right(bases, offset) - 1, 0) : bisect_left(bases, end)] if end > offset else []
 
     def read_rows(
         self, base_offset: int, start_offset: int, end_offset: int | None
     ) -> Iterator[tuple[BatchTable, memoryview, int]]:
         """Batches of a segment in pieces (rows, buffer, its position), from one offset up to the batch of another."""
-        segment: LogSegment = self._map[base_offset]
+        bases, segments = self._sorted
+        segment = segments[bisect_left(bases, base_offset)]
         place = segment.place_of(start_offset)
         if place is None:
             return
