@@ -31,15 +31,18 @@ class OnePass:
         self._buffer: Any = None
         self._scanned = 0
         self._decoded: Decoded | None = None
-        self._is_worth_it = True
+        self._is_worth_it, self._is_compressed = True, False
 
     def scan(self, buffer: Any, *, file_position: int, crc: bool) -> Scan:
         """`scan` of a window, which may be decoded besides."""
         self._buffer, self._decoded = buffer, None
-        found = scan(buffer, file_position=file_position, crc=crc and not self._is_worth_it)
+        ahead = crc and self._is_worth_it and not self._is_compressed
+        found = scan(buffer, file_position=file_position, crc=crc and not ahead)
         self._scanned = len(found.batches)
-        if crc and self._is_worth_it and self._scanned:
-            if not found.batches.summary().is_compressed:
+        # A window is taken for what the one before it was; else its headers are read twice.
+        self._is_compressed = self._scanned > 0 and found.batches.summary().is_compressed
+        if ahead and self._scanned:
+            if not self._is_compressed:
                 self._decoded = check_and_decode(found.batches, buffer, file_position, self._scratch)
             if self._decoded is None:
                 return scan(buffer, file_position=file_position, crc=True)
