@@ -4,7 +4,7 @@ Functions on buffers, as in `_codec`. A span is a place and a size; every span i
 its bytes are touched, so columns that a caller made up cannot make a kernel read where it must not.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from pylogseg._kernels cimport batch as header
@@ -262,10 +262,8 @@ def payload_bytes(const int32_t[::1] size not None):
     cdef Py_ssize_t i
     with nogil:
         for i in range(size.shape[0]):
-            if size[i] < 0:
-                nulls += 1
-            else:
-                total += size[i]
+            total += max(size[i], 0)
+            nulls += size[i] < 0
     return total, nulls
 
 
@@ -372,12 +370,19 @@ def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not 
     """Write times a thousand times as large; what does not fit becomes the nearest whole millisecond that does."""
     cdef Py_ssize_t i, count = milliseconds.shape[0]
     cdef int64_t most = 0x7FFFFFFFFFFFFFFF // 1000, time
+    cdef uint64_t beyond = 0
     if out.shape[0] < count:
         raise ValueError("columns and outputs differ in length")
     with nogil:
         for i in range(count):
-            time = milliseconds[i]
-            out[i] = (most if time > most else -most if time < -most else time) * 1000
+            beyond |= (<uint64_t>milliseconds[i] + (<uint64_t>1 << 52)) >> 53
+        if beyond == 0:    # all usual: nothing to compare, so several at once
+            for i in range(count):
+                out[i] = milliseconds[i] * 1000
+        else:
+            for i in range(count):
+                time = milliseconds[i]
+                out[i] = (most if time > most else -most if time < -most else time) * 1000
 
 
 def header_spans(

@@ -157,11 +157,10 @@ def binary_array(
 
 def _made(kind: pa.DataType, size: npt.NDArray[np.int32], buffers: list[Any]) -> pa.Array:
     """An array of what the decoder made besides its columns."""
-    is_null = size < 0
-    null_count = int(np.count_nonzero(is_null))
+    _, null_count = _records.payload_bytes(np.ascontiguousarray(size))
     if null_count == len(size):
         return _repeated(None, kind, null_count)
-    validity = np.packbits(~is_null, bitorder="little") if null_count else None
+    validity = np.packbits(size >= 0, bitorder="little") if null_count else None
     held = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
     return pa.Array.from_buffers(kind, len(size), held, null_count)
 
@@ -212,6 +211,7 @@ def _as_text(names: pa.Array) -> pa.Array:
     return text
 
 
+@functools.lru_cache(maxsize=64)  # most chunks of a stream are of one length
 def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     """An array of one value, or of nulls: a slice of one that was made before, where there is one."""
     return _long_repeated(value, kind, 1 << (count - 1).bit_length() if count else 0)[:count]
