@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
+from sortedcontainers import SortedDict
+
 from pylogseg.format.batches import BatchTable
 from pylogseg.log.segment import LogSegment
 
@@ -12,7 +14,8 @@ from pylogseg.log.segment import LogSegment
 class Segments:
     """A sorted map of base offset to segment.
 
-    One thread at a time changes it, any number may look at it meanwhile: a change puts other lists in place.
+    One thread at a time changes it, any number may look at it meanwhile. The map itself is the writer's; those who look
+    search two lists that are made from it, and put in place at once, with every change.
 
     Attributes
     ----------
@@ -20,13 +23,13 @@ class Segments:
         Those with the lowest and the highest base offset.
     """
 
-    __slots__ = ("_sorted", "active", "first")
+    __slots__ = ("_map", "_sorted", "active", "first")
 
     def __init__(self) -> None:
         self.first: LogSegment | None = None
         self.active: LogSegment | None = None
-        self._sorted: tuple[list[int], list[LogSegment]]
-        self._publish([], [])
+        self._map: SortedDict[int, LogSegment] = SortedDict()
+        self._publish()
 
     def __len__(self) -> int:
         return len(self._sorted[0])
@@ -35,31 +38,27 @@ class Segments:
         return iter(self._sorted[1])
 
     def __contains__(self, base_offset: int) -> bool:
-        bases = self._sorted[0]
-        at = bisect_left(bases, base_offset)
-        return at < len(bases) and bases[at] == base_offset
+        return base_offset in self._map
 
     def add(self, segment: LogSegment) -> None:
         """Put a segment in; one with the same base offset is replaced."""
-        self._replace(segment.base_offset, [segment])
+        self._map[segment.base_offset] = segment
+        self._publish()
 
     def remove(self, base_offset: int) -> None:
         """Take a segment out, if it is there."""
-        self._replace(base_offset, [])
+        self._map.pop(base_offset, None)
+        self._publish()
 
     def clear(self) -> None:
         """Take all out."""
-        self._publish([], [])
+        self._map.clear()
+        self._publish()
 
-    def _replace(self, base_offset: int, new: list[LogSegment]) -> None:
-        bases, segments = self._sorted[0].copy(), self._sorted[1].copy()
-        low, high = bisect_left(bases, base_offset), bisect_right(bases, base_offset)
-        bases[low:high] = [base_offset] * len(new)
-        segments[low:high] = new
-        self._publish(bases, segments)
-
-    def _publish(self, bases: list[int], segments: list[LogSegment]) -> None:
-        self._sorted = bases, segments
+    def _publish(self) -> None:
+        bases = list(self._map)
+        segments = [self._map[base] for base in bases]
+        self._sorted: tuple[list[int], list[LogSegment]] = bases, segments
         self.first = segments[0] if segments else None
         self.active = segments[-1] if segments else None
 
