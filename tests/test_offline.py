@@ -329,7 +329,7 @@ def test_into_with_names_and_where_it_may_go(golden: Path, tmp_path: Path) -> No
     assert pylogseg("compact", log_dir, "cmp-lz4", "--into", tmp_path / "empty", "--now", NOW).code == 0
     assert [name for name in os.listdir(tmp_path / "empty") if name.endswith("-0")] == ["cmp-lz4-0"]
     assert (tmp_path / "empty" / "recovery-point-offset-checkpoint").read_bytes() == b"0\n1\ncmp-lz4 0 1705\n"
-    for there in (tmp_path / "empty", log_dir / "meta.properties", log_dir):
+    for there in (tmp_path / "empty", tmp_path / "empty" / "meta.properties"):
         done = pylogseg("compact", log_dir, "--into", there)
         assert (done.code, "an empty folder" in done.err) == (2, True)
     # What an earlier try left is begun anew.

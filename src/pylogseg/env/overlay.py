@@ -74,7 +74,8 @@ class OverlayStorage:
         if found is None:
             if not create:
                 raise StorageError(path, "open", "there is no such file")
-            found = self._create(path, bytes(preallocate_bytes))
+            found = self._create(path)
+            found.resize(preallocate_bytes)
             return OverlayAppendFile(path, found, 0, self.rename)
         file = self._as_file(found, path, "open")
         return OverlayAppendFile(path, file, file.size, self.rename)
@@ -85,7 +86,9 @@ class OverlayStorage:
         if found is None:
             if size is None:
                 raise StorageError(path, "open", "there is no such file")
-            return OverlayMappedFile(path, self._create(path, bytes(size)), self.rename, created=True)
+            file = self._create(path)
+            file.resize(size)
+            return OverlayMappedFile(path, file, self.rename, created=True)
         return OverlayMappedFile(path, self._as_file(found, path, "open"), self.rename, created=False)
 
     def read_all(self, path: str) -> bytes:
@@ -278,7 +281,7 @@ class OverlayStorage:
             raise StorageError(path, operation, "there is no such folder")
         return node, name
 
-    def _create(self, path: str, data: Data, operation: str = "create") -> File:
+    def _create(self, path: str, data: Data = b"", operation: str = "create") -> File:
         folder, name = self._place(path, operation)
         file = File(None, 0, time.time_ns() // 1_000_000)
         file.replace(data)

@@ -6,6 +6,8 @@ import socket as sockets
 import time
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from pylogseg.env.files import MappedFile as DiskFile
 from pylogseg.env.positions import Data
 from pylogseg.errors import ClosedError, RequestError
@@ -39,7 +41,7 @@ class File:
 
     def __init__(self, base: str | None, kept: int, modified_ms: int = 0, read: Read = read_disk) -> None:
         self._base, self._kept, self.modified_ms, self._read = base, kept, modified_ms, read
-        self.tail = bytearray()
+        self.tail: bytearray | memoryview = bytearray()
 
     @property
     def size(self) -> int:
@@ -69,6 +71,8 @@ class File:
     def append(self, data: Data) -> None:
         """Write at the end."""
         try:
+            if not isinstance(self.tail, bytearray):
+                self.tail = bytearray(self.tail)
             self.tail += data
         except BufferError:  # somebody views it
             self.tail = bytearray(b"".join((self.tail, data)))
@@ -85,7 +89,18 @@ class File:
         self._kept, self.tail = 0, bytearray(data)
         self._touch()
 
-    def take_in(self) -> bytearray:
+    def resize(self, size: int) -> None:
+        """Be longer by zeros, or shorter. In memory from now on, but for zeros that nobody writes to."""
+        whole = self.take_in()
+        if size < len(whole):
+            self.tail = bytearray(whole[:size])
+        elif size > len(whole):
+            longer = np.zeros(size, np.uint8).data  # pages of it come into being with their first use
+            longer[: len(whole)] = whole
+            self.tail = longer
+        self._touch()
+
+    def take_in(self) -> bytearray | memoryview:
         """All bytes, in memory from now on, to be written in place."""
         if self._kept:
             self._kept, self.tail = 0, bytearray(self.view(0, self.size))
@@ -205,6 +220,5 @@ class OverlayMappedFile(_Open):
         if size < 0:
             raise RequestError(f"{self.path}: cannot resize to {size} bytes")
         if size != self.size:
-            whole = self._content().take_in()
-            self._file.replace(whole[:size] + bytes(max(0, size - len(whole))))
+            self._content().resize(size)
             self.size = size

@@ -73,7 +73,7 @@ def retain_nothing(log_dir: Path) -> list[Result]:
 
 def delete_records(log_dir: Path) -> list[Result]:
     names = [name for name in os.listdir(log_dir) if re.fullmatch(r"(mixed|codec-\w+|txn-a|producers)-\d+", name)]
-    return [offline.delete_records(log_dir, dict.fromkeys(names, 7), now_ms=NOW_MS)]
+    return [offline.delete_records(log_dir, dict.fromkeys(names, 5), now_ms=NOW_MS)]
 
 
 def into(log_dir: Path) -> list[Result]:
