@@ -69,7 +69,7 @@ class OfflineReplay(Replay):
         self._write(FileKind.CLEANER_OFFSETS, self.last_clean)
         (self.root / FileKind.CLEAN_SHUTDOWN.value).write_bytes(b'{"version":0,"brokerEpoch":1}')
         result: Result = command(self.folder, now_ms=now_ms, config=self.config.to_properties(), **own)
-        assert result.is_closed_clean
+        assert result.is_closed_clean, [outcome.reason for outcome in result]
         self._open({"log_start": self._read(FileKind.LOG_STARTS)}, clean=True)
         self.open_log.update_high_watermark(self._read(FileKind.HIGH_WATERMARKS))
         (outcome,) = result
