@@ -81,7 +81,7 @@ def test_settings_in_their_order(golden: Path, tmp_path: Path) -> None:
     """Flags, then the topic's own, then what the broker was told while it ran, its file, the defaults."""
     log_dir = copied(golden, "metadata", tmp_path) / "data1"
     file = tmp_path / "server.properties"
-    file.write_text("log.retention.hours=2\nlog.cleaner.threads=4\nlog.cleaner.dedupe.buffer.size=1000000\n"
+    file.write_text("log.retention.hours=2\nlog.cleaner.threads=4\nlog.cleaner.dedupe.buffer.size=2000000\n"
                     "log.segment.bytes=1048576\nlog.dirs=/nowhere\n")  # fmt: skip
     options = Options(config={"segment.ms": "77", "log.cleaner.backoff.ms": "5"}, server_properties=str(file))
     place = Place.find(options.storage, str(log_dir))
@@ -92,7 +92,7 @@ def test_settings_in_their_order(golden: Path, tmp_path: Path) -> None:
     assert (config.segment_bytes, settings.config_of("unknown").segment_bytes) == (2_097_152, 1_048_576)
     broker = settings.broker
     assert (broker.log_cleaner_threads, broker.log_cleaner_backoff_ms) == (1, 5)
-    assert broker.log_cleaner_dedupe_buffer_size == 1_000_000
+    assert broker.log_cleaner_dedupe_buffer_size == 2_000_000
     assert settings.sources == [
         "segment.ms=77, log.cleaner.backoff.ms=5",
         str(log_dir.parent / "data0" / "__cluster_metadata-0"),  # beside it, of the same cluster
@@ -445,7 +445,7 @@ def test_interrupted(tmp_path: Path, into: bool) -> None:
     log_dir = tmp_path / "data"
     big_log(log_dir / "users-0")
     before = {r.key: r.value for r in read(log_dir / "users-0", columns=["key", "value"])}
-    arguments = ["compact", log_dir, "-c", "cleanup.policy=compact", "--map-memory", "50k", "--include-active"]
+    arguments = ["compact", log_dir, "-c", "cleanup.policy=compact", "--map-memory", "15k", "--include-active"]
     running = process(*arguments, *(["--into", tmp_path / "copy"] if into else []))
     with running:
         watched = tmp_path / ".copy.pylogseg-unfinished" if into else log_dir
