@@ -183,6 +183,32 @@ def compacted(folder):
     log.close()
 
 
+def copied(folder):
+    """A copy of a log that is being written to, with half of a batch at its end."""
+    with tempfile.TemporaryDirectory() as scratch:
+        log = opened(Path(scratch) / "part-0")
+        fill(log, "lz4")
+        with open(log.active.path, "ab") as file:
+            file.write(described([{"records": rows(360, 3)}])[:100])
+        offline.copy(log.folder, Path(scratch) / "copy")
+        fill(log, "lz4", 20, 120)
+        shutil.copytree(Path(scratch) / "copy" / "part-0", folder, dirs_exist_ok=True)
+
+
+def reindexed(folder):
+    transactions(folder)
+    for path in Path(folder).glob("*index"):
+        path.write_bytes(b"")
+    (outcome,) = offline.reindex(folder, config=SMALL)
+    assert outcome.state == "done", outcome.reason
+
+
+def truncated_offline(folder):
+    idempotent(folder)
+    (outcome,) = offline.truncate(folder, 251, config=SMALL)
+    assert outcome.state == "done", outcome.reason
+
+
 def by_columns(folder):
     """Through the front door."""
     with pylogseg.open_log(folder, segment_bytes=1 << 14, compression_type="zstd") as log:
@@ -277,6 +303,9 @@ CASES = {
     "deleted-records": deleted_records,
     "truncated": truncated,
     "compacted": compacted,
+    "copied": copied,
+    "reindexed": reindexed,
+    "truncated-offline": truncated_offline,
     "by-columns": by_columns,
     "restored": restored,
     **{f"crash-image-{seed}": crash_image(seed) for seed in range(6)},
