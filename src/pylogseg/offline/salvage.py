@@ -32,16 +32,10 @@ class Survey(NamedTuple):
         In the order of the file; each with the offsets that may be missing for it.
     runs : list of (int, int)
         Positions, half-open, of the batches that can be kept.
-    next_offset : int
-        Behind the last of them.
-    batches : int
-        How many they are.
     """
 
     gaps: list[Gap]
     runs: list[tuple[int, int]]
-    next_offset: int
-    batches: int
 
 
 def survey(
@@ -71,23 +65,7 @@ def survey(
     CorruptionError
         If all batches lie below the segment: then its name is what is wrong.
     """
-    gaps: list[Gap] = []
-    tables: list[npt.NDArray[Any]] = [np.empty(0, BATCH_DTYPE)]
-    for item in walk(file, lowest_offset=base_offset, is_last=end_offset is None):
-        if isinstance(item, Window):
-            bad = dict(_unreadable(item))
-            kept = [row for row in range(len(item.batches)) if row not in bad]
-            gaps += [_gap(file, item.batches, row, Finding.RECORDS_BAD, why) for row, why in bad.items()]
-            tables.append(item.batches.rows[kept])
-            on_bytes(int(item.batches.size.sum(dtype=np.int64)))
-        else:
-            gaps.append(item)
-            on_bytes(item.end_position - item.position)
-    rows = BatchTable(np.concatenate(tables))
-    gaps, overlooked = _without_overlooked(file, gaps, base_offset)
-    if overlooked:
-        together = np.concatenate([rows.rows, *overlooked])
-        rows = BatchTable(together[np.argsort(together["position"], kind="stable")])
+    rows, gaps = _good_batches(file, base_offset, end_offset, on_bytes)
     if len(rows) and (rows.last_offset < base_offset).all():
         first, last = int(rows.base_offset[0]), int(rows.last_offset[-1])
         reason = f"its batches have offsets {first} to {last}, below its name: rename its files to {first:020}.*"
@@ -98,10 +76,29 @@ def survey(
     gaps += [_gap(file, rows, int(chosen[row]), Finding.ORDER, reason) for row, reason in refused.items()]
     chosen = np.delete(chosen, list(refused))
     gaps += [_gap(file, rows, row, Finding.ORDER, _misplaced(rows, row, chosen)) for row in left_out.tolist()]
-    kept_rows = rows[chosen]
-    gaps = [_with_offsets(file, gap, kept_rows, base_offset) for gap in sorted(gaps, key=lambda gap: gap.position)]
-    next_offset = int(kept_rows.last_offset[-1]) + 1 if len(kept_rows) else base_offset
-    return Survey(gaps, _runs(kept_rows), next_offset, len(kept_rows))
+    kept = rows[chosen]
+    gaps = [_with_offsets(file, gap, kept, base_offset) for gap in sorted(gaps, key=lambda gap: gap.position)]
+    return Survey(gaps, _runs(kept))
+
+
+def _good_batches(
+    file: AppendFile, base_offset: int, end_offset: int | None, on_bytes: Callable[[int], None]
+) -> tuple[BatchTable, list[Gap]]:
+    """Batches whose check sums hold and whose records can be had, and the gaps between them."""
+    gaps: list[Gap] = []
+    tables: list[npt.NDArray[Any]] = [np.empty(0, BATCH_DTYPE)]
+    for item in walk(file, lowest_offset=base_offset, is_last=end_offset is None):
+        if isinstance(item, Window):
+            bad = dict(_unreadable(item))
+            gaps += [_gap(file, item.batches, row, Finding.RECORDS_BAD, why) for row, why in bad.items()]
+            tables.append(np.delete(item.batches.rows, list(bad)))
+            on_bytes(int(item.batches.size.sum(dtype=np.int64)))
+        else:
+            gaps.append(item)
+            on_bytes(item.end_position - item.position)
+    gaps, overlooked = _without_overlooked(file, gaps, base_offset)
+    rows = np.concatenate([*tables, *overlooked])
+    return BatchTable(rows[np.argsort(rows["position"], kind="stable")]), gaps
 
 
 def ascending(rows: BatchTable, base_offset: int, end_offset: int | None) -> npt.NDArray[np.intp]:
