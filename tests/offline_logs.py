@@ -135,7 +135,7 @@ def log_dir(seed, storage=None, folder="logs", **arguments):
     log.flush()
     log.close()
     log.scheduler.advance(1)
-    storage.write_synced(f"{folder}/meta.properties", b"version=1\nnode.id=1\n")
+    storage.write_synced(f"{folder}/meta.properties", b"version=1\ncluster.id=c\nnode.id=1\n")
     storage.write_synced(f"{folder}/recovery-point-offset-checkpoint", b"0\n1\nt 0 %d\n" % log.log_end_offset)
     storage.write_synced(f"{folder}/replication-offset-checkpoint", b"0\n1\nt 0 %d\n" % log.log_end_offset)
     storage.write_synced(f"{folder}/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":1}')
