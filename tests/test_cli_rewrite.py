@@ -82,6 +82,8 @@ def test_as_recover_without_keep_behind(golden: Path, tmp_path: Path) -> None:
         ours, other = (log_dir_of(golden, case, tmp_path / case / name) for name in ("repair", "recover"))
         done = pylogseg("repair", ours, "--json", *INTERVAL)
         assert rows(done, "gap")
+        (partition,) = rows(done, "partition")
+        assert [note[:5] for note in partition["notes"] if "bytes" in note] == ["gap: "] * len(rows(done, "gap"))
         assert done.code == pylogseg("recover", other, "--full", *INTERVAL).code
         left = [{name: data for name, (data, _) in tree(folder / "damaged-1").items()} for folder in (ours, other)]
         assert list(left[0].values()) == list(left[1].values())

@@ -27,6 +27,11 @@ from pylogseg.offline.running import run
 from pylogseg.offline.salvage import Survey, kept_batches, survey
 from pylogseg.reading.findings import Finding, Gap
 
+#: Damage that a broker's recovery does not see, or does not mind.
+_KEPT_BY_BROKERS = (Finding.RECORDS_BAD, Finding.ORDER)
+#: Gaps that are told to a person.
+_FEW = 20
+
 
 def repair(
     path: str | os.PathLike[str], *, keep_behind: bool = False, keep: str | None = None, **options: Any
@@ -74,14 +79,10 @@ def repair(
             "gapBytes": sum(gap.end_position - gap.position for gap in mender.gaps),
             "offsetsMissing": sum(max(following - first, 0) for first, following in missing),
         }
-        outcome.loses_records = outcome.report.is_alarm
+        outcome.loses_records |= outcome.report.is_alarm
+        outcome.notes += mender.notes()
         if not outcome.report.actions:
             outcome.state = "unchanged"
-        if mender.left:
-            outcome.notes.append(
-                f"{mender.left} of the gaps {'is one' if mender.left == 1 else 'are some'} that a broker leaves: "
-                "keep_behind cuts them out"
-            )
 
     return run(path, shared, work)
 
@@ -128,6 +129,17 @@ class _Mender:
         self._part, self._keeper, self._keep_behind = part, keeper, keep_behind
         self.gaps: list[Gap] = []
         self.left = 0
+
+    def notes(self) -> list[str]:
+        """What a person should know of the gaps that were not cut out here."""
+        if self._keep_behind:
+            return []
+        notes = [f"gap: {gap}" for gap in self.gaps[:_FEW]]
+        if len(self.gaps) > _FEW:
+            notes.append(f"{len(self.gaps) - _FEW:,} more gaps: the rows of --json have all of them")
+        if self.left:
+            notes.append(f"a broker leaves damage such as {self.left} of these gaps: keep_behind cuts it out")
+        return notes
 
     def mend_epochs(self) -> None:
         """Remove a checkpoint of leader epochs that cannot be read: the batches say them too."""
@@ -193,7 +205,4 @@ class _Mender:
         if file.size:
             action = replace(action, kept=self._keeper.keep(action, file))
         self._part.outcome.report.add(action)
-
-
-#: Batches whose check sum holds, and those whose offsets are not what they should be.
-_KEPT_BY_BROKERS = (Finding.RECORDS_BAD, Finding.ORDER)
+        self._part.outcome.loses_records |= action.is_alarm
