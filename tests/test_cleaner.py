@@ -16,6 +16,7 @@ from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
 from pylogseg.testing.clock import ManualClock, ManualScheduler
+from pylogseg.testing.crash import crash_images
 from pylogseg.testing.memory import MemoryStorage
 
 RECORDS = st.lists(
@@ -27,10 +28,10 @@ BATCHES = st.lists(st.tuples(RECORDS, st.sampled_from(["none", "lz4", "gzip"])),
 NOW = 1_700_000_000_000
 
 
-def new_log(storage=None, folder="t-0", **settings):
+def new_log(storage=None, folder="t-0", clean=True, **settings):
     clock = ManualClock(NOW)
     config = LogConfig.of(cleanup_policy="compact", segment_index_bytes=100, index_interval_bytes=60, **settings)
-    return Log.open(storage or MemoryStorage(), folder, config, clock, ManualScheduler(clock), clean=True)
+    return Log.open(storage or MemoryStorage(), folder, config, clock, ManualScheduler(clock), clean=clean)
 
 
 def append(log, records, compression="none", **fields):
@@ -140,6 +141,32 @@ def test_checked_and_throttled():
     with pytest.raises(CleaningAborted):
         clean(log, check=stop)
     assert contents(log)[0][: len(before[0])] == before[0]
+
+
+def test_a_crash_leaves_old_segments_or_new_ones():
+    storage = MemoryStorage()
+    log = new_log(storage, segment_bytes=200)
+    for i in range(6):
+        append(log, [(b"%d" % (i % 2), b"%d" % i * 20), (b"%d" % i, b"stays")])
+    log.roll()
+    log.close()
+    storage = MemoryStorage(storage.state)
+    log = new_log(storage, segment_bytes=2000)  # several of them become one
+    log.update_high_watermark(log.log_end_offset)
+    before = contents(log)
+    count = len(log.segments)
+    clean(log)
+    after = contents(log)
+    assert 1 < len(log.segments) < count
+    assert len(after[0]) < len(before[0])
+    log.scheduler.advance(60_000)  # what was replaced is removed
+    for image in crash_images(storage.trace, 300, seed=3):
+        found = new_log(image.open(), segment_bytes=2000, clean=False)
+        records, last = contents(found)
+        offsets = [offset for offset, _, _ in records]
+        assert offsets == sorted(set(offsets)), image.description
+        assert set(after[0]) <= set(records) <= set(before[0]), image.description
+        assert (last, found.log_end_offset) == (after[1], log.log_end_offset), image.description
 
 
 def test_what_may_be_cleaned():

@@ -55,6 +55,8 @@ def replace_segments(
         if segment.base_offset != new[0].base_offset:
             segments.remove(segment.base_offset)
         remover.remove_segments([segment])
+    # A new one that has its name already tells a load nothing of old ones that are still there beside it.
+    storage.sync_folder(folder)
     for segment in new:
         if segment.base_offset not in segments:  # an old one with its name went after it came
             segments.add(segment)

@@ -33,6 +33,8 @@ TOPICS = {
     "both": {**SMALL, "cleanup_policy": "compact,delete"},
 }
 PARTITIONS = 3
+#: The broker neither compacts nor deletes: what a consumer gets is what was there.
+QUIET = ["log.cleaner.enable=false", "log.retention.check.interval.ms=86400000"]
 
 
 def broker(folder, *arguments):
@@ -105,7 +107,7 @@ def work(manager):
 
 
 def run(folder):
-    broker(folder, "start")
+    broker(folder, "start", *QUIET)
     for topic, settings in TOPICS.items():
         words = [f"{name.replace('_', '.')}={value}" for name, value in settings.items() if name != "segment_bytes"]
         broker(folder, "client", "create-topic", topic, PARTITIONS, "internal.segment.bytes=4096", *words)
@@ -117,7 +119,7 @@ def run(folder):
         same("1. the manager opens what the broker left", before, read(manager))
         work(manager)
         wanted = read(manager)
-    broker(folder, "start")
+    broker(folder, "start", *QUIET)
     skipped = said(folder, "Skipping recovery of .* since clean shutdown file was found")
     ours = rf"\b({'|'.join(TOPICS)})-\d"
     recovered = said(folder, f"Recovering.*{ours}")
@@ -133,7 +135,7 @@ def run(folder):
         recovered = sum(log.report.recovered_segments > 0 for _, _, log in manager.places())
         print(f"after a kill the manager recovered {recovered} logs", flush=True)
         wanted = read(manager)
-    broker(folder, "start")
+    broker(folder, "start", *QUIET)
     same("3. the broker after the manager after a kill", wanted, consumed(folder))
     return 0
 
