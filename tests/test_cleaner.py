@@ -108,6 +108,56 @@ def test_tombstones_go_when_their_time_is_over():
     assert contents(log) == ([(1, b"b", b"1")], 2)  # the batch that ends the round stays, empty
 
 
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), RECORDS),
+        st.tuples(st.sampled_from(["read", "clean", "roll", "wait"]), st.integers(1, 5)),
+    ),
+    max_size=40,
+)
+
+
+@given(before=BATCHES, steps=STEPS)
+@settings(deadline=None)
+def test_who_reaches_the_end_in_time_sees_every_tombstone(before, steps):
+    """A reader applies what it reads, while cleanings go on; it is slow, but less so than `delete.retention.ms`."""
+    log = new_log(segment_bytes=300, delete_retention_ms=1000)
+    for records, compression in before:
+        append(log, records, compression)
+    state, truth, position, waited = {}, {}, 0, 0
+
+    def read_on():
+        nonlocal position
+        found = log.fetch(position, 1).data
+        batches = pylogseg.scan(found).batches
+        if len(batches):
+            columns = decode(batches, found)[0]
+            for i in range(len(columns)):
+                if columns.offset[i] >= position:
+                    state[columns.key(i)] = columns.value(i)
+            position = int(batches.last_offset[-1]) + 1
+
+    for what, how in [*steps, ("roll", 1), ("clean", 1)]:
+        if what == "append":
+            append(log, how)
+        elif what == "wait" and waited + 150 * how < 1000:
+            waited += 150 * how
+            log.scheduler.advance(150 * how)
+        elif what == "clean":
+            clean(log)
+        elif what == "roll":
+            log.roll()
+        else:
+            for _ in range(how):
+                read_on()
+    while position < log.log_end_offset:
+        read_on()
+    for records in [*(records for records, _ in before), *(how for what, how in steps if what == "append")]:
+        truth.update(records)
+    known = lambda each: {key: value for key, value in each.items() if key is not None and value is not None}  # noqa: E731
+    assert known(state) == known(truth)
+
+
 def test_damage_leaves_the_log_alone(tmp_path):
     log = new_log(LocalStorage(), str(tmp_path / "t-0"))
     append(log, [(b"a", b"1")], "lz4")

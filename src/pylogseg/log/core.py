@@ -253,6 +253,8 @@ class LogCore:
         return self._guarded(work)
 
     def _flush_rolled(self, snapshot: str | None, base: int) -> None:
+        if self._closed:  # and flushed by that, or given up
+            return
         if snapshot is not None:
             self.storage.sync_file(snapshot)
         self.flush_to(base)
