@@ -286,3 +286,36 @@ def test_the_checkpoint_of_the_cleaner_knows_folders_of_all_kinds(tmp_path):
 def test_too_little_memory_for_a_cleaner(tmp_path):
     with pytest.raises(RequestError, match=r"dedupe\.buffer\.size"):
         settings(tmp_path, log_cleaner_dedupe_buffer_size=1 << 20, log_cleaner_threads=2)
+
+
+def test_a_log_that_is_compacted_and_deleted(tmp_path):
+    topics = {"both": {"cleanup_policy": "compact,delete", "segment_bytes": 1000, "retention_bytes": 2000}}
+    with LogManager(settings(tmp_path), topics, **manual()) as manager:
+        log = manager.log("both")
+        for i in range(100):
+            log.append([(None, b"key%d" % i, b"v" * 50)])
+        assert manager.retain() == 0  # the cleaner does it
+        assert manager.cleaning.retain() > 0
+        assert 0 < log.log_start_offset < 100
+        done = manager.cleaning.clean_filthiest(manager.cleaning.new_cleaner())
+        assert done.next_dirty == log.active.base_offset
+        manager.configure("both", cleanup_policy="compact", retention_bytes=0)
+        assert manager.cleaning.retain() == 0
+
+
+def test_a_record_that_waits_too_long_is_compacted_soon(tmp_path):
+    world = manual()
+    topics = {
+        "orders": {"cleanup_policy": "compact", "max_compaction_lag_ms": 10_000, "min_cleanable_dirty_ratio": 1.0}
+    }
+    with LogManager(settings(tmp_path), topics, **world) as manager:
+        log = manager.log("orders")
+        fill(log, 20)
+        log.roll()
+        assert manager.cleaning.candidates() == []  # the ratio has to be above the setting
+        world["scheduler"].advance(10_001)
+        (candidate,) = manager.cleaning.candidates()
+        assert candidate.urgent
+        assert manager.cleaning.clean_filthiest(manager.cleaning.new_cleaner()) is not None
+        assert manager.cleaning.candidates() == []
+        assert len(contents(log)) == 3
