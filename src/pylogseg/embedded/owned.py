@@ -277,7 +277,7 @@ class OwnedLog(Log):
 
     def truncate_to(self, offset: int) -> bool:
         """Drop the end of the log; see `Log.truncate_to`. The checkpoints that were above the new end are written."""
-        with self._cutting() if offset < self.log_end_offset else contextlib.nullcontext():
+        with self._cutting():
             return super().truncate_to(offset)
 
     def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
