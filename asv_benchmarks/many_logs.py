@@ -105,11 +105,10 @@ def passes(bench: Any) -> list[Row]:
             ends.append(len(used))
             what = what._replace(first_dirty=next_dirty)
         engine.close(log)
-    first, later = max(used[: ends[1]]), max(used[ends[1] :], default=0.0)
-    memory = slots * SLOT_BYTES / 1e6
-    work = (
-        f"growth of own memory after the first of {len(ends) - 1} passes over {size:.0f} MB, a map of {memory:.1f} MB"
-    )
+    half = ends[len(ends) // 2]
+    first, later = max(used[:half]), max(used[half:])
+    what = f"{len(ends) - 1} passes over {size:.0f} MB, a map of {slots * SLOT_BYTES / 1e6:.1f} MB"
+    work = f"growth of own memory in the second half of {what}"
     return [Row(work, max(0.0, later - first), "MB", "", None, 4, "the map, one window, what it decodes to")]
 
 
