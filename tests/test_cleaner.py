@@ -121,7 +121,7 @@ STEPS = st.lists(
 @settings(deadline=None)
 def test_who_reaches_the_end_in_time_sees_every_tombstone(before, steps):
     """A reader applies what it reads, while cleanings go on; it is slow, but less so than `delete.retention.ms`."""
-    log = new_log(segment_bytes=300, delete_retention_ms=1000)
+    log = new_log(segment_bytes=900, delete_retention_ms=1000)
     for records, compression in before:
         append(log, records, compression)
     state, truth, position, waited = {}, {}, 0, 0
