@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import data
 import pyarrow as pa
 import rows as table_rows
-from measure import in_turn
+from measure import Clock, in_turn
 from rows import Row
 
 import pylogseg
@@ -177,7 +177,7 @@ class counted:
             kind.read = read  # type: ignore[method-assign]
 
 
-def planning(folder: Path) -> Iterator[Row]:
+def planning(folder: Path, asked: argparse.Namespace) -> Iterator[Row]:
     """The driver's work for many small segments."""
     root = folder / "small"
     if not root.is_dir():
@@ -185,7 +185,7 @@ def planning(folder: Path) -> Iterator[Row]:
         shutil.rmtree(scratch, ignore_errors=True)
         _small(scratch)
         scratch.rename(root)
-    best = in_turn({"plan": lambda: _seconds(lambda: plan(str(root)))}, 3)
+    best = in_turn({"plan": Clock(asked.clock).timed(lambda: plan(str(root)))}, 3)
     yield Row(f"a plan of {_SMALL_SEGMENTS} segments", best["plan"] * 1e3, "ms", "", None, 2000, "names of files")
 
 
@@ -218,18 +218,12 @@ def memory(spark: Any, root: Path) -> Iterator[Row]:
               "windows of 4 MB")  # fmt: skip
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
 def main() -> None:
     """Measure, and print the table."""
     asked = arguments()
     asked.data.mkdir(parents=True, exist_ok=True)
     root = prepare(asked.data, asked.records)
-    found = [*planning(asked.data), *window(root, asked.records)]
+    found = [*planning(asked.data, asked), *window(root, asked.records)]
     spark = session(asked.data / "scratch")
     try:
         found += [*scans(spark, root, asked.data, asked), *memory(spark, root)]
