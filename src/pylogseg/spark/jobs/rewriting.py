@@ -133,7 +133,10 @@ def _into(
     def task(name: str) -> _Made:
         into = os.path.join(Staging(root, write_id).attempt_folder(name), "into")
         (outcome,) = work(os.path.join(parent, name), into=into)
-        return _Made(outcome.as_row(), None if outcome.state == "failed" else _written(os.path.join(into, name)))
+        failed = outcome.state == "failed"
+        # What is said is about the input, or about where the partition will lie.
+        said = json.dumps(outcome.as_row(), default=str).replace(into, parent if failed else root)
+        return _Made(json.loads(said), None if failed else _written(os.path.join(into, name)))
 
     try:
         made = run(spark, todo, task, sizes, label=f"pylogseg {label}", progress=progress)
@@ -144,8 +147,7 @@ def _into(
     target = os.path.join(out, FileKind.META_PROPERTIES.value)
     if place.log_dir is not None and os.path.exists(properties) and not os.path.exists(target):
         LocalStorage().write_whole(target, LocalStorage().read_all(properties))
-    placed = [{**each.row, "path": os.path.join(root, each.row["partition"])} for each in made]
-    return [_row(row) for row in placed]
+    return [_row(each.row) for each in made]
 
 
 def _tried(work: Callable[..., Result], parent: str, name: str) -> dict[str, Any]:
