@@ -17,6 +17,7 @@ A line for each; exit code 0 if all is well. Takes about two minutes on two free
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -82,14 +83,19 @@ def fill(root: Path, records: int) -> None:
                 log.append(pa.table(columns), batch_bytes=16384)
 
 
-def executors() -> list[int]:
-    """Process ids of the executors of this process's cluster."""
+def family(pid: int) -> dict[int, str]:
+    """Process ids and command lines of a process and all below it."""
     listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, encoding="utf-8", check=True).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
-    ours = {os.getpid()}
-    while more := {int(row[0]) for row in rows if int(row[1]) in ours} - ours:
-        ours |= more
-    return [int(row[0]) for row in rows if int(row[0]) in ours and "ExecutorBackend" in row[2] and "/java" in row[2]]
+    found = {pid}
+    while more := {int(row[0]) for row in rows if int(row[1]) in found} - found:
+        found |= more
+    return {int(row[0]): row[2] for row in rows if int(row[0]) in found}
+
+
+def executors() -> list[int]:
+    """Process ids of the executors of this process's cluster."""
+    return [pid for pid, words in family(os.getpid()).items() if "ExecutorBackend" in words and "/java" in words]
 
 
 def killing(when: Callable[[], bool]) -> threading.Thread:
@@ -179,11 +185,13 @@ def written_twice(spark: Any, root: Path, scratch: Path) -> None:
 def driver_killed(root: Path, scratch: Path) -> None:
     target = scratch / "abandoned"
     command = [sys.executable, __file__, "--write", str(root), str(target), "--scratch", str(scratch / "other")]
-    driver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE}, start_new_session=True)
+    driver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE})
     end = time.monotonic() + 200
     while not list(target.glob("*-delete/*/*/*.log")) and time.monotonic() < end:
         time.sleep(0.05)
-    os.killpg(driver.pid, signal.SIGKILL)
+    for pid in family(driver.pid):  # its JVM and executors too
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     driver.wait()
     assert not list(target.glob("orders-*")), "a write that was cut short is in place"
     assert list(target.glob("*-delete")), "nothing was begun"
