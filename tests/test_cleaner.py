@@ -175,6 +175,23 @@ def test_damage_leaves_the_log_alone(tmp_path):
     assert [segment.suffix for segment in log.segments] == ["", ""]
 
 
+def test_a_bad_crc_gets_no_good_one(tmp_path):
+    """A value that a disk changed would be written anew under a CRC that holds."""
+    log = new_log(LocalStorage(), str(tmp_path / "t-0"))
+    append(log, [(b"a", b"one"), (b"b", b"two")])
+    append(log, [(b"a", b"three")])
+    log.roll()
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    good = path.read_bytes()
+    at = good.index(b"two")
+    path.write_bytes(good[:at] + b"twO" + good[at + 3 :])
+    with pytest.raises(CorruptionError, match="the CRC of a batch does not hold"):
+        clean(log)
+    assert path.read_bytes() != good
+    clean(log, crc=False)  # as a broker's cleaner
+    assert contents(log)[0] == [(1, b"b", b"twO"), (2, b"a", b"three")]
+
+
 def test_checked_and_throttled():
     log = new_log(segment_bytes=300)
     for _ in range(20):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.errors import RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.log.cleanable import Cleanable, dirtiness
@@ -21,7 +21,7 @@ from pylogseg.log.core import LogCore
 from pylogseg.log.filtering import CleanerStats, LastRecord, Retention, decoded, filter_stretch, meet_transactions
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.reads import aborted_between
-from pylogseg.log.rewrite import Change, SegmentWriter, rewrite
+from pylogseg.log.rewrite import Change, SegmentWriter, rewrite, whole_stretches
 from pylogseg.log.segment import LogSegment
 
 _log = logging.getLogger(__name__)
@@ -39,16 +39,20 @@ class Cleaner:
         Called with each number of bytes that was read or written.
     check : callable, optional
         Called often; what it raises ends the cleaning.
+    crc : bool
+        Whether a batch with a bad CRC ends the cleaning. A broker's cleaner does not look, and gives what it changes of
+        such a batch a good one.
     """
 
     def __init__(
         self,
         offsets: OffsetMap,
         *,
+        crc: bool = True,
         throttle: Callable[[int], None] = lambda size: None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        self._offsets, self._throttle, self._check = offsets, throttle, check
+        self._offsets, self._throttle, self._check, self._crc = offsets, throttle, check, crc
 
     def clean(self, log: LogCore, what: Cleanable, stats: CleanerStats | None = None) -> tuple[int, CleanerStats]:
         """Clean a log.
@@ -112,7 +116,7 @@ class Cleaner:
     def _read_segment_keys(self, segment: LogSegment, start: int, txns: CleanedTxns, stats: CleanerStats) -> bool:
         """Put the keys of a segment into the map; False if it got full."""
         position = segment.offset_index.floor(start)[1]
-        for stretch in segment.windows(position):
+        for stretch in whole_stretches(segment, position, crc=self._crc):
             self._check()
             rows = stretch.batches
             size = int(rows.size.sum(dtype=np.int64))
@@ -122,7 +126,6 @@ class Cleaner:
             data = np.flatnonzero(~skipped & ~control)
             records = decoded(rows[data], stretch.view, stretch.start, segment.path)
             count = self._offsets.put(records, start)
-            position += size
             stats.map_bytes_read += size
             full = count < len(records)
             done = int(data[records.batch[count]]) if full else len(rows)
@@ -135,8 +138,6 @@ class Cleaner:
                 if put.any():
                     self._offsets.latest_offset = int(records.offset[np.flatnonzero(put)[-1]])
                 return False
-        if position < segment.size:
-            raise CorruptionError(segment.path, position, "no whole batch can be read here, so the log is not cleaned")
         return True
 
     def _note_latest(self, rows: BatchTable, start: int) -> None:
@@ -176,7 +177,7 @@ class Cleaner:
             )
             return lambda stretch: filter_stretch(stretch, segment.path, txns, rule, stats)
 
-        rewrite(log, group, begin, check=self._check, throttle=self._throttle)
+        rewrite(log, group, begin, crc=self._crc, check=self._check, throttle=self._throttle)
 
 
 def grouped(

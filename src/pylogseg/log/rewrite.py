@@ -269,13 +269,15 @@ def _rewrite_into(
             throttle(len(kept.data))
 
 
-def whole_stretches(source: LogSegment, *, crc: bool) -> Iterator[Stretch]:
-    """All batches of a segment, which have to be readable to its end.
+def whole_stretches(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[Stretch]:
+    """The batches of a segment from a position on, which have to be readable to its end.
 
     Parameters
     ----------
     source : LogSegment
         Of a log.
+    position : int
+        Where a batch begins.
     crc : bool
         Whether a bad CRC is damage.
 
@@ -288,8 +290,7 @@ def whole_stretches(source: LogSegment, *, crc: bool) -> Iterator[Stretch]:
     CorruptionError
         At the first batch that is not there whole.
     """
-    position = 0
-    for stretch in source.windows(recovering=crc):
+    for stretch in source.windows(position, recovering=crc):
         rows = stretch.batches
         bad = np.flatnonzero(rows.verdict == Verdict.CRC_BAD)
         if len(bad):
@@ -297,4 +298,4 @@ def whole_stretches(source: LogSegment, *, crc: bool) -> Iterator[Stretch]:
         yield stretch
         position += int(rows.size.sum(dtype=np.int64))
     if position < source.size:
-        raise CorruptionError(source.path, position, "no whole batch can be read here, so the segment is not rewritten")
+        raise CorruptionError(source.path, position, "no whole batch can be read here, so the log stays as it is")

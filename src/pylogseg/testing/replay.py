@@ -252,7 +252,7 @@ class Replay:
         end = op.get("first_uncleanable", what.first_uncleanable)
         offsets = OffsetMap(op.get("offset_map_bytes", 1 << 20), op.get("load_factor", 0.9))
         # A candidate of the broker ends at a segment.
-        self.last_clean, stats = Cleaner(offsets).clean(log, Cleanable(first, end, False))
+        self.last_clean, stats = Cleaner(offsets, crc=False).clean(log, Cleanable(first, end, False))
         return {
             "first_dirty": first,
             "first_uncleanable": end,
