@@ -40,7 +40,7 @@ def test_nothing_done() -> None:
 def test_unsynced_append() -> None:
     storage = begun(a=b"old")
     storage.open_log("/d/a").append(b"1234")
-    assert found(storage, "a") == {b"old", b"old1234", b"old\0\0\0\0", b"old12\0\0", b"old\0\x0034"}
+    assert found(storage, "a") == {b"old", b"old1234", b"old\0\0\0\0", b"old12\0\0"}
 
 
 def test_unsynced_appends_lose_sizes_in_order_and_bytes_in_any() -> None:
@@ -68,7 +68,7 @@ def test_synced_append_stays() -> None:
 def test_write_in_place() -> None:
     storage = begun(a=b"abcdefgh")
     storage.open_index("/d/a").put(2, b"XY")
-    assert found(storage, "a") == {b"abcdefgh", b"abXYefgh", b"abXdefgh", b"abcYefgh"}
+    assert found(storage, "a") == {b"abcdefgh", b"abXYefgh", b"abXdefgh"}
 
 
 def test_torn_at_a_sector() -> None:
@@ -85,7 +85,7 @@ def test_cut_and_written_again() -> None:
     file = storage.open_log("/d/a")
     file.truncate(2)
     file.append(b"XY")
-    assert found(storage, "a") == {b"abcd", b"ab", b"abXY", b"ab\0\0", b"abX\0", b"ab\0Y"}
+    assert found(storage, "a") == {b"abcd", b"ab", b"abXY", b"ab\0\0", b"abX\0"}
 
 
 def test_replaced_whole() -> None:
