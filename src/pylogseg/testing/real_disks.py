@@ -132,6 +132,7 @@ class Told:
         self.folder, self.config = "", LogConfig()
         self.history: list[Written] = []
         self.promises: list[Promise] = []
+        self._heard = 0
         self.lock = threading.Lock()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -144,6 +145,7 @@ class Told:
                     self._take(what)
 
     def _take(self, what: Any) -> None:
+        self._heard += 1
         if what[0] == "begin":
             _, self.folder, self.config = what
             self.history, self.promises = [], []
@@ -163,7 +165,10 @@ class Told:
             folder, before, appended = self.folder, len(self.promises), len(self.history) - 1
         clone(image, copy)
         self.process.send_signal(signal.SIGSTOP)
-        time.sleep(0.05)  # what it told before that arrives
+        heard = -1
+        while heard != self._heard:  # what it told before that arrives, on a busy machine late
+            heard = self._heard
+            time.sleep(0.05)
         with self.lock:
             if folder != self.folder or not before:
                 return None
