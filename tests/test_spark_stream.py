@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,8 @@ from pylogseg.errors import RequestError
 from pylogseg.spark import stream
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pylogseg.spark.options import parse
+from pylogseg.spark.schema import RECORD_COLUMNS
+from pylogseg.spark.source import PylogsegSource
 from pylogseg.spark.stream import SegmentStreamReader, limited
 
 COLUMNS = ("topic", "partition", "offset")
@@ -184,6 +187,13 @@ def test_read_committed_ends_before_an_open_transaction(examples, tmp_path):
     assert found == [(record.partition, record.offset) for record in plain]
 
 
+def test_limits_are_not_called_useless_before_it_is_known_that_a_stream_begins(root):
+    limits = {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "1m"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tuple(PylogsegSource({"path": str(root), **limits}).schema().names) == RECORD_COLUMNS
+
+
 def test_a_stream_cannot_stop_at_damage(root):
     with pytest.raises(RequestError, match="onCorrupt=stop"):
         reader(root, onCorrupt="stop")
@@ -205,3 +215,9 @@ def test_shares(sizes, most):
     # A share below one is rounded up, so that there may be one more for each partition.
     assert sum(max(0, count) for count in taken.values()) <= most + len(sizes)
     assert (sum(left.values()) <= most) <= (taken == {key: latest[key] - first[key] for key in first})
+
+
+def test_shares_are_rounded_as_those_of_the_kafka_source():
+    # 100 * (29 / 100) is a little less than 29 in floating point, and the Kafka source takes 28.
+    first, latest = {("t", 0): 0, ("t", 1): 0}, {("t", 0): 29, ("t", 1): 71}
+    assert limited(first, {key: 10 * end for key, end in latest.items()}, 100) == {("t", 0): 28, ("t", 1): 71}

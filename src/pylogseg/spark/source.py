@@ -16,6 +16,9 @@ from pylogseg.spark.pushdown import Pruning, pruning_of
 from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, with_options
 from pylogseg.spark.task import read_task
 
+#: How the names of options begin that a batch and a stream take differently.
+_OF_ONE = ("starting", "ending", "maxoffsets", "minoffsets", "maxtrigger")
+
 
 class PylogsegSource(DataSource):
     """Segments as a table and a stream, with the columns and options of Spark's Kafka source."""
@@ -27,7 +30,7 @@ class PylogsegSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the options ask for; of a catalog's table with the options in it."""
-        found = spark_schema(columns_of(parse(_without_bounds(self.options))))
+        found = spark_schema(columns_of(parse(_of_both(self.options))))
         kept = for_table(self.options)
         return found if kept is None else with_options(found, kept)
 
@@ -61,9 +64,9 @@ class PylogsegSource(DataSource):
         return PartitionsWriter(options, overwrite)
 
 
-def _without_bounds(given: Any) -> dict[str, str]:
-    """Options but for those that a batch and a stream take differently: a schema is asked for before that is known."""
-    return {name: value for name, value in given.items() if not name.lower().startswith(("starting", "ending"))}
+def _of_both(given: Any) -> dict[str, str]:
+    """Options that a batch and a stream take alike: a schema is asked for before it is known which of them it is."""
+    return {name: value for name, value in given.items() if not name.lower().startswith(_OF_ONE)}
 
 
 class SegmentReader(DataSourceReader):

@@ -195,6 +195,6 @@ def limited(
         return dict(latest)
     ends = dict(latest)
     for key, count in left.items():
-        share = most * count / total
+        share = most * (count / total)  # in this order, to end where the Kafka source's batches end
         ends[key] = min(latest[key], first[key] + (math.ceil(share) if share < 1 else math.floor(share)))
     return ends
