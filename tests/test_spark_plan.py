@@ -141,15 +141,22 @@ def test_offsets_name_every_partition(examples):
         planned(examples, assign='{"txn-a":[1]}', startingOffsets=json.dumps(given))
 
 
-def test_offsets_outside_of_a_log(log):
-    for name, offset, words in (
-        ("startingOffsets", 30_000, "ends at 20000, before the start 30000"),
-        ("endingOffsets", 30_000, "ends at 20000, before the asked end 30000"),
-    ):
-        given = {name: json.dumps({"orders": {"0": offset}})}
-        with pytest.raises(RequestError, match=words):
+def test_offsets_behind_a_log(log):
+    behind = json.dumps({"orders": {"0": 30_000}})
+    with pytest.raises(RequestError, match="ends at 20000, before the asked end 30000"):
+        planned(log, endingOffsets=behind)
+    assert_covers(planned(log, endingOffsets=behind, failOnDataLoss=False), 0, 20_000)
+    with pytest.raises(RequestError, match="ends at 20000, before the start 30000"):
+        planned(log, startingOffsets=behind)
+
+
+def test_a_start_behind_the_end_is_refused_whatever_may_be_lost(log):
+    """Even if one of them is a time, and records may be lost, as in the Kafka source."""
+    behind, middle = (json.dumps({"orders": {"0": offset}}) for offset in (30_000, 15_000))
+    early = {"endingTimestamp": "0", "failOnDataLoss": "false"}
+    for given in ({"startingOffsets": behind, "failOnDataLoss": "false"}, {"startingOffsets": middle, **early}):
+        with pytest.raises(RequestError, match=r"orders-0 .* would start at \d+, behind its end"):
             planned(log, **given)
-        assert_covers(planned(log, **given, failOnDataLoss=False) or [()], *((0, 20_000) if name[0] == "e" else (0, 0)))
 
 
 def test_offsets_below_the_log_start(examples):
@@ -158,6 +165,17 @@ def test_offsets_below_the_log_start(examples):
     with pytest.raises(RequestError, match=f"starts at {start}, records from 0 on are gone"):
         planned(examples, **given)
     assert ranges(planned(examples, **given, failOnDataLoss=False))[0].first_offset == start
+    assert not planned(examples, **given, failOnDataLoss=False, endingOffsets='{"del-records":{"0":7}}')
+
+
+def test_a_time_within_an_open_transaction_is_none_of_read_committed(examples):
+    last = max(pylogseg.read(examples, "txn-a", 0), key=lambda record: record.offset)
+    given = {"assign": '{"txn-a":[0]}', "startingTimestamp": str(last.timestamp)}
+    assert planned(examples, **given)
+    committed = {**given, "isolationLevel": "read_committed"}
+    with pytest.raises(RequestError, match="txn-a-0: no record has a timestamp of"):
+        planned(examples, **committed)
+    assert not planned(examples, **committed, startingOffsetsByTimestampStrategy="latest")
 
 
 def test_a_partition_in_two_folders(log, tmp_path):

@@ -105,7 +105,8 @@ def extents(logs: Sequence[Partition], options: Options, pruning: Pruning | None
     Raises
     ------
     RequestError
-        If bounds do not name the partitions that are read, or lie outside of a log and ``failOnDataLoss`` is set.
+        If bounds do not name the partitions that are read, or lie outside of a log and ``failOnDataLoss`` is set; if a
+        start lies behind its end.
     """
     keys = [(log.topic, log.partition) for log in logs]
     check_named(options.starting, keys, "startingOffsets")
@@ -116,6 +117,9 @@ def extents(logs: Sequence[Partition], options: Options, pruning: Pruning | None
             continue
         ends = Ends(log, options)
         first, end = ends.start(options.starting), ends.end(options.ending)
+        if first > end:
+            raise RequestError(f"{ends.name} ({log.path}) would start at {first}, behind its end {end}")
+        first = max(first, ends.earliest)
         if pruning is not None:
             first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
         if first < end:
@@ -165,7 +169,7 @@ class Ends:
         return self._latest
 
     def start(self, bound: Bound) -> int:
-        """First offset."""
+        """First offset; without ``failOnDataLoss`` as asked, wherever the log is."""
         asked = bound.of.get((self._log.topic, self._log.partition), bound.default)
         assert asked is not None
         if bound.kind == "time":
@@ -181,9 +185,9 @@ class Ends:
         if asked in (EARLIEST, LATEST):
             return self.earliest if asked == EARLIEST else self.latest
         if asked < self.earliest:
-            return self._lost(f"starts at {self.earliest}, records from {asked} on are gone", self.earliest)
-        if asked > self.latest:
-            return self._lost(f"ends at {self.latest}, before the start {asked}", self.latest)
+            self._lost(f"starts at {self.earliest}, records from {asked} on are gone")
+        elif asked > self.latest:
+            self._lost(f"ends at {self.latest}, before the start {asked}")
         return asked
 
     def end(self, bound: Bound) -> int:
@@ -192,22 +196,23 @@ class Ends:
         assert asked is not None
         if bound.kind == "time":
             found = self._at(asked)
-            return self.latest if found == _NO_SUCH_TIME else min(found, self.latest)
+            return self.latest if found == _NO_SUCH_TIME else found
         if asked == LATEST:
             return self.latest
         if asked > self.latest:
-            return self._lost(f"ends at {self.latest}, before the asked end {asked}", self.latest)
-        return asked
+            self._lost(f"ends at {self.latest}, before the asked end {asked}")
+        return min(asked, self.latest)
 
     def _at(self, timestamp_ms: int) -> int:
-        return offset_of_time(self._log.segments, timestamp_ms, _NO_SUCH_TIME, self.earliest)
+        """First offset with such a time, among those that a consumer would get."""
+        found = offset_of_time(self._log.segments, timestamp_ms, _NO_SUCH_TIME, self.earliest)
+        return found if found < self.latest else _NO_SUCH_TIME
 
-    def _lost(self, what: str, instead: int) -> int:
+    def _lost(self, what: str) -> None:
         message = f"{self.name} ({self._log.path}) {what}"
         if self._options.fail_on_data_loss:
             raise RequestError(f"{message}; failOnDataLoss=false reads what there is")
-        _log.warning("%s: %d is taken instead", message, instead)
-        return instead
+        _log.warning("%s", message)
 
 
 def latest_offset(log: Partition, options: Options) -> int:
