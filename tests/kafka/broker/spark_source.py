@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""Spark's own Kafka source and ours, on one live broker and its files: equal rows, equal schemas, one checkpoint.
+
+    spark_source.py GOLDEN [SCENARIO ...]
+
+GOLDEN is the unpacked `golden/broker-4.3`; a broker is started on a copy of each SCENARIO (txn, codecs and retention
+if none is named). For each of them,
+
+1. every topic is read by `format("kafka")` and by `format("pylogseg")`, with both isolation levels, headers, offsets
+   and times, and compared as Arrow tables with their schemas;
+2. what one of them refuses has to be refused by the other;
+3. a rate-limited stream of all topics has to end each batch at the same offsets, with the same rows.
+
+With the first one, two streaming queries also go between the broker and its files by their checkpoints while producers
+append (one begins at the broker, one at the files): each record has to come once.
+
+Needs Java 17 and Maven, and a pyspark for which Maven has the connector (4.2.0 is the newest). Takes two minutes or
+three for a scenario. Exit code 0 if all is well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession, functions
+
+HERE = Path(__file__).resolve().parent
+SCENARIOS = ("txn", "codecs", "retention")
+ISOLATIONS = ("read_uncommitted", "read_committed")
+COLUMNS = ("partition", "offset", "value")
+KEYS = [(name, "ascending") for name in ("topic", "partition", "offset")]
+
+
+def jars(folder: Path) -> str:
+    """The connector of this version of Spark and what it needs, as Spark wants them named."""
+    target = folder / "jars"
+    subprocess.run(
+        ["mvn", "-q", "-B", "-f", str(HERE / "spark-pom.xml"), f"-Dspark.version={pyspark.__version__}",
+         "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies", f"-DoutputDirectory={target}"],
+        check=True, timeout=600,
+    )  # fmt: skip
+    return ",".join(map(str, sorted(target.glob("*.jar"))))
+
+
+def session(folder: Path) -> SparkSession:
+    """A session with the connector."""
+    os.environ |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in {
+        "spark.jars": jars(folder),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+class Broker:
+    """broker.sh on a copy of a scenario."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, command: str, *arguments: object) -> str:
+        """Run a command of broker.sh; what it prints."""
+        parts = ["bash", HERE / "broker.sh", command, self.folder, *arguments]
+        done = subprocess.run(list(map(str, parts)), capture_output=True, encoding="utf-8", check=False, timeout=600)
+        if done.returncode:
+            sys.exit(f"broker.sh {command}: {done.stderr[-3000:]}")
+        return done.stdout
+
+    @property
+    def servers(self) -> str:
+        """Address."""
+        return f"127.0.0.1:{(self.folder / 'run' / 'port').read_text().strip()}"
+
+    @property
+    def directories(self) -> str:
+        """Its log directories, as an option has them."""
+        return json.dumps([str(self.folder / name) for name in ("data0", "data1")])
+
+
+def both(reader: Any, broker: Broker, options: dict[str, str]) -> tuple[Any, Any]:
+    """The same read of both sources; `reader` is `spark.read` or `spark.readStream`, made anew for each."""
+    kafka = reader().format("kafka").option("kafka.bootstrap.servers", broker.servers).options(**options).load()
+    files = reader().format("pylogseg").option("path", broker.directories).options(**options).load()
+    return kafka, files
+
+
+def extent(frame: Any, of: str, shift: int) -> dict[str, dict[str, int]]:
+    """The largest offset or timestamp (in milliseconds) of each partition with records, shifted, as options have it."""
+    found: dict[str, dict[str, int]] = {}
+    number = functions.unix_millis(frame["timestamp"]) if of == "timestamp" else frame["offset"]
+    for row in frame.groupBy("topic", "partition").agg(functions.max(number).alias("last")).collect():
+        found.setdefault(row.topic, {})[str(row.partition)] = max(int(row.last) + shift, 0)
+    return found
+
+
+def assign(partitions: dict[str, dict[str, int]]) -> str:
+    """Option `assign` for partitions; those without records are not named."""
+    return json.dumps({topic: sorted(map(int, numbers)) for topic, numbers in partitions.items()})
+
+
+def reads(kafka: Any) -> dict[str, dict[str, str]]:
+    """Options to compare, made from what the broker has."""
+    ends = extent(kafka, "offset", -5)
+    assigned = {"assign": assign(ends)}
+    middle = json.dumps(extent(kafka, "offset", -20))
+    moment = str(1_700_000_005_000)
+    times = json.dumps(extent(kafka, "timestamp", -3000))
+    return {
+        "everything": {"subscribePattern": ".*"},
+        "headers": {"subscribePattern": "|".join(sorted(ends)), "includeHeaders": "true"},
+        "split": {"subscribePattern": ".*", "minPartitions": "40"},
+        "capped": {"subscribePattern": ".*", "maxRecordsPerPartition": "50"},
+        "offsets": {**assigned, "startingOffsets": middle, "endingOffsets": json.dumps(ends)},
+        "what is left": {**assigned, "startingOffsets": json.dumps({t: dict.fromkeys(p, 0) for t, p in ends.items()}),
+                         "failOnDataLoss": "false"},
+        "a time": {"subscribePattern": ".*", "startingTimestamp": moment,
+                   "startingOffsetsByTimestampStrategy": "latest"},
+        "up to a time": {"subscribePattern": ".*", "endingTimestamp": moment},
+        "times": {**assigned, "startingOffsetsByTimestamp": times},
+        "the last times": {**assigned, "startingOffsetsByTimestamp": json.dumps(extent(kafka, "timestamp", 0)),
+                           "startingOffsetsByTimestampStrategy": "latest"},
+        "up to times": {**assigned, "endingOffsetsByTimestamp": times},
+        "a time and offsets": {**assigned, "endingOffsetsByTimestamp": times, "endingOffsets": middle},
+    }  # fmt: skip
+
+
+def compare(spark: SparkSession, broker: Broker) -> int:
+    """Read everything by both sources; how many reads differ."""
+    different = 0
+    kafka, _ = both(lambda: spark.read, broker, {"subscribePattern": ".*"})
+    for name, options in reads(kafka).items():
+        for isolation in ISOLATIONS:
+            frames = both(lambda: spark.read, broker, {**options, "kafka.isolation.level": isolation})
+            different += not equal(f"{name}, {isolation}", *frames)
+    return different
+
+
+def equal(name: str, kafka: Any, files: Any) -> bool:
+    """Whether two DataFrames have the same schema and rows; says so, and what differs first."""
+    expected, found = (frame.toArrow().sort_by(KEYS) for frame in (kafka, files))
+    same = bool(kafka.schema == files.schema and expected.equals(found))
+    print(f"  {name}: {len(expected)} rows, {'equal' if same else 'DIFFERENT'}", flush=True)
+    if not same:
+        if kafka.schema != files.schema:
+            print(f"    schemas: {kafka.schema.simpleString()} and {files.schema.simpleString()}")
+        rows = zip(expected.to_pylist(), found.to_pylist(), strict=False)
+        first = next((row for row in rows if row[0] != row[1]), None)
+        print(f"    {len(found)} rows of ours; first difference: {first}")
+    return same
+
+
+def odd_options(topic: str, partitions: dict[str, int]) -> list[dict[str, str]]:
+    """Options that make no sense, or do not fit the topic."""
+    one, behind = json.dumps({topic: {"0": 0}}), json.dumps({topic: dict.fromkeys(partitions, 10**9)})
+    late, all_at = str(99_999_999_999_999), json.dumps({topic: dict.fromkeys(partitions, 1)})
+    of_topic: list[dict[str, str]] = [
+        {"startingOffsets": "latest"}, {"startingOffsets": "soon"}, {"startingOffsets": behind},
+        {"startingOffsets": json.dumps({topic: dict.fromkeys(partitions, -1)})},
+        {"startingOffsets": json.dumps({topic: dict.fromkeys(partitions, -3)})},
+        {"startingOffsets": behind, "failOnDataLoss": "false"},
+        {"endingOffsets": "earliest"}, {"endingOffsets": json.dumps({topic: dict.fromkeys(partitions, -2)})},
+        {"endingOffsets": behind}, {"endingOffsets": behind, "failOnDataLoss": "false"},
+        {"startingOffsets": behind, "endingOffsets": all_at},
+        {"startingTimestamp": late}, {"startingTimestamp": "now"},
+        {"startingTimestamp": late, "startingOffsetsByTimestampStrategy": "latest"},
+        {"startingTimestamp": "2000", "endingTimestamp": "1000"},
+        {"startingOffsetsByTimestampStrategy": "never"}, {"kafka.isolation.level": "read_none"},
+        {"minPartitions": "0"}, {"minPartitions": "many"}, {"maxRecordsPerPartition": "0"},
+        {"failOnDataLoss": "maybe"}, {"includeHeaders": "maybe"}, {"subscribePattern": ".*"}, {"assign": one},
+    ]  # fmt: skip
+    if len(partitions) > 1:
+        of_topic += [{"startingOffsets": one}, {"endingOffsets": one}, {"startingOffsetsByTimestamp": one}]
+    return [
+        *({"subscribe": topic, **options} for options in of_topic),
+        {"subscribe": "no-such-topic"}, {"subscribePattern": "no-such-.*"}, {"subscribePattern": "("},
+        {"subscribe": ""}, {"assign": topic},
+    ]  # fmt: skip
+
+
+def refused_here_only(topic: str) -> list[dict[str, str]]:
+    """What the Kafka source takes in silence: a time that it means as `latest`, a partition that is not there."""
+    return [{"subscribe": topic, "startingTimestamp": "-1"}, {"assign": json.dumps({topic: [0, 77]})}]
+
+
+def outcome(frame: Any) -> tuple[str, str]:
+    """What comes of a read: so many rows, or a refusal and the words of it."""
+    try:
+        return f"{frame().count()} rows", ""
+    except Exception as error:  # any: what is refused, and how, is the question
+        lines = [line for line in str(error).splitlines() if "Error" in line or "Exception" in line]
+        return "refused", (lines or str(error).splitlines() or [repr(error)])[-1].strip()[:300]
+
+
+def refusals(spark: SparkSession, broker: Broker) -> int:
+    """Try odd options on both sources; how many came out otherwise."""
+    kafka, _ = both(lambda: spark.read, broker, {"subscribePattern": ".*"})
+    topic, partitions = max(extent(kafka, "offset", 0).items(), key=lambda item: (len(item[1]), item[0]))
+    alike, stricter = odd_options(topic, partitions), refused_here_only(topic)
+    refused = different = 0
+    spark.sparkContext.setLogLevel("OFF")  # it would print each refusal as well
+    for options in alike + stricter:
+        quick = {**options, "kafkaConsumer.pollTimeoutMs": "3000"}
+        theirs, ours = (
+            outcome(lambda options=quick, which=which: both(lambda: spark.read, broker, options)[which])
+            for which in (0, 1)
+        )
+        refused += ours[0] == "refused"
+        if (theirs[0] == ours[0]) == (options in stricter):
+            different += 1
+            print(f"  {options}\n    kafka: {': '.join(theirs)}\n    pylogseg: {': '.join(ours)}", flush=True)
+    spark.sparkContext.setLogLevel("ERROR")
+    print(
+        f"  {len(alike + stricter)} odd options, {refused} refused here ({len(stricter)} here only): "
+        f"{different} come out otherwise than expected",
+        flush=True,
+    )
+    return different
+
+
+def stream(frame: Any, folder: Path) -> tuple[int, list[Any]]:
+    """Run a query over what is there, into Parquet; how many rows came, and where the batches of its checkpoint end."""
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(folder / "rows"))
+    query.awaitTermination()
+    logs = [path for path in (folder / "checkpoint" / "offsets").iterdir() if path.name.isdecimal()]
+    ends = [json.loads(path.read_text().splitlines()[-1]) for path in sorted(logs, key=lambda path: int(path.name))]
+    return sum(progress["numInputRows"] for progress in query.recentProgress), ends
+
+
+def batches(spark: SparkSession, broker: Broker, folder: Path) -> int:
+    """The same rate-limited query by both sources: rows, and the end of each batch; how many differ."""
+    different = 0
+    for isolation in ISOLATIONS:
+        options = {"subscribePattern": ".*", "startingOffsets": "earliest", "includeHeaders": "true",
+                   "maxOffsetsPerTrigger": "157", "kafka.isolation.level": isolation}  # fmt: skip
+        frames, ends = [], []
+        for kind, frame in zip(("kafka", "pylogseg"), both(lambda: spark.readStream, broker, options), strict=True):
+            place = folder / f"stream-{isolation}-{kind}"
+            ends.append(stream(frame, place)[1])
+            frames.append(spark.read.parquet(str(place / "rows")))
+        same = ends[0] == ends[1]
+        print(f"  {len(ends[0])} batches, {'equal ends' if same else f'OTHER ENDS: {ends}'}", flush=True)
+        different += (not same) + (not equal(f"a stream, {isolation}", *frames))
+    return different
+
+
+def move(spark: SparkSession, broker: Broker, folder: Path, first: str) -> int:
+    """One query that goes between the broker and its files; how many records were lost or doubled."""
+    topic, place = f"moves-{first}", folder / f"moves-{first}"
+    broker("client", "create-topic", topic, 2)
+    for run in range(4):
+        broker("client", "produce", topic, 300, f"{first}{run}")
+        options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "250",
+                   "kafka.isolation.level": "read_committed"}  # fmt: skip
+        kafka, files = both(lambda: spark.readStream, broker, options)
+        theirs = (first == "kafka") == (run % 2 == 0)
+        count, ends = stream((kafka if theirs else files).select(*COLUMNS), place)
+        print(f"  {'kafka' if theirs else 'pylogseg'}: {count} rows, {len(ends)} batches so far", flush=True)
+    written = spark.read.parquet(str(place / "rows")).collect()
+    kafka, _ = both(lambda: spark.read, broker, {"subscribe": topic, "kafka.isolation.level": "read_committed"})
+    there = kafka.select(*COLUMNS).collect()
+    doubled, lost = len(written) - len(set(written)), len(set(there) - set(written))
+    print(f"  {len(there)} records: {lost} lost, {doubled} doubled", flush=True)
+    return doubled + lost
+
+
+def main(arguments: list[str]) -> int:
+    """Compare all scenarios, then move a query."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if arguments else 2
+    golden, *names = arguments
+    folder = Path(tempfile.mkdtemp(prefix="pylogseg-spark-"))
+    warnings.simplefilter("ignore")  # options of a broker have no effect on files
+    spark = session(folder)
+    wrong = 0
+    try:
+        for name in names or SCENARIOS:
+            broker = Broker(folder / name)
+            for directory in Path(golden, name).glob("data?"):
+                shutil.copytree(directory, broker.folder / directory.name)
+            if name == "txn-old":  # its metadata log is older than controllers that find each other
+                (broker.folder / "run").mkdir()
+                (broker.folder / "run" / "static").touch()
+            broker("start")
+            try:
+                print(name, flush=True)
+                wrong += compare(spark, broker) + refusals(spark, broker) + batches(spark, broker, broker.folder)
+                if name == (names or SCENARIOS)[0]:
+                    for first in ("kafka", "pylogseg"):
+                        print(f"a stream between the broker and its files, {first} first", flush=True)
+                        wrong += move(spark, broker, folder, first)
+            finally:
+                broker("stop")
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"Spark {pyspark.__version__}: " + ("all equal" if not wrong else f"{wrong} differences"))
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
