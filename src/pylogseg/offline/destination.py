@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 
 from pylogseg.env.locks import check_unlocked
-from pylogseg.env.positions import copy_head
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.files.checkpoint import encode_offset_checkpoint
@@ -14,9 +13,9 @@ from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.jobs.place import Place
 from pylogseg.log.directory import make_folder
 from pylogseg.offline.checkpoints import read_checkpoints
+from pylogseg.offline.file_copy import copy_file
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
-_CHUNK_BYTES = 8 << 20
 
 
 class Destination:
@@ -124,36 +123,6 @@ class Destination:
     def shown(self, text: str) -> str:
         """A text with the later place in it instead of the present one."""
         return text.replace(self.unfinished, self.path)
-
-
-def copy_file(storage: Storage, source: str, target: str) -> None:
-    """Copy a file with its modification time, and wait until the copy is on the disk.
-
-    On one file system that can, the copy shares the blocks of the original.
-    """
-    if isinstance(storage, LocalStorage):
-        _copy_local(source, target)
-        return
-    original, copy = storage.open_log(source, create=False), storage.open_log(target)
-    try:
-        for at in range(0, original.size, _CHUNK_BYTES):
-            copy.append(original.read(at, _CHUNK_BYTES))
-        copy.sync()
-        copy.set_modified_ms(original.modified_ms())
-    finally:
-        original.close()
-        copy.close()
-
-
-def _copy_local(source: str, target: str) -> None:
-    try:
-        with open(source, "rb", buffering=0) as original, open(target, "xb", buffering=0) as copy:
-            status = os.fstat(original.fileno())
-            copy_head(original.fileno(), copy.fileno(), status.st_size)
-            os.fsync(copy.fileno())
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-    except OSError as error:
-        raise StorageError(error.filename or target, f"copy {source} to it", error.strerror or str(error)) from error
 
 
 def _check_unlocked(storage: Storage, folder: str) -> None:

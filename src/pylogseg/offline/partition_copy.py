@@ -7,7 +7,6 @@ the active segment as much is taken as has whole batches with good CRCs; its ind
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,17 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.env.files import Entry
-from pylogseg.env.positions import copy_with_holes
-from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import EpochEntry, encode_leader_epochs, parse_leader_epochs
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, FileName, parse_file_name, segment_file_name
+from pylogseg.offline.file_copy import copy_file
 from pylogseg.reading.windows import Window, walk
 
-_CHUNK_BYTES = 8 << 20
 #: How often, and after how many seconds, to look again where a broker was replacing segments.
 _LOOKS, _PAUSE_SECONDS = 50, 0.1
 
@@ -294,9 +292,8 @@ class PartitionCopier:
         """Copy a file as long as it is now; as the listing had it, if an identity is given."""
         source, target = (self._storage.join(folder, name) for folder in (self._source, self._target))
         self._storage.remove(target)
-        copy = _copy_local if isinstance(self._storage, LocalStorage) else self._copy_any
         try:
-            found = copy(source, target)
+            found = copy_file(self._storage, source, target)
         except StorageError as error:
             if self._storage.exists(source):
                 raise
@@ -304,31 +301,6 @@ class PartitionCopier:
         if identity is not None and found != identity:
             raise _Changed(f"{name} was replaced meanwhile")
         self._advance(found[0])
-
-    def _copy_any(self, source: str, target: str) -> _Identity:
-        original, copy = self._storage.open_log(source, create=False), self._storage.open_log(target)
-        try:
-            size, modified_ms = original.size, original.modified_ms()
-            for position in range(0, size, _CHUNK_BYTES):
-                copy.append(original.read(position, min(_CHUNK_BYTES, size - position)))
-            copy.sync()
-            copy.set_modified_ms(modified_ms)
-            return size, modified_ms
-        finally:
-            original.close()
-            copy.close()
-
-
-def _copy_local(source: str, target: str) -> _Identity:
-    try:
-        with open(source, "rb", buffering=0) as original, open(target, "xb", buffering=0) as copy:
-            status = os.fstat(original.fileno())
-            copy_with_holes(original.fileno(), copy.fileno(), status.st_size)
-            os.fsync(copy.fileno())
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-    except OSError as error:
-        raise StorageError(error.filename or target, f"copy {source} to it", error.strerror or str(error)) from error
-    return status.st_size, status.st_mtime_ns // 1_000_000
 
 
 def _identity(entry: Entry) -> _Identity:
