@@ -18,6 +18,7 @@ from shell import pylogseg as shell
 
 import pylogseg
 from pylogseg.config import LogConfig
+from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_leader_epochs, parse_offset_checkpoint
 from pylogseg.format.records import decode
@@ -352,7 +353,7 @@ def test_wrong_usage(examples: Path, tmp_path: Path) -> None:
         assert shell("copy", examples, target).code == 2
     with pytest.raises(RequestError, match="no topic or partition 'nothing'"):
         copy(examples, tmp_path / "new", topics=["nothing"])
-    lock = partition_copy.LocalStorage()
+    lock = LocalStorage()
     lock.make_folder(str(tmp_path / ".new.pylogseg-unfinished"))
     held = lock.lock(str(tmp_path / ".new.pylogseg-unfinished"))
     with pytest.raises(StorageError, match="lock"):

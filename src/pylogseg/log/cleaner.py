@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, Uncleanable
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.codec_error import ArenaFullError
 from pylogseg.log.cleanable import Cleanable, dirtiness
 from pylogseg.log.cleaned_txns import CleanedTxns
 from pylogseg.log.core import LogCore
@@ -77,7 +78,7 @@ class Cleaner:
         CleaningAborted
             If a segment had to be split first; the next cleaning will do.
         Uncleanable
-            If a batch of magic 0 or 1 would have to stay without records.
+            If a batch of magic 0 or 1 would have to stay without records, or a stretch decompresses to too much.
         RequestError
             If nothing can be cleaned.
         CorruptionError
@@ -90,12 +91,15 @@ class Cleaner:
         clean_part = log.segments.from_offset(0, start)
         legacy_horizon = clean_part[-1].modified_ms() - config.delete_retention_ms if clean_part else 0
         stats = CleanerStats() if stats is None else stats
-        self.read_keys(log, start, end, stats)
-        next_dirty = self._offsets.latest_offset + 1
-        txns = CleanedTxns()
-        todo = log.segments.from_offset(0, next_dirty)
-        for group in grouped(todo, config.segment_bytes, config.segment_index_bytes, end):
-            self._clean_group(log, group, txns, now_ms, legacy_horizon, end, stats)
+        try:
+            self.read_keys(log, start, end, stats)
+            next_dirty = self._offsets.latest_offset + 1
+            txns = CleanedTxns()
+            todo = log.segments.from_offset(0, next_dirty)
+            for group in grouped(todo, config.segment_bytes, config.segment_index_bytes, end):
+                self._clean_group(log, group, txns, now_ms, legacy_horizon, end, stats)
+        except ArenaFullError as error:
+            raise Uncleanable(f"{log.folder}: {error}") from error
         return next_dirty, stats
 
     # ---- the map ----

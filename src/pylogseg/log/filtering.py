@@ -12,7 +12,6 @@ import numpy.typing as npt
 from pylogseg.errors import CorruptionError, Uncleanable
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
-from pylogseg.format.codec_error import ArenaFullError
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.log.cleaned_txns import CleanedTxns
@@ -70,10 +69,7 @@ class Retention(NamedTuple):
 
 def decoded(batches: BatchTable, view: Any, start: int, path: str) -> RecordColumns:
     """Records of batches that have to be readable."""
-    try:
-        columns, damage = decode(batches, view, start)
-    except ArenaFullError as error:
-        raise Uncleanable(f"{path}: the batches from position {start} on: {error}") from error
+    columns, damage = decode(batches, view, start)
     if damage:
         raise CorruptionError(path, int(batches.position[damage[0].row]), damage[0].reason)
     return columns
