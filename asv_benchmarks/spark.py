@@ -33,6 +33,7 @@ from pylogseg.env.files import MappedFile, PositionedFile
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
+from pylogseg.testing.spark_sessions import small_session
 
 PARTITIONS = 4
 _APPEND = 100_000
@@ -52,25 +53,10 @@ def arguments() -> argparse.Namespace:
 
 def session(scratch: Path) -> Any:
     """A session of two cores with unix domain sockets, where the version has them."""
-    os.environ |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[2]").appName("pylogseg benchmark")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-    }.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    settings = {"spark.python.unix.domain.socket.enabled": "true"}
+    return small_session(SparkSession.builder.master("local[2]").appName("pylogseg benchmark"), scratch, settings)
 
 
 def prepare(folder: Path, records: int) -> Path:

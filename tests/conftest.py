@@ -8,7 +8,6 @@ import lzma
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -173,31 +172,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip(reason)
     from pyspark.sql import SparkSession
 
+    from pylogseg.testing.spark_sessions import small_session
+
     scratch = tmp_path_factory.mktemp("spark")
-    os.environ |= {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("pylogseg")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
+    settings = {
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.default.parallelism": "2",
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.local.dir": str(scratch / "local"),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    }.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    }
+    session = small_session(SparkSession.builder.master("local[2]").appName("pylogseg"), scratch, settings)
     yield session
     session.stop()

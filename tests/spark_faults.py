@@ -38,32 +38,24 @@ import pylogseg.spark
 from pylogseg.arrow import read_arrow
 from pylogseg.restore.staging import FORGOTTEN_MS, sweep
 from pylogseg.spark import jobs
+from pylogseg.testing.spark_sessions import small_session
 
 SOURCE = os.pathsep.join(path for path in sys.path if path)
 
 
 def session(scratch: Path) -> Any:
     """Two executors of one core each, which may be lost."""
-    os.environ |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("pylogseg faults")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+    settings = {
         "spark.log.level": "OFF",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
         "spark.executorEnv.PYTHONPATH": SOURCE,
-        "spark.local.dir": str(scratch / "local"),
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "false",
         "spark.task.maxFailures": "8",
-    }.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    }
+    return small_session(
+        SparkSession.builder.master("local-cluster[2,1,1024]").appName("pylogseg faults"), scratch, settings
+    )
 
 
 def fill(root: Path, records: int) -> None:

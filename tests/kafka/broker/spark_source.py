@@ -21,7 +21,6 @@ three for a scenario. Exit code 0 if all is well.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -32,6 +31,8 @@ from typing import Any
 
 import pyspark
 from pyspark.sql import SparkSession, functions
+
+from pylogseg.testing.spark_sessions import small_session
 
 HERE = Path(__file__).resolve().parent
 SCENARIOS = ("txn", "codecs", "retention")
@@ -53,24 +54,8 @@ def jars(folder: Path) -> str:
 
 def session(folder: Path) -> SparkSession:
     """A session with the connector."""
-    os.environ |= dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in {
-        "spark.jars": jars(folder),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.local.dir": str(folder / "local"),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-    }.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
+    settings = {"spark.jars": jars(folder), "spark.sql.shuffle.partitions": "2"}
+    return small_session(SparkSession.builder.master("local[2]"), folder, settings)
 
 
 class Broker:
