@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-def place(
-    entries: Any, count: int, log: Any, end: int, base_offset: int, offset: int, start: int = 0
-) -> tuple[int, int, int, int]: ...
+def place(entries: Any, count: int, log: Any, end: int, base_offset: int, offset: int) -> tuple[int, int, int]: ...
 def places(
     entries: Any,
     count: int,

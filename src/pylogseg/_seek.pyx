@@ -10,13 +10,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from pylogseg._kernels cimport batch as header
 from pylogseg._kernels cimport record
 from pylogseg._kernels cimport search as index
-from pylogseg._kernels.endian cimport load_be32
+from pylogseg._kernels.endian cimport load_be32, load_be64
 
 import numpy as np
 
 cdef enum:
     ENTRY = 8                  # bytes of an entry of an offset index: relative offset, position
     WARM_BYTES = 8192          # of the end of an index, which a broker searches first
+    NONE = -1                  # no batch reaches the offset
+    DAMAGED = -2               # a length on the way that no batch has
 
 cdef struct Segment:
     const uint8_t *entries
@@ -33,25 +35,55 @@ cdef Segment segment_of(const uint8_t *entries, int64_t entries_size, int64_t co
     return s
 
 
-cdef int64_t find(const Segment *s, int64_t base_offset, int64_t offset, int64_t start, header.BatchRow *row, int64_t *size) noexcept nogil:
-    """Position of the first whole batch from the index entry on, or from `start`, whose last offset is not below `offset`; -1 none."""
-    cdef int64_t slot = -1, at = 0
+cdef inline int64_t last_offset(const Segment *s, int64_t at, int64_t size, header.BatchRow *row) noexcept nogil:
+    header.read_header(s.log + at, size, row)
+    return row.last_offset
+
+
+cdef int64_t find(const Segment *s, int64_t base_offset, int64_t offset, header.BatchRow *row, int64_t *size, int64_t *wrapped) noexcept nogil:
+    """Position of the batch that a broker finds for `offset`, from the index entry on; else NONE or DAMAGED.
+
+    That is the first batch that begins at the offset or behind it, or the one in front of that one, if it reaches the
+    offset. So a broker looks one batch farther than the one that it finds, and meets what is damaged there. A compressed
+    batch of magic 0 or 1 tells its last offset; where it begins, only a reader that decompresses can say: `wrapped` is
+    then the position of the first batch in question, else -1.
+    """
+    cdef int64_t slot = -1, at = 0, before = -1, before_size = 0, base
+    cdef bint wrapper
+    cdef int status
     if s.count and offset >= base_offset:
         slot = index.brokers_slot(s.entries, ENTRY, 4, s.count, <int64_t>(<uint64_t>offset - <uint64_t>base_offset), WARM_BYTES // ENTRY, False)
     if slot >= 0:
         at = <int32_t>load_be32(s.entries + slot * ENTRY + 4)
-    if at < start:
-        at = start
-    while 0 <= at < s.end and header.frame(s.log + at, s.log + s.end, size, True) == header.MORE:
-        header.read_header(s.log + at, size[0], row)
-        if row.last_offset >= offset:
+    wrapped[0] = -1
+    if not 0 <= at <= s.end:
+        return NONE
+    while True:
+        status = header.frame(s.log + at, s.log + s.end, size, True)
+        if status != header.MORE:
+            break
+        base = <int64_t>load_be64(s.log + at)
+        wrapper = s.log[at + header.MAGIC_AT] < 2 and s.log[at + header.MAGIC_AT + 1] & header.CODEC_MASK
+        if base >= offset:
+            if wrapper:
+                wrapped[0] = before if before >= 0 else at
+            if (wrapper or base > offset) and before >= 0 and last_offset(s, before, before_size, row) >= offset:
+                size[0] = before_size
+                return before
+            header.read_header(s.log + at, size[0], row)
             return at
-        at += size[0]
-    return -1
+        before, before_size = at, size[0]
+        at += before_size
+    if (status == header.BAD_LENGTH or status == header.ZEROS) and s.end - at > header.PREFIX and size[0] < header.V0_SMALLEST:
+        return DAMAGED
+    if before >= 0 and last_offset(s, before, before_size, row) >= offset:
+        size[0] = before_size
+        return before
+    return NONE
 
 
-def place(entries not None, int64_t count, log not None, int64_t end, int64_t base_offset, int64_t offset, int64_t start=0):
-    """The first batch whose last offset is not below an offset.
+def place(entries not None, int64_t count, log not None, int64_t end, int64_t base_offset, int64_t offset):
+    """The batch that a broker finds for an offset: the one that holds it, or the next.
 
     Parameters
     ----------
@@ -67,50 +99,51 @@ def place(entries not None, int64_t count, log not None, int64_t end, int64_t ba
         Of the segment.
     offset : int
         Looked for.
-    start : int
-        Batches in front of this position are passed by.
 
     Returns
     -------
-    tuple of (int, int, int, int)
-        Position, base offset, last offset and size; position -1 if there is none. A compressed legacy wrapper gives its
-        own offset for both. The CRC is not looked at, a magic above 2 counts as 2.
+    tuple of (int, int, int)
+        Position, base offset and size; position -1 if there is none, and -2 if a length that no batch has
+        lies on the way, of which the batch behind the one looked for is the last. A size of 0: batches of magic 0 or 1
+        have to be opened to tell, from the one at the position on. The CRC is not looked at, a magic above 2 counts as 2.
     """
     # By hand: it takes a read at an offset less time than typed views.
     cdef Py_buffer index_bytes, log_bytes
     cdef header.BatchRow row
     cdef Segment s
-    cdef int64_t at, size = 0
+    cdef int64_t at, size = 0, wrapped = -1
     PyObject_GetBuffer(entries, &index_bytes, PyBUF_SIMPLE)
     try:
         PyObject_GetBuffer(log, &log_bytes, PyBUF_SIMPLE)
         try:
             s = segment_of(<const uint8_t *>index_bytes.buf, index_bytes.len, count, <const uint8_t *>log_bytes.buf, log_bytes.len, end)
-            at = find(&s, base_offset, offset, start, &row, &size)
+            at = find(&s, base_offset, offset, &row, &size, &wrapped)
         finally:
             PyBuffer_Release(&log_bytes)
     finally:
         PyBuffer_Release(&index_bytes)
+    if wrapped >= 0:
+        return wrapped, 0, 0
     if at < 0:
-        return -1, 0, 0, 0
-    return at, row.base_offset, row.last_offset, size
+        return at, 0, 0
+    return at, row.base_offset, size
 
 
 def places(
     const uint8_t[::1] entries not None, int64_t count, const uint8_t[::1] log not None, int64_t end, int64_t base_offset,
     const int64_t[::1] offsets not None, int64_t[::1] positions not None, int64_t[::1] base_offsets not None, int64_t[::1] sizes not None
 ):
-    """Like `place` for many offsets; fills positions (-1 none), base offsets and sizes."""
+    """Like `place` for many offsets; fills positions (-1 none, -2 damage), base offsets and sizes."""
     cdef Segment s = segment_of(
         &entries[0] if entries.shape[0] else NULL, entries.shape[0], count, &log[0] if log.shape[0] else NULL, log.shape[0], end
     )
     cdef header.BatchRow row
-    cdef int64_t size = 0, i
+    cdef int64_t size = 0, wrapped = -1, i
     if min(positions.shape[0], base_offsets.shape[0], sizes.shape[0]) < offsets.shape[0]:
         raise ValueError("a column is too short")
     with nogil:
         for i in range(offsets.shape[0]):
-            positions[i] = find(&s, base_offset, offsets[i], 0, &row, &size)
+            positions[i] = find(&s, base_offset, offsets[i], &row, &size, &wrapped)
             if positions[i] < 0:
                 row.base_offset, size = -1, 0
             base_offsets[i] = row.base_offset

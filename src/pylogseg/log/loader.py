@@ -365,14 +365,21 @@ class Loader:
             return None
         end, position = active.end()
         if end >= self._log_start:
-            if self._clean and position < active.size:
-                reason = "no batch begins there, and an orderly stop leaves no such bytes"
-                self._add(Action(ActionKind.GARBAGE, active.path, reason, True, position, active.size))
+            if position < active.size:
+                self._tell_overlooked(active, end, position)
             return end
         self._drop(list(self._segments), f"the log ends at {end}, below its start {self._log_start}")
         self._epochs.clear()
         self._producers.truncate_fully(self._log_start)
         return None
+
+    def _tell_overlooked(self, active: LogSegment, end: int, position: int) -> None:
+        if any(len(stretch.batches) for stretch in active.windows(position)):
+            reason = f"offsets go back there, and a broker takes the log to end at {end}, in front of these batches"
+            self._add(Action(ActionKind.HIDDEN, active.path, reason, True, position, active.size))
+        elif self._clean:
+            reason = "no batch begins there, and an orderly stop leaves no such bytes"
+            self._add(Action(ActionKind.GARBAGE, active.path, reason, True, position, active.size))
 
     def _drop(self, segments: Iterable[LogSegment], why: str) -> None:
         gone = list(segments)

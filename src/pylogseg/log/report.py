@@ -39,6 +39,8 @@ class ActionKind(enum.Enum):
     """A segment was made, since none was left."""
     GARBAGE = "garbage"
     """Bytes behind the last batch stay: a broker overlooks them after an orderly stop."""
+    HIDDEN = "hidden"
+    """Batches stay whose offsets go back: a broker takes the log to end in front of them."""
 
 
 #: What to do about it, if anything.
@@ -58,6 +60,8 @@ REMEDIES = {
     ActionKind.CREATED: "none",
     ActionKind.GARBAGE: "before an append, which no reader would come to, remove .kafka_cleanshutdown from the log "
     "directory and open the log again: that cuts them off",
+    ActionKind.HIDDEN: "before an append, which would use their offsets again, let `pylogseg repair` remove the "
+    "batch that is out of order",
 }
 _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, ActionKind.SNAPSHOT)
 

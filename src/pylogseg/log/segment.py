@@ -22,11 +22,13 @@ from pylogseg.errors import RequestError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
-from pylogseg.log.facts import Place, batch_facts, first_offset, torn_offsets
+from pylogseg.log.facts import Place, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
 from pylogseg.log.stretches import Stretch, check_length, stretches
+from pylogseg.log.wrappers import find_opening
 
 Offsets = npt.NDArray[np.int64]
+_DAMAGED = -2  # what a search answers that met a length no batch has
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
@@ -237,31 +239,30 @@ class LogSegment:
         return stretches(self.log, self.path, start, recovering=recovering)
 
     def place_of(self, offset: int) -> Place | None:
-        """The first batch whose last offset is not below an offset; None behind the end."""
+        """The batch that holds an offset, or the next one; None behind the end.
+
+        As a broker does, it looks at the batch behind the one that holds the offset: a length there that no batch has
+        is an error.
+        """
         found = self.find(offset)
         return None if found is None else Place(*found[:3])
 
     def find(self, offset: int) -> tuple[int, int, int, memoryview] | None:
         """The same, and a view of the file that it lies in: base offset, position, size, view."""
-        return self._find(*self.offset_index.raw(), offset)
-
-    def _find(self, entries: Data, count: int, offset: int, start: int = 0) -> tuple[int, int, int, memoryview] | None:
+        entries, count = self.offset_index.raw()
         view = self.log.view(0, self.log.size)
-        position, base, last, length = _seek.place(entries, count, view, len(view), self.base_offset, offset, start)
+        position, base, length = _seek.place(entries, count, view, len(view), self.base_offset, offset)
         if position < 0:
             # Was it the end of the file, or of what can be read?
-            for _ in self.windows(max(start, self.offset_index.floor(offset)[1])):
+            for _ in self.windows(self.offset_index.floor(offset)[1]):
                 pass
             return None
-        # a legacy wrapper tells its first offset only when it is opened
-        if base == last and view[position + 16] < 2 and view[position + 17] & 7:
-            base = first_offset(scan(view, start=position, crc=False, max_rows=1).batches, view)
-        return base, position, length, view
+        return (base, position, length, view) if length else find_opening(view, self.path, offset, position)
 
     def place_at(self, position: int) -> Place:
         """The batch that begins at a position."""
-        found = self._find(b"", 0, -(2**63), position)
-        if found is None or found[1] != position:
+        found = find_opening(self.log.view(0, self.log.size), self.path, -(2**63), position)
+        if found is None:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
         return Place(*found[:3])
 
@@ -291,6 +292,8 @@ class LogSegment:
         entries, count = self.offset_index.raw()
         view = self.log.view(0, self.log.size)
         _seek.places(entries, count, view, len(view), self.base_offset, offsets, positions, base_offsets, sizes)
+        for offset in offsets[positions == _DAMAGED].tolist():
+            self.find(offset)  # which raises
 
     # ---- recovering and cutting ----
 
@@ -396,13 +399,12 @@ class LogSegment:
 
     # ---- files ----
 
-    def flush(self) -> None:
-        """Force everything to the disk."""
-        self.log.sync()
-        for index in (self.offset_index, self.time_index):
-            _ = index.file  # a flush makes indexes that no append has needed yet
-            index.sync()
-        self.aborted_txns.sync()
+    def flush(self, *, make_indexes: bool = True) -> None:
+        """Force everything to the disk; a flush makes indexes that no append has needed yet."""
+        if make_indexes:
+            _ = self.offset_index.file, self.time_index.file
+        for file in (self.log, self.offset_index, self.time_index, self.aborted_txns):
+            file.sync()
 
     def close(self) -> None:
         """Orderly: the last time entry is written if timestamps were looked at, all is trimmed, and that is synced."""
