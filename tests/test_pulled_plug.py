@@ -180,8 +180,8 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> No
     """Do something in the middle of the next flush, as another thread may."""
     flush, left = LogSegment.flush, [work]
 
-    def flush_and_work(segment: LogSegment) -> None:
-        flush(segment)
+    def flush_and_work(segment: LogSegment, *, make_indexes: bool = True) -> None:
+        flush(segment, make_indexes=make_indexes)
         if left:
             left.pop()()
 

@@ -337,9 +337,13 @@ class LogCore:
         self._guarded(work)
 
     def _flush_segment(self, segment: LogSegment) -> None:
+        with self._lock:
+            if segment not in list(self.segments):  # it went meanwhile
+                return
+            _ = segment.offset_index.file, segment.time_index.file  # which makes them if need be
         try:
-            segment.flush()
-        except ClosedError:  # it went meanwhile
+            segment.flush(make_indexes=False)
+        except ClosedError:  # so did this one
             if segment in list(self.segments):
                 raise
 

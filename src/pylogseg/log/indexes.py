@@ -8,11 +8,12 @@ with; the transaction index is a plain file that exists once a transaction was a
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 
 from pylogseg import _codec
 from pylogseg.env.storage import AppendFile, MappedFile, Storage
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.errors import ClosedError, CorruptionError, RequestError
 from pylogseg.files.txnindex import AbortedTxn, TxnIndex, encode_txn_index
 
 _MAX_RELATIVE = 2**31 - 1
@@ -26,33 +27,47 @@ class InvalidOffsetError(RequestError):
 
 
 class _Index:
-    """What offset and time index share: the mapped file, opened on first use, and how many entries count."""
+    """What offset and time index share: the mapped file, opened on first use, and how many entries count.
 
-    __slots__ = ("_entries", "_file", "_max_bytes", "_storage", "_unsynced", "base_offset", "path")
+    Readers open it beside a writer that renames it, so both take a lock, and the file is seen once all else is set.
+    """
+
+    __slots__ = ("_closed", "_entries", "_file", "_lock", "_max_bytes", "_storage", "_unsynced", "base_offset", "path")
     entry = _OFFSET_ENTRY
 
     def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
         self._storage, self.path, self.base_offset, self._max_bytes = storage, path, base_offset, max_bytes
         self._file: MappedFile | None = None
         self._entries = 0
-        self._unsynced = False
+        self._unsynced = self._closed = False
+        self._lock = threading.Lock()
 
     @property
     def file(self) -> MappedFile:
         """The file, opened; a new one has its full size, an old one counts as filled to its end."""
-        if self._file is None:
+        file = self._file
+        return self._open() if file is None else file
+
+    def _open(self) -> MappedFile:
+        with self._lock:
+            file = self._file
+            if file is not None:
+                return file
+            if self._closed:
+                raise ClosedError(f"{self.path}: the index is closed")
             if self._storage.exists(self.path):
-                self._file = self._storage.open_index(self.path)
-                self._entries = self._file.size // self.entry.size
+                file = self._storage.open_index(self.path)
+                self._entries = file.size // self.entry.size
             else:
                 if self._max_bytes < self.entry.size:
                     raise RequestError(f"{self.path}: an index of {self._max_bytes} bytes has no room for an entry")
-                self._file = self._storage.open_index(self.path, self._rounded(self._max_bytes))
+                file = self._storage.open_index(self.path, self._rounded(self._max_bytes))
                 self._entries = 0
-            self._loaded()
-        return self._file
+            self._loaded(file)
+            self._file = file
+            return file
 
-    def _loaded(self) -> None:
+    def _loaded(self, file: MappedFile) -> None:
         """The last entry may be another one."""
 
     def _rounded(self, size: int) -> int:
@@ -83,7 +98,10 @@ class _Index:
         return _codec.search_as_broker(file.buffer, self.entry.size, key_at, key_size, self._entries, key)
 
     def _unpack(self, slot: int) -> tuple[int, int]:
-        first, second = self.entry.unpack_from(self.file.buffer, slot * self.entry.size)
+        return self._unpack_from(self.file, slot)
+
+    def _unpack_from(self, file: MappedFile, slot: int) -> tuple[int, int]:
+        first, second = self.entry.unpack_from(file.buffer, slot * self.entry.size)
         return first, second
 
     def _put(self, first: int, second: int) -> None:
@@ -110,7 +128,7 @@ class _Index:
     def _keep(self, entries: int) -> None:
         """Forget the entries behind; their bytes stay until they are overwritten or trimmed."""
         self._entries = entries
-        self._loaded()
+        self._loaded(self.file)
 
     def reset(self) -> None:
         """Forget all entries, and make the file as large as a new one."""
@@ -125,7 +143,7 @@ class _Index:
             self.file.resize(size)
             self._unsynced = True
             self._entries = min(self._entries, size // self.entry.size)
-            self._loaded()
+            self._loaded(self.file)
 
     def trim(self) -> None:
         """Cut the file behind the last entry that counts."""
@@ -139,22 +157,24 @@ class _Index:
 
     def close(self, *, trim: bool = True) -> None:
         """Cut the file, force that to the disk and let go of it; without `trim` it stays as a crash would leave it."""
-        if self._file is None:
-            return
-        if trim:
+        if self._file is not None and trim:
             self.trim()
             if self._unsynced:
                 self.sync()
-        self._file.close()
-        self._file = None
+        with self._lock:
+            self._closed = True
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def rename(self, path: str) -> None:
         """Give the file another name; one that does not exist is passed by."""
-        if self._file is not None:
-            self._file.rename(path)
-        elif self._storage.exists(self.path):
-            self._storage.rename(self.path, path)
-        self.path = path
+        with self._lock:
+            if self._file is not None:
+                self._file.rename(path)
+            elif self._storage.exists(self.path):
+                self._storage.rename(self.path, path)
+            self.path = path
 
 
 class OffsetIndex(_Index):
@@ -166,10 +186,9 @@ class OffsetIndex(_Index):
         super().__init__(storage, path, base_offset, max_bytes)
         self.last_offset = base_offset
 
-    def _loaded(self) -> None:
-        self.last_offset = self.base_offset
-        if self._entries:
-            self.last_offset += self._unpack(self._entries - 1)[0]
+    def _loaded(self, file: MappedFile) -> None:
+        entries = self._entries
+        self.last_offset = self.base_offset + (self._unpack_from(file, entries - 1)[0] if entries else 0)
 
     @property
     def is_full(self) -> bool:
@@ -228,11 +247,9 @@ class TimeIndex(_Index):
         super().__init__(storage, path, base_offset, max_bytes)
         self.last = (-1, base_offset)
 
-    def _loaded(self) -> None:
-        self.last = (-1, self.base_offset)
-        if self._entries:
-            timestamp, relative = self._unpack(self._entries - 1)
-            self.last = (timestamp, self.base_offset + relative)
+    def _loaded(self, file: MappedFile) -> None:
+        timestamp, relative = self._unpack_from(file, self._entries - 1) if self._entries else (-1, 0)
+        self.last = (timestamp, self.base_offset + relative)
 
     @property
     def is_full(self) -> bool:
@@ -285,19 +302,21 @@ class TimeIndex(_Index):
 class AbortedTxns:
     """The transaction index of a segment; its file appears with the first aborted transaction."""
 
-    __slots__ = ("_file", "_is_new", "_last_offset", "_storage", "base_offset", "path")
+    __slots__ = ("_file", "_is_new", "_last_offset", "_lock", "_storage", "base_offset", "path")
 
     def __init__(self, storage: Storage, path: str, base_offset: int) -> None:
         self._storage, self.path, self.base_offset = storage, path, base_offset
         self._file: AppendFile | None = None
         self._is_new = False
+        self._lock = threading.Lock()
         # As in Kafka the guard is not read back from an existing file.
         self._last_offset: int | None = None
 
     def _opened(self) -> AppendFile | None:
-        if self._file is None and self._storage.exists(self.path):
-            self._file = self._storage.open_log(self.path)
-        return self._file
+        with self._lock:
+            if self._file is None and self._storage.exists(self.path):
+                self._file = self._storage.open_log(self.path)
+            return self._file
 
     def append(self, txn: AbortedTxn) -> None:
         """Add an aborted transaction; markers ascend."""
@@ -307,7 +326,8 @@ class AbortedTxns:
             )
         file = self._opened()
         if file is None:
-            file = self._file = self._storage.open_log(self.path)
+            with self._lock:
+                file = self._file = self._storage.open_log(self.path)
             self._is_new = True
         file.append(encode_txn_index([txn]))
         self._last_offset = txn.last_offset
@@ -359,14 +379,16 @@ class AbortedTxns:
 
     def close(self) -> None:
         """Let go of the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def rename(self, path: str) -> None:
         """Give the file another name; one that does not exist is passed by."""
-        if self._file is not None:
-            self._file.rename(path)
-        elif self._storage.exists(self.path):
-            self._storage.rename(self.path, path)
-        self.path = path
+        with self._lock:
+            if self._file is not None:
+                self._file.rename(path)
+            elif self._storage.exists(self.path):
+                self._storage.rename(self.path, path)
+            self.path = path
