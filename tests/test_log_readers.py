@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -16,6 +18,9 @@ from typing import cast
 import pytest
 
 from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import ClosedError
+from pylogseg.log.indexes import OffsetIndex
+from pylogseg.log.reads import locate
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
 from pylogseg.testing.crowd import crowd
@@ -45,6 +50,54 @@ def test_segments_go_while_one_is_looked_for() -> None:
         assert segment is not None
         assert segment.base_offset == found
         assert len(segments) == 0
+
+
+def test_segments_become_one_while_a_record_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleaning that ends between two segments of a look-up hides no record: the look-up goes on in the old ones."""
+    work = Witness(MemoryStorage())
+    work.storage.make_folder(work.folder)
+    log = work.open()
+    for _ in range(3):
+        work.append()
+        log.roll()
+    first, second, _, _ = log.segments
+    find = LogSegment.find
+
+    def find_and_clean(segment: LogSegment, offset: int) -> tuple[int, int, int, memoryview] | None:
+        if segment is not first:
+            return find(segment, offset)
+        log.segments.remove(second.base_offset)  # as if `first` had lost its last record, and then taken in the second
+        return None
+
+    monkeypatch.setattr(LogSegment, "find", find_and_clean)
+    assert log.fetch(0).start.segment == second.base_offset
+    log.segments.add(second)
+    assert locate(log.segments, log.offsets, 0).segment == second.base_offset
+
+
+def test_index_is_opened_while_it_is_renamed(tmp_path: Path) -> None:
+    """Readers open indexes beside a writer that renames them: under the old name or the new one, and once."""
+
+    class Slow(LocalStorage):
+        def exists(self, path: str) -> bool:
+            found = super().exists(path)
+            asked.set()
+            renaming.wait(0.05)
+            return found
+
+    asked, renaming = threading.Event(), threading.Event()
+    index = OffsetIndex(Slow(), str(tmp_path / "0.index"), 0, 80)
+    (tmp_path / "0.index").write_bytes(bytes(80))
+    reader = threading.Thread(target=lambda: index.entries)
+    reader.start()
+    assert asked.wait(10)
+    index.rename(str(tmp_path / "0.index.deleted"))
+    reader.join()
+    assert os.listdir(tmp_path) == ["0.index.deleted"]
+    assert index.entries == 10
+    index.close()
+    with pytest.raises(ClosedError, match="closed"):
+        _ = index.file
 
 
 def test_file_is_cut_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.log.log import Log
 from pylogseg.log.reads import Fetched, aborted_between
+from pylogseg.log.segment import LogSegment
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.windows import Window
 
@@ -74,12 +75,15 @@ class SliceReader(PartitionReader):
         self.position = first_offset
         self._log = log
         self._segment: Segment | None = None
-        if options.isolation == "read_committed":
-            self._transactions = _Aborted(log)
+        self._aborted = _Aborted() if options.isolation == "read_committed" else None
+        if self._aborted is not None:
+            self._transactions = self._aborted
 
     def __iter__(self) -> Iterator[Chunk]:
         size = self._options.first_window_bytes
         while self.position < self._end:
+            if self._aborted is not None:  # before the slice: a cleaning forgets aborts whose records it removed
+                self._aborted.segments = self._log.segments.from_offset(self.position)
             fetched = self._log.fetch(self.position, size, "high_watermark")
             self._check_skipped(fetched)
             if not len(fetched.data):
@@ -136,10 +140,16 @@ class SliceReader(PartitionReader):
 
 
 class _Aborted:
-    """Which batches below the last stable offset belong to aborted transactions; the indexes of the log tell."""
+    """Which batches below the last stable offset belong to aborted transactions; the indexes of the log tell.
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    Attributes
+    ----------
+    segments : list of LogSegment
+        From the first one that can hold such a batch on.
+    """
+
+    def __init__(self) -> None:
+        self.segments: list[LogSegment] = []
 
     def committed(self, rows: BatchTable) -> tuple[npt.NDArray[np.bool_], None]:
         """See `pylogseg.reading.transactions.Transactions.committed`."""
@@ -147,8 +157,7 @@ class _Aborted:
         data = np.flatnonzero(rows.is_transactional & ~rows.is_control)
         if len(data):
             first, last = int(rows.base_offset[data[0]]), int(rows.last_offset[data[-1]])
-            segments = self._log.segments
-            for txn in aborted_between(segments, segments.floor(first), first, last + 1):
+            for txn in aborted_between(self.segments, first, last + 1):
                 kept &= ~_covers(txn, rows)
         return kept, None
 

@@ -207,4 +207,4 @@ def grouped(
 
 def _aborted(log: LogCore, start: int, end: int) -> Iterator[AbortedTxn]:
     """The aborted transactions from the segment of an offset on; as in Kafka, down to the start of the log."""
-    return aborted_between(log.segments, log.segments.floor(start), log.log_start_offset, end)
+    return aborted_between(log.segments.from_offset(start), log.log_start_offset, end)

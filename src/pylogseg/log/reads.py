@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,18 +106,20 @@ def read(
     """
     if max_bytes < 0:
         raise RequestError(f"max_bytes must not be negative, not {max_bytes}")
-    segment = segments.floor(start)
-    if segment is None:
+    bases, there = segments.of_one_moment()
+    at = bisect_right(bases, start) - 1
+    if at < 0:
         raise OffsetOutOfRange(f"offset {start} lies below the first segment, though the log starts below it")
     none: list[tuple[int, int]] | None = [] if aborted else None
     if start == limit.offset:
         return Fetched(limit, _NOTHING, False, none)
     if start > limit.offset:
         return Fetched(locate(segments, offsets, start), _NOTHING, False, none)
-    while segment is not None:
+    while at < len(there):
+        segment = there[at]
         found = segment.find(start)
         if found is None:
-            segment = segments.higher(segment.base_offset)
+            at += 1
             continue
         base, position, size, view = found
         first = OffsetMetadata(base, segment.base_offset, position)
@@ -134,7 +137,7 @@ def read(
             data = view[position : end if end < position + want else position + want]
             fetched = Fetched(first, data, want < size)
         if aborted:
-            return fetched._replace(aborted=_aborted(segments, offsets, segment, start, first, len(fetched.data)))
+            return fetched._replace(aborted=_aborted(there[at:], offsets, start, first, len(fetched.data)))
         return fetched
     return Fetched(offsets.end, _NOTHING)
 
@@ -150,7 +153,8 @@ def locate_many(segments: Segments, offsets: Any) -> Places:
         In any order.
     """
     wanted = np.ascontiguousarray(offsets, np.int64)
-    bases = np.array(segments.base_offsets, np.int64)
+    base_offsets, there = segments.of_one_moment()
+    bases = np.array(base_offsets, np.int64)
     found = Places(*np.full((4, len(wanted)), -1, np.int64))
     # An offset behind the last batch of its segment lies in the next one that has any.
     rest = np.flatnonzero(wanted >= bases[0]) if len(bases) else np.empty(0, np.int64)
@@ -159,9 +163,7 @@ def locate_many(segments: Segments, offsets: Any) -> Places:
         for number in np.unique(at).tolist():
             rows = rest[at == number]
             columns = np.full((3, len(rows)), -1, np.int64)
-            segment = segments.floor(int(bases[number]))
-            assert segment is not None
-            segment.places_of(wanted[rows], *columns)
+            there[number].places_of(wanted[rows], *columns)
             found.segment[rows] = np.where(columns[0] >= 0, bases[number], -1)
             found.position[rows], found.offset[rows], found.size[rows] = columns
         missing = (found.position[rest] < 0) & (at + 1 < len(bases))
@@ -176,35 +178,32 @@ def locate(segments: Segments, offsets: LogOffsets, offset: int) -> OffsetMetada
     """
     if offset == offsets.end.offset:
         return offsets.end
-    segment = segments.floor(offset)
-    if offset > offsets.end.offset or segment is None:
+    there = segments.from_offset(offset)
+    if offset > offsets.end.offset or not there or there[0].base_offset > offset:
         return OffsetMetadata(offset)
-    while segment is not None:
+    for segment in there:
         place = segment.place_of(offset)
         if place is not None:
             return OffsetMetadata(place.offset, segment.base_offset, place.position)
-        segment = segments.higher(segment.base_offset)
     return offsets.end
 
 
 def _aborted(
-    segments: Segments, offsets: LogOffsets, segment: LogSegment, start: int, found: OffsetMetadata, size: int
+    segments: list[LogSegment], offsets: LogOffsets, start: int, found: OffsetMetadata, size: int
 ) -> list[tuple[int, int]]:
-    upper = segment.offset_index.upper_bound(found.position, size)
+    upper = segments[0].offset_index.upper_bound(found.position, size)
     if upper is None:
-        following = segments.higher(segment.base_offset)
-        upper = offsets.end.offset if following is None else following.base_offset
-    return [(txn.producer_id, txn.first_offset) for txn in aborted_between(segments, segment, start, upper)]
+        upper = segments[1].base_offset if len(segments) > 1 else offsets.end.offset
+    return [(txn.producer_id, txn.first_offset) for txn in aborted_between(segments, start, upper)]
 
 
-def aborted_between(segments: Segments, segment: LogSegment | None, start: int, upper: int) -> Iterator[AbortedTxn]:
-    """The aborted transactions that overlap a range of offsets, half-open, which begins in a segment."""
-    while segment is not None:
+def aborted_between(segments: Iterable[LogSegment], start: int, upper: int) -> Iterator[AbortedTxn]:
+    """The aborted transactions that overlap a range of offsets, half-open, from the first of the segments on."""
+    for segment in segments:
         txns, complete = segment.aborted_txns.collect(start, upper)
         yield from txns
         if complete:
             return
-        segment = segments.higher(segment.base_offset)
 
 
 def offset_for_time(segments: Segments, offsets: LogOffsets, epochs: LeaderEpochs, timestamp: int) -> Found | None:

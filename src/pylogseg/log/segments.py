@@ -62,6 +62,10 @@ class Segments:
         self.first = segments[0] if segments else None
         self.active = segments[-1] if segments else None
 
+    def of_one_moment(self) -> tuple[list[int], list[LogSegment]]:
+        """Base offsets and segments as they are now, not to be changed: a cleaning puts one in the place of several."""
+        return self._sorted
+
     @property
     def base_offsets(self) -> list[int]:
         """Ascending."""
