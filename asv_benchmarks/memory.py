@@ -1,12 +1,11 @@
 """Memory of a process that streams a segment: run as a program, so that nothing else is in it.
 
-``python memory.py FOLDER`` prints JSON: megabytes of anonymous memory (RssAnon of Linux: what is not a page of a file)
-after the first tenth of the record batches and the most of all, as copies and as views.
+``python memory.py FOLDER copies|views [RECORDS]`` prints the most megabytes of anonymous memory (RssAnon of Linux: what
+is not a page of a file) on top of a process that has read one record, while so many or all are read.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -20,17 +19,14 @@ def anonymous_mb() -> float:
     return int(found[1]) * 1024 / 1e6
 
 
-def stream(folder: str, views: bool) -> dict[str, float]:
-    """Read all records as Arrow, holding one record batch at a time."""
+def stream(folder: str, views: bool, limit: int | None) -> float:
+    """Read records as Arrow, holding one record batch at a time."""
     import pylogseg
 
-    before, used, records = anonymous_mb(), [], 0
-    for batch in pylogseg.read_arrow(folder, views=views):
-        records += len(batch)
-        used.append(anonymous_mb() - before)
-    return {"records": records, "early_mb": max(used[: len(used) // 10 + 1]), "most_mb": max(used)}
+    pylogseg.read_arrow(folder, views=views, limit=1).read_all()  # what is loaded on first use does not grow
+    before = anonymous_mb()
+    return max(anonymous_mb() - before for _ in pylogseg.read_arrow(folder, views=views, limit=limit))
 
 
 if __name__ == "__main__":
-    stream(sys.argv[1], False)  # what is loaded on first use is not memory that grows
-    print(json.dumps({str(views): stream(sys.argv[1], views) for views in (False, True)}))
+    print(stream(sys.argv[1], sys.argv[2] == "views", int(sys.argv[3]) if sys.argv[3:] else None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -323,17 +322,20 @@ def memory(bench: Bench) -> list[Row]:
     size = min(2**31 - 1, bench.records * 270)  # the whole of it at the usual size, less for a quick look
     records = data.large_segment(bench.log("none").path, path, size)
     (target / f"{records:020d}.log").touch()
+    table = []
     try:
-        script = Path(__file__).with_name("memory.py")
-        done = subprocess.run([sys.executable, str(script), str(target)], check=True, capture_output=True, text=True)
+        for kind, text in (("copies", "values copied"), ("views", "as views")):
+            tenth, whole = (_own_memory(str(target), kind, *limit) for limit in ([str(records // 10)], []))
+            work = f"own memory while {size / 2**30:.1f} GiB stream, {text}"
+            table.append(Row(work, whole, "MB", "while a tenth of it does", tenth, 0.9, "one window"))
     finally:
         path.unlink()
-    table = []
-    for name, kind in (("False", "values copied"), ("True", "as views")):
-        figure = json.loads(done.stdout)[name]
-        work = f"own memory while {size / 2**30:.1f} GiB stream, {kind}"
-        table.append(Row(work, figure["most_mb"], "MB", "its first tenth", figure["early_mb"], 0.9, "one window"))
     return table
+
+
+def _own_memory(*arguments: str) -> float:
+    command = [sys.executable, str(Path(__file__).with_name("memory.py")), *arguments]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def imports(bench: Bench) -> list[Row]:
