@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pylogseg.errors import RequestError
+from pylogseg.errors import CorruptionError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import decode
 
@@ -29,11 +29,12 @@ def batch_facts(rows: BatchTable) -> list[tuple[int, int, int]]:
     return list(zip(rows.max_timestamp.tolist(), rows.last_offset.tolist(), rows.size.tolist(), strict=True))
 
 
-def first_offset(batches: BatchTable, view: memoryview) -> int:
-    """Offset of the first record of one legacy batch, which may have to be decompressed for it."""
+def first_offset(batches: BatchTable, view: memoryview, path: str) -> int:
+    """Offset of the first record of one legacy batch of a file, which may have to be decompressed for it."""
     columns, damage = decode(batches, view)
     if damage or not len(columns):
-        raise RequestError(f"a batch at position {int(batches.position[0])} cannot be opened: {damage}")
+        why = damage[0].reason if damage else "no record"
+        raise CorruptionError(path, int(batches.position[0]), f"the batch cannot be opened: {why}")
     return int(columns.offset[0])
 
 

@@ -30,7 +30,7 @@ def find_opening(view: memoryview, path: str, offset: int, position: int) -> tup
     while len(rows := scan(view, start=position, crc=False, max_rows=1, any_magic=True).batches):
         base, last, size = int(rows.base_offset[0]), int(rows.last_offset[0]), int(rows.size[0])
         if base >= offset and rows.magic[0] < 2:
-            base = first_offset(rows, view)
+            base = first_offset(rows, view, path)
         found = base, position, size, view
         if base == offset:
             return found

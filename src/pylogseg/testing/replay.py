@@ -215,7 +215,7 @@ class Replay:
             one = found[row : row + 1]
             base = int(one.base_offset[0])
             if one.magic[0] < 2 and one.count[0] < 0:
-                base = first_offset(one, fetched.data)
+                base = first_offset(one, fetched.data, str(self.folder))
             batches.append([base, int(one.last_offset[0]), int(one.size[0])])
         row_: Row = {
             "fetch_offset": fetched.start.offset,
