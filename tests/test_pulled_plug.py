@@ -33,6 +33,10 @@ def named(workload: Workload) -> str:
     return workload.name.replace(" ", "-")
 
 
+#: Crash images that are drawn of each workload, some twice.
+IMAGES = 260
+
+
 def wrong(judged: Iterator[plug.Judged]) -> list[plug.Judged]:
     everything = list(judged)
     assert everything
@@ -46,7 +50,14 @@ def test_every_image() -> None:
 
 @pytest.mark.parametrize("workload", [*SHORT[1:], *LONG], ids=named)
 def test_images(workload: Workload) -> None:
-    assert wrong(plug.judge_images(workload, 70, 1)) == []
+    assert wrong(plug.judge_images(workload, IMAGES, 1)) == []
+
+
+def test_there_are_enough_images() -> None:
+    """More than 2,000 different ones are judged here."""
+    traces = [plug.played(workload)[0] for workload in [*SHORT[1:], *LONG]]
+    drawn = [{image.description for image in crash_images(trace, IMAGES, 1) if image.marks} for trace in traces]
+    assert sum(map(len, drawn)) > 2000
 
 
 @pytest.mark.parametrize("seed", range(6))
