@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import pylogseg
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.testing.replay import replay
 
 sys.path.insert(0, str(Path(__file__).parent / "kafka"))
@@ -107,6 +109,24 @@ def test_as_kafka(golden, tmp_path, name, request):
     with (tmp_path / "out.jsonl").open("w", encoding="utf-8") as out:
         replay(operations, tmp_path / "work", out)
     assert compare.compare(folder, tmp_path, recoded=name in RECODED) == []
+
+
+def test_batches_that_decompress_to_much_are_cleaned(kafka, tmp_path, monkeypatch):
+    """In parts of down to one batch; and one becomes more than a reader takes."""
+    sizes = [40_000] * 12 + [DECOMPRESSED_LIMIT_BYTES // 4]
+    create = {"cleanup.policy": "compact", "segment.bytes": 100_000, "index.interval.bytes": 120}
+    operations = [{"op": "create", "config": create, "now": 1_700_000_000_000}]
+    for i, (size, codec) in enumerate(zip(sizes, ["zstd", "gzip", "lz4", "snappy"] * 4, strict=False)):
+        records = [(1_700_000_000_000, b"key %d" % (7 * i % 20 + j), b"%d" % i + b"." * size) for j in range(5)]
+        batch = pylogseg.encode(records, base_offset=5 * i, leader_epoch=0, compression=codec, batch_bytes=2**31 - 1)
+        operations.append({"op": "append", "hex": batch.hex(), "as": "follower"})
+    operations += [{"op": "high_watermark", "offset": "end"}, {"op": "roll"}, {"op": "clean", "compare": "content"}]
+    operations.append({"op": "capture", "keep": "final", "compare": "content"})
+    fuzz.on_kafka([("much", operations)], tmp_path)
+    monkeypatch.setattr("pylogseg.format.compression.ARENA_BYTES", 300_000)
+    fuzz.on_ours(tmp_path / "much")
+    monkeypatch.undo()
+    assert fuzz.compared([tmp_path / "much"]) == {"much": []}
 
 
 def test_twenty_fresh_lists(kafka, tmp_path):

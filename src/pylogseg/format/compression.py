@@ -131,7 +131,7 @@ def fill_bodies(
     Raises
     ------
     ArenaFullError
-        If several batches become more than `ARENA_BYTES` (or `limit`) together.
+        If several batches become more than `ARENA_BYTES` together.
     """
     view = byte_view(buffer)
     bodies = np.empty(len(table), BODY_DTYPE)
@@ -146,7 +146,7 @@ def fill_bodies(
     work = _Work(table, view, limit, Arena() if arena is None else arena, bodies, codec)
     payload_rows = work.payloads(rows)
     # One batch keeps to the limit by itself; of several, each within it, the sum may still be too much.
-    work.arena.most = max(ARENA_BYTES, limit) if len(payload_rows) > 1 else None
+    work.arena.most = ARENA_BYTES if len(payload_rows) > 1 else None
     work.arena.reserve(min(4 * int(bodies["size"][payload_rows].sum()), ARENA_BYTES), 0)
     numbers = codec[payload_rows]
     for number in sorted(set(numbers.tolist())):

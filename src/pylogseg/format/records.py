@@ -38,6 +38,9 @@ Besides = Literal["views", "values"] | None
 
 #: Bytes that one batch may decompress to, unless the caller says otherwise.
 DECOMPRESSED_LIMIT_BYTES = 64 << 20
+#: The same for work that writes batches anew or drops what is damaged: it must not take a large one for damage. A
+#: broker's cleaner holds the records of one batch in its heap, usually 1 GiB.
+REWRITE_LIMIT_BYTES = 1 << 30
 
 #: What the statuses of the decoder mean (`_kernels/record.pxd`).
 REASONS = (

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from pylogseg.errors import RequestError, Uncleanable
+from pylogseg.errors import RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.codec_error import ArenaFullError
+from pylogseg.format.records import RecordColumns
 from pylogseg.log.cleanable import Cleanable, dirtiness
 from pylogseg.log.cleaned_txns import CleanedTxns
 from pylogseg.log.core import LogCore
-from pylogseg.log.filtering import CleanerStats, LastRecord, Retention, decoded, filter_stretch, meet_transactions
+from pylogseg.log.filtering import CleanerStats, LastRecord, Retention, decoded_parts, filter_stretch, meet_transactions
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.reads import aborted_between
 from pylogseg.log.rewrite import Change, SegmentWriter, rewrite, whole_stretches
@@ -78,7 +78,7 @@ class Cleaner:
         CleaningAborted
             If a segment had to be split first; the next cleaning will do.
         Uncleanable
-            If a batch of magic 0 or 1 would have to stay without records, or a stretch decompresses to too much.
+            If a batch of magic 0 or 1 would have to stay without records.
         RequestError
             If nothing can be cleaned.
         CorruptionError
@@ -91,15 +91,12 @@ class Cleaner:
         clean_part = log.segments.from_offset(0, start)
         legacy_horizon = clean_part[-1].modified_ms() - config.delete_retention_ms if clean_part else 0
         stats = CleanerStats() if stats is None else stats
-        try:
-            self.read_keys(log, start, end, stats)
-            next_dirty = self._offsets.latest_offset + 1
-            txns = CleanedTxns()
-            todo = log.segments.from_offset(0, next_dirty)
-            for group in grouped(todo, config.segment_bytes, config.segment_index_bytes, end):
-                self._clean_group(log, group, txns, now_ms, legacy_horizon, end, stats)
-        except ArenaFullError as error:
-            raise Uncleanable(f"{log.folder}: {error}") from error
+        self.read_keys(log, start, end, stats)
+        next_dirty = self._offsets.latest_offset + 1
+        txns = CleanedTxns()
+        todo = log.segments.from_offset(0, next_dirty)
+        for group in grouped(todo, config.segment_bytes, config.segment_index_bytes, end):
+            self._clean_group(log, group, txns, now_ms, legacy_horizon, end, stats)
         return next_dirty, stats
 
     # ---- the map ----
@@ -127,22 +124,27 @@ class Cleaner:
             self._throttle(size)
             skipped = meet_transactions(rows, stretch.view, stretch.start, segment.path, txns)
             control = rows.is_control & (rows.magic == 2)
-            data = np.flatnonzero(~skipped & ~control)
-            records = decoded(rows[data], stretch.view, stretch.start, segment.path)
-            count = self._offsets.put(records, start)
+            data = ~skipped & ~control
             stats.map_bytes_read += size
-            full = count < len(records)
-            done = int(data[records.batch[count]]) if full else len(rows)
-            self._note_latest(rows[:done], start)
-            stats.map_messages_read += count + int(control[:done].sum())
-            stats.map_messages_read += int(rows.count[:done][(skipped & ~control)[:done]].sum())
-            if full:
-                in_batch = records.batch[:count] == records.batch[count]
-                put = in_batch & (records.key_size[:count] >= 0) & (records.offset[:count] >= start)
-                if put.any():
-                    self._offsets.latest_offset = int(records.offset[np.flatnonzero(put)[-1]])
-                return False
+            for part, records in decoded_parts(rows, data, stretch.view, stretch.start, segment.path):
+                count = self._offsets.put(records, start)
+                full = count < len(records)
+                if full:
+                    part = slice(part.start, part.start + int(np.flatnonzero(data[part])[records.batch[count]]))
+                self._note_latest(rows[part], start)
+                stats.map_messages_read += count + int(control[part].sum())
+                stats.map_messages_read += int(rows.count[part][(skipped & ~control)[part]].sum())
+                if full:
+                    self._note_full(records, count, start)
+                    return False
         return True
+
+    def _note_full(self, records: RecordColumns, count: int, start: int) -> None:
+        """The map got full in the middle of a batch: it covers what was put in of it, if anything."""
+        in_batch = records.batch[:count] == records.batch[count]
+        put = in_batch & (records.key_size[:count] >= 0) & (records.offset[:count] >= start)
+        if put.any():
+            self._offsets.latest_offset = int(records.offset[np.flatnonzero(put)[-1]])
 
     def _note_latest(self, rows: BatchTable, start: int) -> None:
         covered = rows.last_offset[rows.last_offset >= start]

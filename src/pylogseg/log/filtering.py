@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ from pylogseg.errors import CorruptionError, Uncleanable
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 from pylogseg.format.control import ControlKind, decode_control_key
-from pylogseg.format.records import RecordColumns, decode
+from pylogseg.format.records import REWRITE_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch, decode, decode_parts
 from pylogseg.log.cleaned_txns import CleanedTxns
 from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
-from pylogseg.log.rewrite import ANEW, GOES, STAYS, Filtered, assemble
+from pylogseg.log.rewrite import ANEW, GOES, STAYS, Filtered, assemble, joined
 from pylogseg.log.stretches import Stretch
 
 _Mask = npt.NDArray[np.bool_]
@@ -68,11 +68,47 @@ class Retention(NamedTuple):
 
 
 def decoded(batches: BatchTable, view: Any, start: int, path: str) -> RecordColumns:
-    """Records of batches that have to be readable."""
-    columns, damage = decode(batches, view, start)
+    """Records of batches that have to be readable, all at once; see `decoded_parts`."""
+    columns, damage = decode(batches, view, start, limit_bytes=REWRITE_LIMIT_BYTES)
+    _refuse(damage, columns.batches, path)
+    return columns
+
+
+def decoded_parts(
+    batches: BatchTable, which: _Mask, view: Any, start: int, path: str
+) -> Iterator[tuple[slice, RecordColumns]]:
+    """Records of batches that have to be readable, in as many parts as it takes to hold little at once.
+
+    Parameters
+    ----------
+    batches : BatchTable
+        Of a stretch.
+    which : numpy.ndarray of bool
+        The batches whose records are wanted.
+    view, start, path
+        The bytes of the stretch, their position, and the file, for errors.
+
+    Yields
+    ------
+    part : slice
+        The next batches, wanted or not; the parts cover all.
+    records : RecordColumns
+        Of the wanted ones among them: batch 0 is the first of these. They live until the next part.
+    """
+    rows = np.flatnonzero(which)
+    begin = done = 0
+    parts = decode_parts(batches[rows], view, start, limit_bytes=REWRITE_LIMIT_BYTES, scratch=Scratch())
+    for columns, damage in parts:
+        _refuse(damage, columns.batches, path)
+        done += len(columns.batches)
+        end = int(rows[done]) if done < len(rows) else len(batches)
+        yield slice(begin, end), columns
+        begin = end
+
+
+def _refuse(damage: list[BatchDamage], batches: BatchTable, path: str) -> None:
     if damage:
         raise CorruptionError(path, int(batches.position[damage[0].row]), damage[0].reason)
-    return columns
 
 
 def control_kinds(batches: BatchTable, view: Any, start: int, path: str) -> dict[int, ControlKind]:
@@ -132,34 +168,64 @@ def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retenti
     batches, view, start = stretch.batches, stretch.view, stretch.start
     ended = meet_transactions(batches, view, start, path, txns)
     modern = batches.magic == 2
-    control = batches.is_control & modern
-    has_horizon = batches.has_delete_horizon & modern
     # A marker stays for a time after its data are gone; what it is of shows in the horizon.
-    discard = ended & (~control | (has_horizon & (batches.base_timestamp <= rule.now_ms)))
+    due = batches.has_delete_horizon & modern & (batches.base_timestamp <= rule.now_ms)
+    control = batches.is_control & modern
+    discard = ended & (~control | due)
     kept_empty = _kept_empty(batches, control, rule)
-    read = np.flatnonzero(~discard | kept_empty)
-    columns = decoded(batches[read], view, start, path)
-    keep = _kept_records(columns, read, batches, discard, control, has_horizon, rule, stats)
+    parts = []
+    for rows, columns in decoded_parts(batches, ~discard | kept_empty, view, start, path):
+        part = _Part(stretch._replace(batches=batches[rows]), ended[rows], discard[rows], kept_empty[rows])
+        parts.append(_filter_part(part, columns, path, rule, stats))
+    return joined(parts)
+
+
+class _Part(NamedTuple):
+    """Some batches of a stretch that follow one another, and what is known of them by their headers.
+
+    Attributes
+    ----------
+    stretch : Stretch
+    ended : numpy.ndarray of bool
+        Aborted data, and markers that end nothing any more.
+    discard : numpy.ndarray of bool
+        Those of which no record stays.
+    kept_empty : numpy.ndarray of bool
+        Those that stay without records.
+    """
+
+    stretch: Stretch
+    ended: _Mask
+    discard: _Mask
+    kept_empty: _Mask
+
+
+def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention, stats: CleanerStats) -> Filtered:
+    """What stays of batches, given the records of those that are not dropped whole."""
+    batches = part.stretch.batches
+    read = np.flatnonzero(~part.discard | part.kept_empty)
+    keep = _kept_records(columns, read, part, rule, stats)
+    modern, has_horizon = batches.magic[read] == 2, batches.has_delete_horizon[read]
     total = np.bincount(columns.batch, minlength=len(read))
     count = np.bincount(columns.batch[keep], minlength=len(read))
     tombstones = np.bincount(columns.batch[keep & (columns.value_size < 0)], minlength=len(read)) > 0
 
     fate = np.full(len(batches), GOES, np.int8)
-    new_horizon = ~has_horizon[read] & (tombstones | (ended & control)[read]) & (count > 0)
-    whole = modern[read] & (count == total) & (count > 0) & ~new_horizon
-    emptied = (count == 0) & kept_empty[read]
+    ended_marker = part.ended[read] & batches.is_control[read] & modern
+    new_horizon = ~(has_horizon & modern) & (tombstones | ended_marker) & (count > 0)
+    whole = modern & (count == total) & (count > 0) & ~new_horizon
+    emptied = (count == 0) & part.kept_empty[read]
     changed = ((count > 0) & ~whole) | emptied
     fate[read[whole]] = STAYS
     fate[read[changed]] = ANEW
-    if (emptied & ~modern[read]).any():
-        row = int(read[np.flatnonzero(emptied & ~modern[read])[0]])
-        position = int(batches.position[row])
+    if (emptied & ~modern).any():
+        position = int(batches.position[read[np.flatnonzero(emptied & ~modern)[0]]])
         raise Uncleanable(f"{path}: the batch at position {position}, of magic 0 or 1, cannot be kept without records")
     stats.bytes_read += int(batches.size.sum(dtype=np.int64))
     stats.messages_read += len(columns)
     stats.messages_written += int(count.sum())
     rows = _new_rows(batches[read[changed]], count[changed], new_horizon[changed], rule)
-    filtered = assemble(stretch, fate, columns.take(keep & changed[columns.batch]), rows)
+    filtered = assemble(part.stretch, fate, columns.take(keep & changed[columns.batch]), rows)
     stats.bytes_written += len(filtered.data)
     return filtered
 
@@ -179,24 +245,20 @@ def _kept_empty(batches: BatchTable, control: _Mask, rule: Retention) -> _Mask:
 
 
 def _kept_records(
-    columns: RecordColumns,
-    read: npt.NDArray[np.intp],
-    batches: BatchTable,
-    discard: _Mask,
-    control: _Mask,
-    has_horizon: _Mask,
-    rule: Retention,
-    stats: CleanerStats,
+    columns: RecordColumns, read: npt.NDArray[np.intp], part: _Part, rule: Retention, stats: CleanerStats
 ) -> _Mask:
+    batches = part.stretch.batches
+    modern = batches.magic == 2
+    control = batches.is_control & modern
+    held = np.where(
+        modern, ~batches.has_delete_horizon | (rule.now_ms < batches.base_timestamp), rule.keep_legacy_tombstones
+    )
     batch = read[columns.batch]
     verdict = rule.offsets.judge(columns)
-    held = np.where(
-        batches.magic == 2, ~has_horizon | (rule.now_ms < batches.base_timestamp), rule.keep_legacy_tombstones
-    )
-    judged = ~discard[batch] & ~control[batch]
+    judged = ~part.discard[batch] & ~control[batch]
     stats.invalid_messages_read += int((judged & (verdict == NO_KEY)).sum())
     data = (verdict == BEYOND) | ((verdict == LAST) & ((columns.value_size >= 0) | held[batch]))
-    keep: _Mask = (judged & data) | (control & ~discard)[batch]
+    keep: _Mask = (judged & data) | (control & ~part.discard)[batch]
     return keep
 
 

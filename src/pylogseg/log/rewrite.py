@@ -95,6 +95,15 @@ def assemble(
     return Filtered(pieces[0] if len(pieces) == 1 else b"".join(pieces), BatchTable(rows))
 
 
+def joined(parts: list[Filtered]) -> Filtered:
+    """What became of parts of a stretch, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate([part.batches.rows for part in parts])
+    rows["position"] = np.cumsum(rows["size"], dtype=np.int64) - rows["size"]
+    return Filtered(b"".join(part.data for part in parts), BatchTable(rows))
+
+
 class Home(Protocol):
     """Where segments belong: a log, or the folder of one that is not open."""
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from pylogseg.config import LogConfig
 from pylogseg.errors import CleaningAborted
-from pylogseg.format.batches import CODEC_NAMES, BatchTable
+from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.codec_error import ArenaFullError
 from pylogseg.log.core import LogCore
-from pylogseg.log.rewrite import Filtered, rewrite, whole_stretches
+from pylogseg.log.rewrite import Filtered, joined, rewrite, whole_stretches
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.stretches import Stretch
 from pylogseg.offline.part import Part
@@ -126,7 +126,7 @@ def _change(
     return rewrite(
         log,
         [segment],
-        lambda source, writer: lambda stretch: _joined(_by_parts(applied, stretch)),
+        lambda source, writer: lambda stretch: joined(_by_parts(applied, stretch)),
         most_bytes=max(log.config.segment_bytes, segment.size),
         keeps_aborted=True,
         crc=True,
@@ -144,14 +144,6 @@ def _by_parts(work: Callable[[Stretch], list[_Result]], stretch: Stretch) -> lis
         half = len(stretch.batches) // 2
         parts = (stretch.batches[:half], stretch.batches[half:])
         return [result for part in parts for result in _by_parts(work, stretch._replace(batches=part))]
-
-
-def _joined(parts: list[Filtered]) -> Filtered:
-    if len(parts) == 1:
-        return parts[0]
-    rows = np.concatenate([part.batches.rows for part in parts])
-    rows["position"] = np.cumsum(rows["size"], dtype=np.int64) - rows["size"]
-    return Filtered(b"".join(part.data for part in parts), BatchTable(rows))
 
 
 def levels_of(config: LogConfig) -> dict[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 from pylogseg.errors import CleaningAborted, RequestError
 from pylogseg.log.cleanable import cleanable, dirtiness
 from pylogseg.log.cleaner import Cleaner
-from pylogseg.log.filtering import decoded
+from pylogseg.log.filtering import decoded_parts
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.offline.options import Options
@@ -73,14 +73,14 @@ def _refuse_without_keys(log: Log) -> None:
     """A cleaning drops such records: which in a log that is compacted was agreed, and here was not."""
     for segment in log.segments:
         for stretch in segment.windows():
-            rows = stretch.batches[~stretch.batches.is_control]
-            records = decoded(rows, stretch.view, stretch.start, segment.path)
-            without = np.flatnonzero(records.key_size < 0)
-            if len(without):
-                raise RequestError(
-                    f"{segment.path}: the record at offset {records.offset[without[0]]} has no key, so a cleaning "
-                    "would remove it"
-                )
+            data = ~stretch.batches.is_control
+            for _, records in decoded_parts(stretch.batches, data, stretch.view, stretch.start, segment.path):
+                without = np.flatnonzero(records.key_size < 0)
+                if len(without):
+                    raise RequestError(
+                        f"{segment.path}: the record at offset {records.offset[without[0]]} has no key, so a cleaning "
+                        "would remove it"
+                    )
 
 
 def _clean(part: Part, log: Log, min_dirty_ratio: float, map_bytes: int | None, jobs: int) -> bool:

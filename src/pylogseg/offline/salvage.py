@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
-from pylogseg.format.records import decode_parts
+from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode_parts
 from pylogseg.log.facts import first_offset
 from pylogseg.log.rewrite import Filtered
 from pylogseg.log.stretches import stretches
@@ -192,7 +192,9 @@ def _batches_up_to(file: AppendFile, start: int, end: int, lowest_offset: int) -
 def _unreadable(window: Window) -> Iterator[tuple[int, str]]:
     """Batches whose records cannot be had, though their check sum holds."""
     first = 0
-    for columns, damage in decode_parts(window.batches, window.buffer, window.file_position):
+    for columns, damage in decode_parts(
+        window.batches, window.buffer, window.file_position, limit_bytes=REWRITE_LIMIT_BYTES
+    ):
         for bad in damage:
             yield first + bad.row, bad.reason
         first += len(columns.batches)
