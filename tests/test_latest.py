@@ -5,11 +5,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from shell import pylogseg as shell
 
 import pylogseg
+from pylogseg.log.cleanable import cleanable
+from pylogseg.log.cleaner import Cleaner
+from pylogseg.log.offset_map import OffsetMap
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.partition import ReadOptions
@@ -130,6 +133,69 @@ def test_damage_is_told_once(many, tmp_path):
     reader = pylogseg.read(log, latest=True, latest_memory_bytes=SMALLEST, on_corrupt="skip")
     assert list(reader) == last_of(pylogseg.read(log, on_corrupt="skip"))
     assert [gap.kind for gap in reader.gaps] == [Finding.CRC_BAD]
+
+
+@given(
+    records=KEYS,
+    segment_bytes=st.sampled_from([300, 10_000]),
+    codec=st.sampled_from(["none", "lz4"]),
+    tombstones=st.booleans(),
+    start=st.integers(0, 90),
+)
+@settings(max_examples=20)
+def test_of_an_open_log(records, segment_bytes, codec, tombstones, start):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pylogseg.open_log(f"{folder}/t-0", segment_bytes=segment_bytes) as log,
+    ):
+        for at in range(0, len(records), 3):
+            log.append(records[at : at + 3], compression=codec)
+        reader = log.read(offset=(start, None), latest=True, tombstones=tombstones)
+        expected = last_of(log.read(offset=(start, None)), tombstones)
+        log.append([(1, key, b"later") for _, key, _ in records])  # is not seen
+        assert list(reader) == expected
+        assert reader.gaps == []
+
+
+def test_of_an_open_log_with_more_keys_than_memory(tmp_path, many):
+    with pylogseg.open_log(tmp_path / "many-0", segment_bytes=100_000) as log:
+        log.append(pylogseg.read(many))
+        last = log.read(latest=True, latest_memory_bytes=SMALLEST)
+        assert list(last) == last_of(log.read())
+        assert len(list(log.read(latest=True, limit=5))) == 5
+
+
+def test_of_an_open_log_without_what_was_aborted(tmp_path):
+    with pylogseg.open_log(tmp_path / "t-0") as log:
+        producer = log.producer(1)
+        for value, end in ((b"kept", "commit"), (b"aborted", "abort")):
+            producer.begin()
+            producer.append([(1, b"key", value)])
+            getattr(producer, end)()
+        assert [r.value for r in log.read(latest=True)] == [b"aborted"]
+        assert [r.value for r in log.read(latest=True, isolation="read_committed")] == [b"kept"]
+
+
+def test_of_an_open_log_that_is_cleaned_between_the_passes(tmp_path):
+    with pylogseg.open_log(tmp_path / "t-0", cleanup_policy="compact") as log:
+        log.append([(1, b"a", b"1"), (1, b"b", b"1")])
+        reader = log.read(latest=True)
+        put = OffsetMap.offsets
+
+        def between(offsets):
+            """The first pass is over: newer records of a key come, and the older one goes."""
+            log.append([(1, b"a", b"2")])
+            log.roll()
+            Cleaner(OffsetMap(1 << 16)).clean(log, cleanable(log, 0, 0))
+            return put(offsets)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(OffsetMap, "offsets", between)
+            assert [(r.key, r.value) for r in reader] == [(b"b", b"1")]
+        assert [gap.kind for gap in reader.gaps] == [Finding.REMOVED]
+        assert [(r.key, r.value) for r in log.read(latest=True)] == [(b"b", b"1"), (b"a", b"2")]
+        with pytest.raises(pylogseg.RequestError, match="too small"):
+            log.read(latest=True, latest_memory_bytes=1000)
 
 
 def test_wrong_usage(examples):

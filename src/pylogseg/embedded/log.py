@@ -18,6 +18,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.log.log import Appended
 from pylogseg.log.retention import apply_retention
 from pylogseg.reading import partition as reading
+from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.stream import Moment, Reader, reader_of
 from pylogseg.reading.windows import WINDOW_BYTES
 
@@ -140,6 +141,9 @@ class EmbeddedLog(OwnedLog):
         control: bool = False,
         check_crc: bool = True,
         max_decompressed_bytes: int = 64 << 20,
+        latest: bool = False,
+        tombstones: bool = False,
+        latest_memory_bytes: int = MEMORY_BYTES,
     ) -> Reader:
         """Read the records that are in the log now.
 
@@ -161,6 +165,9 @@ class EmbeddedLog(OwnedLog):
             Check the CRC of each batch before its records are given.
         max_decompressed_bytes : int
             A batch that decompresses to more counts as damaged.
+        latest, tombstones, latest_memory_bytes
+            The last record of each key alone, as of `pylogseg.read`. The log is read twice; `Reader.gaps` tells of
+            records that a cleaning removed in between, since newer ones of their keys had come.
 
         Returns
         -------
@@ -182,10 +189,12 @@ class EmbeddedLog(OwnedLog):
             control=control,
             check_crc=check_crc,
             limit_bytes=max_decompressed_bytes,
-            first_window_bytes=WINDOW_BYTES if limit is None else _FIRST_BYTES,
+            first_window_bytes=WINDOW_BYTES if limit is None or latest else _FIRST_BYTES,
         )
         self._guarded(lambda: None)  # a closed log says so here
-        return reader_of([OpenLog(self, self.readable_end(isolation))], offset, timestamp, limit, options, columns)
+        source = OpenLog(self, self.readable_end(isolation))
+        wish = Latest(tombstones, latest_memory_bytes) if latest else None
+        return reader_of([source], offset, timestamp, limit, options, columns, wish)
 
     def follow(
         self,
