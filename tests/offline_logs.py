@@ -22,56 +22,70 @@ def opened(storage, folder, config=None, **arguments):
     return Log.open(storage, str(folder), config, clock, ManualScheduler(clock), **arguments)
 
 
-def fill(log, seed, batches=25, magics=(2, 2, 2, 1, 0)):
-    """Append batches of a follower: what is in a batch, its producer and epoch are a matter of chance."""
-    rng = random.Random(seed)
-    sequences, open_txns, epoch = {}, set(), 0
-    for number in range(batches):
-        epoch += rng.random() < 0.1
+class Appends:
+    """Batches of a follower: what is in a batch, its producer and epoch are a matter of chance."""
+
+    def __init__(self, rng, magics=(2, 2, 2, 1, 0)):
+        self.rng, self.magics = rng, magics
+        self.sequences, self.open_txns, self.epoch, self.number = {}, set(), 0, 0
+
+    def append(self, log):
+        """Append one."""
+        rng, number = self.rng, self.number
+        self.number += 1
+        self.epoch += rng.random() < 0.1
         base = log.log_end_offset + (rng.random() < 0.1)
-        if open_txns and rng.random() < 0.3:
-            pid = open_txns.pop()
+        if self.open_txns and rng.random() < 0.3:
+            pid = rng.choice(sorted(self.open_txns))
+            self.open_txns.remove(pid)
             spec = {"control": rng.choice(["commit", "abort"]), "producer_id": pid, "producer_epoch": 0}
             spec["timestamp"] = NOW + number
         else:
-            spec = _data(rng, number, sequences, open_txns, magics)
+            spec = self._data()
         if "records" in spec:
             for i, record in enumerate(spec["records"]):
                 record["offset"] = base + i
         spec["base_offset"] = base
         if spec.get("magic", 2) == 2:
-            spec["leader_epoch"] = epoch
-        log.append_as_follower(described([spec]), epoch)
-        if rng.random() < 0.05:
+            spec["leader_epoch"] = self.epoch
+        log.append_as_follower(described([spec]), self.epoch)
+
+    def _data(self):
+        rng, number = self.rng, self.number - 1
+        magic = rng.choice(self.magics)
+        codec = rng.choice(CODECS[:-1] if magic < 2 else CODECS)
+        count = rng.randint(1, 6) if magic == 2 or codec != "none" else 1
+        records = [
+            {
+                "timestamp": NOW + number * 10 + rng.randint(-5, 5),
+                "key": rng.choice(KEYS),
+                "value": rng.choice([None, "", f"value-{number}-{i}" * rng.randint(1, 5)]),
+                "headers": rng.choice(HEADERS) if magic == 2 else [],
+            }
+            for i in range(count)
+        ]
+        spec = {"magic": magic, "compression": codec, "records": records}
+        if magic and rng.random() < 0.2:
+            spec |= {"timestamp_type": "append", "log_append_time": NOW + number * 10}
+        if magic == 2 and rng.random() < 0.5:
+            pid = rng.randint(1, 3)
+            spec |= {"producer_id": pid, "producer_epoch": 0, "base_sequence": self.sequences.get(pid, 0)}
+            self.sequences[pid] = self.sequences.get(pid, 0) + count
+            if pid < 3:  # a producer has transactions always or never
+                self.open_txns.add(pid)
+                spec["transactional"] = True
+        return spec
+
+
+def fill(log, seed, batches=25, magics=(2, 2, 2, 1, 0)):
+    """Append batches, and roll now and then."""
+    appends = Appends(random.Random(seed), magics)
+    for _ in range(batches):
+        appends.append(log)
+        if appends.rng.random() < 0.05:
             log.roll()
     log.update_high_watermark(log.log_end_offset)
     return log
-
-
-def _data(rng, number, sequences, open_txns, magics):
-    magic = rng.choice(magics)
-    codec = rng.choice(CODECS[:-1] if magic < 2 else CODECS)
-    count = rng.randint(1, 6) if magic == 2 or codec != "none" else 1
-    records = [
-        {
-            "timestamp": NOW + number * 10 + rng.randint(-5, 5),
-            "key": rng.choice(KEYS),
-            "value": rng.choice([None, "", f"value-{number}-{i}" * rng.randint(1, 5)]),
-            "headers": rng.choice(HEADERS) if magic == 2 else [],
-        }
-        for i in range(count)
-    ]
-    spec = {"magic": magic, "compression": codec, "records": records}
-    if magic and rng.random() < 0.2:
-        spec |= {"timestamp_type": "append", "log_append_time": NOW + number * 10}
-    if magic == 2 and rng.random() < 0.5:
-        pid = rng.randint(1, 3)
-        spec |= {"producer_id": pid, "producer_epoch": 0, "base_sequence": sequences.get(pid, 0)}
-        sequences[pid] = sequences.get(pid, 0) + count
-        if pid < 3:  # a producer has transactions always or never
-            open_txns.add(pid)
-            spec["transactional"] = True
-    return spec
 
 
 def made(seed, storage=None, folder="t-0", **arguments):

@@ -44,6 +44,20 @@ def test_every_offset() -> None:
             assert any("lies inside a batch" in note for note in outcome.notes) == (to % 4 > 0)
 
 
+def test_into_a_gap_between_batches(tmp_path: Path) -> None:
+    """The log ends behind the batch in front of the gap, for the checkpoints as for the next who opens it."""
+    with pylogseg.open_log(tmp_path / "t-0", index_interval_bytes=0) as log:
+        for base in (0, 2, 20, 40):
+            log.append_as_follower(pylogseg.encode([(NOW, b"k", b"v")] * 2, base_offset=base, leader_epoch=0), 0)
+    for to, end in ((30, 22), (22, 22), (20, 4), (19, 4), (5, 4), (4, 4), (3, 2)):
+        (outcome,) = offline.truncate(tmp_path, to)
+        assert (outcome.log_end, outcome.state) == (end, "unchanged" if to in (22, 19, 5, 4) else "done")
+        point = parse_offset_checkpoint((tmp_path / "recovery-point-offset-checkpoint").read_bytes())
+        assert point == {("t", 0): end}
+        with pylogseg.open_log(tmp_path / "t-0") as log:
+            assert log.log_end_offset == end
+
+
 def test_the_same_files_as_the_engine() -> None:
     """Down to the byte: what a broker leaves that truncates and stops."""
     for to in (0, 7, 30, 41):

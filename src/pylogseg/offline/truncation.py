@@ -51,7 +51,7 @@ def _truncate(part: Part, log: Log, to: int) -> None:
     outcome, end, watermark = part.outcome, log.log_end_offset, log.high_watermark
     start, active = log.log_start_offset, log.active.base_offset
     first_gone = _first_gone(log, to)
-    if not log.truncate_to(first_gone):
+    if not log.truncate_to(_end_below(log, first_gone)):
         outcome.state = "unchanged"
         outcome.notes.append(f"the log ends at {end}, so there is nothing at {to} or behind it")
         return
@@ -70,6 +70,22 @@ def _truncate(part: Part, log: Log, to: int) -> None:
                              "consumers may have read them")  # fmt: skip
     if to < start:
         outcome.notes.append(f"it begins at {start}: nothing is left, and it goes on at {to}")
+
+
+def _end_below(log: Log, offset: int) -> int:
+    """Where the last batch below an offset ends, since a load knows of no gap in the offsets behind it."""
+    segment = log.segments.floor(offset)
+    if segment is None:
+        return offset
+    end = segment.base_offset
+    for stretch in segment.windows(segment.offset_index.floor(offset - 1)[1]):
+        ends = stretch.batches.next_offset
+        below = int((ends <= offset).sum())
+        if below:
+            end = int(ends[below - 1])
+        if below < len(ends):
+            break
+    return end
 
 
 def _first_gone(log: Log, offset: int) -> int:
