@@ -195,7 +195,7 @@ class LogConfig:
 
     def with_changes(self, **settings: Any) -> LogConfig:
         """The same settings but for some."""
-        return replace(self, **_known(settings))
+        return replace(self, **_known(settings)) if settings else self
 
     def to_properties(self) -> dict[str, str]:
         """All settings by Kafka's names, as text that `from_properties` reads."""

@@ -231,16 +231,16 @@ class LocalFiles:
                     status = item.stat()
                 except FileNotFoundError:
                     continue
-                if _is_file_or_folder(status):  # to open a pipe would wait for ever
-                    yield _entry(item.name, status)
+                if (entry := _entry(item.name, status)) is not None:  # to open a pipe would wait for ever
+                    yield entry
 
     def stat(self, path: str) -> Entry:
         """One file or folder."""
         with _named(path, "stat"):
-            status = os.stat(path)
-            if not _is_file_or_folder(status):
+            entry = _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))
+            if entry is None:
                 raise OSError(errno.EINVAL, "not a file: pipes and devices cannot be read by position")
-            return _entry(os.path.basename(path.rstrip("/\\")), status)
+            return entry
 
     def read_all(self, path: str) -> bytes:
         """A small file, whole."""
@@ -270,13 +270,12 @@ class LocalFiles:
         return [pattern] if os.path.lexists(pattern) else sorted(glob(pattern))
 
 
-def _is_file_or_folder(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-
-
-def _entry(name: str, status: os.stat_result) -> Entry:
-    is_dir = stat.S_ISDIR(status.st_mode)
-    return Entry(name, is_dir, 0 if is_dir else status.st_size, status.st_mtime_ns // 1_000_000)
+def _entry(name: str, status: os.stat_result) -> Entry | None:
+    """What a file or folder is; None for what is neither. Made for each file of each log that is loaded."""
+    kind = stat.S_IFMT(status.st_mode)
+    if kind == stat.S_IFREG:
+        return Entry(name, False, status.st_size, status.st_mtime_ns // 1_000_000)
+    return Entry(name, True, 0, status.st_mtime_ns // 1_000_000) if kind == stat.S_IFDIR else None
 
 
 def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> tuple[FileSystem, str]:

@@ -171,6 +171,8 @@ class Loader:
 
     def _complete_swap(self, swaps: list[str]) -> None:
         """Pass 2: segments that `.swap` files replace go, and the `.swap` files get their names."""
+        if not swaps:
+            return
         low, high = 2**63, -1
         for name in swaps:
             if name.endswith(".log" + SWAP):
