@@ -451,8 +451,11 @@ def test_interrupted(tmp_path: Path, into: bool) -> None:
         watched = tmp_path / ".copy.pylogseg-unfinished" if into else log_dir
         wait_for(lambda: list(watched.glob("users-0/*.cleaned")))
         running.send_signal(signal.SIGINT)
-        assert running.wait(30) == 130
+        said = running.communicate(timeout=30)[1]
+        assert running.returncode == 130
+    assert (b"is as it was" if into else b"each log is whole") in said
     assert sorted(os.listdir(tmp_path)) == ["data"]
+    assert not list(log_dir.glob("users-0/*.cleaned"))
     assert {r.key: r.value for r in read(log_dir / "users-0", columns=["key", "value"])} == before
     assert (log_dir / ".lock").exists() is False
     assert pylogseg(*arguments).code == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from offline_world import BATCHES, CONFIG, Contents, check_cut_short, contents, run, world
+from offline_world import BATCHES, CONFIG, Contents, check_cut_short, contents, faults, files, run, world
 
 from pylogseg import offline
 
@@ -30,6 +30,16 @@ def test_compact() -> None:
     result = run(offline.compact, done, include_active=True)
     assert [outcome.numbers["recordsRemoved"] for outcome in result] == [49, 1]
     check_cut_short(offline.compact, keeps_the_last_of_each_key, include_active=True, topics=["users-0"])
+
+
+def test_a_failure_leaves_nothing_half_written() -> None:
+    """Unless what was written has begun to take the place of the old: then a load decides."""
+    seen = set()
+    for description, disk in faults(offline.compact, include_active=True, topics=["users-0"]):
+        names = [name for name in files(disk) if name.endswith((".cleaned", ".swap"))]
+        seen.add(bool(names))
+        assert not names or any(name.endswith(".swap") for name in names), (description, names)
+    assert seen == {True, False}
 
 
 def keeps_from(offset: int) -> Callable[[Contents], None]:

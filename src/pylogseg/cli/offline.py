@@ -117,13 +117,25 @@ class Request(NamedTuple):
         total = chosen_bytes(self.path, Options.of(self.options)) * (passes + copies)
         with progress(total, name) as advance:
             shared = {**self.options, "on_bytes": advance, "on_outcome": self._tell}
-            result = command(self.path, **shared, **own)
+            try:
+                result = command(self.path, **shared, **own)
+            except KeyboardInterrupt:
+                click.echo(f"interrupted: {self._after_an_interrupt()}", err=True)
+                raise
         if self.as_json:
             print_json(result.as_row())
         elif not self.quiet:
             _print(result, columns or {})
         if result.exit_code:
             click.get_current_context().exit(result.exit_code)
+
+    def _after_an_interrupt(self) -> str:
+        if self.options["dry_run"]:
+            return "nothing was changed"
+        into = self.options["into"]
+        if into is not None:
+            return f"{self.path} is as it was, and {into} is whole or not there"
+        return "each log is whole, and what was done stays so; start again for the rest"
 
     def _tell(self, outcome: Outcome) -> None:
         """Say what cannot wait for the end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from pylogseg.config import LogConfig
@@ -15,6 +16,7 @@ from pylogseg.jobs.pool import Advance
 from pylogseg.log.directory import LogDirectory, Start
 from pylogseg.log.keep import Keeper, KeepError
 from pylogseg.log.log import Log
+from pylogseg.log.replace import CLEANED, SWAP
 from pylogseg.log.report import Action
 from pylogseg.manager.settings import BrokerSettings
 from pylogseg.offline.outcome import Outcome
@@ -137,10 +139,22 @@ class Part:
         refused = isinstance(error, PylogsegError) and not isinstance(error, StorageError)
         if refused and not self._opening and (self.log is None or self.log.is_usable):
             self.close()  # what was refused, or cannot be read, leaves a log as good as it was
+            self._remove_unfinished()
             return True
         if self.log is not None:
             self.log.close_handles()
+            self._remove_unfinished()
         return False
+
+    def _remove_unfinished(self) -> None:
+        """Remove segments that were being written, which the next load would do: the disk may be full."""
+        with contextlib.suppress(StorageError):
+            names = [entry.name for entry in self.storage.list_folder(self.folder)]
+            if any(name.endswith(SWAP) for name in names):
+                return  # a load has to see which of them belong together
+            for name in names:
+                if name.endswith(CLEANED):
+                    self.storage.remove(self.storage.join(self.folder, name))
 
     def sizes(self) -> tuple[int, int]:
         """Bytes and number of the segments; none where the folder is gone."""
