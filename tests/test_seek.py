@@ -100,17 +100,42 @@ def test_indexes_are_hints(partition, tmp_path, damage):
 original = LocalFiles.open
 
 
-def test_a_range_reads_little(golden, monkeypatch):
+@pytest.fixture
+def opened(monkeypatch):
+    """Paths of the logs that were opened."""
+    seen = []
+    monkeypatch.setattr(
+        LocalFiles, "open", lambda self, path, sealed: seen.append(path) or original(self, path, sealed=sealed)
+    )
+    return seen
+
+
+@pytest.mark.parametrize("jitter_ms", [0, 50, 5000])
+def test_times_of_many_segments(tmp_path, opened, jitter_ms):
+    """By their indexes, where times ascend; else by looking. The answer is always the first record that is as late."""
+    chance = random.Random(jitter_ms)
+    moments = [100 * n + chance.randint(0, jitter_ms) for n in range(900)]
+    with pylogseg.open_log(tmp_path / "t-0", segment_bytes=2000, index_interval_bytes=300, retention_ms=-1) as log:
+        for first in range(0, 900, 3):
+            log.append([(moment, b"k", b"v" * 30) for moment in moments[first : first + 3]])
+    segments = pylogseg.open_dir(tmp_path).partitions[0].segments
+    assert len(segments) > 20
+    for asked in [moments[450], 0, 45_000, 45_001, 89_850, max(moments)]:
+        opened.clear()
+        wanted = next(n for n, moment in enumerate(moments) if moment >= asked)
+        assert offset_of_time(segments, asked, -1) == wanted
+        assert jitter_ms or len(opened) == 1
+    assert offset_of_time(segments, max(moments) + 1, -1) == -1
+
+
+def test_a_range_reads_little(golden, opened):
     """Ten records from the middle of the largest partition cost windows around them, not its segments."""
     folder = max(
         (golden / "broker-4.3" / "codecs").glob("data*/*-?"),
         key=lambda p: sum(f.stat().st_size for f in p.glob("*.log")),
     )
     partition = pylogseg.open_dir(folder).partitions[0]
-    opened = []
-    monkeypatch.setattr(
-        LocalFiles, "open", lambda self, path, sealed: opened.append(path) or original(self, path, sealed=sealed)
-    )
+    opened.clear()
     middle = partition.segments[len(partition.segments) // 2]
     assert len(records(folder, offset=(middle.base_offset, middle.base_offset + 1))) == 1
     assert set(opened) == {middle.path}

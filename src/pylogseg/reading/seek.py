@@ -7,6 +7,7 @@ segment.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from pylogseg.disk import Segment
@@ -68,12 +69,14 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
     log_start_offset : int
         Records below it do not count.
     """
-    for segment in segments:
+    for segment, following in itertools.zip_longest(segments, segments[1:]):
+        index = _time_index(segment)
+        if _tells_all_are_older(index, following, timestamp_ms):
+            continue
         opened = open_unless_removed(segment)
         if opened is None:
             continue
         with opened as view:
-            index = _time_index(segment)
             if not segment.is_last and _largest_timestamp(segment, view, index) < timestamp_ms:
                 continue
             found = _search(segment, view, index, timestamp_ms, log_start_offset)
@@ -82,8 +85,17 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
     return default
 
 
-def first_offset_since(segment: Segment, timestamp_ms: int) -> int | None:
+def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms: int) -> int | None:
     """Where in a segment records that are not older than a moment may begin.
+
+    Parameters
+    ----------
+    segment : Segment
+        In which to look.
+    following : Segment or None
+        The next one of its partition, if there is one.
+    timestamp_ms : int
+        The moment, in milliseconds since 1970.
 
     Returns
     -------
@@ -91,17 +103,31 @@ def first_offset_since(segment: Segment, timestamp_ms: int) -> int | None:
         All records below this offset are older, by the time index; None if all of the segment are, which only a
         sealed one can tell.
     """
+    index = _time_index(segment)
+    if _tells_all_are_older(index, following, timestamp_ms):
+        return None
     opened = open_unless_removed(segment)
     if opened is None:
         return None
     with opened as view:
-        index = _time_index(segment)
         if not segment.is_last and _largest_timestamp(segment, view, index) < timestamp_ms:
             return None
         entry = None if index is None else index.floor(timestamp_ms - 1)
         if entry is None or entry.timestamp < 0 or not _holds(segment, view, entry):
             return segment.base_offset
         return entry.offset + 1
+
+
+def _tells_all_are_older(index: TimeIndex | None, following: Segment | None, timestamp_ms: int) -> bool:
+    """Whether a time index says by itself that a sealed segment has nothing as late as a moment.
+
+    A broker adds the greatest timestamp when it seals a segment. In most logs that is the last record's, and then the
+    index cannot have been cut off: the segment itself need not be opened.
+    """
+    if index is None or following is None:
+        return False
+    last = index[len(index) - 1]
+    return last.offset == following.base_offset - 1 and last.timestamp < timestamp_ms
 
 
 def _time_index(segment: Segment) -> TimeIndex | None:

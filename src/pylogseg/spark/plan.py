@@ -7,6 +7,7 @@ looks at the place before it begins there, so an index that lies costs reading, 
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -136,14 +137,14 @@ def _target(total: int, options: Options, cores: int) -> int:
 def _pieces(extent: Extent, options: Options, since_ms: int | None) -> Iterator[_Piece]:
     """The segments of a log that have wanted offsets, with the bytes of those."""
     segments = extent.log.segments
-    for i, segment in enumerate(segments):
-        following = segments[i + 1].base_offset if i + 1 < len(segments) else -1
+    for segment, behind in itertools.zip_longest(segments, segments[1:]):
+        following = behind.base_offset if behind is not None else -1
         first = max(extent.first_offset, segment.base_offset)
         end = extent.end_offset if following < 0 else min(extent.end_offset, following)
         if first >= end or not segment.size:
             continue
         if since_ms is not None:
-            begin = first_offset_since(segment, since_ms)
+            begin = first_offset_since(segment, behind, since_ms)
             if begin is None or begin >= end:
                 continue
             first = max(first, begin)
