@@ -1,14 +1,18 @@
 """Logs that the Spark tests read, and plans of them carried out without Spark."""
 
 import pyarrow as pa
+import pytest
 
 import pylogseg
 from pylogseg.arrow import DEFAULT_COLUMNS as COLUMNS
+from pylogseg.spark._compat import VERSION
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
 
 BATCH = 50
+NO_SOURCES = "Python data sources: Spark 4.0 on"
+needs_sources = pytest.mark.skipif(VERSION < (4, 0), reason=NO_SOURCES)
 
 
 def append(folder, count, first=0, **settings):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from shell import pylogseg as run
+from spark_logs import needs_sources
 
 import pylogseg
 from pylogseg.arrow import read_arrow
@@ -60,7 +61,7 @@ def test_stats_count_what_the_command_counts(spark: Any, examples: Path, tmp_pat
 def test_stats_by_hour_and_key(spark: Any, examples: Path) -> None:
     rows = read_arrow(str(examples), "codec-*").read_all().to_pylist()
     by_key = {
-        (row.topic, row.key and bytes(row.key)): row.records
+        (row.topic, None if row.key is None else bytes(row.key)): row.records
         for row in jobs.stats(spark, examples, ["codec-*"], by="key").collect()
     }
     expected: dict[Any, int] = {}
@@ -150,6 +151,7 @@ def test_restore_refuses_and_overwrites(spark: Any, tmp_path: Path) -> None:
     assert set(found["offset"].to_pylist()) <= {100, 101}
 
 
+@needs_sources
 def test_write_and_read(spark: Any, examples: Path, tmp_path: Path) -> None:
     """`df.write.format("pylogseg")`, with what it refuses."""
     pylogseg.spark.register(spark)
@@ -169,6 +171,7 @@ def test_write_and_read(spark: Any, examples: Path, tmp_path: Path) -> None:
     assert not [name for name in os.listdir(root) if re.search("staging|unfinished", name)]
 
 
+@needs_sources
 def test_a_task_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     pylogseg.spark.register(spark)
     rows = spark.range(10).selectExpr(

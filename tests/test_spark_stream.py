@@ -7,16 +7,15 @@ import warnings
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spark_logs import append
+from spark_logs import NO_SOURCES, append
 
 import pylogseg
 from pylogseg.errors import RequestError
-from pylogseg.spark import stream
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pylogseg.spark.options import parse
 from pylogseg.spark.schema import RECORD_COLUMNS
-from pylogseg.spark.source import PylogsegSource
-from pylogseg.spark.stream import SegmentStreamReader, limited
+
+stream = pytest.importorskip("pylogseg.spark.stream", reason=NO_SOURCES)
 
 COLUMNS = ("topic", "partition", "offset")
 
@@ -30,7 +29,7 @@ def root(tmp_path):
 
 
 def reader(root, **options):
-    return SegmentStreamReader([str(root)], parse(options, streaming=True), COLUMNS)
+    return stream.SegmentStreamReader([str(root)], parse(options, streaming=True), COLUMNS)
 
 
 def offsets(*numbers):
@@ -172,7 +171,7 @@ def test_what_is_lost_is_an_error_that_names_the_offsets(root, examples):
     with pytest.raises(RequestError, match="orders-10 is gone, it was to be read up to offset 300"):
         strict.partitions(offsets(1000, 0, 200), end)
     assert lenient.partitions(offsets(1000, 0, 200), end) == []
-    late = SegmentStreamReader([str(examples)], parse({"subscribe": "del-records"}, streaming=True), COLUMNS)
+    late = stream.SegmentStreamReader([str(examples)], parse({"subscribe": "del-records"}, streaming=True), COLUMNS)
     begin = pylogseg.open_dir(examples).topics["del-records"][0].log_start_offset
     with pytest.raises(RequestError, match=f"del-records-0 is new and starts at {begin}"):
         late.partitions({}, late.latestOffset())
@@ -180,7 +179,7 @@ def test_what_is_lost_is_an_error_that_names_the_offsets(root, examples):
 
 def test_read_committed_ends_before_an_open_transaction(examples, tmp_path):
     options = {"subscribe": "txn-a", "startingOffsets": "earliest", "isolationLevel": "read_committed"}
-    source = SegmentStreamReader([str(examples)], parse(options, streaming=True), COLUMNS)
+    source = stream.SegmentStreamReader([str(examples)], parse(options, streaming=True), COLUMNS)
     start = source.initialOffset()
     found = rows(source, start, source.latestOffset(start))
     plain = pylogseg.read(examples, "txn-a", isolation="read_committed")
@@ -188,6 +187,8 @@ def test_read_committed_ends_before_an_open_transaction(examples, tmp_path):
 
 
 def test_limits_are_not_called_useless_before_it_is_known_that_a_stream_begins(root):
+    from pylogseg.spark.source import PylogsegSource
+
     limits = {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "1m"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -207,7 +208,7 @@ SIZES = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 1000), st.in
 def test_shares(sizes, most):
     first = {("t", number): begin for number, (begin, _) in sizes.items()}
     latest = {("t", number): begin + count for number, (begin, count) in sizes.items()}
-    ends = limited(first, latest, most)
+    ends = stream.limited(first, latest, most)
     taken = {key: ends[key] - first[key] for key in first}
     left = {key: max(0, latest[key] - first[key]) for key in first}
     assert all(taken[key] == latest[key] - first[key] for key in first if not left[key])
@@ -220,4 +221,4 @@ def test_shares(sizes, most):
 def test_shares_are_rounded_as_those_of_the_kafka_source():
     # 100 * (29 / 100) is a little less than 29 in floating point, and the Kafka source takes 28.
     first, latest = {("t", 0): 0, ("t", 1): 0}, {("t", 0): 29, ("t", 1): 71}
-    assert limited(first, {key: 10 * end for key, end in latest.items()}, 100) == {("t", 0): 28, ("t", 1): 71}
+    assert stream.limited(first, {key: 10 * end for key, end in latest.items()}, 100) == {("t", 0): 28, ("t", 1): 71}

@@ -71,9 +71,15 @@ def register(spark: Any) -> None:
         Before Spark 4.0.
     """
     _compat.check_data_sources()
+    from pyspark.errors import AnalysisException
+
     from pylogseg.spark.source import PylogsegSource
 
-    spark.dataSource.register(PylogsegSource)
+    try:
+        spark.dataSource.register(PylogsegSource)
+    except AnalysisException as error:  # Spark 4.0, where it has been found
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def read_segments(

@@ -131,3 +131,11 @@ class _Rows:
                 writer.flush()
                 if waiting <= _WAITING_BYTES // 2:
                     break
+
+
+def task_name() -> str:
+    """A name for the task that this is, and its attempt."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return "driver" if context is None else f"{context.partitionId()}-{context.attemptNumber()}"

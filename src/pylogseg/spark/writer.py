@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging
-from pylogseg.spark.rows import write_rows
+from pylogseg.spark.rows import task_name, write_rows
 from pylogseg.spark.write_options import WriteOptions
 
 
@@ -55,9 +54,3 @@ class PartitionsWriter(DataSourceArrowWriter):
     def abort(self, messages: list[Any]) -> None:
         """On the driver: remove what was written apart."""
         self._staging.abort()
-
-
-def task_name() -> str:
-    """A name for the task that this is, and its attempt."""
-    context = TaskContext.get()
-    return "driver" if context is None else f"{context.partitionId()}-{context.attemptNumber()}"

@@ -14,7 +14,7 @@ from pylogseg.reading.findings import Gap
 from pylogseg.reading.windows import walk
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Placed, Staging
-from pylogseg.spark.rows import write_rows
+from pylogseg.spark.rows import task_name, write_rows
 from pylogseg.spark.write_options import COLUMNS, WriteOptions, check_columns, parse_write
 
 MANIFEST = (
@@ -124,8 +124,6 @@ def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
         order = [name for name in order if name != "timestamp"]
 
     def task(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pylogseg.spark.writer import task_name
-
         for each in write_rows(tables, Staging(options.root, write_id), task_name(), options):
             yield pa.RecordBatch.from_pylist([each._asdict()], _WRITTEN)
 
