@@ -50,6 +50,8 @@ __all__ = [
 
 #: Spark plans in this module when it pushes filters down, and in another one when it does not.
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+#: More rows than there are cores.
+_MANY = 100_000
 
 
 def check_data_sources() -> None:
@@ -77,7 +79,12 @@ def pushes_filters() -> bool:
 
 
 def cores_of(spark: Any) -> int:
-    """Cores that work for a session; 0 where it does not tell (Spark Connect)."""
+    """Cores that work for a session; 0 where it does not tell."""
+    if is_connect(spark):  # it has no context, but a range has as many partitions
+        from pyspark.sql.functions import spark_partition_id
+
+        numbers = spark.range(_MANY).select(spark_partition_id().alias("number"))
+        return int(numbers.agg({"number": "max"}).first()[0]) + 1
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:

@@ -62,7 +62,9 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.option(
-    "--master", metavar="URL", help="Where to run; local[*] unless spark-submit or SPARK_HOME's files say it."
+    "--master",
+    metavar="URL",
+    help="Where to run (local[4], spark://..., sc://...); local[*] unless spark-submit or SPARK_HOME's files say it.",
 )
 @click.option("--conf", "-c", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
 @click.pass_context
@@ -86,9 +88,11 @@ def _session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("pylogseg")
-    if master is not None:
-        builder = builder.master(master)
     defaults = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    if master is not None and master.startswith("sc://"):
+        builder, defaults = builder.remote(master), {}  # Spark Connect: these are the server's
+    elif master is not None:
+        builder = builder.master(master)
     for name, value in {**defaults, **settings}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

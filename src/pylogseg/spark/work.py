@@ -109,16 +109,18 @@ def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
     return [sorted(group) for group in groups if group]
 
 
-@contextlib.contextmanager
-def _followed(spark: Any, label: str, tasks: int, progress: bool | None) -> Iterator[None]:
+def _followed(spark: Any, label: str, tasks: int, progress: bool | None) -> contextlib.AbstractContextManager[None]:
     """Give what runs inside a name, show how far it is, and stop it on the workers if it is interrupted here."""
-    context = None if _compat.is_connect(spark) else spark.sparkContext
-    if context is None:
-        yield
-        return
-    group, ended = f"pylogseg-{uuid.uuid4().hex}", threading.Event()
-    context.setJobGroup(group, label, interruptOnCancel=True)
+    group = f"pylogseg-{uuid.uuid4().hex}"
     shown = sys.stderr.isatty() if progress is None else progress
+    follow = _followed_on_server if _compat.is_connect(spark) else _followed_here
+    return follow(spark, group, label, tasks, shown)
+
+
+@contextlib.contextmanager
+def _followed_here(spark: Any, group: str, label: str, tasks: int, shown: bool) -> Iterator[None]:
+    context, ended = spark.sparkContext, threading.Event()
+    context.setJobGroup(group, label, interruptOnCancel=True)
     thread = threading.Thread(target=_show, args=(context.statusTracker(), group, label, tasks, ended), daemon=True)
     if shown:
         thread.start()
@@ -135,11 +137,41 @@ def _followed(spark: Any, label: str, tasks: int, progress: bool | None) -> Iter
         context.setLocalProperty("spark.job.description", None)
 
 
+@contextlib.contextmanager
+def _followed_on_server(spark: Any, group: str, label: str, tasks: int, shown: bool) -> Iterator[None]:
+    """The same by Spark Connect, which has tags in place of groups, and tells by itself how far it is."""
+
+    def tell(stages: Any, **_: Any) -> None:
+        _tell(label, sum(stage.num_completed_tasks for stage in stages or ()), tasks)
+
+    spark.addTag(group)
+    if shown:
+        spark.registerProgressHandler(tell)
+    try:
+        yield
+    except KeyboardInterrupt:
+        spark.interruptTag(group)
+        raise
+    finally:
+        spark.removeTag(group)
+        if shown:
+            spark.removeProgressHandler(tell)
+            _wipe()
+
+
 def _show(tracker: Any, group: str, label: str, tasks: int, ended: threading.Event) -> None:
     """Tell on stderr how many tasks are done, until the end."""
     while not ended.wait(_POLL_SECONDS):
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
         done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-        print(f"\r{label}: {done} of {tasks} tasks", end="", file=sys.stderr, flush=True)
+        _tell(label, done, tasks)
+    _wipe()
+
+
+def _tell(label: str, done: int, tasks: int) -> None:
+    print(f"\r{label}: {done} of {tasks} tasks", end="", file=sys.stderr, flush=True)
+
+
+def _wipe() -> None:
     print("\r\033[K", end="", file=sys.stderr, flush=True)
