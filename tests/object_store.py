@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Segments in an object store, over HTTP: `python tests/object_store.py [--records N]`.
+
+A server that speaks S3 is started on the loopback (moto), gets the committed example and a larger log, and counts what
+it sends. Plain Python, the command line and Spark read from it what they read from the disk, with credentials by
+options; a hundredth of the offsets, or of the time, is read by ranges, at most 2 % of the bytes. Needs
+`pip install 'moto[server]' s3fs pyspark` and Java 17.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import s3fs
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+import pylogseg
+import pylogseg.spark
+from pylogseg.spark.options import parse
+from pylogseg.spark.plan import plan
+from pylogseg.spark.task import read_task
+from pylogseg.testing.spark_sessions import small_session
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "data"
+COLUMNS = ["topic", "partition", "offset", "key", "value"]
+TOPICS = ["codec-zstd", "txn-a", "timestamps"]
+
+
+class Silent(WSGIRequestHandler):
+    """Requests are counted, not printed."""
+
+    def log_request(self, *_: Any) -> None:
+        """Nothing."""
+
+
+class Store:
+    """A store on the loopback that counts requests, and bytes that it sends of objects.
+
+    Attributes
+    ----------
+    options : dict
+        What fsspec has to be given.
+    sent_bytes, requests, whole : int
+        Of GETs of objects since `begin`; `whole` are those without a range.
+    """
+
+    def __init__(self) -> None:
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._count, threaded=True, request_handler=Silent)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self.options = {"key": "id", "secret": "secret", "client_kwargs": {"endpoint_url": endpoint}}
+        self.environment = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": endpoint}
+        self._lock = threading.Lock()
+        self.begin()
+
+    def disk(self, url: str) -> pylogseg.Disk:
+        """What lies there."""
+        return pylogseg.open_dir(url, storage=self.options)
+
+    def begin(self) -> None:
+        """Count from zero."""
+        self.sent_bytes = self.requests = self.whole = 0
+
+    def _count(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
+            if environ["REQUEST_METHOD"] == "GET" and environ["PATH_INFO"].endswith((".log", "index")):
+                with self._lock:
+                    self.requests += 1
+                    self.whole += environ["PATH_INFO"].endswith(".log") and "HTTP_RANGE" not in environ
+                    self.sent_bytes += int(dict(headers).get("Content-Length", 0))
+            return start_response(status, headers, *more)
+
+        found: Iterable[bytes] = self._app(environ, started)
+        return found
+
+
+def fill(folder: Path, records: int) -> int:
+    """A log of several segments, one record a millisecond; its bytes."""
+    with pylogseg.open_log(folder / "orders-0", segment_bytes=16 << 20, retention_ms=-1) as log:
+        for first in range(0, records, 50_000):
+            numbers = range(first, min(first + 50_000, records))
+            columns = {
+                "value": pa.array([b"%0100d" % n for n in numbers]),
+                "timestamp": pa.array(numbers, pa.timestamp("ms", "UTC")),
+            }
+            log.append(pa.table(columns), batch_bytes=16384)
+    return sum(path.stat().st_size for path in folder.rglob("*.log"))
+
+
+def rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows in one order."""
+    order = [(name, "ascending") for name in ("topic", "partition", "offset")]
+    found: list[dict[str, Any]] = table.select(COLUMNS).sort_by(order).to_pylist()
+    return found
+
+
+def plain_python(store: Store) -> None:
+    """`pylogseg.open_dir` with options, and what reads it."""
+    for path in ("s3://bucket/data", "s3://bucket/data/codec-zstd-0"):
+        local = EXAMPLES / path.removeprefix("s3://bucket/data").lstrip("/")
+        found = pylogseg.read_arrow(store.disk(path), columns=COLUMNS).read_all()
+        assert rows(found) == rows(pylogseg.read_arrow(local, columns=COLUMNS).read_all()), path
+    try:
+        store.disk("s3://bucket/nothing")
+    except pylogseg.PylogsegError as error:
+        print(f"   {error}")
+    else:
+        raise AssertionError("nothing was read")
+
+
+def command_line(store: Store) -> None:
+    """`pylogseg`, with the environment that the tools of AWS take."""
+    for words in (["cat", "{}", "txn-a"], ["ls", "{}", "--json"], ["stats", "{}", "codec-zstd", "--json"]):
+        said = [
+            subprocess.run(
+                [sys.executable, "-m", "pylogseg", *(word.format(place) for word in words)],
+                env={**os.environ, **store.environment}, capture_output=True, check=True, encoding="utf-8", timeout=120,
+            ).stdout.replace(shown, "PLACE")
+            for place, shown in (("s3://bucket/data", "bucket/data"), (str(EXAMPLES), str(EXAMPLES)))
+        ]  # fmt: skip
+        assert said[0] == said[1], words
+
+
+def spark_source(store: Store, scratch: Path) -> None:
+    """Both doors, with `storageOptions`; tasks open the store by themselves."""
+    from pyspark.sql import SparkSession
+
+    spark = small_session(SparkSession.builder.master("local[2]"), scratch, {})
+    try:
+        pylogseg.spark.register(spark)
+        options = {"subscribe": ",".join(TOPICS), "storageOptions": json.dumps(store.options)}
+        expected = rows(pylogseg.read_arrow(EXAMPLES, TOPICS, columns=COLUMNS).read_all())
+        assert rows(spark.read.format("pylogseg").options(**options).load("s3://bucket/data").toArrow()) == expected
+        assert rows(pylogseg.spark.read_segments(spark, "s3://bucket/data", COLUMNS, **options).toArrow()) == expected
+        big = {"storageOptions": store.options, "rangeBytes": "8m"}
+        assert pylogseg.spark.read_segments(spark, "s3://bucket/large", ["offset"], **big).count() > 0
+    finally:
+        spark.stop()
+
+
+def windows(store: Store, total: int, records: int) -> None:
+    """A hundredth in the middle, by offsets and by time: what the planner of Spark and its tasks read."""
+    first = records // 2
+    last = first + records // 100
+    for name, more in {
+        "offsets": {"startingOffsets": {"orders": {"0": first}}, "endingOffsets": {"orders": {"0": last}}},
+        "time": {"startingTimestamp": first, "endingTimestamp": last},
+    }.items():
+        store.begin()
+        options = parse({**more, "storageOptions": store.options})
+        tasks = plan("s3://bucket/large", options)
+        found = [batch["offset"].to_pylist() for task in tasks for batch in read_task(task, options, ["offset"])]
+        assert [offset for batch in found for offset in batch] == list(range(first, last))
+        part = store.sent_bytes / total
+        print(f"   1 % by {name}: {store.sent_bytes:,} of {total:,} bytes ({part:.1%}) in {store.requests} requests")
+        assert not store.whole, "a segment was fetched whole"
+        assert part <= 0.02, "more than a window was read"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000, help="of the larger log (%(default)s)")
+    asked = parser.parse_args()
+    store = Store()
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        total = fill(scratch / "large", asked.records)
+        system = s3fs.S3FileSystem(**store.options)
+        system.mkdir("bucket")
+        system.put(str(EXAMPLES), "bucket/data", recursive=True)
+        system.put(str(scratch / "large"), "bucket/large", recursive=True)
+        for name, part in {
+            "plain Python": lambda: plain_python(store),
+            "the command line": lambda: command_line(store),
+            "a hundredth": lambda: windows(store, total, asked.records),
+            "Spark": lambda: spark_source(store, scratch),
+        }.items():
+            print(name, flush=True)
+            part()
+            print("   ok", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
