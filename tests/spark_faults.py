@@ -9,9 +9,12 @@ A cluster of two executors on this machine (`local-cluster[2,1,1024]`) does each
 2. `df.write.format("pylogseg")`, while an executor is killed: every record once, in order;
 3. the same with a task that fails in the middle and is tried again: the two attempts leave one partition;
 4. a driver that is killed in mid-write: nothing is in place, the next write works, what was left goes a day later;
-5. `verify` over a directory in which a segment is removed meanwhile: it says so, and ends.
+5. `verify` over a directory in which a segment is removed meanwhile: it says so, and ends;
+6. a scan whose segments retention removes: an error that names the offsets, or all other rows, as the option says;
+7. a stream under which a byte changes: an error that names the place, and nothing lost or doubled once the byte is
+   as it was; with `onCorrupt=skip` all other records.
 
-A line for each; exit code 0 if all is well. Takes about two minutes on two free cores.
+A line for each; exit code 0 if all is well. Takes some minutes on two free cores.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -38,6 +42,7 @@ import pylogseg.spark
 from pylogseg.arrow import read_arrow
 from pylogseg.restore.staging import FORGOTTEN_MS, sweep
 from pylogseg.spark import jobs
+from pylogseg.spark._compat import cause_of
 from pylogseg.testing.spark_sessions import small_session
 
 SOURCE = os.pathsep.join(path for path in sys.path if path)
@@ -213,9 +218,119 @@ def verified_while_deleted(spark: Any, root: Path, scratch: Path) -> None:
     assert all(row.path.startswith(str(copy / "orders-1")) for row in rows), "a finding elsewhere"
 
 
+def scanned_while_deleted(spark: Any, root: Path, scratch: Path) -> None:
+    strict = lenient = None
+    for lossy in (False, True):
+        copy, mark = scratch / f"scan-{lossy}", scratch / f"begun-{lossy}"
+        shutil.copytree(root, copy)
+        *sealed, active = sorted((copy / "orders-3").glob("*.log"))
+
+        def slow(batch: pa.RecordBatch, mark: Path = mark) -> pa.RecordBatch:
+            mark.touch()
+            time.sleep(0.05)
+            return batch
+
+        rows = pylogseg.spark.read_segments(
+            spark, copy, ["partition", "offset"], batch_fn=slow, rangeBytes="4m", failOnDataLoss=not lossy
+        )
+        with once(mark.exists, lambda sealed=sealed: [remove(path) for path in sealed]):
+            try:
+                found = sorted(map(tuple, rows.collect()))
+            except Exception as error:
+                strict = cause_of(error)
+            else:
+                lenient = found
+    assert strict is not None, "rows were left out in silence"
+    print(f"   {strict[0]}: {strict[1]}")
+    assert "of orders-3 are gone" in strict[1], strict
+    per_partition = pylogseg.read_arrow(root, "orders", 0, columns=["offset"]).read_all().num_rows
+    left = [(3, offset) for offset in range(int(active.stem), per_partition)]
+    others = [(number, offset) for number in range(3) for offset in range(per_partition)]
+    assert lenient == others + left, "the rows that are left are not all there, each once"
+
+
+@contextlib.contextmanager
+def once(when: Callable[[], bool], work: Callable[[], object]) -> Iterator[None]:
+    """Do something as soon as something is so, beside what runs inside; that it was done is checked."""
+
+    def wait() -> None:
+        end = time.monotonic() + 120
+        while not when():
+            if time.monotonic() > end:
+                return
+            time.sleep(0.005)
+        work()
+        done.set()
+
+    done = threading.Event()
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    yield
+    thread.join()
+    assert done.is_set(), "nothing happened meanwhile"
+
+
+def remove(log: Path) -> None:
+    """What retention does with a segment in the end."""
+    for path in log.parent.glob(f"{log.stem}.*"):
+        path.unlink()
+
+
+def flip(log: Path) -> None:
+    """Change a byte in the middle of a segment, or change it back."""
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    other = log.with_suffix(".new")
+    other.write_bytes(data)
+    other.rename(log)
+
+
+def streamed_while_damaged(spark: Any, root: Path, scratch: Path) -> None:
+    expected = offsets(read_arrow(str(root), columns=["partition", "offset"]).read_all())
+    for choice in ("raise", "skip"):
+        home = scratch / f"stream-{choice}"
+        shutil.copytree(root, home / "data")
+        victim = sorted((home / "data" / "orders-2").glob("*.log"))[-2]
+        with once((home / "checkpoint" / "commits" / "0").exists, lambda victim=victim: flip(victim)):
+            error = streamed(spark, home, choice)
+        if choice == "raise":
+            assert error is not None, "damage was read"
+            print(f"   {error[0]}: {error[1]}")
+            assert victim.name in error[1], error
+            flip(victim)
+            assert streamed(spark, home, choice) is None
+            assert offsets(ds.dataset(home / "table", format="parquet").to_table()) == expected
+        else:
+            assert error is None, error
+            found = offsets(ds.dataset(home / "table", format="parquet").to_table())
+            lost = sorted(set(expected) - set(found))
+            print(f"   skipped {len(lost)} records of one batch")
+            assert len(found) == len(set(found)), "records are doubled"
+            assert lost == [(2, offset) for offset in range(lost[0][1], lost[-1][1] + 1)], "more than a batch is lost"
+            assert 0 < len(lost) < 1000
+
+
+def streamed(spark: Any, home: Path, choice: str) -> tuple[str, str] | None:
+    """Run a query over all that is there; what ended it."""
+    frame = spark.readStream.format("pylogseg").option("startingOffsets", "earliest").option("onCorrupt", choice)
+    frame = frame.option("maxOffsetsPerTrigger", 60_000).load(str(home / "data")).select("partition", "offset")
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(home / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(home / "table"))
+    try:
+        query.awaitTermination(300)
+    except Exception as error:
+        return cause_of(error) or ("", str(error)[:500])
+    return None
+
+
+def offsets(table: pa.Table) -> list[tuple[int, int]]:
+    return sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=400_000)
+    parser.add_argument("--only", default="", metavar="REGEX", help="only those whose line matches")
     parser.add_argument("--keep", action="store_true", help="leave the files")
     parser.add_argument("--write", nargs=2, type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
@@ -229,18 +344,24 @@ def main() -> None:
     root = scratch / "data"
     fill(root, asked.records)
     # One cluster at a time: the driver that dies comes first.
-    print("a driver is killed in mid-write")
-    driver_killed(root, scratch)
+    if not asked.only:
+        print("a driver is killed in mid-write")
+        driver_killed(root, scratch)
     spark = session(scratch)
     try:
         pylogseg.spark.register(spark)
-        for name, fault in {
+        faults = {
             "the next write works, and what the dead one left goes": write_again,
             "an executor is killed during export": exported_while_killed,
             "an executor is killed during a write": written_while_killed,
             "a task fails in the middle and is tried again": written_twice,
             "a segment vanishes during verify": verified_while_deleted,
-        }.items():
+            "retention removes segments under a scan": scanned_while_deleted,
+            "a byte changes under a stream": streamed_while_damaged,
+        }
+        for name, fault in faults.items():
+            if not re.search(asked.only, name):
+                continue
             started = time.perf_counter()
             print(name, flush=True)
             fault(spark, root, scratch)
