@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -95,8 +96,14 @@ def outcome(folder: Path, version: str, python: Path, arguments: Sequence[str]) 
     spark, number = said.split()
     seconds = sum(float(case.get("time", 0)) for case in cases)
     passed = len(cases) - len(failed) - len(skips)
-    reasons = sorted({skip.get("message", "").strip() for skip in skips})
+    reasons = sorted({reason(skip) for skip in skips})
     return Outcome(spark, number, passed, len(failed), reasons, len(skips), seconds)
+
+
+def reason(skip: ET.Element) -> str:
+    """Why a test, or a whole file, was skipped."""
+    of_file = re.search(r"Skipped: (.*?)['\"]\)", skip.text or "")
+    return of_file.group(1) if of_file else skip.get("message", "").strip()
 
 
 def table(rows: Sequence[Outcome]) -> str:
@@ -121,9 +128,9 @@ def main() -> int:
     found = []
     for version in asked.versions or VERSIONS:
         print(f"Spark {version}", flush=True)
-        found.append(
-            outcome(asked.folder, version, environment(asked.folder, version, package.resolve()), words[cut + 1 :])
-        )
+        python = environment(asked.folder, version, package.resolve())
+        found.append(row := outcome(asked.folder, version, python, words[cut + 1 :]))
+        print(f"   {row.passed} passed, {row.failed} failed, {row.skipped} skipped", flush=True)
     print(table(found))
     return int(any(row.failed for row in found))
 

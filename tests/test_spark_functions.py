@@ -37,7 +37,7 @@ def test_functions(frame: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     if kind == "pandas":
         monkeypatch.setattr(f, "sql", WithoutArrow(f.sql))
     elif not hasattr(f.sql, "arrow_udf"):
-        pytest.skip("this Spark has no Arrow UDFs")
+        pytest.skip("Arrow UDFs: Spark 4.1 on")
     records = f.to_records("raw")
     got, nulls = frame.select(
         f.crc32c("key").alias("crc"),
