@@ -463,6 +463,17 @@ def test_interrupted(tmp_path: Path, into: bool) -> None:
     assert ({r.key: r.value for r in after}, len(after)) == (before, len(before))
 
 
+def test_a_map_without_room_for_a_key(tmp_path: Path) -> None:
+    big_log(tmp_path / "users-0")
+    done = pylogseg("compact", tmp_path, "-c", "cleanup.policy=compact", "--map-memory", "26", "--include-active")
+    assert done.code == 1
+    assert (
+        "a map of 26 bytes has no room for a key, which takes 24: give it more by map_bytes (--map-memory)" in done.text
+    )
+    assert not (tmp_path / "cleaner-offset-checkpoint").exists()
+    assert sum(1 for _ in read(tmp_path / "users-0", columns=["offset"])) == 100_000
+
+
 def big_log(folder: Path) -> None:
     """A hundred thousand records of 5,000 keys, closed in order."""
     with open_log(folder, segment_bytes=1 << 20, cleanup_policy="compact") as log:

@@ -12,11 +12,13 @@ from pylogseg.log.cleanable import cleanable, dirtiness
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.filtering import decoded_parts
 from pylogseg.log.log import Log
-from pylogseg.log.offset_map import OffsetMap
+from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import Result
 from pylogseg.offline.part import Part
 from pylogseg.offline.running import run
+
+_MORE = "give it more by map_bytes (--map-memory)"
 
 
 def compact(
@@ -86,6 +88,8 @@ def _refuse_without_keys(log: Log) -> None:
 def _clean(part: Part, log: Log, min_dirty_ratio: float, map_bytes: int | None, jobs: int) -> bool:
     memory = part.broker.log_cleaner_dedupe_buffer_size if map_bytes is None else map_bytes
     offsets = OffsetMap(min(memory // jobs, 2**31 - 1), part.broker.log_cleaner_io_buffer_load_factor)
+    if offsets.limit == 0:
+        raise RequestError(f"a map of {memory // jobs} bytes has no room for a key, which takes {SLOT_BYTES}: {_MORE}")
     cleaner = Cleaner(offsets, throttle=part.advance)
     last_clean = None if part.directory is None else part.directory.cleaned_to(part.name)
     numbers = part.outcome.numbers = {"rounds": 0, "recordsRead": 0, "recordsRemoved": 0, "recordsWithoutKey": 0}
@@ -105,5 +109,5 @@ def _clean(part: Part, log: Log, min_dirty_ratio: float, map_bytes: int | None, 
         if part.directory is not None:
             part.directory.note_cleaned(part.name, last_clean)
         if last_clean <= what.first_dirty:
-            raise RequestError(f"the map of keys holds {offsets.limit:,} keys, which is not enough for one batch")
+            raise RequestError(f"the map holds {offsets.limit:,} keys, which is not enough for one batch: {_MORE}")
     return numbers["rounds"] > 0
