@@ -12,7 +12,9 @@ A cluster of two executors on this machine (`local-cluster[2,1,1024]`) does each
 5. `verify` over a directory in which a segment is removed meanwhile: it says so, and ends;
 6. a scan whose segments retention removes: an error that names the offsets, or all other rows, as the option says;
 7. a stream under which a byte changes: an error that names the place, and nothing lost or doubled once the byte is
-   as it was; with `onCorrupt=skip` all other records.
+   as it was; with `onCorrupt=skip` all other records;
+8. a write with `spark.speculation` on two hosts, in which a task stalls: its second copy counts, the first leaves
+   nothing.
 
 A line for each; exit code 0 if all is well. Takes some minutes on two free cores.
 """
@@ -25,6 +27,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -48,7 +51,7 @@ from pylogseg.testing.spark_sessions import small_session
 SOURCE = os.pathsep.join(path for path in sys.path if path)
 
 
-def session(scratch: Path) -> Any:
+def session(scratch: Path, master: str = "local-cluster[2,1,1024]", **more: str) -> Any:
     """Two executors of one core each, which may be lost."""
     from pyspark.sql import SparkSession
 
@@ -57,10 +60,37 @@ def session(scratch: Path) -> Any:
         "spark.executorEnv.PYTHONPATH": SOURCE,
         "spark.sql.adaptive.enabled": "false",
         "spark.task.maxFailures": "8",
+        **{name.replace("_", "."): value for name, value in more.items()},
     }
-    return small_session(
-        SparkSession.builder.master("local-cluster[2,1,1024]").appName("pylogseg faults"), scratch, settings
-    )
+    return small_session(SparkSession.builder.master(master).appName("pylogseg faults"), scratch, settings)
+
+
+@contextlib.contextmanager
+def two_hosts(scratch: Path) -> Iterator[str]:
+    """A standalone cluster of two workers under two addresses of the loopback: a host gets no second copy of a task."""
+    import pyspark
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"spark://127.0.0.1:{free.getsockname()[1]}"
+    program = [Path(pyspark.__file__).parent / "bin" / "spark-class"]
+    master = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", url.rpartition(":")[2]]
+    worker = ["org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "2g", "--work-dir", scratch, url]
+    commands = [master, *([*worker, "--host", host] for host in ("127.0.0.1", "127.0.0.2"))]
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_IP"}
+    running = [
+        subprocess.Popen(
+            [*program, *command, "--webui-port", "0"],
+            env={**environment, "SPARK_DAEMON_MEMORY": "256m"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for command in commands
+    ]  # fmt: skip
+    try:
+        yield url
+    finally:
+        for process in running:
+            process.terminate()
+            process.wait(30)
 
 
 def fill(root: Path, records: int) -> None:
@@ -172,6 +202,43 @@ def written_twice(spark: Any, root: Path, scratch: Path) -> None:
     attempts = len(list(seen.glob("*-*")))
     print(f"   {attempts} attempts at 4 tasks")
     assert attempts > 4, "no task ran twice"
+    same(root, target)
+
+
+def speculated(root: Path, scratch: Path) -> None:
+    target, seen = scratch / "speculated", scratch / "copies"
+    seen.mkdir()
+
+    def stalls_once(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        (seen / f"{context.partitionId()}-{context.attemptNumber()}").touch()
+        for i, table in enumerate(tables):
+            yield table
+            if i == 0 and context.attemptNumber() == 0:
+                with contextlib.suppress(FileExistsError):  # the first task that has rows
+                    (seen / "stalled").touch(exist_ok=False)
+                    time.sleep(300)
+
+    with two_hosts(scratch / "workers") as master:
+        spark = session(
+            scratch, master, spark_speculation="true", spark_speculation_quantile="0.5",
+            spark_speculation_interval="100ms", spark_speculation_minTaskRuntime="1s", spark_executor_memory="1g",
+        )  # fmt: skip
+        try:
+            pylogseg.spark.register(spark)
+            rows = ordered(spark, root)
+            started = time.perf_counter()
+            rows.mapInArrow(stalls_once, rows.schema).write.format("pylogseg").mode("append").save(str(target))
+        finally:
+            spark.stop()
+    attempts = len(list(seen.glob("*-*")))
+    print(f"   {attempts} attempts at 4 tasks")
+    assert (seen / "stalled").exists(), "no task stalled"
+    assert attempts > 4, "no task had a second copy"
+    assert time.perf_counter() - started < 300, "the stalled copy was waited for"
     same(root, target)
 
 
@@ -327,6 +394,36 @@ def offsets(table: pa.Table) -> list[tuple[int, int]]:
     return sorted(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
+def run_faults(root: Path, scratch: Path, only: str) -> None:
+    """All faults, or those whose line matches; one cluster at a time."""
+    again = "the next write works, and what the dead one left goes"
+    if re.search(only, again):
+        print("a driver is killed in mid-write", flush=True)
+        driver_killed(root, scratch)
+    spark = session(scratch)
+    try:
+        pylogseg.spark.register(spark)
+        for name, fault in {
+            again: write_again,
+            "an executor is killed during export": exported_while_killed,
+            "an executor is killed during a write": written_while_killed,
+            "a task fails in the middle and is tried again": written_twice,
+            "a segment vanishes during verify": verified_while_deleted,
+            "retention removes segments under a scan": scanned_while_deleted,
+            "a byte changes under a stream": streamed_while_damaged,
+        }.items():
+            if re.search(only, name):
+                print(name, flush=True)
+                fault(spark, root, scratch)
+                print("   ok", flush=True)
+    finally:
+        spark.stop()
+    if re.search(only, name := "a task stalls, and a second copy of it is faster"):
+        print(name, flush=True)
+        speculated(root, scratch)
+        print("   ok", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=400_000)
@@ -341,33 +438,10 @@ def main() -> None:
         rows = ordered(spark, asked.write[0])
         rows.mapInArrow(slowly, rows.schema).write.format("pylogseg").mode("append").save(str(asked.write[1]))
         return
-    root = scratch / "data"
-    fill(root, asked.records)
-    # One cluster at a time: the driver that dies comes first.
-    if not asked.only:
-        print("a driver is killed in mid-write")
-        driver_killed(root, scratch)
-    spark = session(scratch)
     try:
-        pylogseg.spark.register(spark)
-        faults = {
-            "the next write works, and what the dead one left goes": write_again,
-            "an executor is killed during export": exported_while_killed,
-            "an executor is killed during a write": written_while_killed,
-            "a task fails in the middle and is tried again": written_twice,
-            "a segment vanishes during verify": verified_while_deleted,
-            "retention removes segments under a scan": scanned_while_deleted,
-            "a byte changes under a stream": streamed_while_damaged,
-        }
-        for name, fault in faults.items():
-            if not re.search(asked.only, name):
-                continue
-            started = time.perf_counter()
-            print(name, flush=True)
-            fault(spark, root, scratch)
-            print(f"   ok, {time.perf_counter() - started:.1f} s", flush=True)
+        fill(scratch / "data", asked.records)
+        run_faults(scratch / "data", scratch, asked.only)
     finally:
-        spark.stop()
         if not asked.keep:
             shutil.rmtree(scratch, ignore_errors=True)
 
