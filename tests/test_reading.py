@@ -4,6 +4,9 @@ import base64
 import gzip
 import hashlib
 import json
+import shutil
+import threading
+import time
 from collections import defaultdict
 
 import pytest
@@ -129,3 +132,30 @@ def test_every_golden_log_as_kafkas_reader(golden, decoded):
         if not broken and "error" not in kafka["end"] and not kafka["end"].get("trailing_bytes"):
             assert not reader.gaps, path
     assert count > 500
+
+
+def test_listing_while_a_segment_replaces_others(examples, tmp_path):
+    """Between two renames neither the new segment nor the old ones have their names: a reader waits for them."""
+    folder = tmp_path / "codec-none-1"
+    shutil.copytree(examples / "codec-none-1", folder)
+    path, deleted, swap = (folder / f"{0:020}.log{suffix}" for suffix in ("", ".deleted", ".swap"))
+    expected = len(list(pylogseg.read(folder)))
+    done = threading.Event()
+
+    def replace():
+        while not done.is_set():
+            shutil.copyfile(path, swap)
+            path.rename(deleted)
+            time.sleep(0.02)
+            swap.rename(path)
+            time.sleep(0.005)
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        found = [pylogseg.open_dir(folder).partitions[0].segments for _ in range(30)]
+    finally:
+        done.set()
+        writer.join()
+    assert all(segments and segments[0].base_offset == 0 for segments in found)
+    assert len(list(pylogseg.read(folder))) == expected

@@ -9,11 +9,12 @@ from __future__ import annotations
 import fnmatch
 import logging
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pylogseg.env.files import Entry, FileSystem, FileView, file_system
+from pylogseg.env.files import Entry, FileSystem, FileView, LocalFiles, file_system
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
 
@@ -21,6 +22,11 @@ _log = logging.getLogger(__name__)
 
 #: Folders in a log directory, or around one, that hold no partition; the last is open to root alone.
 _OTHER_FOLDERS = frozenset(["remote-log-index-cache", "lost+found"])
+
+#: A folder whose names were as they are for so long is left alone by writers.
+_QUIET_MS = 2000
+_RENAMES_S = 0.005
+_MOST_LISTINGS = 100
 
 
 @dataclass(frozen=True)
@@ -285,7 +291,7 @@ def _look(
         return
     entries = files.list_folder(path)
     if _is_partition(entries, entry.name):
-        partitions.append(_partition(files, path, entries, _log_start(files, path, notes)))
+        partitions.append(_partition(files, path, _settled(files, path), _log_start(files, path, notes)))
         return
     if _is_log_dir(entries):
         log_dirs.append(_log_dir(files, path, entries, notes))
@@ -331,7 +337,7 @@ def _log_dir(files: FileSystem, path: str, entries: list[Entry], notes: list[str
         folder = files.join(path, e.name)
         start = 0 if of.state else starts.get((of.topic, of.partition), 0)
         try:
-            partitions.append(_partition(files, folder, files.list_folder(folder), start))
+            partitions.append(_partition(files, folder, _settled(files, folder), start))
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
                 continue
@@ -364,6 +370,26 @@ def _log_start(files: FileSystem, folder: str, notes: list[str]) -> int:
     except StorageError:
         return 0
     return starts.get((parsed.topic, parsed.partition), 0)
+
+
+def _settled(files: FileSystem, path: str) -> list[Entry]:
+    """Entries of a partition's folder, of one moment as far as a writer lets us see one.
+
+    A listing is not of one moment itself; and while a cleaning puts a segment in the place of others, for some renames
+    neither it nor they have their names. What a crash left so is taken as it is.
+    """
+    entries = files.list_folder(path)
+    if not isinstance(files, LocalFiles):
+        return entries
+    for _ in range(_MOST_LISTINGS):
+        if time.time() * 1000 - files.stat(path).modified_ms > _QUIET_MS:
+            break
+        before, entries = {entry.name for entry in entries}, files.list_folder(path)
+        if any(entry.name.endswith(".swap") for entry in entries):
+            time.sleep(_RENAMES_S)
+        elif before == {entry.name for entry in entries}:
+            break
+    return entries
 
 
 def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_offset: int) -> Partition:
@@ -409,7 +435,7 @@ def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:
     topic, number = (of_partition.topic, of_partition.partition) if of_partition else ("", -1)
     if name.kind is not FileKind.LOG or name.offset is None:
         return Segment(files, path, 0, entry.size, entry.modified_ms, True, topic, number)
-    beside = _partition(files, folder, files.list_folder(folder), 0)
+    beside = _partition(files, folder, _settled(files, folder), 0)
     for segment in beside.segments:
         if segment.name == last_name:
             return segment
