@@ -338,7 +338,7 @@ class LogCore:
 
     def _flush_segment(self, segment: LogSegment) -> None:
         with self._lock:
-            if segment not in list(self.segments):  # it went meanwhile
+            if self._closed or segment not in list(self.segments):  # it went meanwhile
                 return
             _ = segment.offset_index.file, segment.time_index.file  # which makes them if need be
         try:
