@@ -13,7 +13,8 @@ from pylogseg.errors import OffsetOutOfRange
 
 SECONDS = 2.0
 KEYS = 20
-#: Reads the partition again and again: offsets ascend, and no key goes back to an older value.
+#: Reads the partition again and again: offsets ascend, and no key goes back to an older value. What a cleaning removed
+#: in front of the end that a read has seen may have come again behind it: then it reads on.
 PROGRAM = """
 import sys
 import pylogseg
@@ -22,14 +23,19 @@ print("reads", flush=True)
 while not sys.stdin.closed:
     offset = -1
     state = {}
-    try:
-        for record in pylogseg.read(sys.argv[1], sys.argv[2]):
-            assert record.offset > offset, (record.offset, offset)
-            offset = record.offset
-            state[record.key] = int(record.value)
-    except pylogseg.errors.StorageError:
-        continue  # a segment that was listed is part of another one now
-    assert all(state.get(key, -1) >= value for key, value in last.items()), (last, state)
+    for again in range(100):
+        try:
+            for record in pylogseg.read(sys.argv[1], sys.argv[2], offset=offset + 1):
+                assert record.offset > offset, (record.offset, offset)
+                offset = record.offset
+                state[record.key] = int(record.value)
+        except pylogseg.errors.StorageError:
+            offset = -1  # a segment that was listed is part of another one now
+            continue
+        if all(state.get(key, -1) >= value for key, value in last.items()):
+            break
+    else:
+        raise AssertionError((last, state))
     last = state
     print(offset, flush=True)
 """
@@ -50,9 +56,12 @@ def test_readers_see_old_or_new_segments(tmp_path):
             try:
                 while not stop.is_set():
                     known, state, offset = dict(written), {}, -1
-                    for record in compacted.read(offset=0):
-                        assert record.offset > offset
-                        offset, state[record.key] = record.offset, int(record.value)
+                    # Up to the head: what a cleaning removed in front of a reader's end may have come again behind it.
+                    while (end := compacted.log_end_offset) > offset + 1:
+                        for record in compacted.read(offset=offset + 1):
+                            assert record.offset > offset
+                            offset, state[record.key] = record.offset, int(record.value)
+                        offset = max(offset, end - 1)
                     assert all(state[key] >= value for key, value in known.items())
                     offsets = []
                     with contextlib.suppress(OffsetOutOfRange):  # the records that were to come are gone
