@@ -326,8 +326,8 @@ def memory(bench: Bench) -> list[Row]:
     try:
         for kind, text in (("copies", "values copied"), ("views", "as views")):
             tenth, whole = (_own_memory(str(target), kind, *limit) for limit in ([str(records // 10)], []))
-            work = f"own memory while {size / 2**30:.1f} GiB stream, {text}"
-            table.append(Row(work, whole, "MB", "while a tenth of it does", tenth, 0.9, "one window"))
+            work = f"own memory while {size / 2**30:.1f} GiB stream, beyond that of a tenth of it, {text}"
+            table.append(Row(work, max(0.0, whole - tenth), "MB", "", None, 5, "the last window has another size"))
     finally:
         path.unlink()
     return table
