@@ -60,8 +60,8 @@ REMEDIES = {
     ActionKind.CREATED: "none",
     ActionKind.GARBAGE: "before an append, which no reader would come to, remove .kafka_cleanshutdown from the log "
     "directory and open the log again: that cuts them off",
-    ActionKind.HIDDEN: "before an append, which would use their offsets again, let `pylogseg repair` remove the "
-    "batch that is out of order",
+    ActionKind.HIDDEN: "before an append, which would use their offsets again, let "
+    "`pylogseg repair --keep-behind` remove the batch that is out of order",
 }
 _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, ActionKind.SNAPSHOT)
 

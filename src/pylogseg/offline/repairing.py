@@ -138,7 +138,7 @@ class _Mender:
         if len(self.gaps) > _FEW:
             notes.append(f"{len(self.gaps) - _FEW:,} more gaps: the rows of --json have all of them")
         if self.left:
-            notes.append(f"a broker leaves damage such as {self.left} of these gaps: keep_behind cuts it out")
+            notes.append(f"a broker leaves damage such as {self.left} of these gaps: --keep-behind cuts it out")
         return notes
 
     def mend_epochs(self) -> None:
