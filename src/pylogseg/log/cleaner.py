@@ -209,4 +209,7 @@ def grouped(
 
 def _aborted(log: LogCore, start: int, end: int) -> Iterator[AbortedTxn]:
     """The aborted transactions from the segment of an offset on; as in Kafka, down to the start of the log."""
-    return aborted_between(log.segments.from_offset(start), log.log_start_offset, end)
+    segments = log.segments.from_offset(start)
+    if segments and segments[0].base_offset > start:  # as in Kafka, which then finds no segment to begin with
+        segments = []
+    return aborted_between(segments, log.log_start_offset, end)
