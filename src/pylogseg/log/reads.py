@@ -236,8 +236,12 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
     size = len(view)
     while start < size:
         found = _seek.first_at_time(view, start, size, timestamp, log_start_offset)
-        if found is None or found[2] >= 0:
-            return None if found is None else Found(*found[1:])
+        if found is None:
+            for _ in segment.windows(start):  # which raises if a length that no batch has ended the search
+                pass
+            return None
+        if found[2] >= 0:
+            return Found(*found[1:])
         part = scan(view, start=found[0], crc=False, max_rows=1, any_magic=True).batches
         columns, _ = decode(part, view)
         hits = ((columns.timestamp >= timestamp) & (columns.offset >= log_start_offset)).nonzero()[0]

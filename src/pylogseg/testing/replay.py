@@ -210,6 +210,8 @@ class Replay:
         ended = scan(fetched.data, crc=False, any_magic=True)
         check_length(fetched.data[ended.position :], str(self.folder), ended.position)  # as who reads it in Kafka
         found = ended.batches
+        if (found.codec > 4).any():
+            raise RequestError(f"codec {int(found.codec.max())} is none of Kafka's")
         batches = []
         for row in range(len(found)):
             one = found[row : row + 1]
