@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
 from pylogseg import _codec
 from pylogseg.env.storage import AppendFile, MappedFile, Storage
@@ -26,21 +27,40 @@ class InvalidOffsetError(RequestError):
     """An entry's offset does not follow the last one; recovery takes the segment for damaged then."""
 
 
-class _Index:
-    """What offset and time index share: the mapped file, opened on first use, and how many entries count.
+_File = TypeVar("_File", MappedFile, AppendFile)
 
-    Readers open it beside a writer that renames it, so both take a lock, and the file is seen once all else is set.
-    """
 
-    __slots__ = ("_closed", "_entries", "_file", "_lock", "_max_bytes", "_storage", "_unsynced", "base_offset", "path")
+class _OpenedOnUse(Generic[_File]):
+    """A file that is opened on first use: by readers beside a writer that renames it, so both take the lock."""
+
+    __slots__ = ("_file", "_lock", "_storage", "path")
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self._storage, self.path = storage, path
+        self._file: _File | None = None
+        self._lock = threading.Lock()
+
+    def rename(self, path: str) -> None:
+        """Give the file another name; one that does not exist is passed by."""
+        with self._lock:
+            if self._file is not None:
+                self._file.rename(path)
+            elif self._storage.exists(self.path):
+                self._storage.rename(self.path, path)
+            self.path = path
+
+
+class _Index(_OpenedOnUse[MappedFile]):
+    """What offset and time index share: the mapped file, seen once all else is set, and how many entries count."""
+
+    __slots__ = ("_closed", "_entries", "_max_bytes", "_unsynced", "base_offset")
     entry = _OFFSET_ENTRY
 
     def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
-        self._storage, self.path, self.base_offset, self._max_bytes = storage, path, base_offset, max_bytes
-        self._file: MappedFile | None = None
+        super().__init__(storage, path)
+        self.base_offset, self._max_bytes = base_offset, max_bytes
         self._entries = 0
         self._unsynced = self._closed = False
-        self._lock = threading.Lock()
 
     @property
     def file(self) -> MappedFile:
@@ -167,15 +187,6 @@ class _Index:
                 self._file.close()
                 self._file = None
 
-    def rename(self, path: str) -> None:
-        """Give the file another name; one that does not exist is passed by."""
-        with self._lock:
-            if self._file is not None:
-                self._file.rename(path)
-            elif self._storage.exists(self.path):
-                self._storage.rename(self.path, path)
-            self.path = path
-
 
 class OffsetIndex(_Index):
     """The offset index of a segment: last offset of a batch -> position of that batch."""
@@ -299,16 +310,15 @@ class TimeIndex(_Index):
             self._keep(keep)
 
 
-class AbortedTxns:
+class AbortedTxns(_OpenedOnUse[AppendFile]):
     """The transaction index of a segment; its file appears with the first aborted transaction."""
 
-    __slots__ = ("_file", "_is_new", "_last_offset", "_lock", "_storage", "base_offset", "path")
+    __slots__ = ("_is_new", "_last_offset", "base_offset")
 
     def __init__(self, storage: Storage, path: str, base_offset: int) -> None:
-        self._storage, self.path, self.base_offset = storage, path, base_offset
-        self._file: AppendFile | None = None
+        super().__init__(storage, path)
+        self.base_offset = base_offset
         self._is_new = False
-        self._lock = threading.Lock()
         # As in Kafka the guard is not read back from an existing file.
         self._last_offset: int | None = None
 
@@ -383,12 +393,3 @@ class AbortedTxns:
             if self._file is not None:
                 self._file.close()
                 self._file = None
-
-    def rename(self, path: str) -> None:
-        """Give the file another name; one that does not exist is passed by."""
-        with self._lock:
-            if self._file is not None:
-                self._file.rename(path)
-            elif self._storage.exists(self.path):
-                self._storage.rename(self.path, path)
-            self.path = path
