@@ -338,13 +338,13 @@ class LogCore:
 
     def _flush_segment(self, segment: LogSegment) -> None:
         with self._lock:
-            if self._closed or segment not in list(self.segments):  # it went meanwhile
+            if self._closed or not self.segments.holds(segment):  # it went meanwhile
                 return
             _ = segment.offset_index.file, segment.time_index.file  # which makes them if need be
         try:
             segment.flush(make_indexes=False)
         except ClosedError:  # so did this one
-            if segment in list(self.segments):
+            if self.segments.holds(segment):
                 raise
 
     def _flushed_to(self, offset: int) -> None:

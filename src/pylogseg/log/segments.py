@@ -40,6 +40,10 @@ class Segments:
     def __contains__(self, base_offset: int) -> bool:
         return base_offset in self._map
 
+    def holds(self, segment: LogSegment) -> bool:
+        """Whether a segment is among them, itself and not another one with its base offset."""
+        return self._map.get(segment.base_offset) is segment
+
     def add(self, segment: LogSegment) -> None:
         """Put a segment in; one with the same base offset is replaced."""
         self._map[segment.base_offset] = segment
