@@ -291,7 +291,7 @@ def _look(
         return
     entries = files.list_folder(path)
     if _is_partition(entries, entry.name):
-        partitions.append(_partition(files, path, _settled(files, path), _log_start(files, path, notes)))
+        partitions.append(_partition(files, path, _settled(files, path, entries), _log_start(files, path, notes)))
         return
     if _is_log_dir(entries):
         log_dirs.append(_log_dir(files, path, entries, notes))
@@ -337,7 +337,7 @@ def _log_dir(files: FileSystem, path: str, entries: list[Entry], notes: list[str
         folder = files.join(path, e.name)
         start = 0 if of.state else starts.get((of.topic, of.partition), 0)
         try:
-            partitions.append(_partition(files, folder, _settled(files, folder), start))
+            partitions.append(_partition(files, folder, _settled(files, folder, files.list_folder(folder)), start))
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
                 continue
@@ -372,22 +372,21 @@ def _log_start(files: FileSystem, folder: str, notes: list[str]) -> int:
     return starts.get((parsed.topic, parsed.partition), 0)
 
 
-def _settled(files: FileSystem, path: str) -> list[Entry]:
-    """Entries of a partition's folder, of one moment as far as a writer lets us see one.
+def _settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
+    """Entries of a partition's folder, which was just listed, of one moment as far as a writer lets us see one.
 
     A listing is not of one moment itself; and while a cleaning puts a segment in the place of others, for some renames
     neither it nor they have their names. What a crash left so is taken as it is.
     """
-    entries = files.list_folder(path)
     if not isinstance(files, LocalFiles):
         return entries
     for _ in range(_MOST_LISTINGS):
         if time.time() * 1000 - files.stat(path).modified_ms > _QUIET_MS:
             break
-        before, entries = {entry.name for entry in entries}, files.list_folder(path)
+        before, entries = entries, files.list_folder(path)
         if any(entry.name.endswith(".swap") for entry in entries):
             time.sleep(_RENAMES_S)
-        elif before == {entry.name for entry in entries}:
+        elif [entry.name for entry in before] == [entry.name for entry in entries]:
             break
     return entries
 
@@ -435,7 +434,7 @@ def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:
     topic, number = (of_partition.topic, of_partition.partition) if of_partition else ("", -1)
     if name.kind is not FileKind.LOG or name.offset is None:
         return Segment(files, path, 0, entry.size, entry.modified_ms, True, topic, number)
-    beside = _partition(files, folder, _settled(files, folder), 0)
+    beside = _partition(files, folder, _settled(files, folder, files.list_folder(folder)), 0)
     for segment in beside.segments:
         if segment.name == last_name:
             return segment
