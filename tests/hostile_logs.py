@@ -24,6 +24,7 @@ from pylogseg.format.records import (
     BODY_DTYPE,
     COLUMN_NAMES,
     REASONS,
+    Copies,
     RecordColumns,
     Scratch,
     check_and_decode,
@@ -99,31 +100,35 @@ def decode_exactly(table: BatchTable, buffer: Any) -> tuple[RecordColumns, dict[
     assert room <= sum(max(size, 0) for size in bodies["size"].tolist()) // 7 + len(rows)
     arrays = [np.empty(room, kind) for kind in KINDS]
     views = [np.empty(16 * room, np.uint8) for _ in range(2)]
-    ends, copied = np.zeros(room + 1, np.int32), np.empty(bodies["size"].clip(0).sum(), np.uint8)
+    copies = [copy_room(room, int(bodies["size"].clip(0).sum())) for _ in range(2)]
     row = count = 0
     while True:
-        row, count, _, status, _ = _records.decode(rows, row, bodies, sources, count, *arrays, *views, ends, copied)
+        made = _records.decode(rows, row, bodies, sources, count, *arrays, *views, *copies[0], *copies[1])
+        row, count, _, status, _ = made
         if row == len(rows):
             break
         damage.setdefault(row, REASONS[status])
         row += 1
     columns = columns_of([array[:count] for array in arrays], BatchTable(rows), sources)
-    made_besides(columns, [view[: 16 * count] for view in views], ends[: count + 1], copied)
+    made_besides(columns, [view[: 16 * count] for view in views], [copy.cut(count) for copy in copies])
     return columns, damage
 
 
-def made_besides(columns: RecordColumns, views: list[Any], ends: Any, copied: Any) -> None:
-    """What the decoder makes besides columns is what the gathering kernels make of these."""
+def copy_room(records: int, size: int) -> Copies:
+    return Copies(np.zeros(records + 1, np.int32), np.empty(size, np.uint8))
+
+
+def made_besides(columns: RecordColumns, views: list[Any], copies: list[Copies]) -> None:
+    """What the decoder makes besides columns is what the gathering kernels make of these; values are copied first."""
     out, bits = np.empty(16 * len(columns), np.uint8), np.empty((len(columns) + 7) // 8, np.uint8)
-    for (place, size), view in zip(
-        ((columns.key_place, columns.key_size), (columns.value_place, columns.value_size)), views, strict=True
-    ):
+    spans = ((columns.key_place, columns.key_size), (columns.value_place, columns.value_size))
+    for (place, size), view, (ends, copied) in zip(spans, views, reversed(copies), strict=True):
         _records.gather_views(place, size, columns.sources, out, bits)
         assert out.tobytes() == view.tobytes()
-    wanted, data = np.empty_like(ends), np.empty(ends[-1], np.uint8)
-    _records.gather_binary(columns.value_place, columns.value_size, columns.sources, wanted, data, bits)
-    assert (wanted == ends).all()
-    assert data.tobytes() == copied[: ends[-1]].tobytes()
+        wanted, data = np.empty_like(ends), np.empty(ends[-1], np.uint8)
+        _records.gather_binary(place, size, columns.sources, wanted, data, bits)
+        assert (wanted == ends).all()
+        assert data.tobytes() == copied.tobytes()
 
 
 def in_one_pass(table: BatchTable, buffer: Any) -> None:
@@ -432,8 +437,8 @@ def _spans(rng: Random, data: Any) -> None:
     rows["size"] = (bodies["size"] + head).clip(-1, 2**31 - 1)
     columns = [np.empty(room, kind) for kind in KINDS]
     views = [np.empty(rng.choice((16 * room, 16 * room, 5)), np.uint8) for _ in range(2)]
-    copy = np.zeros(room + 1, np.int32), np.empty(rng.choice((len(data), len(data), 3)), np.uint8)
-    besides = rng.choice(([], views, [None, None, *copy], [*views, *copy]))
+    copy, other = (copy_room(room, rng.choice((len(data), len(data), 3))) for _ in range(2))
+    besides = rng.choice(([], views, [None, None, *copy], [*views, *copy], [None, None, *copy, *other]))
     row, first = 0, rng.choice((0, 0, 1, -1, room, room + 1))
     for row in _resumed(rows, bodies, sources, first, columns + besides, crc=rng.random() < 0.3):
         assert row < count

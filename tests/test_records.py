@@ -100,7 +100,7 @@ def test_take():
     assert [record.value for record in as_records(columns.take(columns.offset % 2 == 0))] == [b"0", b"2", b"4"]
 
 
-def test_views_and_values_are_made_besides():
+def test_views_and_payloads_are_made_besides():
     values = [b"short", None, b"", b"twelve bytes", b"thirteen byte", b"long" * 100]
     data = build.batch_v2([slow.Record(i, 1, b"key %d" % i, value) for i, value in enumerate(values)])
     views, _ = decoded(data, scratch=Scratch(besides="views"))
@@ -112,11 +112,14 @@ def test_views_and_values_are_made_besides():
     ]
     assert views.value_view["position"][5] == data.index(b"longlong")
     assert views.take(slice(3, 5)).value_view["size"].tolist() == sizes[3:5]
-    copied, _ = decoded(data, scratch=Scratch(besides="values"))
-    ends = copied.value_ends.tolist()
-    found = [copied.value_data[begin:end].tobytes() for begin, end in pairwise(ends)]
-    assert found == [value or b"" for value in values]
-    assert copied.take(slice(3, 5)).value_ends is None
+    copied, _ = decoded(data, scratch=Scratch(besides="payloads"))
+    for copies, payloads in ((copied.values, values), (copied.keys, [b"key %d" % i for i in range(len(values))])):
+        found = [copies.data[begin:end].tobytes() for begin, end in pairwise(copies.ends.tolist())]
+        assert found == [payload or b"" for payload in payloads]
+    assert copied.take(slice(3, 5)).values is None
+    values_alone, _ = decoded(data, scratch=Scratch(besides="values"))
+    assert values_alone.keys is None
+    assert values_alone.values.data.tobytes() == copied.values.data.tobytes()
 
 
 def test_a_crc_is_checked_right_before_its_records():
@@ -203,10 +206,13 @@ def test_what_a_caller_makes_up_is_refused():
     for ends, room in (([0, 0], 0), ([0, 0], len(data) - 62), ([1, 0], len(data) - 61)):  # too little for the copy
         copy = np.array(ends, np.int32), np.empty(room, np.uint8)
         assert _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, *copy)[3] != 0
+        assert _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, None, None, *copy)[3] != 0
     for ends in ([-1, 0], [len(data), 0], []):
         copy = np.array(ends, np.int32), np.empty(8, np.uint8)
-        with pytest.raises(ValueError, match="values before the first"):
+        with pytest.raises(ValueError, match="payloads before the first"):
             _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, *copy)
+        with pytest.raises(ValueError, match="payloads before the first"):
+            _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, None, None, *copy)
     with pytest.raises(ValueError, match="slot -1"):
         _records.decode(rows, 0, good, (data, b""), -1, *arrays)
     out = (np.zeros(2, np.int32), np.zeros(8, np.uint8), np.zeros(1, np.uint8))

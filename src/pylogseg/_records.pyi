@@ -30,6 +30,8 @@ def decode(
     value_view: Bytes | None = None,
     value_ends: Int32s | None = None,
     value_data: Bytes | None = None,
+    key_ends: Int32s | None = None,
+    key_data: Bytes | None = None,
     *,
     crc: bool = False,
 ) -> tuple[int, int, int, int, int]: ...

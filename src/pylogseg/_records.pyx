@@ -119,6 +119,22 @@ cdef inline int crc_status(const Source *sources, const header.BatchRow *row, co
     return record.RECORD_OK if header.crc_holds(p, row.size) else record.RECORD_CRC
 
 
+cdef int64_t copies_into(record.Copies *to, int32_t[::1] ends, uint8_t[::1] data, int64_t n, int64_t room) except -1:
+    """Where payloads are copied, from the one of slot `n` on; slots that there is room for."""
+    if ends is None or data is None:
+        return room
+    if n >= ends.shape[0] or not 0 <= ends[n] <= data.shape[0]:
+        raise ValueError("the payloads before the first are not among those copied")
+    to.ends = &ends[0]
+    to.data = &data[0] if data.shape[0] else NULL
+    to.room = min(data.shape[0], 0x7FFFFFFF)
+    return min(room, ends.shape[0] - 1)
+
+
+cdef inline bint has_room(const record.Copies *to, int64_t n, int64_t size) noexcept nogil:
+    return to.ends == NULL or size <= to.room - to.ends[n]
+
+
 def decode(
     rows not None, int64_t first_row, bodies not None, sources not None, int64_t n,
     int64_t[::1] offset not None, int64_t[::1] timestamp not None,
@@ -126,7 +142,8 @@ def decode(
     int64_t[::1] value_place not None, int32_t[::1] value_size not None,
     int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
     uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
-    int32_t[::1] value_ends=None, uint8_t[::1] value_data=None, *, bint crc=False,
+    int32_t[::1] value_ends=None, uint8_t[::1] value_data=None,
+    int32_t[::1] key_ends=None, uint8_t[::1] key_data=None, *, bint crc=False,
 ):
     """Decode the bodies of batches from `first_row` on into columns, from slot `n` on.
 
@@ -136,9 +153,9 @@ def decode(
     ----------
     key_view, value_view : uint8 arrays, both or none
         Filled too: keys and values as Arrow binary views, `VIEW_BYTES` each, whose buffers are the sources.
-    value_ends, value_data : int32 array of one more item, uint8 array; both or none
-        Filled too: the values, copied one behind the other from byte ``value_ends[n]`` on, and where each ends. There must
-        be room for as many bytes as the bodies have; a few more make the last copies faster.
+    value_ends, value_data, key_ends, key_data : int32 array of one more item, uint8 array; both or none
+        Filled too: the payloads, copied one behind the other from byte ``value_ends[n]`` on, and where each ends. There
+        must be room for as many bytes as the bodies have; a few more make the last copies faster.
     crc : bool
         Check the CRC of each batch right before its records, so that its bytes come from memory once; it stops in front
         of one that does not hold. The bodies must be those of `plain_bodies`.
@@ -174,13 +191,8 @@ def decode(
         room = min(room, key_view.shape[0] // record.VIEW_BYTES, value_view.shape[0] // record.VIEW_BYTES)
     memset(&columns, 0, sizeof(columns))
     memset(&walk, 0, sizeof(walk))
-    if value_ends is not None and value_data is not None:
-        if n >= value_ends.shape[0] or not 0 <= value_ends[n] <= value_data.shape[0]:
-            raise ValueError("the values before the first are not among those copied")
-        room = min(room, value_ends.shape[0] - 1)
-        columns.value_room = min(value_data.shape[0], 0x7FFFFFFF)
-        columns.value_ends = &value_ends[0]
-        columns.value_data = &value_data[0] if value_data.shape[0] else NULL
+    room = copies_into(&columns.keys, key_ends, key_data, n, room)
+    room = copies_into(&columns.values, value_ends, value_data, n, room)
     if count == first_row:
         return count, n, 0, 0, 0
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
@@ -204,8 +216,8 @@ def decode(
             most = record.room_for(&row[i], body[i].size)
             walk.p = resolve(held.all, body[i].place, body[i].size)
             walk.source = (body[i].place >> SOURCE_SHIFT) << SOURCE_SHIFT
-            if (walk.p == NULL or most > room - n
-                    or (columns.value_ends != NULL and body[i].size > columns.value_room - columns.value_ends[n])):
+            if (walk.p == NULL or most > room - n or not has_room(&columns.keys, n, body[i].size)
+                    or not has_room(&columns.values, n, body[i].size)):
                 status = record.RECORD_SOURCE
                 walk.p = NULL
                 break

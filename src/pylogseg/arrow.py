@@ -120,9 +120,16 @@ def read_arrow(
     wanted = schema(columns, views=views)
     reader = read(*args, **options)
     # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point at payloads.
-    besides: Besides = "views" if views else "values" if "value" in wanted.names else None
+    besides: Besides = "views" if views else copies_for(wanted.names)
     reader.use(functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer))
     return pa.RecordBatchReader.from_batches(wanted, batches(reader, wanted))
+
+
+def copies_for(names: Sequence[str]) -> Besides:
+    """What the decoder is to copy for such columns."""
+    if "value" not in names:
+        return None
+    return "payloads" if "key" in names else "values"
 
 
 def _filled(size_bytes: int, dtype: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
@@ -169,6 +176,8 @@ def _key(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     columns = chunk.columns
     if columns.key_view is not None and kind == pa.binary_view():
         return _made(kind, columns.key_size, [_bytes_of(columns.key_view), *columns.sources])
+    if columns.keys is not None and kind == pa.binary():
+        return _made(kind, columns.key_size, [*columns.keys])
     return binary_array(columns.key_place, columns.key_size, columns.sources, kind)
 
 
@@ -176,8 +185,8 @@ def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     columns = chunk.columns
     if columns.value_view is not None and kind == pa.binary_view():
         return _made(kind, columns.value_size, [_bytes_of(columns.value_view), *columns.sources])
-    if columns.value_ends is not None and kind == pa.binary():
-        return _made(kind, columns.value_size, [columns.value_ends, columns.value_data])
+    if columns.values is not None and kind == pa.binary():
+        return _made(kind, columns.value_size, [*columns.values])
     return binary_array(columns.value_place, columns.value_size, columns.sources, kind)
 
 

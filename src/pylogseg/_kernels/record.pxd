@@ -39,6 +39,11 @@ cdef enum:
     MOST_AHEAD = 128 << 10
     STEP = 32              # bytes that a short copy moves at a time
 
+cdef struct Copies:        # payloads, one behind the other
+    int32_t *ends          # where each ends, from slot n + 1 on; NULL: not wanted
+    uint8_t *data
+    int64_t room           # the caller has seen to it that all that follows of the batch fits
+
 cdef struct Columns:
     int64_t *offset
     int64_t *timestamp
@@ -51,9 +56,8 @@ cdef struct Columns:
     int32_t *batch
     uint8_t *key_view      # Arrow binary views of keys and values; NULL: not wanted
     uint8_t *value_view
-    int32_t *value_ends    # values copied, and where in the copy each ends, from slot n + 1 on; NULL: not wanted
-    uint8_t *value_data
-    int64_t value_room     # the caller has seen to it that all that follows of the batch fits
+    Copies keys
+    Copies values
 
 cdef struct Walk:
     const uint8_t *p       # where the walk is, or where it failed
@@ -136,13 +140,13 @@ cdef inline void copy_span(uint8_t *out, const uint8_t *p, int64_t size, int64_t
         i += STEP
 
 
-cdef inline void copy_value(Columns *c, int64_t n, const uint8_t *p, const uint8_t *end, int32_t size) noexcept nogil:
-    """The value ``[p, p + size)`` behind the ones before it; size -1 is a null. No byte at or behind `end` is looked at."""
-    cdef int64_t at = c.value_ends[n]
+cdef inline void copy_payload(const Copies *to, int64_t n, const uint8_t *p, const uint8_t *end, int32_t size) noexcept nogil:
+    """The payload ``[p, p + size)`` behind the ones before it; size -1 is a null. No byte at or behind `end` is looked at."""
+    cdef int64_t at = to.ends[n]
     if size > 0:
-        copy_span(c.value_data + at, p, size, min(end - p, c.value_room - at))
+        copy_span(to.data + at, p, size, min(end - p, to.room - at))
         at += size
-    c.value_ends[n + 1] = <int32_t>at
+    to.ends[n + 1] = <int32_t>at
 
 
 cdef inline void write_payloads(const Walk *w, Columns *c, int64_t n) noexcept nogil:
@@ -152,8 +156,10 @@ cdef inline void write_payloads(const Walk *w, Columns *c, int64_t n) noexcept n
     if c.key_view != NULL:
         write_view(c.key_view + VIEW_BYTES * n, key, w.end, c.key_size[n], c.key_place[n])
         write_view(c.value_view + VIEW_BYTES * n, value, w.end, c.value_size[n], c.value_place[n])
-    if c.value_ends != NULL:
-        copy_value(c, n, value, w.end, c.value_size[n])
+    if c.keys.ends != NULL:
+        copy_payload(&c.keys, n, key, w.end, c.key_size[n])
+    if c.values.ends != NULL:
+        copy_payload(&c.values, n, value, w.end, c.value_size[n])
 
 
 cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept nogil:
@@ -271,8 +277,10 @@ cdef inline int decode_v2(Walk *walk, const header.BatchRow *row, int32_t number
             if c.key_view != NULL:
                 write_view(c.key_view + VIEW_BYTES * n, key, w.end, key_size, c.key_place[n])
                 write_view(c.value_view + VIEW_BYTES * n, value, w.end, value_size, c.value_place[n])
-            if c.value_ends != NULL:
-                copy_value(&c, n, value, w.end, value_size)
+            if c.keys.ends != NULL:
+                copy_payload(&c.keys, n, key, w.end, key_size)
+            if c.values.ends != NULL:
+                copy_payload(&c.values, n, value, w.end, value_size)
             w.p = end
         else:
             status = any_record(&w, row, &c, n)

@@ -33,8 +33,8 @@ _ARROW_END = (1 << 31) - 1
 #: Bytes behind the last value that let it be copied in whole steps.
 _COPY_SLACK_BYTES = 32
 
-#: What a decoder may be asked for besides columns: keys and values as views, or a copy of the values.
-Besides = Literal["views", "values"] | None
+#: What a decoder may be asked for besides columns: keys and values as views, or a copy of the values, or of both.
+Besides = Literal["views", "values", "payloads"] | None
 
 #: Bytes that one batch may decompress to, unless the caller says otherwise.
 DECOMPRESSED_LIMIT_BYTES = 64 << 20
@@ -63,6 +63,26 @@ REASONS = (
 _CRC_BAD = REASONS[-1]
 
 
+class Copies(NamedTuple):
+    """Payloads as an Arrow binary array has them: item ``i`` lies in ``data[ends[i]:ends[i + 1]]``.
+
+    Attributes
+    ----------
+    ends : numpy.ndarray of int32
+        One more than payloads.
+    data : numpy.ndarray of uint8
+    """
+
+    ends: npt.NDArray[np.int32]
+    data: npt.NDArray[np.uint8]
+
+    def cut(self, count: int) -> Copies:
+        """The first ones alone. Who keeps them keeps no more than a quarter that is not used."""
+        ends = self.ends[: count + 1]
+        data = self.data[: ends[-1]]
+        return Copies(ends, data if 4 * len(data) >= 3 * len(self.data) else data.copy())
+
+
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
     """Records of a stretch of a log, as columns of equal length.
@@ -87,9 +107,8 @@ class RecordColumns:
         keep them alive; a memory map stays mapped as long as any column of it lives.
     key_view, value_view : numpy.ndarray of VIEW_DTYPE, optional
         Keys and values as Arrow binary views whose buffers are the sources, where the decoder was asked for them.
-    value_ends, value_data : numpy.ndarray of int32 and uint8, optional
-        The values as an Arrow binary array has them, where the decoder was asked for that: value ``i`` lies in
-        ``value_data[value_ends[i]:value_ends[i + 1]]``.
+    values, keys : Copies, optional
+        The payloads copied, where the decoder was asked for that.
     """
 
     offset: npt.NDArray[np.int64]
@@ -105,8 +124,8 @@ class RecordColumns:
     sources: tuple[Any, ...]
     key_view: npt.NDArray[Any] | None = None
     value_view: npt.NDArray[Any] | None = None
-    value_ends: npt.NDArray[np.int32] | None = None
-    value_data: npt.NDArray[np.uint8] | None = None
+    values: Copies | None = None
+    keys: Copies | None = None
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -114,7 +133,7 @@ class RecordColumns:
     def take(self, which: Any) -> RecordColumns:
         """Some of the records: a slice (copies nothing), a mask or an index array (copies columns, not payloads).
 
-        What was copied of the values is left behind.
+        What was copied of the payloads is left behind.
         """
         views = (None if view is None else view[which] for view in (self.key_view, self.value_view))
         return columns_of([getattr(self, name)[which] for name in COLUMN_NAMES], self.batches, self.sources, *views)
@@ -167,7 +186,7 @@ COLUMN_NAMES = tuple(_COLUMN_TYPES)
 
 
 def columns_of(
-    arrays: list[npt.NDArray[Any]], batches: BatchTable, sources: tuple[Any, ...], *besides: npt.NDArray[Any] | None
+    arrays: list[npt.NDArray[Any]], batches: BatchTable, sources: tuple[Any, ...], *besides: Any
 ) -> RecordColumns:
     """Columns from arrays in the order of `COLUMN_NAMES`, and what there is besides them."""
     make: Any = RecordColumns
@@ -190,8 +209,8 @@ class Scratch:
     ----------
     with_arena : bool
         Without, only the columns are overwritten: what they point at lives as long as somebody holds it.
-    besides : {"views", "values"}, optional
-        Make views of keys and values too, or copy the values.
+    besides : {"views", "values", "payloads"}, optional
+        Make views of keys and values too, or copy the values, or both.
     allocate : callable
         Where the memory of what is new each time comes from, given its bytes.
     """
@@ -216,14 +235,18 @@ class Scratch:
         return self._columns
 
     def besides(self, room: int, bytes_room: int, sources: tuple[Any, ...]) -> list[npt.NDArray[Any] | None]:
-        """Memory for views, or for values of so many bytes; nothing where a place or the values may be too large."""
+        """Memory for views, or for payloads of so many bytes; nothing where a place or they may be too large."""
         if self._besides == "views" and max(map(len, sources)) <= _ARROW_END:
             return [np.frombuffer(self._allocate(VIEW_DTYPE.itemsize * room), VIEW_DTYPE) for _ in range(2)]
-        if self._besides == "values" and bytes_room + _COPY_SLACK_BYTES <= _ARROW_END:
-            ends = np.frombuffer(self._allocate(4 * (room + 1)), np.int32)
-            ends[0] = 0
-            return [None, None, ends, np.frombuffer(self._allocate(bytes_room + _COPY_SLACK_BYTES), np.uint8)]
+        if self._besides in ("values", "payloads") and bytes_room + _COPY_SLACK_BYTES <= _ARROW_END:
+            values = self._copies(room, bytes_room)
+            return [None, None, *values, *(self._copies(room, bytes_room) if self._besides == "payloads" else ())]
         return []
+
+    def _copies(self, room: int, bytes_room: int) -> Copies:
+        ends = np.frombuffer(self._allocate(4 * (room + 1)), np.int32)
+        ends[0] = 0
+        return Copies(ends, np.frombuffer(self._allocate(bytes_room + _COPY_SLACK_BYTES), np.uint8))
 
 
 def _allocate(room: int) -> list[npt.NDArray[Any]]:
@@ -326,14 +349,10 @@ def _decode(
             damage.append(BatchDamage(row, REASONS[status]))
         row += 1
     damage.sort()
-    if len(besides) == 2:
-        besides = [view[:count] for view in besides if view is not None]
-    elif besides and besides[2] is not None and besides[3] is not None:
-        ends = besides[2][: count + 1]
-        data = besides[3][: ends[-1]]
-        # Who keeps the values keeps no more than a quarter that is not used.
-        besides = [None, None, ends, data if 4 * len(data) >= 3 * len(besides[3]) else data.copy()]
-    return columns_of([array[:count] for array in arrays], table, sources, *besides)
+    views = [None if view is None else view[:count] for view in besides[:2]]
+    made: Any = zip(besides[2::2], besides[3::2], strict=True)
+    copies = [Copies(ends, data).cut(count) for ends, data in made]
+    return columns_of([array[:count] for array in arrays], table, sources, *views, *copies)
 
 
 def decode_parts(

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pylogseg import arrow
 from pylogseg.errors import StorageError
-from pylogseg.format.records import Besides, Scratch
+from pylogseg.format.records import Scratch
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset
@@ -49,18 +49,17 @@ def read_task(task: Iterable[Range], options: Options, columns: Sequence[str]) -
         If a segment is gone and no other one has its records, under ``failOnDataLoss=true``.
     """
     wanted = arrow.schema(columns)
-    made = (arrow.record_batch(chunk, wanted) for chunk in chunks(task, options, "value" in columns))
+    made = (arrow.record_batch(chunk, wanted) for chunk in chunks(task, options, columns))
     yield from of_even_size(made, options.batch_rows)
 
 
-def chunks(task: Iterable[Range], options: Options, with_values: bool) -> Iterator[Chunk]:
+def chunks(task: Iterable[Range], options: Options, columns: Sequence[str]) -> Iterator[Chunk]:
     """The records of a task as record columns, which are valid until the next chunk."""
-    besides: Besides = "values" if with_values else None
     how = ReadOptions(
         options.isolation,
         options.on_corrupt,
         check_crc=options.check_crc,
-        scratch=functools.partial(Scratch, besides=besides, allocate=pa.allocate_buffer),
+        scratch=functools.partial(Scratch, besides=arrow.copies_for(columns), allocate=pa.allocate_buffer),
     )
     logs = PlannedLogs(options)
     ended: set[str] = set()

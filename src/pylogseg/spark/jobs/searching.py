@@ -64,7 +64,7 @@ def grep(
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
         wanted = arrow.schema(names)
-        return of_even_size(_found(chunks(task, parsed, False), wish, wanted), parsed.batch_rows)
+        return of_even_size(_found(chunks(task, parsed, ()), wish, wanted), parsed.batch_rows)
 
     return map_tasks(spark, plan(paths, parsed, cores=_compat.cores_of(spark)), work, spark_schema(names))
 
