@@ -5,8 +5,10 @@ uncompressed ones header and CRC), `seal` (header and CRC around records that a 
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from pylogseg._kernels cimport batch as header
 from pylogseg._kernels cimport crc as checksum
@@ -238,32 +240,54 @@ def write(
     return start if status in (record.WRITE_OK, record.WRITE_ROOM) else bad, k, room - (end - p), status
 
 
-def seal(rows not None, uint8_t[::1] out not None, int64_t at):
-    """Write headers and CRCs in front of records that lie in `out` already, a batch behind the other from byte `at` on.
+def seal(rows not None, list bodies not None, uint8_t[::1] out not None, int64_t at):
+    """Write batches, one behind the other from byte `at` on, whose records are compressed already.
 
-    ``rows["size"]`` says where each ends; ``rows["crc"]`` is set. An uncompressed legacy entry has its header already.
+    Each body is copied and gets its header and CRC while it is near.
+
+    Parameters
+    ----------
+    rows : array of BATCH_DTYPE
+        A row a body; ``rows["size"]`` is that of the batch, and ``rows["crc"]`` is set.
+    bodies : list of bytes
+    out : buffer
+    at : int
     """
     cdef uint8_t[::1] raw = rows_of(rows)
     cdef Py_ssize_t k = 0, count = len(rows)
     cdef int64_t room = out.shape[0], prefix
     cdef bint short = at < 0
     cdef header.BatchRow *row
+    cdef const uint8_t **body
+    if len(bodies) != count:
+        raise ValueError(f"{len(bodies)} bodies do not go with {count} rows")
     if count == 0:
         return
+    row = <header.BatchRow *>&raw[0]
+    for k in range(count):
+        prefix = record.header_size(&row[k])
+        if prefix == 0 or PyBytes_GET_SIZE(<bytes?>bodies[k]) != row[k].size - prefix:
+            raise ValueError(f"body {k} is not that of its batch, or such a batch has no header")
+    body = <const uint8_t **>malloc(count * sizeof(body[0]))
+    if body == NULL:
+        raise MemoryError()
+    for k in range(count):
+        body[k] = <const uint8_t *>PyBytes_AS_STRING(bodies[k])
     with nogil:
-        row = <header.BatchRow *>&raw[0]
         for k in range(count):
-            prefix = record.header_size(&row[k])
-            if prefix == 0 or row[k].size < prefix or row[k].size > room - at:
+            if short or row[k].size > room - at:
                 short = True
                 break
+            prefix = record.header_size(&row[k])
+            memcpy(&out[at + prefix], body[k], row[k].size - prefix)
             if row[k].magic == 2:
                 record.seal_v2(&row[k], &out[at])
             else:
                 record.seal_wrapper(&row[k], &out[at])
             at += row[k].size
+    free(<void *>body)
     if short:
-        raise ValueError(f"batch {k} does not lie in the buffer, or has no header")
+        raise ValueError(f"batch {k} does not lie in the buffer")
 
 
 def wire_headers(Columns headers not None, const int32_t[::1] header_count not None):

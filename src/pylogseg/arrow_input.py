@@ -121,7 +121,7 @@ def timestamps_ms(table: pa.Table, default_ms: int = -1) -> Any:
     nulls = column.is_null().to_numpy() if column.null_count else None
     values = _to_numpy(pc.fill_null(column, 0) if column.null_count else column, "timestamp")
     if ticks != (1, 1):
-        values = values * ticks[0] // ticks[1]
+        values = values * ticks[0] if ticks[1] == 1 else values // ticks[1]
     if nulls is not None:
         values = np.where(nulls, default_ms, values)
     return np.ascontiguousarray(values, np.int64)

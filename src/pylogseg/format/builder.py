@@ -261,26 +261,20 @@ class _Work:
 
         level = self.level.get(codec) if isinstance(self.level, Mapping) else self.level
         pack = compressor(codec, magic=magic, level=level)
-        out, at, head_bytes = self.out, self.end, _HEADER_BYTES[magic]
+        head_bytes, at = _HEADER_BYTES[magic], self.end
         firsts, ends = rows["position"] + head_bytes, rows["position"] + rows["size"]
-        marks, room = [at], len(out)
         with memoryview(self.scratch) as scratch:
-            for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
-                body = pack(scratch[first:end])
-                start = at + head_bytes
-                at = start + len(body)
-                if at > room:
-                    room = at + at // 4
-                    _encoder.resize(out, room)
-                out[start:at] = body
-                marks.append(at)
-        sizes = np.diff(marks)
+            bodies = [pack(scratch[first:end]) for first, end in zip(firsts.tolist(), ends.tolist(), strict=True)]
+        sizes = np.fromiter(map(len, bodies), np.int64, len(bodies)) + head_bytes
         if (sizes > 0x7FFFFFFF).any():
             raise RequestError("a compressed batch is larger than 2^31 - 1 bytes")
+        behind = at + np.cumsum(sizes)
+        self.end = int(behind[-1])
+        if self.end > len(self.out):
+            _encoder.resize(self.out, self.end + self.end // 4)
         rows["size"] = sizes
-        rows["position"] = marks[:-1]
-        _encoder.seal(rows, out, self.end)
-        self.end = at
+        rows["position"] = behind - sizes
+        _encoder.seal(rows, bodies, self.out, at)
 
     def result(self, rows: Rows) -> tuple[bytearray, BatchTable]:
         """The bytes, and the table of all rows."""
