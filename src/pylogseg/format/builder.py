@@ -6,6 +6,7 @@ compaction does. Sources of the rules: `docs/format.md`, "Record batch", "Record
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -216,6 +217,25 @@ def rebuild(columns: Columns, batches: BatchTable, *, level: Levels = None) -> t
     return work.result(rows)
 
 
+class _Kept(threading.local):
+    """Memory that a thread lays records out in, kept for its next call: fresh pages cost as much as filling them."""
+
+    scratch: bytearray | None = None
+
+    def take(self) -> bytearray:
+        """The memory, which nobody else has until it is given back."""
+        scratch, self.scratch = self.scratch, None
+        return bytearray() if scratch is None else scratch
+
+    def give(self, scratch: bytearray) -> None:
+        """Keep memory, unless a very large batch made it grow."""
+        if len(scratch) <= _SCRATCH_BYTES:
+            self.scratch = scratch
+
+
+_kept = _Kept()
+
+
 class _Work:
     """One call of `build` or `rebuild`: the output, and the record at which it is."""
 
@@ -225,15 +245,17 @@ class _Work:
         self.columns, self.level, self.batch_bytes, self.batch_records = columns, level, batch_bytes, batch_records
         self.start = 0
         self.out, self.end = bytearray(), 0  # behind `end` there is only room
-        self.scratch = bytearray()
+        self.scratch = _kept.take()
 
     def run(self, rows: Rows, *, given: bool) -> tuple[int, int]:
         """Write batches for as many rows as one call of the kernel does, and compress them: how many, and a status."""
         magic, codec = int(rows["magic"][0]), int(rows["attributes"][0]) & CODEC_MASK
         target, at = (self.scratch, 0) if codec else (self.out, self.end)
-        if not target:
+        if self.start == 0 or not target:
             size = _encoder.likely_size(self.columns, magic, self.batch_bytes, self.batch_records)
-            _encoder.resize(target, min(size, _SCRATCH_BYTES) if codec else size)
+            size = min(size, _SCRATCH_BYTES) if codec else size
+            if len(target) < size:
+                _encoder.resize(target, size)
         done = self.start
         self.start, count, end, status = _encoder.write(
             self.columns, done, rows, given, target, at, self.batch_bytes, self.batch_records
@@ -278,6 +300,7 @@ class _Work:
 
     def result(self, rows: Rows) -> tuple[bytearray, BatchTable]:
         """The bytes, and the table of all rows."""
+        _kept.give(self.scratch)
         _encoder.resize(self.out, self.end)
         return self.out, BatchTable(rows)
 
