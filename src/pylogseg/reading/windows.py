@@ -100,18 +100,14 @@ def walk(
         if is_last and len(bad):
             # A broker may be writing that batch: the window ends before it, the next one has it as it is then.
             batches, whole = batches[: max(bad[0], 1)], True
+            bad = bad[bad < len(batches)]
             stop = int(batches.position[-1] + batches.size[-1])
             size = min(size, SMALL_WINDOW_BYTES)
-        if (
-            len(batches)
-            and batches.verdict[-1] == Verdict.CRC_BAD
-            and stop < end
-            and _offset_at(view, stop, end) is None
-        ):
+        if len(bad) and bad[-1] == len(batches) - 1 and stop < end and _offset_at(view, stop, end) is None:
             # A bad CRC and no batch behind it: the length is as doubtful as the rest, so look for batches in it too.
             search.spend(int(batches.size[-1]))
-            batches, stop, whole = batches[:-1], int(batches.position[-1]), False
-        found = list(_good_stretches(view, batches, buffer, position, end, expected))
+            batches, bad, stop, whole = batches[:-1], bad[:-1], int(batches.position[-1]), False
+        found = list(_good_stretches(view, batches, bad, buffer, position, end, expected))
         if is_last and isinstance(found[0] if found else None, Gap) and _has_changed(view, position, buffer, position):
             continue
         yield from found
@@ -162,18 +158,24 @@ def _crc_bad(batches: BatchTable) -> npt.NDArray[np.intp]:
 
 
 def _good_stretches(
-    view: Readable, batches: BatchTable, buffer: Any, file_position: int, end: int, expected: int
+    view: Readable,
+    batches: BatchTable,
+    bad: npt.NDArray[np.intp],
+    buffer: Any,
+    file_position: int,
+    end: int,
+    expected: int,
 ) -> Iterator[Window | Gap]:
     """The window around its batches with a bad CRC, each of which is a gap."""
     first = 0
-    for row in _crc_bad(batches).tolist():
+    for row in bad.tolist():
         if row > first:
             yield Window(batches[first:row], buffer, file_position)
             expected = int(batches.last_offset[row - 1]) + 1
         yield from _crc_gap(view, batches, row, buffer, file_position, end, expected)
         first = row + 1
     if first < len(batches):
-        yield Window(batches[first:], buffer, file_position)
+        yield Window(batches[first:] if first else batches, buffer, file_position)
 
 
 def _crc_gap(
