@@ -23,7 +23,7 @@ from pylogseg.reading.order import last_too_high, order_gaps
 from pylogseg.reading.removal import open_unless_removed, removed_gap
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.transactions import Outcomes, Transactions
-from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
+from pylogseg.reading.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
 
 OnCorrupt = Literal["raise", "stop", "skip"]
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -86,7 +86,7 @@ class ReadOptions:
     check_crc: bool = True
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
     window_bytes: int = WINDOW_BYTES
-    first_window_bytes: int = WINDOW_BYTES
+    first_window_bytes: int = MEDIUM_WINDOW_BYTES
     throttle: Throttle | None = None
     drop_behind: bool = False
     scratch: Callable[[], Scratch] | None = None
@@ -109,7 +109,7 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
 
 def small_window(limit: int | None) -> int:
     """First window for a reader that may want little."""
-    return WINDOW_BYTES if limit is None or limit > 1000 else SMALL_WINDOW_BYTES
+    return MEDIUM_WINDOW_BYTES if limit is None or limit > 1000 else SMALL_WINDOW_BYTES
 
 
 class PartitionReader:

@@ -21,7 +21,10 @@ from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.search import BUDGET_FACTOR, BatchSearch, is_zero
 
 SMALL_WINDOW_BYTES = 64 << 10
-WINDOW_BYTES = 4 << 20
+#: The most that is read at a time: a window costs 0.1 ms besides its records.
+WINDOW_BYTES = 8 << 20
+#: The same of compressed batches, which become several times as large, and of a first window: little may be wanted.
+MEDIUM_WINDOW_BYTES = 4 << 20
 _V2_HEADER_BYTES = 61
 #: Bytes that would begin a batch of a higher offset are something else, if those before them do not come near it.
 _USUAL_OFFSET = 2**48
@@ -57,7 +60,7 @@ def walk(
     is_last: bool = True,
     crc: bool = True,
     window_bytes: int = WINDOW_BYTES,
-    first_window_bytes: int = WINDOW_BYTES,
+    first_window_bytes: int = MEDIUM_WINDOW_BYTES,
     scanner: Callable[..., Scan] = scan,
 ) -> Iterator[Window | Gap]:
     """Windows and gaps of a file, in order.
@@ -75,7 +78,7 @@ def walk(
     crc : bool
         Whether to check CRCs.
     window_bytes, first_window_bytes : int
-        Bytes read at a time; windows grow from the first size to the other.
+        Bytes read at a time; windows grow from the first size to the other, of compressed batches not as far.
     scanner : callable
         Reads the headers of a window as `format.batches.scan` does, whose ``file_position`` and ``crc`` it is given.
 
@@ -91,7 +94,9 @@ def walk(
         (batches, stop, ending), buffer = _scan_window(view, position, end, size, crc, scanner)
         if not len(buffer):  # cut off while we read it
             return
-        reached, size = position + len(buffer), min(size * 2, window_bytes)
+        is_compressed = len(batches) > 0 and batches.summary().is_compressed
+        most = min(window_bytes, MEDIUM_WINDOW_BYTES) if is_compressed else window_bytes
+        reached, size = position + len(buffer), min(size * 2, most)
         # The window's edge cuts a batch, or zeros of its header: the next window begins with it.
         whole = stop == end or (
             ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and stop > position and reached < end
