@@ -189,6 +189,11 @@ def _lines(data: Any, path: str) -> list[_Line]:
         ) from None
     lines: list[_Line] = []
     at = position = 0
+    if "\r" not in text:  # as all that a broker writes
+        for row, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
+            lines.append(_Line(path, row, position, line))
+            position += (len(line) if text.isascii() else len(line.encode())) + 1
+        return lines
     while at < len(text):
         match = _LINE.match(text, at)
         assert match is not None  # the expression matches anywhere

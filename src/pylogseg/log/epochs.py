@@ -41,6 +41,8 @@ class LeaderEpochs:
         Of the checkpoint.
     schedule : callable
         ``schedule(name, task)`` runs `task` soon, as ``Scheduler.schedule`` does.
+    is_there : bool, optional
+        Whether the file exists, if that is known.
 
     Raises
     ------
@@ -55,15 +57,24 @@ class LeaderEpochs:
     replaced, never changed, so that readers need no lock.
     """
 
-    def __init__(self, storage: EpochFiles, path: str, schedule: Callable[[str, Task], Any]) -> None:
+    def __init__(
+        self,
+        storage: EpochFiles,
+        path: str,
+        schedule: Callable[[str, Task], Any],
+        *,
+        is_there: bool | None = None,
+    ) -> None:
         self.path = path
         self._storage = storage
         self._schedule = schedule
         self._lock = threading.RLock()
         self._entries: list[EpochEntry] = []
         self._last = EpochEntry(UNKNOWN, UNKNOWN)
-        if storage.exists(path):
-            for entry in parse_leader_epochs(storage.read_all(path), path):
+        self._written: bytes | None = None  # what the file holds, on the disk too
+        if storage.exists(path) if is_there is None else is_there:
+            self._written = storage.read_all(path)
+            for entry in parse_leader_epochs(self._written, path):
                 self._insert(entry)
         else:
             storage.write_plain(path, b"")
@@ -188,7 +199,10 @@ class LeaderEpochs:
     def flush(self) -> None:
         """Write the file, durably."""
         with self._lock:
-            self._storage.write_whole(self.path, encode_leader_epochs(self._entries))
+            data = encode_leader_epochs(self._entries)
+            self._written = None
+            self._storage.write_whole(self.path, data)
+            self._written = data
 
     def _insert(self, entry: EpochEntry) -> bool:
         if entry.epoch < 0 or entry.start_offset < 0:
@@ -207,10 +221,12 @@ class LeaderEpochs:
         self._last = entries[-1] if entries else EpochEntry(UNKNOWN, UNKNOWN)
 
     def _replace_later(self, entries: list[EpochEntry]) -> None:
-        # The very list that was given in stands for "nothing was cut"; an equal one may have been re-added.
+        # The very list that was given in stands for "nothing was cut"; an equal one may have been re-added. A broker
+        # writes that again with each load of each log; here the file stays, if it holds these very bytes.
         if entries is not self._entries:
             self._set(entries)
-            self._schedule(f"leader-epoch-cache-flush-{self.path}", self.flush)
+            if encode_leader_epochs(entries) != self._written:
+                self._schedule(f"leader-epoch-cache-flush-{self.path}", self.flush)
 
 
 def _epoch_of(entry: EpochEntry) -> int:
