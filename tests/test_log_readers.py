@@ -17,7 +17,7 @@ from typing import cast
 
 import pytest
 
-from pylogseg.env.storage import LocalStorage
+from pylogseg.env.storage import LocalStorage, MappedFile
 from pylogseg.errors import ClosedError
 from pylogseg.log.indexes import OffsetIndex
 from pylogseg.log.reads import locate
@@ -79,11 +79,12 @@ def test_index_is_opened_while_it_is_renamed(tmp_path: Path) -> None:
     """Readers open indexes beside a writer that renames them: under the old name or the new one, and once."""
 
     class Slow(LocalStorage):
-        def exists(self, path: str) -> bool:
+        def open_index(self, path: str, size: int | None = None) -> MappedFile:
             found = super().exists(path)
             asked.set()
             renaming.wait(0.05)
-            return found
+            assert super().exists(path) == found
+            return super().open_index(path, size)
 
     asked, renaming = threading.Event(), threading.Event()
     index = OffsetIndex(Slow(), str(tmp_path / "0.index"), 0, 80)

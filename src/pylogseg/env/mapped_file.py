@@ -63,6 +63,22 @@ class LocalMappedFile:
         self.recently_used = True
         return view[:size].toreadonly()
 
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of some bytes; the file is not mapped for it."""
+        with self._lock:
+            if self._view is not None:
+                return bytes(self._view[position : position + size])
+            descriptor = self._open()
+        try:
+            data = read_at(descriptor, position, size)
+        except OSError as error:
+            raise storage_error(self.path, "read", error) from error
+        finally:
+            os.close(descriptor)
+        if len(data) < size:
+            raise StorageError(self.path, "read", f"it was cut to {position + len(data)} bytes by another program")
+        return data
+
     def put(self, position: int, data: Data) -> None:
         """Write into the map; by one thread at a time."""
         end = position + len(data)
@@ -118,21 +134,19 @@ class LocalMappedFile:
         with self._lock:
             if size == self.size:
                 return
-            descriptor = self._open()
+            self._check_open()
             end = self.size
             try:
                 self.size = min(size, end)
                 self._forget_maps()
                 for mapping in self._maps:
                     mapping.keep(size, end)
-                os.ftruncate(descriptor, size)
+                os.truncate(self.path, size)
                 self.size = size
                 self._reserved = min(self._reserved, size)
             except OSError as error:
                 self.size = end
                 raise storage_error(self.path, "resize", error) from error
-            finally:
-                os.close(descriptor)
         self._handles.remove(self)
 
     def sync(self) -> None:
@@ -178,9 +192,12 @@ class LocalMappedFile:
         finally:
             self._lock.release()
 
-    def _open(self) -> int:
+    def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"{self.path}: the file is closed")
+
+    def _open(self) -> int:
+        self._check_open()
         try:
             return self._handles.open(lambda: open_descriptor(self.path, os.O_RDWR))
         except OSError as error:

@@ -68,7 +68,9 @@ class OverlayStorage:
 
     # ---- files ----
 
-    def open_log(self, path: str, *, preallocate_bytes: int = 0, create: bool = True) -> AppendFile:
+    def open_log(
+        self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None
+    ) -> AppendFile:
         """Open a file to append to."""
         found = self._find(path)
         if found is None:

@@ -207,6 +207,10 @@ class OverlayMappedFile(_Open):
         """A read-only view of the whole file."""
         return memoryview(self._content().take_in()).toreadonly()
 
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of some bytes."""
+        return bytes(self.buffer[position : position + size])
+
     def put(self, position: int, data: Data) -> None:
         """Write inside the file."""
         tail = self._content().take_in()

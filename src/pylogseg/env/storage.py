@@ -90,6 +90,8 @@ class MappedFile(Protocol):
     ``buffer``
         A read-only view of the whole file, which shows what is `put` later. Take it anew for each use: after `resize`
         an old one shows the file as it was, and one that is still held then costs a copy of the bytes that are cut off.
+    ``read(position, size) -> bytes``
+        A copy of some bytes inside the file; for a single look at a file that is not in use yet.
     ``put(position, data)``
         Writes inside the file; beyond its end: `RequestError`. A full disk is a `StorageError`.
     ``resize(size)``
@@ -104,6 +106,7 @@ class MappedFile(Protocol):
     def created(self) -> bool: ...
     @property
     def buffer(self) -> memoryview: ...
+    def read(self, position: int, size: int) -> bytes: ...
     def put(self, position: int, data: Data) -> None: ...
     def resize(self, size: int) -> None: ...
     def sync(self) -> None: ...
@@ -122,9 +125,10 @@ class Lock(Protocol):
 class Storage(Protocol):
     """A file system that can be written.
 
-    ``open_log(path, *, preallocate_bytes=0, create=True) -> AppendFile``
+    ``open_log(path, *, preallocate_bytes=0, create=True, size=None) -> AppendFile``
         Opens a file at its full length; makes a missing one if `create`. Only a file that is made here is
-        preallocated: it gets `preallocate_bytes` zeros, and its `size` starts at 0.
+        preallocated: it gets `preallocate_bytes` zeros, and its `size` starts at 0. Who has just listed the folder
+        can give the `size` of a file that is there, which spares another look.
     ``open_index(path, size=None) -> MappedFile``
         Opens a file at its length, whatever `size` says; makes a missing one of `size` zeros, or refuses if None.
     ``list_folder(path) -> list of Entry``
@@ -155,7 +159,9 @@ class Storage(Protocol):
     ``join(folder, name) -> path``, ``split(path) -> (folder, name)``
     """
 
-    def open_log(self, path: str, *, preallocate_bytes: int = 0, create: bool = True) -> AppendFile: ...
+    def open_log(
+        self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None
+    ) -> AppendFile: ...
     def open_index(self, path: str, size: int | None = None) -> MappedFile: ...
     def list_folder(self, path: str) -> list[Entry]: ...
     def stat(self, path: str) -> Entry: ...
@@ -193,10 +199,11 @@ class LocalStorage:
         self.join = self._files.join
         self.split = self._files.split
 
-    def open_log(self, path: str, *, preallocate_bytes: int = 0, create: bool = True) -> AppendFile:
+    def open_log(
+        self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None
+    ) -> AppendFile:
         """Open a file to append to; see `Storage`."""
-        size = _size_of(path)
-        if size is None:
+        if size is None and (size := _size_of(path)) is None:
             if not create:
                 raise StorageError(path, "open", "there is no such file")
             self._create(path, preallocate_bytes)

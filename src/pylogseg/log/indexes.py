@@ -21,6 +21,7 @@ _MAX_RELATIVE = 2**31 - 1
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _TXN_ENTRY_BYTES = 34
+_FEW_ENTRIES = 512
 
 
 class InvalidOffsetError(RequestError):
@@ -75,14 +76,11 @@ class _Index(_OpenedOnUse[MappedFile]):
                 return file
             if self._closed:
                 raise ClosedError(f"{self.path}: the index is closed")
-            if self._storage.exists(self.path):
-                file = self._storage.open_index(self.path)
-                self._entries = file.size // self.entry.size
-            else:
-                if self._max_bytes < self.entry.size:
-                    raise RequestError(f"{self.path}: an index of {self._max_bytes} bytes has no room for an entry")
-                file = self._storage.open_index(self.path, self._rounded(self._max_bytes))
-                self._entries = 0
+            room = self._rounded(self._max_bytes)
+            if not room and not self._storage.exists(self.path):
+                raise RequestError(f"{self.path}: an index of {self._max_bytes} bytes has no room for an entry")
+            file = self._storage.open_index(self.path, room)
+            self._entries = 0 if file.created else file.size // self.entry.size
             self._loaded(file)
             self._file = file
             return file
@@ -118,10 +116,13 @@ class _Index(_OpenedOnUse[MappedFile]):
         return _codec.search_as_broker(file.buffer, self.entry.size, key_at, key_size, self._entries, key)
 
     def _unpack(self, slot: int) -> tuple[int, int]:
-        return self._unpack_from(self.file, slot)
+        first, second = self.entry.unpack_from(self.file.buffer, slot * self.entry.size)
+        return first, second
 
-    def _unpack_from(self, file: MappedFile, slot: int) -> tuple[int, int]:
-        first, second = self.entry.unpack_from(file.buffer, slot * self.entry.size)
+    def _last(self, file: MappedFile) -> tuple[int, int]:
+        """The last entry, of which there is one; a log that is only loaded needs no map for it."""
+        size = self.entry.size
+        first, second = self.entry.unpack(file.read((self._entries - 1) * size, size))
         return first, second
 
     def _put(self, first: int, second: int) -> None:
@@ -162,8 +163,8 @@ class _Index(_OpenedOnUse[MappedFile]):
         if self.file.size != size:
             self.file.resize(size)
             self._unsynced = True
-            self._entries = min(self._entries, size // self.entry.size)
-            self._loaded(self.file)
+            if size // self.entry.size < self._entries:
+                self._keep(size // self.entry.size)
 
     def trim(self) -> None:
         """Cut the file behind the last entry that counts."""
@@ -198,8 +199,7 @@ class OffsetIndex(_Index):
         self.last_offset = base_offset
 
     def _loaded(self, file: MappedFile) -> None:
-        entries = self._entries
-        self.last_offset = self.base_offset + (self._unpack_from(file, entries - 1)[0] if entries else 0)
+        self.last_offset = self.base_offset + (self._last(file)[0] if self._entries else 0)
 
     @property
     def is_full(self) -> bool:
@@ -233,6 +233,16 @@ class OffsetIndex(_Index):
         relative, position = _OFFSET_ENTRY.unpack_from(buffer, slot * 8)
         return self.base_offset + relative, position
 
+    def place_of_last(self) -> int | None:
+        """Where a search for the last entry's offset begins in the log; None if only a map should tell."""
+        file, count = self.file, self._entries
+        if count > _FEW_ENTRIES:
+            return None
+        entries = file.read(0, count * 8)
+        slot = _codec.search_as_broker(entries, 8, 0, 4, count, self.last_offset - self.base_offset) if count else -1
+        position: int = _OFFSET_ENTRY.unpack_from(entries, slot * 8)[1] if slot >= 0 else 0
+        return position
+
     def upper_bound(self, position: int, size: int) -> int | None:
         """Offset of the first entry whose position is at or behind the end of a fetch; None if there is none."""
         file = self.file
@@ -259,7 +269,7 @@ class TimeIndex(_Index):
         self.last = (-1, base_offset)
 
     def _loaded(self, file: MappedFile) -> None:
-        timestamp, relative = self._unpack_from(file, self._entries - 1) if self._entries else (-1, 0)
+        timestamp, relative = self._last(file) if self._entries else (-1, 0)
         self.last = (timestamp, self.base_offset + relative)
 
     @property

@@ -6,7 +6,7 @@ The passes are those of `docs/durability.md`, "Recovery", in their order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +29,7 @@ from pylogseg.log.producers import Producers
 from pylogseg.log.removal import DELETED, Remover
 from pylogseg.log.replace import CLEANED, SWAP, split_segment
 from pylogseg.log.report import Action, ActionKind, LoadReport
-from pylogseg.log.segment import LogSegment, OffsetOverflowError
+from pylogseg.log.segment import INDEX_KINDS, LogSegment, OffsetOverflowError
 from pylogseg.log.segments import Segments
 
 _log = logging.getLogger(__name__)
@@ -61,6 +61,7 @@ class Loader:
         epochs: LeaderEpochs,
         remover: Remover,
         *,
+        files: Mapping[str, int] | None = None,
         clean: bool,
         log_start_offset: int,
         recovery_point: int,
@@ -68,7 +69,7 @@ class Loader:
         keeper: Keeper | None = None,
         on_bytes: Callable[[int], None] | None = None,
         report: LoadReport | None = None,
-        mend: Callable[[], None] = lambda: None,
+        mend: Callable[[], None] | None = None,
     ) -> None:
         self._storage, self._folder, self._config, self._clock = storage, folder, config, clock
         self._segments, self._producers, self._epochs, self._remover = segments, producers, epochs, remover
@@ -77,6 +78,7 @@ class Loader:
         self._keeper, self._on_bytes, self._mend = keeper, on_bytes, mend
         self._indexes = IndexChanges(storage)
         self._snapshots_before: list[str] = []
+        self._known = files  # names and sizes in the folder, until the first change
         self.report = LoadReport() if report is None else report
         self._read: dict[LogSegment, int] = {}  # to its end, and there were no producers
 
@@ -84,7 +86,9 @@ class Loader:
         """Run all passes."""
         epochs = self._epochs.entries
         self._complete_swap(self._remove_temporary_files())
-        self._mend()
+        if self._mend is not None:
+            self._known = None
+            self._mend()
         self._splitting(self._open_segments)
         if self._folder.endswith("-delete"):
             if not len(self._segments):
@@ -100,6 +104,8 @@ class Loader:
         assert first is not None
         log_start = max(self._log_start, first.base_offset)
         self._epochs.truncate_from_start(self._log_start)
+        if self._known is None:  # those that a recovery made are not known there
+            self._producers.snapshots.reload()
         self._producers.snapshots.remove_stray(self._segments.base_offsets)
         self._rebuild(self._producers, log_start, next_offset, self._clean)
         self._note_what_else_changed(epochs)
@@ -110,10 +116,7 @@ class Loader:
             self.report.add(Action(ActionKind.INDEX, path, reason))
         said = {action.path for action in self.report.actions}
         gone = {path.rpartition(".")[0] for path in said if path.endswith(FileKind.LOG.value)}
-        there = {self._producers.snapshots.path(offset) for offset in self._producers.snapshots.offsets}
-        for path in sorted(map(self._path, self._snapshots_before)):
-            if path in there:
-                continue
+        for path in sorted(map(self._path, set(self._snapshots_before) - self._producers.snapshots.names)):
             if path not in said and path.rpartition(".")[0] not in gone:
                 self.report.add(Action(ActionKind.SNAPSHOT, path, "recovery has no use for it"))
         after = self._epochs.entries
@@ -124,12 +127,15 @@ class Loader:
             self.report.add(Action(ActionKind.EPOCHS, self._epochs.path, reason))
 
     def _files(self) -> list[str]:
+        if self._known is not None:
+            return list(self._known)
         return [entry.name for entry in self._storage.list_folder(self._folder) if not entry.is_dir]
 
     def _path(self, name: str) -> str:
         return self._storage.join(self._folder, name)
 
     def _remove(self, name: str, kind: ActionKind, why: str) -> None:
+        self._known = None
         action = Action(kind, self._path(name), why)
         if kind is ActionKind.REPLACED and name.endswith(".log"):
             file = self._storage.open_log(action.path)
@@ -173,6 +179,7 @@ class Loader:
         """Pass 2: segments that `.swap` files replace go, and the `.swap` files get their names."""
         if not swaps:
             return
+        self._known = None
         low, high = 2**63, -1
         for name in swaps:
             if name.endswith(".log" + SWAP):
@@ -194,6 +201,7 @@ class Loader:
             try:
                 return step()
             except OffsetOverflowError as overflow:
+                self._known = None
                 offset, segment, base = overflow.offset, overflow.segment, overflow.segment.base_offset
                 if not segment.ends_out_of_reach():  # as for a broker, which does not start then
                     reason = f"offset {offset} lies below {base}, where the segment begins by its name"
@@ -222,12 +230,14 @@ class Loader:
                     self._remove(name, ActionKind.ORPHAN, "an index without its log")
             elif name.endswith(".log"):
                 base = _offset_of(name)
-                missing = [kind for kind in _INDEXES if segment_file_name(base, kind) not in names]
-                segment = LogSegment(self._storage, self._folder, base, self._config, self._clock)
+                missing = [kind for kind in INDEX_KINDS if segment_file_name(base, kind) not in names]
+                size = None if self._known is None else self._known.get(segment_file_name(base, FileKind.LOG))
+                segment = LogSegment(self._storage, self._folder, base, self._config, self._clock, size=size)
                 for kind in missing:
-                    self._indexes.note_missing(self._path(segment_file_name(base, kind)))
+                    if kind in _INDEXES:
+                        self._indexes.note_missing(self._path(segment_file_name(base, kind)))
                 try:
-                    usable = segment.check(time_index_is_new=FileKind.TIME_INDEX in missing)
+                    usable = segment.check(missing)
                     why = "its offset index is missing"
                 except CorruptionError as error:
                     usable, why = False, str(error)
@@ -252,6 +262,7 @@ class Loader:
         A broker reads a segment without indexes twice when it was not closed in order. What the second reading could
         change is the state of producers, so here it is left out where the segment has none.
         """
+        self._known = None
         producers = self._make_producers()
         self._rebuild(producers, self._log_start, segment.base_offset, False)
         if segment in self._read:

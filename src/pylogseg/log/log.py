@@ -6,7 +6,7 @@ them in Kafka's order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
 from pylogseg.config import LogConfig
@@ -15,6 +15,7 @@ from pylogseg.env.scheduler import Scheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import OffsetOutOfRange, RequestError, StorageError
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, parse_partition_metadata
+from pylogseg.format.names import FileKind
 from pylogseg.log.append import AppendingLog
 from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.epochs import LeaderEpochs
@@ -56,7 +57,7 @@ class Log(AppendingLog):
         keeper: Keeper | None = None,
         on_bytes: Callable[[int], None] | None = None,
         report: LoadReport | None = None,
-        mend: Callable[[], None] = lambda: None,
+        mend: Callable[[], None] | None = None,
     ) -> _Log:
         """Open a log, a new one or one that is there, and recover what needs it.
 
@@ -82,7 +83,7 @@ class Log(AppendingLog):
             Gets the bytes that were recovered since its last call.
         report : LoadReport, optional
             Filled, so that it is there too if the log cannot be opened.
-        mend : callable
+        mend : callable, optional
             Called when replacements of segments that were under way are finished or undone, before segments are opened:
             it may put others in their place.
 
@@ -94,14 +95,17 @@ class Log(AppendingLog):
         if not storage.exists(folder):
             storage.make_folder(folder)
             storage.sync_folder(storage.split(folder)[0])
+        files = {entry.name: entry.size for entry in storage.list_folder(folder) if not entry.is_dir}
         segments = Segments()
         watched = WatchedScheduler(scheduler)
-        epochs = LeaderEpochs(storage, storage.join(folder, "leader-epoch-checkpoint"), watched.schedule)
+        has_epochs = FileKind.LEADER_EPOCHS.value in files
+        epochs_path = storage.join(folder, FileKind.LEADER_EPOCHS.value)
+        epochs = LeaderEpochs(storage, epochs_path, watched.schedule, is_there=has_epochs)
 
-        def make_producers() -> Producers:
-            return Producers(storage, folder, expiration_ms=producer_expiration_ms)
+        def make_producers(names: Iterable[str] | None = None) -> Producers:
+            return Producers(storage, folder, expiration_ms=producer_expiration_ms, names=names)
 
-        producers = make_producers()
+        producers = make_producers(files)
         remover = Remover(storage, watched, config.file_delete_delay_ms)
         loader = Loader(
             storage,
@@ -112,6 +116,7 @@ class Log(AppendingLog):
             producers,
             epochs,
             remover,
+            files=files,
             clean=clean,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
@@ -136,14 +141,14 @@ class Log(AppendingLog):
             storage, folder, config, clock, scheduler, segments, producers, epochs, offsets, remover, loader.report
         )
         watched.tell = log._take_offline
-        log._note_topic_id(topic_id)
+        log._note_topic_id(topic_id, FileKind.PARTITION_METADATA.value in files)
         offsets.set_log_start(loaded.log_start_offset)
         offsets.note_first_unstable()
         return log
 
-    def _note_topic_id(self, topic_id: str | None) -> None:
-        path = self.storage.join(self.folder, "partition.metadata")
-        if self.storage.exists(path):
+    def _note_topic_id(self, topic_id: str | None, is_there: bool) -> None:
+        path = self.storage.join(self.folder, FileKind.PARTITION_METADATA.value)
+        if is_there:
             found = parse_partition_metadata(self.storage.read_all(path), path).topic_id
             if topic_id is not None and found != topic_id:
                 raise RequestError(f"{path}: topic id is {found}, not {topic_id}")

@@ -38,6 +38,8 @@ class Snapshots:
     storage : Storage
     folder : str
         Of the partition; may be set anew when that is renamed.
+    names : iterable of str, optional
+        Of the files in the folder, if they are known.
 
     Attributes
     ----------
@@ -47,26 +49,34 @@ class Snapshots:
         Why `load_latest` removed snapshots, in order.
     """
 
-    def __init__(self, storage: SnapshotFiles, folder: str) -> None:
+    def __init__(self, storage: SnapshotFiles, folder: str, names: Iterable[str] | None = None) -> None:
         self.folder = folder
         self._storage = storage
         self._names: dict[int, str] = {}
         self._most = 0
         self.unreadable: list[CorruptionError] = []
-        self.reload()
+        self.reload(names)
 
-    def reload(self) -> None:
-        """Look again at which files there are."""
+    def reload(self, names: Iterable[str] | None = None) -> None:
+        """Look again at which files there are, unless their names are given."""
+        if names is None:
+            names = [entry.name for entry in self._storage.list_folder(self.folder) if not entry.is_dir]
         self._names = {}
-        for entry in self._storage.list_folder(self.folder):
-            offset = entry.name.partition(".")[0]
-            if entry.name.endswith(_SUFFIX) and not entry.is_dir and offset.isascii() and offset.isdigit():
-                self._names[int(offset)] = entry.name
+        for name in names:
+            if name.endswith(_SUFFIX):
+                offset = name.partition(".")[0]
+                if offset.isascii() and offset.isdigit():
+                    self._names[int(offset)] = name
 
     @property
     def offsets(self) -> list[int]:
         """Offsets of all snapshots, ascending."""
         return sorted(self._names)
+
+    @property
+    def names(self) -> set[str]:
+        """Of all files."""
+        return set(self._names.values())
 
     @property
     def latest(self) -> int | None:
@@ -141,7 +151,6 @@ class Snapshots:
         That one was written by an orderly close.
         """
         bases = set(segment_bases)
-        self.reload()
         stray = [offset for offset in self.offsets if offset not in bases]
         last = max(bases, default=None)
         if stray and (last is None or stray[-1] >= last):

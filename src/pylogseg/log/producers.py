@@ -47,6 +47,8 @@ class Producers:
         ``transaction.max.timeout.ms``.
     verification : bool
         Whether an append that opens a transaction must show a guard from `start_verification`.
+    names : iterable of str, optional
+        Of the files in the folder, if they are known.
 
     Attributes
     ----------
@@ -69,13 +71,14 @@ class Producers:
         expiration_ms: int = 86_400_000,
         transaction_timeout_ms: int = 900_000,
         verification: bool = False,
+        names: Iterable[str] | None = None,
     ) -> None:
         self.expiration_ms = expiration_ms
         self.transaction_timeout_ms = transaction_timeout_ms
         self.verification = verification
         self.active: dict[int, ProducerState] = {}
         self.map_end_offset = 0
-        self.snapshots = Snapshots(storage, folder)
+        self.snapshots = Snapshots(storage, folder, names)
         self._last_snapshot_offset = 0
         self._open: dict[int, Txn] = {}
         self._unreplicated: dict[int, Txn] = {}

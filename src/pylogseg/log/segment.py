@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import itemgetter
 
 import numpy as np
@@ -24,10 +24,11 @@ from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.facts import Place, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
-from pylogseg.log.stretches import Stretch, check_length, stretches
+from pylogseg.log.stretches import Stretch, Tail, Viewed, check_length, stretches
 from pylogseg.log.wrappers import find_opening
 
 Offsets = npt.NDArray[np.int64]
+_TAIL_BYTES = 1 << 17  # what is copied rather than mapped, for one look
 _DAMAGED = -2  # what a search answers that met a length no batch has
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
@@ -55,6 +56,8 @@ class LogSegment:
         Size that a new file gets at once; 0 for none.
     suffix : str
         ``".cleaned"``, ``".swap"`` or nothing.
+    size : int, optional
+        Of a file that is there, if it is known.
     """
 
     def __init__(
@@ -67,14 +70,16 @@ class LogSegment:
         *,
         preallocate_bytes: int = 0,
         suffix: str = "",
+        size: int | None = None,
     ) -> None:
-        self._storage, self._folder, self._clock = storage, folder, clock
+        self._storage, self._clock = storage, clock
         self.base_offset, self.suffix = base_offset, suffix
         self.index_interval_bytes = config.index_interval_bytes
         most_jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         self.roll_jitter_ms = random.randrange(2**31) % most_jitter_ms if most_jitter_ms else 0
+        self._stem = storage.join(folder, segment_file_name(base_offset, FileKind.LOG)[: -len(FileKind.LOG.value)])
         self.path = self._path(FileKind.LOG)
-        self.log: AppendFile = storage.open_log(self.path, preallocate_bytes=preallocate_bytes)
+        self.log: AppendFile = storage.open_log(self.path, preallocate_bytes=preallocate_bytes, size=size)
         limit = config.segment_index_bytes
         self.offset_index = OffsetIndex(storage, self._path(FileKind.OFFSET_INDEX), base_offset, limit)
         self.time_index = TimeIndex(storage, self._path(FileKind.TIME_INDEX), base_offset, limit)
@@ -86,7 +91,7 @@ class LogSegment:
         self._first_timestamp: int | None = None
 
     def _path(self, kind: FileKind) -> str:
-        return self._storage.join(self._folder, segment_file_name(self.base_offset, kind) + self.suffix)
+        return f"{self._stem}{kind.value}{self.suffix}"
 
     def __repr__(self) -> str:
         return f"LogSegment({self.path!r}, {self.size} bytes)"
@@ -272,15 +277,29 @@ class LogSegment:
 
     def end(self) -> tuple[int, int]:
         """The same with the position behind that batch."""
-        place = self.place_of(self.offset_index.last_offset if self.offset_index.entries else self.base_offset)
+        place = self._last_place()
         if place is None:
             return self.base_offset, 0
-        last, position = self.base_offset, place.position
-        for stretch in self.windows(place.position):
+        start, file = place
+        last, position = self.base_offset, start
+        for stretch in stretches(file, self.path, start, recovering=False):
             if len(stretch.batches):
                 last = int(stretch.batches.last_offset[-1]) + 1
                 position = int(stretch.batches.position[-1] + stretch.batches.size[-1])
         return last, position
+
+    def _last_place(self) -> tuple[int, Viewed] | None:
+        """Where the last batch that the index knows lies, and what to read it from; None without any batch."""
+        index, size = self.offset_index, self.log.size
+        offset = index.last_offset if index.entries else self.base_offset
+        start = index.place_of_last()
+        if start is not None and 0 <= start <= size <= start + _TAIL_BYTES:
+            tail = Tail(self.log, start)
+            position, _, length = _seek.place(b"", 0, tail.bytes, len(tail.bytes), self.base_offset, offset)
+            if position >= 0 < length:
+                return start + position, tail
+        place = self.place_of(offset)
+        return None if place is None else (place.position, self.log)
 
     def ends_out_of_reach(self) -> bool:
         """Whether the last batch lies too far behind the segment's first offset for its indexes."""
@@ -388,13 +407,14 @@ class LogSegment:
                     best = (timestamp, offset)
         return best
 
-    def check(self, *, time_index_is_new: bool) -> bool:
-        """Whether the indexes can be used as they are; False asks for recovery."""
-        if not self._storage.exists(self.offset_index.path):
+    def check(self, missing: Collection[FileKind]) -> bool:
+        """Whether the indexes can be used as they are, of which some may be missing; False asks for recovery."""
+        if FileKind.OFFSET_INDEX in missing:
             return False
-        if time_index_is_new:
+        if FileKind.TIME_INDEX in missing:
             self.time_index.resize(0)
-        self.aborted_txns.check()
+        if FileKind.TXN_INDEX not in missing:
+            self.aborted_txns.check()
         return True
 
     # ---- files ----

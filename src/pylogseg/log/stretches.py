@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,7 +26,27 @@ class Stretch(NamedTuple):
     ending: Ending
 
 
-def stretches(file: AppendFile, path: str, start: int, *, recovering: bool) -> Iterator[Stretch]:
+class Viewed(Protocol):
+    """What is read of a file."""
+
+    @property
+    def size(self) -> int: ...
+    def view(self, position: int, size: int) -> memoryview: ...
+
+
+class Tail:
+    """The bytes of a file from a position on, copied: for a single look at them, which is not worth a map."""
+
+    def __init__(self, file: AppendFile, start: int) -> None:
+        self.start, self.size = start, file.size
+        self.bytes = memoryview(file.read(start, self.size - start))
+
+    def view(self, position: int, size: int) -> memoryview:
+        """As of the file."""
+        return self.bytes[position - self.start : position - self.start + size]
+
+
+def stretches(file: Viewed, path: str, start: int, *, recovering: bool) -> Iterator[Stretch]:
     """Whole batches from a position on; ends where one is cut off by the file's end.
 
     A length that no batch has is an error as for a broker, but for a recovery, which checks the CRC too.

@@ -78,7 +78,7 @@ class Part:
         clean: bool | None = None,
         recovery_point: int | None = None,
         keeper: Keeper | None = None,
-        mend: Callable[[], None] = lambda: None,
+        mend: Callable[[], None] | None = None,
     ) -> Log:
         """Open the log, as a broker does when it starts: what was not closed in order is put in order first.
 
@@ -88,7 +88,7 @@ class Part:
             Instead of what the log directory knows: what is read again.
         keeper : Keeper, optional
             Gets what has to be cut off; refuses to lose anything if not given.
-        mend : callable
+        mend : callable, optional
             See `Log.open`.
 
         Returns

@@ -65,10 +65,13 @@ class FaultyStorage:
         assert isinstance(number, int)
         return StorageError(path, operation, os.strerror(number))
 
-    def open_log(self, path: str, *, preallocate_bytes: int = 0, create: bool = True) -> AppendFile:
+    def open_log(
+        self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None
+    ) -> AppendFile:
         """Open a file to append to."""
         self.meets("open", path)
-        return _FaultyAppendFile(self, self.inner.open_log(path, preallocate_bytes=preallocate_bytes, create=create))
+        file = self.inner.open_log(path, preallocate_bytes=preallocate_bytes, create=create, size=size)
+        return _FaultyAppendFile(self, file)
 
     def open_index(self, path: str, size: int | None = None) -> MappedFile:
         """Open a file to write in place."""
@@ -209,6 +212,9 @@ class _FaultyMappedFile(_FaultyFile):
     @property
     def buffer(self) -> memoryview:
         return self._inner.buffer
+
+    def read(self, position: int, size: int) -> bytes:
+        return self._inner.read(position, size)
 
     def put(self, position: int, data: Data) -> None:
         self._storage.meets("append", self.path)

@@ -52,7 +52,9 @@ class MemoryStorage:
         """Leave a note in the trace, such as what has been acknowledged up to here."""
         self.do(Operation("mark", label=label))
 
-    def open_log(self, path: str, *, preallocate_bytes: int = 0, create: bool = True) -> AppendFile:
+    def open_log(
+        self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None
+    ) -> AppendFile:
         """Open a file to append to."""
         with self.mutex:
             node = self._find(path)
@@ -346,6 +348,10 @@ class MemoryMappedFile(_OpenFile):
     def buffer(self) -> memoryview:
         """A read-only view of the whole file."""
         return memoryview(self._content()).toreadonly()
+
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of some bytes."""
+        return bytes(self.buffer[position : position + size])
 
     def put(self, position: int, data: Data) -> None:
         """Write inside the file."""
