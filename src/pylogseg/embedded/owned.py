@@ -79,8 +79,9 @@ class OwnedLog(Log):
         self.leader_epoch = max(self.epochs.latest_epoch, 0) if leader_epoch is None else leader_epoch
         self._metrics.load_seconds = load_seconds
         self.update_high_watermark(self.log_end_offset)
-        directory.attach(self._name, self)
-        directory.step_back(self._name)
+        name = self._name
+        directory.attach(name, self)
+        directory.step_back(name)
         self._has_tasks = tasks
         if tasks:
             self._start_tasks(directory)

@@ -10,11 +10,13 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from pylogseg.errors import StorageError
+
+_READ_BYTES = 1 << 20
 
 
 class Entry(NamedTuple):
@@ -221,18 +223,17 @@ class LocalFiles:
 
     def list_folder(self, path: str) -> list[Entry]:
         """Names in a folder, sorted. A name that vanishes meanwhile is left out."""
-        with _named(path, "list"):
-            return sorted(self._entries(path))
-
-    def _entries(self, path: str) -> Iterator[Entry]:
-        with os.scandir(path) as found:
+        entries = []
+        with _named(path, "list"), os.scandir(path) as found:
             for item in found:
                 try:
                     status = item.stat()
                 except FileNotFoundError:
                     continue
                 if (entry := _entry(item.name, status)) is not None:  # to open a pipe would wait for ever
-                    yield entry
+                    entries.append(entry)
+        entries.sort()
+        return entries
 
     def stat(self, path: str) -> Entry:
         """One file or folder."""
@@ -244,8 +245,16 @@ class LocalFiles:
 
     def read_all(self, path: str) -> bytes:
         """A small file, whole."""
-        with _named(path, "read"), open(path, "rb") as file:
-            return file.read()
+        with _named(path, "read"):
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+            try:
+                data = part = os.read(descriptor, _READ_BYTES)
+                while part:
+                    part = os.read(descriptor, _READ_BYTES)
+                    data += part
+                return data
+            finally:
+                os.close(descriptor)
 
     def open(self, path: str, *, sealed: bool) -> FileView:
         """Open a file; sealed ones are mapped."""
@@ -253,7 +262,7 @@ class LocalFiles:
 
     def join(self, path: str, name: str) -> str:
         """A path in a folder."""
-        return os.path.join(path, name)
+        return f"{path}/{name}" if os.sep == "/" and path and path[-1] != "/" != name[:1] else os.path.join(path, name)
 
     def split(self, path: str) -> tuple[str, str]:
         """Folder and last name."""

@@ -135,7 +135,7 @@ class LocalMappedFile:
             if size == self.size:
                 return
             self._check_open()
-            end = self.size
+            end, was_mapped = self.size, self._view is not None
             try:
                 self.size = min(size, end)
                 self._forget_maps()
@@ -147,7 +147,8 @@ class LocalMappedFile:
             except OSError as error:
                 self.size = end
                 raise storage_error(self.path, "resize", error) from error
-        self._handles.remove(self)
+        if was_mapped:
+            self._handles.remove(self)
 
     def sync(self) -> None:
         """Wait until what was written, and the size, is on the disk."""

@@ -19,6 +19,9 @@ VERSION = 0
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 _SPACES = re.compile(r"[ \t\n\x0b\f\r]+")
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+# What a broker writes; all else is read line by line, and may turn out to be malformed.
+_PLAIN_OFFSETS = re.compile(rb"0\n([0-9]{1,9})\n((?:[!-~]+ [0-9]{1,9} [0-9]{1,18}\n)*)")
+_PLAIN_EPOCHS = re.compile(rb"0\n([0-9]{1,9})\n((?:[0-9]{1,9} [0-9]{1,18}\n)*)")
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
 
@@ -58,6 +61,10 @@ def parse_offset_checkpoint(data: Any, path: str = "<offset checkpoint>") -> dic
     CorruptionError
         If the version is not 0, a line is malformed, or the number of entries is not the one declared.
     """
+    plain = _PLAIN_OFFSETS.fullmatch(data)
+    if plain is not None and plain[2].count(b"\n") == int(plain[1]):
+        words = plain[2].decode("ascii").split()
+        return dict(zip(zip(words[::3], map(int, words[1::3]), strict=True), map(int, words[2::3]), strict=True))
     offsets = {}
     for line in _entries(data, str(path)):
         topic, partition, offset = line.fields(3)
@@ -106,6 +113,10 @@ def parse_leader_epochs(data: Any, path: str = "<leader-epoch-checkpoint>") -> l
     CorruptionError
         As `parse_offset_checkpoint`.
     """
+    plain = _PLAIN_EPOCHS.fullmatch(data)
+    if plain is not None and plain[2].count(b"\n") == int(plain[1]):
+        numbers = list(map(int, plain[2].split()))
+        return list(map(EpochEntry, numbers[::2], numbers[1::2]))
     epochs = []
     for line in _entries(data, str(path)):
         epoch, start_offset = line.fields(2)
@@ -189,11 +200,6 @@ def _lines(data: Any, path: str) -> list[_Line]:
         ) from None
     lines: list[_Line] = []
     at = position = 0
-    if "\r" not in text:  # as all that a broker writes
-        for row, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):
-            lines.append(_Line(path, row, position, line))
-            position += (len(line) if text.isascii() else len(line.encode())) + 1
-        return lines
     while at < len(text):
         match = _LINE.match(text, at)
         assert match is not None  # the expression matches anywhere

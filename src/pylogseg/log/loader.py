@@ -226,12 +226,13 @@ class Loader:
         self._snapshots_before = self._snapshots_before or [n for n in names if n.endswith(_SNAPSHOT)]
         for name in sorted(names):
             if name.endswith(_INDEX_SUFFIXES):
-                if segment_file_name(_offset_of(name), FileKind.LOG) not in names:
+                if name[:20] + ".log" not in names and segment_file_name(_offset_of(name), FileKind.LOG) not in names:
                     self._remove(name, ActionKind.ORPHAN, "an index without its log")
             elif name.endswith(".log"):
                 base = _offset_of(name)
-                missing = [kind for kind in INDEX_KINDS if segment_file_name(base, kind) not in names]
-                size = None if self._known is None else self._known.get(segment_file_name(base, FileKind.LOG))
+                stem = segment_file_name(base, FileKind.LOG)[: -len(FileKind.LOG.value)]
+                missing = [kind for kind in INDEX_KINDS if stem + kind.value not in names]
+                size = None if self._known is None else self._known.get(stem + FileKind.LOG.value)
                 segment = LogSegment(self._storage, self._folder, base, self._config, self._clock, size=size)
                 for kind in missing:
                     if kind in _INDEXES:
