@@ -24,11 +24,11 @@ from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.facts import Place, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
-from pylogseg.log.stretches import Stretch, Tail, Viewed, check_length, stretches
+from pylogseg.log.stretches import Stretch, check_length, stretches
+from pylogseg.log.tail import end_of
 from pylogseg.log.wrappers import find_opening
 
 Offsets = npt.NDArray[np.int64]
-_TAIL_BYTES = 1 << 17  # what is copied rather than mapped, for one look
 _DAMAGED = -2  # what a search answers that met a length no batch has
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
@@ -277,29 +277,7 @@ class LogSegment:
 
     def end(self) -> tuple[int, int]:
         """The same with the position behind that batch."""
-        place = self._last_place()
-        if place is None:
-            return self.base_offset, 0
-        start, file = place
-        last, position = self.base_offset, start
-        for stretch in stretches(file, self.path, start, recovering=False):
-            if len(stretch.batches):
-                last = int(stretch.batches.last_offset[-1]) + 1
-                position = int(stretch.batches.position[-1] + stretch.batches.size[-1])
-        return last, position
-
-    def _last_place(self) -> tuple[int, Viewed] | None:
-        """Where the last batch that the index knows lies, and what to read it from; None without any batch."""
-        index, size = self.offset_index, self.log.size
-        offset = index.last_offset if index.entries else self.base_offset
-        start = index.place_of_last()
-        if start is not None and 0 <= start <= size <= start + _TAIL_BYTES:
-            tail = Tail(self.log, start)
-            position, _, length = _seek.place(b"", 0, tail.bytes, len(tail.bytes), self.base_offset, offset)
-            if position >= 0 < length:
-                return start + position, tail
-        place = self.place_of(offset)
-        return None if place is None else (place.position, self.log)
+        return end_of(self.log, self.path, self.offset_index, self.base_offset, self.place_of)
 
     def ends_out_of_reach(self) -> bool:
         """Whether the last batch lies too far behind the segment's first offset for its indexes."""

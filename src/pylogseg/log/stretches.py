@@ -7,7 +7,6 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError, Ending, Verdict
 from pylogseg.format.batches import BatchTable, scan
 
@@ -32,18 +31,6 @@ class Viewed(Protocol):
     @property
     def size(self) -> int: ...
     def view(self, position: int, size: int) -> memoryview: ...
-
-
-class Tail:
-    """The bytes of a file from a position on, copied: for a single look at them, which is not worth a map."""
-
-    def __init__(self, file: AppendFile, start: int) -> None:
-        self.start, self.size = start, file.size
-        self.bytes = memoryview(file.read(start, self.size - start))
-
-    def view(self, position: int, size: int) -> memoryview:
-        """As of the file."""
-        return self.bytes[position - self.start : position - self.start + size]
 
 
 def stretches(file: Viewed, path: str, start: int, *, recovering: bool) -> Iterator[Stretch]:
