@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import logging
 import threading
 import time
 import uuid
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from pylogseg.config import LogConfig
 from pylogseg.embedded.log import EmbeddedLog
 from pylogseg.embedded.opening import open_in
 from pylogseg.env.clock import Clock
 from pylogseg.env.scheduler import Scheduler
-from pylogseg.env.storage import Storage
+from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import parse_partition_folder, partition_folder_name
 from pylogseg.log.directory import LogDirectory
 from pylogseg.manager.cleaning import Cleaning, Place
 from pylogseg.manager.directories import Directories
+from pylogseg.manager.loading import Loading, uncollected
 from pylogseg.manager.settings import BrokerSettings
 
 _log = logging.getLogger(__name__)
@@ -98,40 +98,31 @@ class OpenLogs:
         _check_once(work)
         started = time.perf_counter()
         threads = self._settings.num_recovery_threads_per_data_dir * max(len(self.directories.online), 1)
-        todo = deque(work)
+        is_local = isinstance(self._storage, LocalStorage)
+        loading = Loading(work, self._load_one, self._path_of if is_local else None)
         is_clean = all(each.was_clean for each in self.directories.online)
-        keeping = _uncollected() if is_clean else contextlib.nullcontext()
-        with keeping, ThreadPoolExecutor(threads, "pylogseg-load") as pool:
-            try:
-                for future in as_completed([pool.submit(self._load_some, todo) for _ in range(threads)]):
-                    future.result()
-            finally:
-                todo.clear()
+        with uncollected() if is_clean else contextlib.nullcontext():
+            loading.run(threads)
         if not self.directories.online:
             reasons = "; ".join(self.directories.failed.values())
             raise StorageError(", ".join(self._settings.log_dirs), "load", f"no log directory can be used: {reasons}")
         _log.info("%d logs loaded in %.1f s", len(self.current), time.perf_counter() - started)
 
-    def _load_some(self, todo: deque[tuple[LogDirectory, str]]) -> None:
-        """Take one log after the other, beside others who do so too: a thread that waits for each would cost more."""
-        while True:
-            try:
-                directory, name = todo.popleft()
-            except IndexError:
-                return
-            try:
-                self._load_one(directory, name)
-            except (StorageError, CorruptionError) as error:
-                self.fail(directory, error)
+    def _path_of(self, place: tuple[LogDirectory, str]) -> str:
+        return self._storage.join(place[0].path, place[1])
 
-    def _load_one(self, directory: LogDirectory, name: str) -> None:
+    def _load_one(self, place: tuple[LogDirectory, str]) -> None:
+        directory, name = place
         if directory not in self.directories.online:
             return  # another log of it failed
-        log = self.open(directory, name)
-        folder = parse_partition_folder(name)
-        if folder is not None and folder.state == "stray":
-            _log.warning("%s: a stray log, offsets %d to %d", log.folder, log.log_start_offset, log.log_end_offset)
-            log.close()
+        try:
+            log = self.open(directory, name)
+            folder = parse_partition_folder(name)
+            if folder is not None and folder.state == "stray":
+                _log.warning("%s: a stray log, offsets %d to %d", log.folder, log.log_start_offset, log.log_end_offset)
+                log.close()
+        except (StorageError, CorruptionError) as error:
+            self.fail(directory, error)
 
     def open(self, directory: LogDirectory, name: str, topic_id: str | None = None) -> EmbeddedLog:
         """Open the log of a folder, which is made if it is missing."""
@@ -249,18 +240,6 @@ class OpenLogs:
     def _forget(self) -> None:
         self.current.clear()
         self.futures.clear()
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep the collector of garbage away for a while in which what is made stays: a fifth of a load is saved."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _check_once(work: Iterable[tuple[LogDirectory, str]]) -> None:
