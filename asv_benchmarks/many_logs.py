@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -134,8 +135,7 @@ def make_many(settings: BrokerSettings, count: int = LOGS) -> None:
 def many(bench: Any) -> list[Row]:
     """2,000 logs in two directories: load, a round of retention and checkpoints, an orderly end."""
     rounds, loads, ends, walls = [], [], [], []
-    if bench.cores:
-        os.sched_setaffinity(0, bench.cores)  # its threads are to use them
+    _use(bench.cores)  # its threads are to use them
     try:
         with engine.scratch(engine.places(bench)[0][1]) as folder:
             settings = BrokerSettings(log_dirs=(str(folder / "a"), str(folder / "b")), log_cleaner_enable=False)
@@ -152,8 +152,7 @@ def many(bench: Any) -> list[Row]:
                 with _seconds(bench.clock.now, ends):
                     manager.close()
     finally:
-        if bench.cores:
-            os.sched_setaffinity(0, {max(bench.cores)})
+        _use({max(bench.cores)} if bench.cores else set())
     size = f"{LOGS:,} logs"
     return [
         Row(f"retention and checkpoints over {size}, all of which grew, a round", min(rounds) * 1e3, "ms", "", None, 50,
@@ -163,3 +162,64 @@ def many(bench: Any) -> list[Row]:
         Row("the same on the wall", min(walls) / LOGS * 1e3, "ms", "", None, None, "the interpreter's lock"),
         Row(f"orderly end of {size}, a log", min(ends) / LOGS * 1e3, "ms", "", None, None, "the syncs"),
     ]  # fmt: skip
+
+
+def cold(bench: Any) -> list[Row]:
+    """A load whose files are not in the system's memory, beside a bare read of the same files; and on one core."""
+    best = {"bare": float("inf"), "load": float("inf")}
+    if len(bench.cores) > 1:
+        best["one core"] = float("inf")
+    try:
+        with engine.scratch(engine.places(bench)[-1][1]) as folder:
+            settings = BrokerSettings(log_dirs=(str(folder / "a"), str(folder / "b")), log_cleaner_enable=False)
+            make_many(settings)
+            LogManager(settings).close()  # what the first load of all takes away is gone for the others
+            for _ in range(max(3, bench.rounds)):
+                for work in best:
+                    _use({max(bench.cores)} if work == "one core" else bench.cores)
+                    how = _forget(folder)
+                    began = time.perf_counter()
+                    manager = _read_all(settings.log_dirs) if work == "bare" else LogManager(settings)
+                    best[work] = min(best[work], (time.perf_counter() - began) / LOGS * 1e3)
+                    if manager is not None:
+                        manager.close()
+    finally:
+        _use({max(bench.cores)} if bench.cores else set())
+    load = f"load of {LOGS:,} logs that were closed in order, cold ({how}), a log"
+    return [
+        Row(load, best["load"], "ms", "a bare read of the same files, two threads", best["bare"], 0.77, "the disk"),
+        Row("the same", best["load"], "ms", "on one core", best.get("one core"), None, "the interpreter's lock"),
+    ]
+
+
+def _use(cores: set[int]) -> None:
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
+def _forget(folder: Path) -> str:
+    """Make the system forget the files; how."""
+    os.sync()
+    try:
+        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+    except OSError:
+        for path in folder.rglob("*"):
+            if path.is_file():
+                descriptor = os.open(path, os.O_RDONLY)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(descriptor)
+        return "POSIX_FADV_DONTNEED, so names and sizes are warm"
+    return "drop_caches"
+
+
+def _read_all(folders: Sequence[str]) -> None:
+    """Every name, and the first page of every file: a thread for each folder."""
+
+    def read(folder: str) -> None:
+        for above, _, names in os.walk(folder):
+            for name in names:
+                with open(os.path.join(above, name), "rb") as file:
+                    file.read(4096)
+
+    with ThreadPoolExecutor(len(folders)) as pool:
+        list(pool.map(read, folders))

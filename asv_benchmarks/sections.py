@@ -370,4 +370,5 @@ ALL: dict[str, Callable[[Bench], list[Row]]] = {
     "compaction": many_logs.compaction,
     "passes": many_logs.passes,
     "many": many_logs.many,
+    "cold": many_logs.cold,
 }
