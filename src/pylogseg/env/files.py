@@ -16,8 +16,6 @@ from typing import Any, NamedTuple, Protocol
 
 from pylogseg.errors import StorageError
 
-_READ_BYTES = 1 << 20
-
 
 class Entry(NamedTuple):
     """One name in a folder."""
@@ -248,11 +246,10 @@ class LocalFiles:
         with _named(path, "read"):
             descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
             try:
-                data = part = os.read(descriptor, _READ_BYTES)
-                while part:
-                    part = os.read(descriptor, _READ_BYTES)
-                    data += part
-                return data
+                most, parts = os.fstat(descriptor).st_size + 1, []
+                while part := os.read(descriptor, most):
+                    parts.append(part)
+                return b"".join(parts)
             finally:
                 os.close(descriptor)
 

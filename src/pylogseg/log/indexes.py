@@ -236,10 +236,10 @@ class OffsetIndex(_Index):
     def place_of_last(self) -> int | None:
         """Where a search for the last entry's offset begins in the log; None if only a map should tell."""
         file, count = self.file, self._entries
-        if count > _FEW_ENTRIES:
-            return None
+        if not 0 < count <= _FEW_ENTRIES:
+            return None if count else 0
         entries = file.read(0, count * 8)
-        slot = _codec.search_as_broker(entries, 8, 0, 4, count, self.last_offset - self.base_offset) if count else -1
+        slot = _codec.search_as_broker(entries, 8, 0, 4, count, self.last_offset - self.base_offset)
         position: int = _OFFSET_ENTRY.unpack_from(entries, slot * 8)[1] if slot >= 0 else 0
         return position
 

@@ -98,8 +98,8 @@ class Log(AppendingLog):
         files = {entry.name: entry.size for entry in storage.list_folder(folder) if not entry.is_dir}
         segments = Segments()
         watched = WatchedScheduler(scheduler)
-        has_epochs = FileKind.LEADER_EPOCHS.value in files
         epochs_path = storage.join(folder, FileKind.LEADER_EPOCHS.value)
+        has_epochs = FileKind.LEADER_EPOCHS.value in files or storage.exists(epochs_path)
         epochs = LeaderEpochs(storage, epochs_path, watched.schedule, is_there=has_epochs)
 
         def make_producers(names: Iterable[str] | None = None) -> Producers:
@@ -148,7 +148,7 @@ class Log(AppendingLog):
 
     def _note_topic_id(self, topic_id: str | None, is_there: bool) -> None:
         path = self.storage.join(self.folder, FileKind.PARTITION_METADATA.value)
-        if is_there:
+        if is_there or self.storage.exists(path):
             found = parse_partition_metadata(self.storage.read_all(path), path).topic_id
             if topic_id is not None and found != topic_id:
                 raise RequestError(f"{path}: topic id is {found}, not {topic_id}")
