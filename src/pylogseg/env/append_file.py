@@ -180,6 +180,8 @@ class LocalAppendFile:
             end = self.size
             if not 0 <= size <= end:
                 raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {end}")
+            if self._descriptor < 0 and not self._closed and self._ends_at(size):
+                return
             descriptor = self._opened()
             try:
                 if os.fstat(descriptor).st_size <= size:
@@ -198,6 +200,12 @@ class LocalAppendFile:
             except OSError as error:
                 self.size = end
                 raise storage_error(self.path, "truncate", error) from error
+
+    def _ends_at(self, size: int) -> bool:
+        """Whether nothing lies behind: what was only loaded is closed without being opened."""
+        with contextlib.suppress(OSError):
+            return os.stat(self.path).st_size <= size
+        return False
 
     def _put_copy_in_place(self, descriptor: int, size: int) -> None:
         """Let a copy of the first `size` bytes take the name and the descriptor; the lock is held."""

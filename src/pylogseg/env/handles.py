@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -38,7 +38,7 @@ class Handles:
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = max(1, limit)
         self._lock = threading.Lock()
-        self._open: deque[Idle] = deque()
+        self._open: OrderedDict[int, Idle] = OrderedDict()  # by identity, the least recently used first
 
     def __len__(self) -> int:
         return len(self._open)
@@ -46,16 +46,13 @@ class Handles:
     def add(self, file: Idle) -> None:
         """Count a file that has just been opened; close others if there are too many."""
         with self._lock:
-            self._open.append(file)
+            self._open[id(file)] = file
             self._shrink(self.limit)
 
     def remove(self, file: Idle) -> None:
         """Forget a file that its owner closed."""
         with self._lock:
-            for place, other in enumerate(self._open):  # by identity
-                if other is file:
-                    del self._open[place]
-                    return
+            self._open.pop(id(file), None)
 
     def open(self, opener: Callable[[], int]) -> int:
         """Call `opener`; if the process has no descriptor left, close half of what is open here and call it again."""
@@ -73,12 +70,14 @@ class Handles:
         for _ in range(2 * len(self._open)):
             if len(self._open) <= limit:
                 return
-            file = self._open.popleft()
+            key, file = next(iter(self._open.items()))
             if file.recently_used:
                 file.recently_used = False
-                self._open.append(file)
-            elif not file.release_idle():
-                self._open.append(file)
+                self._open.move_to_end(key)
+            elif file.release_idle():
+                del self._open[key]
+            else:
+                self._open.move_to_end(key)
 
 
 def open_descriptor(path: str, flags: int) -> int:
