@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import sys
 import threading
 import time
 import uuid
@@ -29,6 +30,7 @@ from pylogseg.manager.settings import BrokerSettings
 _log = logging.getLogger(__name__)
 
 TopicPartition = tuple[str, int]
+_CLEAN_THREADS = 2
 
 
 class OpenLogs:
@@ -99,8 +101,10 @@ class OpenLogs:
         started = time.perf_counter()
         threads = self._settings.num_recovery_threads_per_data_dir * max(len(self.directories.online), 1)
         is_local = isinstance(self._storage, LocalStorage)
-        loading = Loading(work, self._load_one, self._path_of if is_local else None)
         is_clean = all(each.was_clean for each in self.directories.online)
+        if is_clean and is_local and _has_lock():  # what is left to do holds it; more threads would only ask for it
+            threads = min(threads, _CLEAN_THREADS)
+        loading = Loading(work, self._load_one, self._path_of if is_local else None)
         with uncollected() if is_clean else contextlib.nullcontext():
             loading.run(threads)
         if not self.directories.online:
@@ -240,6 +244,11 @@ class OpenLogs:
     def _forget(self) -> None:
         self.current.clear()
         self.futures.clear()
+
+
+def _has_lock() -> bool:
+    """Whether the interpreter has its global lock."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def _check_once(work: Iterable[tuple[LogDirectory, str]]) -> None:
