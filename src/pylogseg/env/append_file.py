@@ -242,17 +242,19 @@ class LocalAppendFile:
 
     def modified_ms(self) -> int:
         """When the file was last written, by the file system's clock."""
-        try:
-            return os.stat(self.path).st_mtime_ns // 1_000_000
-        except OSError as error:
-            raise storage_error(self.path, "stat", error) from error
+        with self._lock:  # else a renaming might come between the name and the look
+            try:
+                return os.stat(self.path).st_mtime_ns // 1_000_000
+            except OSError as error:
+                raise storage_error(self.path, "stat", error) from error
 
     def set_modified_ms(self, ms: int) -> None:
         """Set when the file was last written."""
-        try:
-            os.utime(self.path, ns=(ms * 1_000_000, ms * 1_000_000))
-        except OSError as error:
-            raise storage_error(self.path, "set the time of", error) from error
+        with self._lock:
+            try:
+                os.utime(self.path, ns=(ms * 1_000_000, ms * 1_000_000))
+            except OSError as error:
+                raise storage_error(self.path, "set the time of", error) from error
 
     def rename(self, path: str) -> None:
         """Give the file another name; readers that open it lazily do not meet the time between."""
