@@ -20,6 +20,7 @@ from pylogseg.spark.options import Options, as_text, parse, paths_of
 from pylogseg.spark.plan import Task, plan, url_of
 from pylogseg.spark.schema import columns_of, spark_schema
 from pylogseg.spark.task import read_task
+from pylogseg.spark.worker import settle
 
 Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
@@ -210,5 +211,6 @@ def map_tasks(spark: Any, tasks: list[Task], work: _Work, schema: Any) -> Any:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from work(tasks[number])
+        settle()
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, schema)

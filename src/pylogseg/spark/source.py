@@ -15,6 +15,7 @@ from pylogseg.spark.plan import plan
 from pylogseg.spark.pushdown import Pruning, pruning_of
 from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, with_options
 from pylogseg.spark.task import read_task
+from pylogseg.spark.worker import settle
 
 #: How the names of options begin that a batch and a stream take differently.
 _OF_ONE = ("starting", "ending", "maxoffsets", "minoffsets", "maxtrigger")
@@ -84,7 +85,8 @@ class SegmentReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Rows of a task; Spark makes a partition without a value where there is none."""
-        return read_task(partition.value or (), self._options, self._columns)
+        yield from read_task(partition.value or (), self._options, self._columns)
+        settle()
 
 
 class PruningReader(SegmentReader):

@@ -18,6 +18,7 @@ from pylogseg.spark.logs import Ends, Extent, check_named, find_logs, latest_off
 from pylogseg.spark.options import Options, TopicPartition
 from pylogseg.spark.plan import tasks_of
 from pylogseg.spark.task import read_task
+from pylogseg.spark.worker import settle
 
 #: ``{"orders": {"0": 23}}``: the next offset to read, and nothing else, so that a checkpoint fits the Kafka source too.
 Offsets = dict[str, dict[str, int]]
@@ -161,7 +162,8 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of a task."""
-        return read_task(partition.value or (), self._options, self._columns)
+        yield from read_task(partition.value or (), self._options, self._columns)
+        settle()
 
 
 def as_offsets(found: Mapping[TopicPartition, int]) -> Offsets:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pylogseg.spark import _compat
+from pylogseg.spark.worker import settle
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -71,6 +72,7 @@ def run(
                 done = packed([work(item) for item in unpacked(shipped[number])])
                 columns = [pa.array([number], pa.int64()), pa.array([done], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, ["share", "results"])
+        settle()
 
     frame = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, "share bigint, results binary")
     found: dict[int, _Result] = {}
