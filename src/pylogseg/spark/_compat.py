@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 import pyspark
 
 from pylogseg import errors
@@ -46,6 +48,7 @@ __all__ = [
     "enable_pushdown",
     "is_connect",
     "pushes_filters",
+    "small_frame",
 ]
 
 #: Spark plans in this module when it pushes filters down, and in another one when it does not.
@@ -107,3 +110,20 @@ def enable_pushdown(spark: Any) -> None:
     """Let Spark push filters into Python data sources, where the version can."""
     if VERSION >= (4, 1):
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def small_frame(spark: Any, rows: Sequence[Mapping[str, Any]], schema: str) -> Any:
+    """A DataFrame of rows that the driver has, by name, of columns that Arrow has in the same types.
+
+    As a table of Arrow they lie in the plan. Spark ships a list of rows to its workers, and to the JVM from there, each
+    time that somebody looks at the frame.
+    """
+    names = [part.split()[0] for part in schema.split(", ")]
+    if VERSION < (4, 0):
+        return spark.createDataFrame([tuple(row[name] for name in names) for row in rows], schema)
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    types = to_arrow_schema(StructType.fromDDL(schema))
+    columns = [pa.array([row[field.name] for row in rows], field.type) for field in types]
+    return spark.createDataFrame(pa.table(columns, schema=types), StructType.fromDDL(schema))

@@ -10,6 +10,7 @@ from pylogseg.errors import RequestError
 from pylogseg.jobs.remarks import Level, Remark
 from pylogseg.jobs.verify import SegmentReport, verify_segment
 from pylogseg.jobs.verify_disk import Summary, judge, segments_of
+from pylogseg.spark import _compat
 from pylogseg.spark.work import run
 
 FINDINGS = "level string, kind string, path string, position bigint, offset bigint, reason string, remedy string"
@@ -39,8 +40,7 @@ def verify(spark: Any, path: Any, names: Sequence[str] = (), *, level: str = "in
     if level.upper() not in Level.__members__:
         raise RequestError(f"level is one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
     rows = [remark.as_row() for remark in verified(spark, path, names, Summary(Level[level.upper()]), **options)]
-    fields = [part.split()[0] for part in FINDINGS.split(", ")]
-    return spark.createDataFrame([tuple(row[name] for name in fields) for row in rows], FINDINGS)
+    return _compat.small_frame(spark, rows, FINDINGS)
 
 
 def verified(
