@@ -1,5 +1,6 @@
 """The fast door: DataFrames by functions, which need no Python data source and so work on Spark 3.5 too."""
 
+import gc
 import shutil
 
 import pyarrow as pa
@@ -67,3 +68,13 @@ def test_before_spark_4_it_says_what_works(monkeypatch):
     monkeypatch.setattr(_compat, "VERSION", (3, 5))
     with pytest.raises(RequestError, match="read_segments works here"):
         pylogseg.spark.register(None)
+
+
+def test_a_worker_is_settled_behind_its_first_task(spark, log):
+    def hidden(batch):
+        return pa.record_batch({"objects": pa.array([gc.get_freeze_count()])})
+
+    for _ in range(3):  # two cores, so two workers, and three turns
+        counts = pylogseg.spark.read_segments(spark, log, batch_fn=hidden, schema="objects bigint", minPartitions=8)
+        found = counts.selectExpr("max(objects)").first()[0]
+    assert found > 10_000
