@@ -35,9 +35,9 @@ class Log(NamedTuple):
     size_bytes: int
 
 
-def values(count: int) -> list[bytes]:
+def values(count: int, seed: int = 7) -> list[bytes]:
     """Values of 100 bytes that compress about as JSON does: half a repeated text, half random hex digits."""
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(seed)
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)[random.integers(0, 16, (count, 50))]
     text = b'{"name":"page_view","country":"DE","device":"mobile"'[:50]
     return [text + row.tobytes() for row in digits]

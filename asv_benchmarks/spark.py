@@ -1,10 +1,14 @@
 """The ratios of the Spark sources: beside Parquet files of the same rows, in turn, in one session.
 
-    python asv_benchmarks/spark.py [--records N] [--rounds N] [--clock wall] [--markdown] [--data DIR]
+    python asv_benchmarks/spark.py [--records N] [--rounds N] [--values repeated] [--clock wall] [--markdown]
+        [--data DIR]
 
 Four partitions of 100-byte values with 16-byte keys, read into Spark's sink that does nothing; the best of several
-rounds. Times are of processors: the JVM, its Python workers and this process together, so that they can be compared on
-a machine that does other things too; with ``--clock wall`` they are what a user waits. Java 17 and pyspark are needed.
+rounds. No two values are equal: of values that repeat Parquet keeps a dictionary, whatever codec it is told to use, and
+then reads a third of the bytes; with ``--values repeated`` there are 4096 of them. The session has the settings that
+docs/spark.md advises; both sides run in it. Times are of processors: the JVM, its Python workers and this process
+together, so that they can be compared on a machine that does other things too; with ``--clock wall`` they are what a
+user waits. Java 17 and pyspark are needed.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import data
+import numpy as np
 import pyarrow as pa
 import rows as table_rows
 from measure import Clock, in_turn
@@ -45,6 +50,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=8_000_000)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--values", choices=["distinct", "repeated"], default="distinct")
     parser.add_argument("--clock", choices=["cpu", "wall"], default="cpu")
     parser.add_argument("--markdown", action="store_true", help="for a page")
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "pylogseg-spark-benchmark")
@@ -52,39 +58,61 @@ def arguments() -> argparse.Namespace:
 
 
 def session(scratch: Path) -> Any:
-    """A session of two cores with unix domain sockets, where the version has them."""
+    """A session of two cores with the settings of docs/spark.md, "Full speed"."""
     from pyspark.sql import SparkSession
 
-    settings = {"spark.python.unix.domain.socket.enabled": "true"}
+    settings = {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.driver.extraJavaOptions": (
+            "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+        ),
+    }
     return small_session(SparkSession.builder.master("local[2]").appName("pylogseg benchmark"), scratch, settings)
 
 
-def prepare(folder: Path, records: int) -> Path:
+def prepare(folder: Path, records: int, values: str = "distinct") -> Path:
     """The log directory, made anew unless it is there with as many records."""
-    root = folder / f"logs-{records}"
+    root = folder / f"{values}-{records}"
     if not root.is_dir():
         scratch = folder / "making"
         shutil.rmtree(scratch, ignore_errors=True)
         for partition in range(PARTITIONS):
-            _write(scratch / f"bench-{partition}", records // PARTITIONS)
+            _write(scratch / f"bench-{partition}", records // PARTITIONS, values)
         scratch.rename(root)
     return root
 
 
-def _write(folder: Path, records: int) -> None:
+def _write(folder: Path, records: int, values: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
+    some = pa.array(data.values(4096))
     with pylogseg.open_log(folder, segment_bytes=64 << 20, retention_ms=-1) as log:
         for first in range(0, records, _APPEND):
-            count = min(_APPEND, records - first)
-            part = data.table(count, first)
-            keys = pa.array([b"%016d" % number for number in range(first, first + count)])
-            moments = pa.array(range(first, first + count), pa.timestamp("ms", "UTC"))
-            columns = {"key": keys, "value": part["value"], "timestamp": moments}
+            numbers = np.arange(first, min(first + _APPEND, records))
+            keys = pa.array([b"%016d" % number for number in numbers])
+            made = (
+                some.take(numbers % len(some)) if values == "repeated" else pa.array(data.values(len(numbers), first))
+            )
+            columns = {"key": keys, "value": made, "timestamp": pa.array(numbers).cast(pa.timestamp("ms", "UTC"))}
             log.append(pa.table(columns), batch_bytes=data.BATCH_BYTES)
 
 
-def processor_seconds() -> float:
-    """Seconds of processors that this process and all below it have taken, those that ended too."""
+class Processors:
+    """A clock: seconds of processors that this process and all below it have taken."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, float] = {}
+        self._total = 0.0
+
+    def __call__(self) -> float:
+        """The time by now. What a process took that ended without its parent's asking is not given back."""
+        there = _seconds_below()
+        self._total += sum(max(0.0, seconds - self._seen.get(pid, 0.0)) for pid, seconds in there.items())
+        self._seen = there
+        return self._total
+
+
+def _seconds_below() -> dict[int, float]:
+    """Seconds of this process and each below it, with the children that these have asked for their end."""
     found: dict[int, tuple[int, float]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -95,7 +123,12 @@ def processor_seconds() -> float:
     ours = {os.getpid()}
     while more := {pid for pid, (parent, _) in found.items() if parent in ours} - ours:
         ours |= more
-    return sum(found[pid][1] for pid in ours if pid in found)
+    return {pid: found[pid][1] for pid in ours if pid in found}
+
+
+def clock(name: str) -> Callable[[], float]:
+    """The clock that was asked for."""
+    return Processors() if name == "cpu" else time.perf_counter
 
 
 def scans(spark: Any, root: Path, folder: Path, asked: argparse.Namespace) -> Iterator[Row]:
@@ -110,7 +143,7 @@ def scans(spark: Any, root: Path, folder: Path, asked: argparse.Namespace) -> It
         "fast": lambda: pylogseg.spark.read_segments(spark, root),
         "few": lambda: pylogseg.spark.read_segments(spark, root, few),
     }
-    now = {"cpu": processor_seconds, "wall": time.perf_counter}[asked.clock]
+    now = clock(asked.clock)
 
     def side(make: Callable[[], Any]) -> Callable[[], float]:
         def timed() -> float:
@@ -208,7 +241,7 @@ def main() -> None:
     """Measure, and print the table."""
     asked = arguments()
     asked.data.mkdir(parents=True, exist_ok=True)
-    root = prepare(asked.data, asked.records)
+    root = prepare(asked.data, asked.records, asked.values)
     found = [*planning(asked.data, asked), *window(root, asked.records)]
     spark = session(asked.data / "scratch")
     try:
