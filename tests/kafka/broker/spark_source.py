@@ -7,7 +7,8 @@ GOLDEN is the unpacked `golden/broker-4.3`; a broker is started on a copy of eac
 if none is named). For each of them,
 
 1. every topic is read by `format("kafka")` and by `format("pylogseg")`, with both isolation levels, headers, offsets
-   and times, and compared as Arrow tables with their schemas;
+   and times, and compared as Arrow tables with their schemas; internal topics, which Spark's source leaves out even
+   where they are named, with what a consumer is given;
 2. what one of them refuses has to be refused by the other;
 3. a rate-limited stream of all topics has to end each batch at the same offsets, with the same rows.
 
@@ -20,6 +21,7 @@ three for a scenario. Exit code 0 if all is well.
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import subprocess
@@ -82,6 +84,12 @@ class Broker:
         """Its log directories, as an option has them."""
         return json.dumps([str(self.folder / name) for name in ("data0", "data1")])
 
+    @property
+    def internal_topics(self) -> list[str]:
+        """Those of its own topics that a consumer may read."""
+        found = {path.name.rpartition("-")[0] for path in self.folder.glob("data?/__*-*")}
+        return sorted(found - {"__cluster_metadata"})
+
 
 def both(reader: Any, broker: Broker, options: dict[str, str]) -> tuple[Any, Any]:
     """The same read of both sources; `reader` is `spark.read` or `spark.readStream`, made anew for each."""
@@ -139,6 +147,36 @@ def compare(spark: SparkSession, broker: Broker) -> int:
             frames = both(lambda: spark.read, broker, {**options, "kafka.isolation.level": isolation})
             different += not equal(f"{name}, {isolation}", *frames)
     return different
+
+
+def internal(spark: SparkSession, broker: Broker) -> int:
+    """Read each internal topic by its name, and consume it; how many reads differ."""
+    different = 0
+    for topic in broker.internal_topics:
+        for isolation in ISOLATIONS:
+            options = {"subscribe": topic, "kafka.isolation.level": isolation}
+            kafka, files = both(lambda: spark.read, broker, options)
+            consumed = map(json.loads, broker("consume", topic, "--isolation", isolation).splitlines())
+            expected = sorted(
+                (
+                    record["partition"],
+                    record["offset"],
+                    record["timestamp"],
+                    _bytes(record["key"]),
+                    _bytes(record["value"]),
+                )
+                for record in consumed
+            )
+            rows = files.select("partition", "offset", functions.unix_millis("timestamp"), "key", "value").collect()
+            found = sorted((*row[:3], row.key, row.value) for row in rows)
+            same = found == expected and kafka.isEmpty()
+            print(f"  {topic}, {isolation}: {len(expected)} records, {'equal' if same else 'DIFFERENT'}", flush=True)
+            different += not same
+    return different
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
 
 
 def equal(name: str, kafka: Any, files: Any) -> bool:
@@ -291,7 +329,8 @@ def main(arguments: list[str]) -> int:
             broker("start")
             try:
                 print(name, flush=True)
-                wrong += compare(spark, broker) + refusals(spark, broker) + batches(spark, broker, broker.folder)
+                wrong += internal(spark, broker) + compare(spark, broker) + refusals(spark, broker)
+                wrong += batches(spark, broker, broker.folder)
                 if name == (names or SCENARIOS)[0]:
                     for first in ("kafka", "pylogseg"):
                         print(f"a stream between the broker and its files, {first} first", flush=True)
