@@ -127,8 +127,8 @@ def command_line(store: Store) -> None:
             subprocess.run(
                 [sys.executable, "-m", "pylogseg", *(word.format(place) for word in words)],
                 env={**os.environ, **store.environment}, capture_output=True, check=True, encoding="utf-8", timeout=120,
-            ).stdout.replace(shown, "PLACE")
-            for place, shown in (("s3://bucket/data", "bucket/data"), (str(EXAMPLES), str(EXAMPLES)))
+            ).stdout.replace(place, "PLACE")
+            for place in ("s3://bucket/data", str(EXAMPLES))
         ]  # fmt: skip
         assert said[0] == said[1], words
 

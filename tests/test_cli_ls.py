@@ -126,3 +126,14 @@ def test_a_file(examples: Path) -> None:
     path = next((examples / "txn-b-0").glob("*.log"))
     (row,) = pylogseg("ls", path, "--json").rows
     assert (row["topic"], row["endOffset"]) == ("txn-b", 11)
+
+
+def test_what_came_from_a_url_is_shown_as_one(examples: Path) -> None:
+    pytest.importorskip("fsspec")
+    url = f"file://{examples.resolve()}"
+    for words in (["--json"], ["-l", "--json"], ["--all", "--json"]):
+        paths = [row["path"] for row in pylogseg("ls", url, "txn-a", *words).rows]
+        assert paths
+        assert all(path.startswith(f"{url}/txn-a-") for path in paths)
+    again = pylogseg("ls", paths[0], "--json").rows
+    assert [row["path"] for row in again] == paths[:1]

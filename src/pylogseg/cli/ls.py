@@ -8,6 +8,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.disk import Partition, Segment
+from pylogseg.env.files import FileSystem, LocalFiles
 from pylogseg.format.names import FileKind
 from pylogseg.jobs.listing import PartitionRow, SegmentRow, partition_row, segment_row
 from pylogseg.jobs.pool import map_ordered
@@ -85,6 +86,11 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
     common.print_table(columns, table, right=["PARTITION", "SEGMENTS", "START", "END", "SIZE"])
 
 
+def _shown(files: FileSystem, path: str) -> str:
+    """A path as the user can give it to the next command: what came from a URL is one."""
+    return path if isinstance(files, LocalFiles) else files.real(path)
+
+
 def _state(partition: Partition) -> str:
     return "unreadable" if partition.error is not None else partition.state or "live"
 
@@ -94,7 +100,7 @@ def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -
         "topic": partition.topic or None,
         "partition": partition.partition if partition.partition >= 0 else None,
         "state": _state(partition),
-        "path": partition.path,
+        "path": _shown(partition.files, partition.path),
         "segments": len(partition.segments),
         "logStartOffset": row.log_start_offset,
         "logEndOffset": row.log_end_offset,
@@ -107,7 +113,7 @@ def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -
         fields["error"] = str(partition.error)
     if everything:
         fields["leftovers"] = [
-            {"path": other.path, "suffix": other.name.suffix, "sizeBytes": other.size}
+            {"path": _shown(partition.files, other.path), "suffix": other.name.suffix, "sizeBytes": other.size}
             for other in partition.others
             if not other.name.is_live
         ]
@@ -146,7 +152,7 @@ def _segment_json(segment: Segment, row: SegmentRow) -> dict[str, Any]:
     return {
         "topic": segment.topic or None,
         "partition": segment.partition if segment.partition >= 0 else None,
-        "path": row.path,
+        "path": _shown(segment.files, row.path),
         "state": "active" if segment.is_last else "sealed",
         "baseOffset": row.base_offset,
         "endOffset": row.end_offset,

@@ -103,7 +103,7 @@ class RemoteFiles:
 
     def real(self, path: str) -> str:
         """The one name of what has several: that of its file system with it, since paths of two may be the same."""
-        return f"{self._scheme}://{path.strip('/')}"
+        return f"{self._scheme}://{path.rstrip('/')}"
 
     def glob(self, pattern: str) -> list[str]:
         """Paths that match."""
