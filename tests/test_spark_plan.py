@@ -124,6 +124,9 @@ def test_no_payload_is_read(log, monkeypatch):
 def test_what_is_asked_for_is_there(examples):
     assert {part.topic for part in ranges(planned(examples, subscribe="txn-a,txn-b"))} == {"txn-a", "txn-b"}
     assert {part.topic for part in ranges(planned(examples, subscribePattern="txn-.|__cons.*"))} == {"txn-a", "txn-b"}
+    # As in the Kafka source, a part of the name is enough.
+    assert {part.topic for part in ranges(planned(examples, subscribePattern="n-"))} == {"txn-a", "txn-b"}
+    assert {part.topic for part in ranges(planned(examples, subscribePattern="^xn-"))} == set()
     chosen = ranges(planned(examples, assign='{"txn-a":[1]}'))
     assert {(part.topic, part.partition) for part in chosen} == {("txn-a", 1)}
     with pytest.raises(RequestError, match="subscribe: no nowhere here; there are: __cluster_metadata"):

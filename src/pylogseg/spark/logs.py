@@ -85,7 +85,7 @@ def _chosen(logs: list[Partition], options: Options) -> list[Partition]:
         return [log for log in logs if (log.topic, log.partition) in options.assigned]
     if options.pattern:
         pattern = re.compile(options.pattern)
-        return [log for log in logs if pattern.fullmatch(log.topic) and log.topic not in _INTERNAL]
+        return [log for log in logs if pattern.search(log.topic) and log.topic not in _INTERNAL]
     return logs
 
 

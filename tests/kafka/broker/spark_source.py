@@ -121,6 +121,7 @@ def reads(kafka: Any) -> dict[str, dict[str, str]]:
     times = json.dumps(extent(kafka, "timestamp", -3000))
     return {
         "everything": {"subscribePattern": ".*"},
+        "a part of a name": {"subscribePattern": min(ends)[1:-1]},
         "headers": {"subscribePattern": "|".join(sorted(ends)), "includeHeaders": "true"},
         "split": {"subscribePattern": ".*", "minPartitions": "40"},
         "capped": {"subscribePattern": ".*", "maxRecordsPerPartition": "50"},
