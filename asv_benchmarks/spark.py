@@ -234,7 +234,7 @@ def memory(spark: Any, root: Path) -> Iterator[Row]:
         sizes = pylogseg.spark.read_segments(spark, root, batch_fn=own, schema="kilobytes bigint", rangeBytes=ranges)
         most[ranges] = sizes.selectExpr("max(kilobytes)").first()[0] / 1024
     yield Row("own memory of a worker, tasks of whole segments", most["1g"], "MB", "tasks of 8 MB", most["8m"], 0.7,
-              "windows of 4 MB")  # fmt: skip
+              "windows of 8 MB")  # fmt: skip
 
 
 def main() -> None:
