@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
+from pylogseg.env.handles import open_descriptor
 from pylogseg.errors import StorageError
 
 
@@ -104,7 +105,7 @@ class MappedFile(_Closing):
     def __init__(self, path: str) -> None:
         self.path = path
         with _named(path, "open"):
-            self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            self._descriptor = open_descriptor(path, os.O_RDONLY)
         try:
             with _named(path, "map"):
                 self._size = os.fstat(self._descriptor).st_size
@@ -155,7 +156,7 @@ class PositionedFile(_Closing):
     def __init__(self, path: str) -> None:
         self.path = path
         with _named(path, "open"):
-            self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            self._descriptor = open_descriptor(path, os.O_RDONLY)
         self._closed = False
 
     @property
@@ -244,7 +245,7 @@ class LocalFiles:
     def read_all(self, path: str) -> bytes:
         """A small file, whole."""
         with _named(path, "read"):
-            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+            descriptor = open_descriptor(path, os.O_RDONLY)
             try:
                 most, parts = os.fstat(descriptor).st_size + 1, []
                 while part := os.read(descriptor, most):

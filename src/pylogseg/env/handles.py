@@ -71,12 +71,10 @@ class Handles:
             if len(self._open) <= limit:
                 return
             key, file = next(iter(self._open.items()))
-            if file.recently_used:
-                file.recently_used = False
-                self._open.move_to_end(key)
-            elif file.release_idle():
+            if not file.recently_used and file.release_idle():
                 del self._open[key]
             else:
+                file.recently_used = False
                 self._open.move_to_end(key)
 
 
