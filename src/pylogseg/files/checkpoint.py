@@ -40,6 +40,14 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
+def _plain_words(form: re.Pattern[bytes], data: Any) -> list[str] | None:
+    """Words of the entries of a file as a broker writes it; None if it has another form or number of entries."""
+    found = form.fullmatch(data)
+    if found is None or found[2].count(b"\n") != int(found[1]):
+        return None
+    return found[2].decode("ascii").split()
+
+
 def parse_offset_checkpoint(data: Any, path: str = "<offset checkpoint>") -> dict[tuple[str, int], int]:
     """Read one of the four offset checkpoints of a log directory.
 
@@ -61,9 +69,7 @@ def parse_offset_checkpoint(data: Any, path: str = "<offset checkpoint>") -> dic
     CorruptionError
         If the version is not 0, a line is malformed, or the number of entries is not the one declared.
     """
-    plain = _PLAIN_OFFSETS.fullmatch(data)
-    if plain is not None and plain[2].count(b"\n") == int(plain[1]):
-        words = plain[2].decode("ascii").split()
+    if (words := _plain_words(_PLAIN_OFFSETS, data)) is not None:
         return dict(zip(zip(words[::3], map(int, words[1::3]), strict=True), map(int, words[2::3]), strict=True))
     offsets = {}
     for line in _entries(data, str(path)):
@@ -113,9 +119,8 @@ def parse_leader_epochs(data: Any, path: str = "<leader-epoch-checkpoint>") -> l
     CorruptionError
         As `parse_offset_checkpoint`.
     """
-    plain = _PLAIN_EPOCHS.fullmatch(data)
-    if plain is not None and plain[2].count(b"\n") == int(plain[1]):
-        numbers = list(map(int, plain[2].split()))
+    if (words := _plain_words(_PLAIN_EPOCHS, data)) is not None:
+        numbers = list(map(int, words))
         return list(map(EpochEntry, numbers[::2], numbers[1::2]))
     epochs = []
     for line in _entries(data, str(path)):

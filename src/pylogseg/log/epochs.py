@@ -41,8 +41,8 @@ class LeaderEpochs:
         Of the checkpoint.
     schedule : callable
         ``schedule(name, task)`` runs `task` soon, as ``Scheduler.schedule`` does.
-    is_there : bool, optional
-        Whether the file exists, if that is known.
+    is_there : bool
+        Whether the file is known to exist, which spares a look.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class LeaderEpochs:
         path: str,
         schedule: Callable[[str, Task], Any],
         *,
-        is_there: bool | None = None,
+        is_there: bool = False,
     ) -> None:
         self.path = path
         self._storage = storage
@@ -72,7 +72,7 @@ class LeaderEpochs:
         self._entries: list[EpochEntry] = []
         self._last = EpochEntry(UNKNOWN, UNKNOWN)
         self._written: bytes | None = None  # what the file holds, on the disk too
-        if storage.exists(path) if is_there is None else is_there:
+        if is_there or storage.exists(path):
             self._written = storage.read_all(path)
             for entry in parse_leader_epochs(self._written, path):
                 self._insert(entry)

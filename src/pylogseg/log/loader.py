@@ -226,7 +226,7 @@ class Loader:
         self._snapshots_before = self._snapshots_before or [n for n in names if n.endswith(_SNAPSHOT)]
         for name in sorted(names):
             if name.endswith(_INDEX_SUFFIXES):
-                if name[:20] + ".log" not in names and segment_file_name(_offset_of(name), FileKind.LOG) not in names:
+                if segment_file_name(_offset_of(name), FileKind.LOG) not in names:
                     self._remove(name, ActionKind.ORPHAN, "an index without its log")
             elif name.endswith(".log"):
                 base = _offset_of(name)
@@ -236,7 +236,7 @@ class Loader:
                 segment = LogSegment(self._storage, self._folder, base, self._config, self._clock, size=size)
                 for kind in missing:
                     if kind in _INDEXES:
-                        self._indexes.note_missing(self._path(segment_file_name(base, kind)))
+                        self._indexes.note_missing(self._path(stem + kind.value))
                 try:
                     usable = segment.check(missing)
                     why = "its offset index is missing"

@@ -99,7 +99,7 @@ class Log(AppendingLog):
         segments = Segments()
         watched = WatchedScheduler(scheduler)
         epochs_path = storage.join(folder, FileKind.LEADER_EPOCHS.value)
-        has_epochs = FileKind.LEADER_EPOCHS.value in files or storage.exists(epochs_path)
+        has_epochs = FileKind.LEADER_EPOCHS.value in files
         epochs = LeaderEpochs(storage, epochs_path, watched.schedule, is_there=has_epochs)
 
         def make_producers(names: Iterable[str] | None = None) -> Producers:
