@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pylogseg import _records
 from pylogseg.errors import RequestError
-from pylogseg.format.records import Besides, RecordColumns, Scratch
+from pylogseg.format.records import Besides, Copies, RecordColumns, Scratch
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Reader, check_columns, read
 
@@ -173,25 +173,29 @@ def _made(kind: pa.DataType, size: npt.NDArray[np.int32], buffers: list[Any]) ->
 
 
 def _key(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    columns = chunk.columns
-    if columns.key_view is not None and kind == pa.binary_view():
-        return _made(kind, columns.key_size, [_bytes_of(columns.key_view), *columns.sources])
-    if columns.keys is not None and kind == pa.binary():
-        return _made(kind, columns.key_size, [*columns.keys])
-    return binary_array(columns.key_place, columns.key_size, columns.sources, kind)
+    of = chunk.columns
+    return _payloads(of, kind, of.key_place, of.key_size, of.key_view, of.keys)
 
 
 def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    columns = chunk.columns
-    if columns.value_view is not None and kind == pa.binary_view():
-        return _made(kind, columns.value_size, [_bytes_of(columns.value_view), *columns.sources])
-    if columns.values is not None and kind == pa.binary():
-        return _made(kind, columns.value_size, [*columns.values])
-    return binary_array(columns.value_place, columns.value_size, columns.sources, kind)
+    of = chunk.columns
+    return _payloads(of, kind, of.value_place, of.value_size, of.value_view, of.values)
 
 
-def _bytes_of(view: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(view).view(np.uint8)
+def _payloads(
+    columns: RecordColumns,
+    kind: pa.DataType,
+    place: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int32],
+    view: npt.NDArray[Any] | None,
+    copies: Copies | None,
+) -> pa.Array:
+    """Keys or values as the decoder made them, or gathered from their places where it did not."""
+    if view is not None and kind == pa.binary_view():
+        return _made(kind, size, [np.ascontiguousarray(view).view(np.uint8), *columns.sources])
+    if copies is not None and kind == pa.binary():
+        return _made(kind, size, [*copies])
+    return binary_array(place, size, columns.sources, kind)
 
 
 def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
