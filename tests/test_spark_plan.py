@@ -80,7 +80,7 @@ def test_offsets_choose_bytes(log):
 def test_times_choose_offsets(log):
     tasks = planned(log, startingTimestamp=5_000_500, endingTimestamp=5_100_000)
     assert_covers(tasks, 5001, 5100)
-    with pytest.raises(RequestError, match="orders-0: no record has a timestamp of 20000000 or later"):
+    with pytest.raises(RequestError, match="orders-0: found no record with a timestamp of 20000000 or later"):
         planned(log, startingTimestamp=20_000_000)
     assert planned(log, startingTimestamp=20_000_000, startingOffsetsByTimestampStrategy="latest") == []
     assert_covers(planned(log, endingTimestamp=20_000_000), 0, 20_000)
@@ -176,9 +176,19 @@ def test_a_time_within_an_open_transaction_is_none_of_read_committed(examples):
     given = {"assign": '{"txn-a":[0]}', "startingTimestamp": str(last.timestamp)}
     assert planned(examples, **given)
     committed = {**given, "isolationLevel": "read_committed"}
-    with pytest.raises(RequestError, match="txn-a-0: no record has a timestamp of"):
+    with pytest.raises(RequestError, match="txn-a-0: found no record with a timestamp of"):
         planned(examples, **committed)
     assert not planned(examples, **committed, startingOffsetsByTimestampStrategy="latest")
+
+
+def test_a_time_whose_record_was_cleaned_away_is_none_as_on_a_broker(golden, caplog):
+    """The broker that wrote these files said so (`expected.json`), though later segments have records."""
+    (log,) = (golden / "broker-4.3" / "compact-1-cleaned").glob("data*/cmp-idem-0")
+    with pytest.raises(RequestError, match="cmp-idem-0: found no record with a timestamp of 0 or later"):
+        planned(log, startingTimestamp=0)
+    assert "no offset for time 0, though record 270 is as late" in caplog.text
+    assert planned(log, startingTimestamp=0, startingOffsetsByTimestampStrategy="latest") == []
+    assert ranges(planned(log, endingTimestamp=0)) == ranges(planned(log))
 
 
 def test_a_partition_in_two_folders(log, tmp_path):

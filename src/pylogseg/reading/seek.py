@@ -56,7 +56,7 @@ def _last_offset_at(view: FileView, position: int) -> int | None:
 
 
 def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int, log_start_offset: int = 0) -> int:
-    """Offset of the first record whose timestamp is not below a moment, as a broker's look-up by time finds it.
+    """Offset of the first record whose timestamp is not below a moment, wherever in the log it is.
 
     Parameters
     ----------
@@ -69,6 +69,20 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
     log_start_offset : int
         Records below it do not count.
     """
+    late = late_segments(segments, timestamp_ms, log_start_offset)
+    return next((offset for offset in late if offset is not None), default)
+
+
+def late_segments(segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int = 0) -> Iterator[int | None]:
+    """Where each segment that may have records as late as a moment has the first of them.
+
+    Yields
+    ------
+    int or None
+        For each segment whose greatest timestamp, or time of its last change if it has no timestamp, is not below the
+        moment: the offset of the first such record; None if there is none, since a cleaning emptied its batch or the
+        log starts behind it. A broker's look-up by time answers with the first of these, None included.
+    """
     for segment, following in itertools.zip_longest(segments, segments[1:]):
         index = _time_index(segment)
         if _tells_all_are_older(index, following, timestamp_ms):
@@ -77,12 +91,11 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
         if opened is None:
             continue
         with opened as view:
-            if not segment.is_last and _largest_timestamp(segment, view, index) < timestamp_ms:
-                continue
-            found = _search(segment, view, index, timestamp_ms, log_start_offset)
-            if found is not None:
-                return found
-    return default
+            if not segment.is_last:
+                largest = _largest_timestamp(segment, view, index)
+                if (largest if largest >= 0 else segment.modified_ms) < timestamp_ms:
+                    continue
+            yield _search(segment, view, index, timestamp_ms, log_start_offset)
 
 
 def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms: int) -> int | None:

@@ -12,7 +12,7 @@ from pylogseg.disk import Disk, Partition, Segment, open_dir
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
-from pylogseg.reading.seek import end_offset, offset_of_time
+from pylogseg.reading.seek import end_offset, late_segments
 from pylogseg.reading.transactions import last_stable_offset
 from pylogseg.reading.wanted import logs_of
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, Options, TopicPartition
@@ -179,7 +179,7 @@ class Ends:
             if self._options.no_match_is_latest:
                 return self.latest
             raise RequestError(
-                f"{self.name}: no record has a timestamp of {asked} or later "
+                f"{self.name}: found no record with a timestamp of {asked} or later "
                 "(startingOffsetsByTimestampStrategy=latest starts at the end)"
             )
         if asked in (EARLIEST, LATEST):
@@ -204,9 +204,23 @@ class Ends:
         return min(asked, self.latest)
 
     def _at(self, timestamp_ms: int) -> int:
-        """First offset with such a time, among those that a consumer would get."""
-        found = offset_of_time(self._log.segments, timestamp_ms, _NO_SUCH_TIME, self.earliest)
-        return found if found < self.latest else _NO_SUCH_TIME
+        """First offset with such a time, as a broker answers, among those that a consumer would get.
+
+        A broker looks into one segment. Where later ones have such records nevertheless, as after a cleaning, it is
+        said that they are not meant.
+        """
+        late = late_segments(self._log.segments, timestamp_ms, self.earliest)
+        found = next(late, None)
+        if found is not None:
+            return found if found < self.latest else _NO_SUCH_TIME
+        later = next((offset for offset in late if offset is not None and offset < self.latest), None)
+        if later is not None:
+            _log.warning(
+                "%s (%s): no offset for time %d, though record %d is as late: like a broker's, the look-up ends in the "
+                "first segment that had such records before a cleaning; a filter on the column timestamp finds all",
+                self.name, self._log.path, timestamp_ms, later,
+            )  # fmt: skip
+        return _NO_SUCH_TIME
 
     def _lost(self, what: str) -> None:
         message = f"{self.name} ({self._log.path}) {what}"
