@@ -346,3 +346,56 @@ def test_record_sets_of_other_brokers_and_clients(corpus: Path) -> None:
             assert body == expected(batch)
             seen.add((batch.magic, batch.codec))
     assert {(0, "gzip"), (0, "snappy"), (1, "gzip"), (2, "gzip"), (2, "snappy"), (2, "lz4"), (2, "zstd")} <= seen
+
+
+def test_an_arena_grows_under_a_run_of_payloads() -> None:
+    """What was decompressed before is kept, whatever the codec; nothing is left out or doubled."""
+    bodies = [
+        build.batch_v2([reference_batch.Record(i, 1000 + i, b"k", bytes([i]) * (1 << (8 + i)))])[61:] for i in range(12)
+    ]
+    for codec in reference.CODECS[1:]:
+        data = b"".join(with_payload(codec, compress(codec, body)) for body in bodies)
+        arena = Arena(1)
+        assert read(data, arena=arena) == bodies, codec
+        assert len(arena.memory) >= sum(map(len, bodies))
+
+
+def test_runs_stay_within_their_target() -> None:
+    """A target that is too small, a function that fails, and one that says it made more than there was room for."""
+    pieces = [b"one", b"two", b"three"]
+    source = memoryview(b"".join(pieces))
+    marks, failed = np.zeros(4, np.int64), np.zeros(3, np.uint8)
+    ends = np.cumsum([len(piece) for piece in pieces])
+    payloads = (source, ends - [3, 3, 5], ends, np.full(3, 4), np.full(3, 9))
+
+    def payload(view: memoryview, room: int) -> bytes:
+        if view == b"two" or len(view) > room:
+            raise KeyError
+        return bytes(view)
+
+    target = np.zeros(8, np.uint8)
+    assert _framing.run_payloads(payload, KeyError, *payloads, target[:7], 0, marks, failed) == 2
+    assert _framing.run_payloads(payload, KeyError, *payloads, target, 2, marks, failed) == 3
+    assert (bytes(target), marks.tolist(), failed.tolist()) == (b"onethree", [0, 3, 3, 8], [0, 1, 0])
+    for row, mark in ((-1, 0), (4, 0), (0, -1)):
+        marks[0] = mark
+        with pytest.raises(ValueError, match="out of range"):
+            _framing.run_payloads(payload, KeyError, *payloads, target, row, marks, failed)
+    with pytest.raises(ValueError, match="length"):
+        _framing.run_payloads(payload, KeyError, *payloads, target, 0, marks[:3], failed)
+    with pytest.raises(ZeroDivisionError):  # not what a library raises for bad bytes
+        _framing.run_payloads(lambda view, room: 1 // 0, KeyError, *payloads, target, 0, np.zeros(4, np.int64), failed)
+
+    def block(view: memoryview, room: memoryview) -> int:
+        room[: len(view)] = view
+        return 99 if view == b"three" else len(view)
+
+    blocks = np.array([(0, 3, 3), (3, 3, -3), (6, 5, 5)], BLOCK_DTYPE).view(np.uint8)
+    for size, count in ((2, 0), (5, 1), (6, 2), (11, 2)):
+        marks = np.zeros(4, np.int64)
+        assert _framing.run_blocks(block, KeyError, source, memoryview(bytearray(size)), blocks, marks, True) == count
+        assert marks.tolist()[: count + 1] == [0, 3, 6, 11][: count + 1]
+    with pytest.raises(ValueError, match="negative"):
+        _framing.run_blocks(block, KeyError, source, memoryview(bytearray(9)), blocks, marks - 1, True)
+    with pytest.raises(ValueError, match="length"):
+        _framing.run_blocks(block, KeyError, source, memoryview(bytearray(9)), blocks, marks[:3], True)

@@ -1,9 +1,10 @@
 """The compiled door to the framing of compressed payloads: block tables and sizes of many batches at once, xxHash32.
 
-The codecs themselves are other packages' and are called from Python; a call per block is all that is left to do there.
+The codecs themselves are other packages', whose functions are called for each block or payload.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
 
 from pylogseg._kernels cimport framing
 
@@ -160,3 +161,127 @@ cdef tuple tables(
                 used += found
             row += 1
     return row, used
+
+
+def run_blocks(into, failure, memoryview source, memoryview target, const uint8_t[::1] blocks, int64_t[::1] marks, bint exact) -> int:
+    """Decompress blocks one behind the other by a library's function, until one fails.
+
+    Parameters
+    ----------
+    into : callable
+        ``into(block, room)`` for memory views of a block and of where it goes, or ``into(block, room, size)``; returns
+        the bytes it made.
+    failure : type or tuple of type
+        What it raises.
+    source : memoryview of uint8
+        The bytes of the file.
+    target : memoryview of uint8
+        Where the bytes go.
+    blocks : buffer
+        As `lz4_blocks` and `xerial_blocks` fill them.
+    marks : array of int64
+        One more than blocks. The first says where in the target to begin; filled: where each block ends.
+    exact : bool
+        Whether the room of a block is what it becomes (snappy), not the most of it (lz4).
+
+    Returns
+    -------
+    int
+        Blocks that were decompressed; all that the target has room for, if none fails.
+
+    Raises
+    ------
+    ValueError
+        For arrays of unequal lengths, and a first mark below 0.
+    """
+    cdef int64_t count = blocks.shape[0] // <int64_t>sizeof(framing.Block)
+    cdef const framing.Block *block = <const framing.Block *><const void *>address(blocks)
+    cdef int64_t used, made, room, i
+    if marks.shape[0] != count + 1:
+        raise ValueError("the arrays differ in length")
+    if marks[0] < 0:
+        raise ValueError("the first mark is negative")
+    for i in range(count):
+        used = marks[i]
+        room = block[i].room if block[i].room >= 0 else -<int64_t>block[i].room
+        if room > len(target) - used:
+            return i
+        piece = source[block[i].position:block[i].position + block[i].size]
+        if block[i].room < 0:
+            target[used:used + room] = piece
+            made = room
+        else:
+            try:
+                made = into(piece, target[used:used + room]) if exact else into(piece, target[used:used + room], room)
+            except failure:
+                return i
+            if made > room or (exact and made != room):
+                return i
+        marks[i + 1] = used + made
+    return count
+
+
+def run_payloads(
+    quick, failure, memoryview source, const int64_t[::1] start, const int64_t[::1] end, const int64_t[::1] first,
+    const int64_t[::1] room, uint8_t[::1] target, int64_t row, int64_t[::1] marks, uint8_t[::1] failed
+) -> int:
+    """Decompress payloads one behind the other by a library's function that makes `bytes`.
+
+    Parameters
+    ----------
+    quick : callable
+        ``quick(payload, room)`` for a memory view and the bytes that it may become.
+    failure : type or tuple of type
+        What it raises.
+    source : memoryview of uint8
+        The bytes of the file.
+    start, end : array of int64
+        Payloads, as positions in the source.
+    first, room : array of int64
+        Room to try first, and room to try where that is too little.
+    target : array of uint8
+        Where the bytes go.
+    row : int
+        The payload to begin with.
+    marks : array of int64
+        One more than payloads. That of the row says where in the target to begin; filled: where each payload ends.
+    failed : array of uint8
+        Filled: whether a payload could not be had; it then takes no bytes.
+
+    Returns
+    -------
+    int
+        The payload to go on with: the number of them, or the first that the target has no room for.
+
+    Raises
+    ------
+    ValueError
+        For arrays of unequal lengths, and a row or a mark outside of them.
+    """
+    cdef int64_t rows = start.shape[0]
+    cdef int64_t used
+    cdef bytes data
+    if end.shape[0] != rows or first.shape[0] != rows or room.shape[0] != rows or failed.shape[0] != rows or marks.shape[0] != rows + 1:
+        raise ValueError("the arrays differ in length")
+    if not 0 <= row <= rows or marks[row] < 0:
+        raise ValueError("the row or its mark is out of range")
+    for row in range(row, rows):
+        payload = source[start[row]:end[row]]
+        failed[row] = 0
+        try:
+            data = quick(payload, first[row])
+        except failure:
+            data = b""
+            try:
+                if room[row] > first[row]:
+                    data = quick(payload, room[row])
+            except failure:
+                pass
+            failed[row] = not data
+        used = marks[row]
+        if len(data) > target.shape[0] - used:
+            return row
+        if data:
+            memcpy(&target[used], <const uint8_t *>data, len(data))
+        marks[row + 1] = used + len(data)
+    return rows

@@ -250,31 +250,21 @@ class _Work:
         rooms_of(view, begins, ends, self.limit, rooms)
         plain = (rooms > 0) & (self.table.magic[rows] == 2)
         firsts = rooms if usual is None else np.minimum(rooms, usual)
-        used, memory = self.used, self.arena.reserve(0, 0)
-        marks, failed = [used], []
-        columns = (begins, ends, firsts, rooms)
-        for start, end, first, room in zip(*(column[plain].tolist() for column in columns), strict=True):
-            try:
-                data = quick(view[start:end], first)
-            except failure:
-                try:
-                    data = quick(view[start:end], room) if room > first else b""
-                except failure:
-                    data = b""
-                if not data:
-                    failed.append(len(marks) - 1)
-            place, used = used, used + len(data)
-            if used > len(memory):
-                memory = self.arena.reserve(used, place)
-            memory[place:used] = data
-            marks.append(used)
-        self.used = used
-        done = np.ones(len(marks) - 1, bool)
-        done[failed] = False
-        between, quickly = np.array(marks, np.int64), rows[plain]
-        self.bodies["place"][quickly[done]] = between[:-1][done] | _ARENA
-        self.bodies["size"][quickly[done]] = np.diff(between)[done]
-        late = np.concatenate((rows[~plain], quickly[failed]))
+        starts, ends, firsts, rooms = (column[plain] for column in (begins, ends, firsts, rooms))
+        marks, failed = np.empty(len(starts) + 1, np.int64), np.empty(len(starts), np.uint8)
+        marks[0], row = self.used, 0
+        while True:
+            row = _framing.run_payloads(
+                quick, failure, view, starts, ends, firsts, rooms, self.arena.memory, row, marks, failed
+            )
+            if row == len(starts):
+                break
+            self.arena.reserve(len(self.arena.memory) + int(rooms[row]), int(marks[row]))
+        self.used = int(marks[-1])
+        quickly, done = rows[plain], failed == 0
+        self.bodies["place"][quickly[done]] = marks[:-1][done] | _ARENA
+        self.bodies["size"][quickly[done]] = np.diff(marks)[done]
+        late = np.concatenate((rows[~plain], quickly[~done]))
         if len(late):
             self.store(late, self.careful(late))  # which says what is wrong
 
@@ -321,7 +311,7 @@ class _Work:
         self,
         rows: npt.NDArray[np.intp],
         tables: Callable[[Any, Any, int, Any, Any], tuple[int, int]],
-        run: Callable[[npt.NDArray[Any]], list[int]],
+        run: Callable[[npt.NDArray[Any]], npt.NDArray[np.int64]],
     ) -> None:
         start = self.bodies["place"][rows]
         end = start + self.bodies["size"][rows]
@@ -340,62 +330,36 @@ class _Work:
             self.store(late, self.careful(late))
 
     def _place(
-        self, rows: npt.NDArray[np.intp], counts: npt.NDArray[np.int32], marks: list[int]
+        self, rows: npt.NDArray[np.intp], counts: npt.NDArray[np.int32], between: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.intp]:
         """Bodies of plain rows from the arena positions between their blocks; the rows that were not finished."""
         behind = np.cumsum(counts)
-        done = int(np.searchsorted(behind, len(marks) - 1, side="right"))
-        between = np.array(marks, np.int64)
+        done = int(np.searchsorted(behind, len(between) - 1, side="right"))
         places = between[behind[:done] - counts[:done]]
         self.bodies["place"][rows[:done]] = _ARENA | places
         self.bodies["size"][rows[:done]] = between[behind[:done]] - places
         return rows[done:]
 
-    def _snappy_blocks(self, blocks: npt.NDArray[Any]) -> list[int]:
+    def _snappy_blocks(self, blocks: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Decompress blocks until one fails; the arena positions before the first and behind each."""
-        view, into = self.view, cramjam.snappy.decompress_raw_into
-        marks = np.concatenate(([0], np.cumsum(blocks["room"], dtype=np.int64))) + self.used
-        places: list[int] = marks.tolist()
-        memory = self.arena.reserve(places[-1], self.used)
-        count = 0
-        try:
-            for start, end, place, place_end in zip(
-                blocks["position"].tolist(),
-                (blocks["position"] + blocks["size"]).tolist(),
-                places,
-                places[1:],
-                strict=False,
-            ):
-                if into(view[start:end], memory[place:place_end]) != place_end - place:
-                    break
-                count += 1
-        except cramjam.DecompressionError:
-            pass  # the row goes the careful way, which says what is wrong
-        self.used = places[count]
-        return places[: count + 1]
+        return self._run(cramjam.snappy.decompress_raw_into, blocks, exact=True)
 
-    def _lz4_blocks(self, blocks: npt.NDArray[Any]) -> list[int]:
+    def _lz4_blocks(self, blocks: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Decompress blocks until one fails; the arena positions before the first and behind each."""
-        view, into = self.view, cramjam.lz4.decompress_block_into
-        used = self.used
-        memory = self.arena.reserve(used + 1, used)
-        marks = [used]
-        columns = (blocks["position"], blocks["position"] + blocks["size"], blocks["room"])
-        try:
-            for start, end, room in zip(*(column.tolist() for column in columns), strict=True):
-                most = used + abs(room)
-                if most > len(memory):
-                    memory = self.arena.reserve(most, used)
-                if room < 0:
-                    memory[used:most] = view[start:end]
-                    used = most
-                else:
-                    used += into(view[start:end], memory[used:most], room)
-                marks.append(used)
-        except cramjam.DecompressionError:
-            pass  # the row goes the careful way, which says what is wrong
-        self.used = used
-        return marks
+        return self._run(cramjam.lz4.decompress_block_into, blocks, exact=False)
+
+    def _run(self, into: Callable[..., int], blocks: npt.NDArray[Any], *, exact: bool) -> npt.NDArray[np.int64]:
+        marks = np.empty(len(blocks) + 1, np.int64)
+        marks[0], count, view = self.used, 0, self.view
+        memory = self.arena.reserve(0, 0)
+        while True:
+            rest = blocks[count:].view(np.uint8)
+            count += _framing.run_blocks(into, cramjam.DecompressionError, view, memory, rest, marks[count:], exact)
+            self.used = int(marks[count])
+            needed = self.used + abs(int(blocks["room"][count])) if count < len(blocks) else 0
+            if needed <= len(memory):  # all are done, or one failed: its row goes the careful way, which says why
+                return marks[: count + 1]
+            memory = self.arena.reserve(needed, self.used)
 
 
 def _wrapper_value(view: memoryview, start: int, end: int, magic: int) -> tuple[int, int]:
