@@ -4,12 +4,14 @@ import os
 import struct
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import build
 from reference.batch import Record
 
+import pylogseg
 from pylogseg.env.files import LocalFiles
 from pylogseg.errors import Verdict
 from pylogseg.format.records import decode
@@ -77,6 +79,40 @@ def damaged(changes):
 def test_nothing_wrong():
     assert outcome(LOG) == (without(), [])
     assert outcome(b"") == ([], [])
+
+
+def test_windows_of_compressed_batches_in_memory_that_is_used_again(tmp_path):
+    """The same comes out of files of any kind, and memory is asked for behind a compressed window alone."""
+    packed = [bytes(pylogseg.encode([(1000 + n, b"k", b"%d" % n * 50)] * 9, base_offset=9 * n, compression="zstd",
+                                    leader_epoch=0)) for n in range(40)]  # fmt: skip
+    data = b"".join(packed)
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(data + packed[0][:30])
+    memory, sizes = np.zeros(1 << 16, np.uint8), []
+
+    def room(size):
+        sizes.append(size)
+        return memory.data[:size]
+
+    def offsets(view, **options):
+        found = []
+        for item in walk(view, window_bytes=500, first_window_bytes=500, **options):
+            if isinstance(item, Gap):
+                found.append(item[1:4])
+            else:
+                found += decode(item.batches, item.buffer, item.file_position)[0].offset.tolist()
+                memory[:] = 0xFF
+        return found
+
+    expected = [*range(360), (Finding.TORN, len(data), len(data) + 30)]
+    for sealed in (True, False):
+        with LocalFiles().open(str(path), sealed=sealed) as view:
+            assert offsets(view, memory=room) == expected == offsets(view)
+    assert offsets(Bytes(data + packed[0][:30]), memory=room) == expected
+    assert max(sizes) == 500
+    sizes.clear()
+    assert offsets(Bytes(LOG), memory=room) == without()
+    assert not sizes
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,17 @@ def next_data(view: Any, position: int) -> int:
     return position if find is None else max(position, find(position))
 
 
+def read_into(view: Readable, position: int, memory: memoryview) -> Any:
+    """What `read` gives of as many bytes as there is memory for, in that memory where the view can.
+
+    Memory that is used again and again stays in the processor's caches, and needs no page faults as a map does; for
+    bytes that are soon turned into others, that is worth a copy. A view that can has a method `read_into`, which says
+    how many bytes it put there: fewer only where the file ends.
+    """
+    into = getattr(view, "read_into", None)
+    return view.read(position, len(memory)) if into is None else memory[: into(position, memory)]
+
+
 def _behind_hole(descriptor: int, position: int, size: int) -> int:
     if not hasattr(os, "SEEK_DATA"):
         return position
@@ -126,6 +137,11 @@ class MappedFile(_Closing):
         """A view of the map."""
         return self._view[position : position + size]
 
+    def read_into(self, position: int, memory: memoryview) -> int:
+        """See the function `read_into`."""
+        with _named(self.path, "read"):
+            return _read_into(self._descriptor, position, memory[: max(0, self._size - position)])
+
     def next_data(self, position: int) -> int:
         """See the function `next_data`."""
         return position if self._closed else _behind_hole(self._descriptor, position, self._size)
@@ -172,6 +188,11 @@ class PositionedFile(_Closing):
                 self._descriptor, position, max(0, min(size, os.fstat(self._descriptor).st_size - position))
             )
 
+    def read_into(self, position: int, memory: memoryview) -> int:
+        """See the function `read_into`."""
+        with _named(self.path, "read"):
+            return _read_into(self._descriptor, position, memory)
+
     def next_data(self, position: int) -> int:
         """See the function `next_data`."""
         return _behind_hole(self._descriptor, position, self.size)
@@ -199,6 +220,20 @@ def _read_at(descriptor: int, position: int, size: int) -> bytes:
             break
         data += more
     return data
+
+
+def _read_into(descriptor: int, position: int, memory: memoryview) -> int:
+    if not hasattr(os, "preadv"):
+        data = _read_at(descriptor, position, len(memory))
+        memory[: len(data)] = data
+        return len(data)
+    done = 0
+    while done < len(memory):
+        count = os.preadv(descriptor, [memory[done:]], position + done)
+        if not count:
+            break
+        done += count
+    return done
 
 
 class _named:

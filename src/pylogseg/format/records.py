@@ -201,9 +201,9 @@ def _bytes(size: int) -> npt.NDArray[np.uint8]:
 class Scratch:
     """Memory for the columns of one decoding at a time, so that a stream does not ask the system for it at each step.
 
-    Columns that were decoded with a scratch are overwritten by the next decoding with it, and so are the decompressed
-    bytes that they point at. Only offsets and what there is besides columns are new each time: Arrow takes them as they
-    are.
+    Columns that were decoded with a scratch are overwritten by the next decoding with it, and so are the bytes that
+    they point at, those of the file included where they were read into its `window`. Only offsets and what there is
+    besides columns are new each time: Arrow takes them as they are.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class Scratch:
         Where the memory of what is new each time comes from, given its bytes.
     """
 
-    __slots__ = ("_allocate", "_besides", "_columns", "arena", "with_arena")
+    __slots__ = ("_allocate", "_besides", "_columns", "_window", "arena", "with_arena")
 
     def __init__(
         self,
@@ -224,8 +224,17 @@ class Scratch:
         allocate: Callable[[int], Any] = _bytes,
     ) -> None:
         self._columns: list[npt.NDArray[Any]] = []
+        self._window = np.empty(0, np.uint8)
         self.arena: Any = None
         self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
+
+    def window(self, size: int) -> memoryview | None:
+        """Memory for so many bytes of a file that are decoded next; None where they must not be overwritten."""
+        if not self.with_arena:
+            return None
+        if len(self._window) < size:
+            self._window = np.empty(size, np.uint8)
+        return self._window.data[:size]
 
     def columns(self, room: int) -> list[npt.NDArray[Any]]:
         """Arrays of at least `room` items, one for each of `COLUMN_NAMES`."""

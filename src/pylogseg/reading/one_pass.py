@@ -33,6 +33,10 @@ class OnePass:
         self._decoded: Decoded | None = None
         self._is_worth_it, self._is_compressed = True, False
 
+    def memory(self, size: int) -> memoryview | None:
+        """Where a walk may read a window to; None where its bytes have to outlive it."""
+        return None if self._scratch is None else self._scratch.window(size)
+
     def scan(self, buffer: Any, *, file_position: int, crc: bool) -> Scan:
         """`scan` of a window, which may be decoded besides."""
         self._buffer, self._decoded = buffer, None

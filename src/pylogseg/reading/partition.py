@@ -182,6 +182,7 @@ class PartitionReader:
                 window_bytes=options.window_bytes,
                 first_window_bytes=options.first_window_bytes,
                 scanner=self._one_pass.scan,
+                memory=self._one_pass.memory,
             )
             done = dropped = start
             previous: BatchTable | None = None

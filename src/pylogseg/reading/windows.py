@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg import _codec
-from pylogseg.env.files import Readable
+from pylogseg.env.files import Readable, read_into
 from pylogseg.errors import Ending, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
 from pylogseg.format.foreign import LOOK_BYTES, packed_as
@@ -51,6 +51,10 @@ class Window(NamedTuple):
     file_position: int
 
 
+def _no_memory(_size: int) -> memoryview | None:
+    return None
+
+
 def walk(
     view: Readable,
     *,
@@ -62,6 +66,7 @@ def walk(
     window_bytes: int = WINDOW_BYTES,
     first_window_bytes: int = MEDIUM_WINDOW_BYTES,
     scanner: Callable[..., Scan] = scan,
+    memory: Callable[[int], memoryview | None] = _no_memory,
 ) -> Iterator[Window | Gap]:
     """Windows and gaps of a file, in order.
 
@@ -81,6 +86,9 @@ def walk(
         Bytes read at a time; windows grow from the first size to the other, of compressed batches not as far.
     scanner : callable
         Reads the headers of a window as `format.batches.scan` does, whose ``file_position`` and ``crc`` it is given.
+    memory : callable
+        Memory for a window of so many bytes, or None. Windows of compressed batches are read to where it says, from
+        the second one on: for a consumer that is done with a window when it asks for the next.
 
     Yields
     ------
@@ -89,9 +97,10 @@ def walk(
     """
     end = view.size if end is None else min(end, view.size)
     position, size, expected = start, first_window_bytes, lowest_offset
-    search = BatchSearch(view, start, end)
+    search, is_compressed = BatchSearch(view, start, end), False
     while position < end:
-        (batches, stop, ending), buffer = _scan_window(view, position, end, size, crc, scanner)
+        room = memory(min(size, end - position)) if is_compressed else None
+        (batches, stop, ending), buffer = _scan_window(view, position, end, size, room, crc, scanner)
         if not len(buffer):  # cut off while we read it
             return
         is_compressed = len(batches) > 0 and batches.summary().is_compressed
@@ -143,10 +152,16 @@ def _has_changed(view: Readable, position: int, buffer: Any, file_position: int)
 
 
 def _scan_window(
-    view: Readable, position: int, end: int, size: int, crc: bool, scanner: Callable[..., Scan]
+    view: Readable,
+    position: int,
+    end: int,
+    size: int,
+    room: memoryview | None,
+    crc: bool,
+    scanner: Callable[..., Scan],
 ) -> tuple[Scan, Any]:
-    """One window from a position on; grown where its first batch is larger than it."""
-    buffer = view.read(position, min(size, end - position))
+    """One window from a position on, in the room that there is; grown where its first batch is larger than it."""
+    buffer = view.read(position, min(size, end - position)) if room is None else read_into(view, position, room)
     found = scanner(buffer, file_position=position, crc=crc)
     if found.ending is Ending.TORN and not len(found.batches) and position + len(buffer) < end:
         needed = (
