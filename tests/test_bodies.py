@@ -362,40 +362,59 @@ def test_an_arena_grows_under_a_run_of_payloads() -> None:
 
 def test_runs_stay_within_their_target() -> None:
     """A target that is too small, a function that fails, and one that says it made more than there was room for."""
-    pieces = [b"one", b"two", b"three"]
-    source = memoryview(b"".join(pieces))
-    marks, failed = np.zeros(4, np.int64), np.zeros(3, np.uint8)
-    ends = np.cumsum([len(piece) for piece in pieces])
-    payloads = (source, ends - [3, 3, 5], ends, np.full(3, 4), np.full(3, 9))
+    source = memoryview(b"onetwothree")
+    starts, ends, rooms = np.array([0, 3, 6]), np.array([3, 6, 11]), np.array([4, 9, 9])
+    bodies, rows, target = np.zeros(6, BODY_DTYPE), np.array([1, 3, 5]), np.zeros(8, np.uint8)
+    raw, arena = bodies.view(np.uint8), 1 << SOURCE_SHIFT
 
     def payload(view: memoryview, room: int) -> bytes:
         if view == b"two" or len(view) > room:
             raise KeyError
         return bytes(view)
 
-    target = np.zeros(8, np.uint8)
-    assert _framing.run_payloads(payload, KeyError, *payloads, target[:7], 0, marks, failed) == 2
-    assert _framing.run_payloads(payload, KeyError, *payloads, target, 2, marks, failed) == 3
-    assert (bytes(target), marks.tolist(), failed.tolist()) == (b"onethree", [0, 3, 3, 8], [0, 1, 0])
-    for row, mark in ((-1, 0), (4, 0), (0, -1)):
-        marks[0] = mark
-        with pytest.raises(ValueError, match="out of range"):
-            _framing.run_payloads(payload, KeyError, *payloads, target, row, marks, failed)
+    def run(size: int, used: int, first: int, which=rows, function=payload) -> tuple[list[int], tuple[int, int, int]]:
+        late: list[int] = []
+        of = (source, target[:size], used, starts, ends, rooms, 4, which, first, raw, late)
+        return late, _framing.run_payloads(function, KeyError, *of)
+
+    assert run(7, 0, 0) == ([3], (2, 3, 8))
+    assert run(8, 3, 2) == ([], (3, 8, 0))
+    assert bytes(target) == b"onethree"
+    assert bodies.tolist() == [(0, 0), (arena, 3), (0, 0), (0, 0), (0, 0), (arena + 3, 5)]
+    for used, first in ((-1, 0), (0, -1), (0, 4)):
+        with pytest.raises(IndexError, match="out of range"):
+            run(8, used, first)
+    with pytest.raises(IndexError, match="row 6 is not among 6 bodies"):
+        run(8, 0, 0, rows + 1)
     with pytest.raises(ValueError, match="length"):
-        _framing.run_payloads(payload, KeyError, *payloads, target, 0, marks[:3], failed)
+        run(8, 0, 0, rows[:2])
     with pytest.raises(ZeroDivisionError):  # not what a library raises for bad bytes
-        _framing.run_payloads(lambda view, room: 1 // 0, KeyError, *payloads, target, 0, np.zeros(4, np.int64), failed)
+        run(8, 0, 0, rows, lambda view, room: 1 // 0)
 
     def block(view: memoryview, room: memoryview) -> int:
         room[: len(view)] = view
-        return 99 if view == b"three" else len(view)
+        return 99 if view == b"wo" else len(view)
 
-    blocks = np.array([(0, 3, 3), (3, 3, -3), (6, 5, 5)], BLOCK_DTYPE).view(np.uint8)
-    for size, count in ((2, 0), (5, 1), (6, 2), (11, 2)):
-        marks = np.zeros(4, np.int64)
-        assert _framing.run_blocks(block, KeyError, source, memoryview(bytearray(size)), blocks, marks, True) == count
-        assert marks.tolist()[: count + 1] == [0, 3, 6, 11][: count + 1]
-    with pytest.raises(ValueError, match="negative"):
-        _framing.run_blocks(block, KeyError, source, memoryview(bytearray(9)), blocks, marks - 1, True)
+    # Of the first payload one block is stored; the third is not plain; a block of the last says that it made too much.
+    blocks = np.array([(0, 3, 3), (3, 3, -3), (6, 5, 5), (4, 2, 2)], BLOCK_DTYPE).view(np.uint8)
+    counts, rows = np.array([2, 1, -1, 1], np.int32), np.array([5, 0, 2, 3])
+
+    def blocks_of(size: int, used: int, first: int, table=blocks) -> tuple[list[int], tuple[int, int, int]]:
+        late: list[int] = []
+        target = memoryview(bytearray(size))
+        of = (source, target, used, table, counts, rows, first, raw, late, True)
+        return late, _framing.run_blocks(block, KeyError, *of)
+
+    assert blocks_of(5, 0, 0) == ([], (0, 0, 6))
+    assert blocks_of(10, 0, 0) == ([], (1, 6, 11))
+    assert blocks_of(12, 6, 1) == ([2], (3, 11, 13))
+    assert blocks_of(13, 6, 1) == ([2, 3], (4, 11, 0))
+    assert bodies[[0, 5]].tolist() == [(arena + 6, 5), (arena, 6)]
+    for used, first in ((-1, 0), (0, -1), (0, 5)):
+        with pytest.raises(IndexError, match="out of range"):
+            blocks_of(13, used, first)
+    with pytest.raises(ValueError, match="more blocks than there are"):
+        blocks_of(13, 0, 0, blocks[:48])
+    counts = counts[:3]
     with pytest.raises(ValueError, match="length"):
-        _framing.run_blocks(block, KeyError, source, memoryview(bytearray(9)), blocks, marks[:3], True)
+        blocks_of(13, 0, 0)

@@ -46,22 +46,29 @@ def run_blocks(
     failure: type[Exception] | tuple[type[Exception], ...],
     source: memoryview,
     target: memoryview,
+    used: int,
     blocks: npt.NDArray[np.uint8],
-    marks: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int32],
+    rows: npt.NDArray[np.int64],
+    first: int,
+    bodies: npt.NDArray[np.uint8],
+    late: list[int],
     exact: bool,
-) -> int: ...
+) -> tuple[int, int, int]: ...
 def run_payloads(
     quick: Callable[[memoryview, int], bytes],
     failure: type[Exception] | tuple[type[Exception], ...],
     source: memoryview,
+    target: npt.NDArray[np.uint8],
+    used: int,
     start: npt.NDArray[np.int64],
     end: npt.NDArray[np.int64],
-    first: npt.NDArray[np.int64],
-    room: npt.NDArray[np.int64],
-    target: npt.NDArray[np.uint8],
-    row: int,
-    marks: npt.NDArray[np.int64],
-    failed: npt.NDArray[np.uint8],
-) -> int: ...
+    rooms: npt.NDArray[np.int64],
+    usual: int,
+    rows: npt.NDArray[np.int64],
+    first: int,
+    bodies: npt.NDArray[np.uint8],
+    late: list[int],
+) -> tuple[int, int, int]: ...
 
 ZSTD_REASONS: tuple[str, ...]

@@ -6,6 +6,7 @@ The codecs themselves are other packages', whose functions are called for each b
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
+from pylogseg._kernels cimport batch as header
 from pylogseg._kernels cimport framing
 
 
@@ -163,8 +164,35 @@ cdef tuple tables(
     return row, used
 
 
-def run_blocks(into, failure, memoryview source, memoryview target, const uint8_t[::1] blocks, int64_t[::1] marks, bint exact) -> int:
-    """Decompress blocks one behind the other by a library's function, until one fails.
+cdef class Bodies:
+    """Rows of bodies that a run fills, and those that it leaves to careful readers."""
+    cdef header.Body *all
+    cdef int64_t count
+    cdef object held
+    cdef list late
+
+    def __cinit__(self, uint8_t[::1] bodies, list late):
+        self.held, self.late = bodies, late
+        self.all = <header.Body *><void *>address(bodies)
+        self.count = bodies.shape[0] // <int64_t>sizeof(header.Body)
+
+    cdef int fill(self, int64_t row, int64_t begin, int64_t size) except -1:
+        """The body of a row lies in the arena; a size below 0: it could not be had."""
+        if size < 0:
+            self.late.append(row)
+        elif 0 <= row < self.count:
+            self.all[row].place = begin | <int64_t>1 << header.SOURCE_SHIFT
+            self.all[row].size = size
+        else:
+            raise IndexError(f"row {row} is not among {self.count} bodies")
+        return 0
+
+
+def run_blocks(
+    into, failure, memoryview source, memoryview target, int64_t used, const uint8_t[::1] blocks, const int32_t[::1] counts,
+    const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late, bint exact
+) -> tuple[int, int, int]:
+    """Decompress payloads block by block by a library's function, one behind the other.
 
     Parameters
     ----------
@@ -176,112 +204,120 @@ def run_blocks(into, failure, memoryview source, memoryview target, const uint8_
     source : memoryview of uint8
         The bytes of the file.
     target : memoryview of uint8
-        Where the bytes go.
+        Where the bytes go, from the byte `used` on.
+    used : int
     blocks : buffer
         As `lz4_blocks` and `xerial_blocks` fill them.
-    marks : array of int64
-        One more than blocks. The first says where in the target to begin; filled: where each block ends.
+    counts : array of int32
+        Blocks of each payload, -1 where it is not plain.
+    rows : array of int64
+        The row of each payload.
+    first : int
+        The payload to begin with.
+    bodies : buffer
+        Of `BODY_DTYPE`. Filled for the row of each payload that was decompressed.
+    late : list
+        Gets the rows of the others.
     exact : bool
         Whether the room of a block is what it becomes (snappy), not the most of it (lz4).
 
     Returns
     -------
-    int
-        Blocks that were decompressed; all that the target has room for, if none fails.
+    next, used, needed : int
+        The payload to go on with, and how far the target is used. If the target has no room for that payload, the bytes
+        it has to have; else 0, and all is done.
 
     Raises
     ------
-    ValueError
-        For arrays of unequal lengths, and a first mark below 0.
+    ValueError, IndexError
+        For arrays of unequal lengths, counts of more blocks than there are, and rows, payloads or bytes out of range.
     """
-    cdef int64_t count = blocks.shape[0] // <int64_t>sizeof(framing.Block)
+    cdef int64_t table = blocks.shape[0] // <int64_t>sizeof(framing.Block)
     cdef const framing.Block *block = <const framing.Block *><const void *>address(blocks)
-    cdef int64_t used, made, room, i
-    if marks.shape[0] != count + 1:
+    cdef int64_t at = 0, begin, end, room, made, payload, i
+    cdef Bodies filled = Bodies(bodies, late)
+    if rows.shape[0] != counts.shape[0]:
         raise ValueError("the arrays differ in length")
-    if marks[0] < 0:
-        raise ValueError("the first mark is negative")
-    for i in range(count):
-        used = marks[i]
-        room = block[i].room if block[i].room >= 0 else -<int64_t>block[i].room
+    if used < 0 or not 0 <= first <= rows.shape[0]:
+        raise IndexError("the first payload or byte is out of range")
+    for payload in range(rows.shape[0]):
+        begin, end = used, at + max(counts[payload], 0)
+        if end > table:
+            raise ValueError("the payloads have more blocks than there are")
+        if payload < first:
+            at = end
+            continue
+        room = 0
+        for i in range(at, end):
+            room += abs(<int64_t>block[i].room)
         if room > len(target) - used:
-            return i
-        piece = source[block[i].position:block[i].position + block[i].size]
-        if block[i].room < 0:
-            target[used:used + room] = piece
-            made = room
-        else:
-            try:
-                made = into(piece, target[used:used + room]) if exact else into(piece, target[used:used + room], room)
-            except failure:
-                return i
-            if made > room or (exact and made != room):
-                return i
-        marks[i + 1] = used + made
-    return count
+            return payload, used, used + room
+        made = 0 if counts[payload] >= 0 else -1
+        while at < end and made >= 0:
+            room = abs(<int64_t>block[at].room)
+            piece = source[block[at].position:block[at].position + block[at].size]
+            if block[at].room < 0:
+                target[used:used + room] = piece
+                made = room
+            else:
+                try:
+                    made = into(piece, target[used:used + room]) if exact else into(piece, target[used:used + room], room)
+                except failure:
+                    made = -1
+                if made > room or (exact and made != room):
+                    made = -1
+            used += max(made, 0)
+            at += 1
+        at = end
+        filled.fill(rows[payload], begin, used - begin if made >= 0 else -1)
+        if made < 0:
+            used = begin
+    return rows.shape[0], used, 0
 
 
 def run_payloads(
-    quick, failure, memoryview source, const int64_t[::1] start, const int64_t[::1] end, const int64_t[::1] first,
-    const int64_t[::1] room, uint8_t[::1] target, int64_t row, int64_t[::1] marks, uint8_t[::1] failed
-) -> int:
+    quick, failure, memoryview source, uint8_t[::1] target, int64_t used, const int64_t[::1] start, const int64_t[::1] end,
+    const int64_t[::1] rooms, int64_t usual, const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late
+) -> tuple[int, int, int]:
     """Decompress payloads one behind the other by a library's function that makes `bytes`.
 
     Parameters
     ----------
     quick : callable
         ``quick(payload, room)`` for a memory view and the bytes that it may become.
-    failure : type or tuple of type
-        What it raises.
-    source : memoryview of uint8
-        The bytes of the file.
     start, end : array of int64
         Payloads, as positions in the source.
-    first, room : array of int64
-        Room to try first, and room to try where that is too little.
-    target : array of uint8
-        Where the bytes go.
-    row : int
-        The payload to begin with.
-    marks : array of int64
-        One more than payloads. That of the row says where in the target to begin; filled: where each payload ends.
-    failed : array of uint8
-        Filled: whether a payload could not be had; it then takes no bytes.
+    rooms : array of int64
+        Bytes that each may become; one without room is not tried.
+    usual : int
+        Room to try first where there is more, since that may be too large for most.
 
-    Returns
-    -------
-    int
-        The payload to go on with: the number of them, or the first that the target has no room for.
-
-    Raises
-    ------
-    ValueError
-        For arrays of unequal lengths, and a row or a mark outside of them.
+    For all others, what is returned and what is raised see `run_blocks`.
     """
-    cdef int64_t rows = start.shape[0]
-    cdef int64_t used
+    cdef int64_t payload, room, size
     cdef bytes data
-    if end.shape[0] != rows or first.shape[0] != rows or room.shape[0] != rows or failed.shape[0] != rows or marks.shape[0] != rows + 1:
+    cdef Bodies filled = Bodies(bodies, late)
+    if end.shape[0] != rows.shape[0] or rooms.shape[0] != rows.shape[0] or start.shape[0] != rows.shape[0]:
         raise ValueError("the arrays differ in length")
-    if not 0 <= row <= rows or marks[row] < 0:
-        raise ValueError("the row or its mark is out of range")
-    for row in range(row, rows):
-        payload = source[start[row]:end[row]]
-        failed[row] = 0
-        try:
-            data = quick(payload, first[row])
-        except failure:
-            data = b""
+    if used < 0 or not 0 <= first <= rows.shape[0]:
+        raise IndexError("the first payload or byte is out of range")
+    for payload in range(first, rows.shape[0]):
+        data, room = None, rooms[payload]
+        if room > 0:
+            piece = source[start[payload]:end[payload]]
             try:
-                if room[row] > first[row]:
-                    data = quick(payload, room[row])
+                data = quick(piece, min(room, usual))
             except failure:
-                pass
-            failed[row] = not data
-        used = marks[row]
-        if len(data) > target.shape[0] - used:
-            return row
-        if data:
-            memcpy(&target[used], <const uint8_t *>data, len(data))
-        marks[row + 1] = used + len(data)
-    return rows
+                if room > usual:
+                    try:
+                        data = quick(piece, room)
+                    except failure:
+                        pass
+        size = len(data) if data else -1
+        if size > target.shape[0] - used:
+            return payload, used, used + size
+        if size > 0:
+            memcpy(&target[used], <const uint8_t *>data, size)
+        filled.fill(rows[payload], used, size)
+        used += max(size, 0)
+    return rows.shape[0], used, 0

@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 from pylogseg._kernels cimport batch as header
 from pylogseg._kernels cimport crc as checksum
 from pylogseg._kernels cimport record
+from pylogseg._kernels.batch cimport SOURCE_SHIFT, Body
 from pylogseg._kernels.varint cimport read_varint
 
 import numpy as np
@@ -18,17 +19,12 @@ checksum.pls_crc_init()
 
 cdef enum:
     SOURCES = 4
-    SOURCE_SHIFT = 40
 
 cdef extern from *:
     """
     #define PLS_POSITION_MASK 0xFFFFFFFFFFLL
     """
     const int64_t POSITION_MASK "PLS_POSITION_MASK"   # of SOURCE_SHIFT bits
-
-cdef packed struct Body:
-    int64_t place
-    int64_t size
 
 cdef struct Source:
     const uint8_t *first

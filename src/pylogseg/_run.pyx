@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 
 from pylogseg._kernels cimport append
 from pylogseg._kernels cimport batch as header
+from pylogseg._kernels.batch cimport SOURCE_SHIFT
 from pylogseg._kernels.producer cimport KEPT_BATCHES, Kept, Producer, follows, note
 from pylogseg._kernels.crc cimport pls_crc_init
 from pylogseg._kernels.endian cimport load_be32, store_be32, store_be64
@@ -23,7 +24,6 @@ pls_crc_init()
 cdef enum:
     MOST_PRODUCERS = 64        # of one run
     ENTRY_ROOM = 1024          # index entries of one run
-    SOURCE_SHIFT = 40          # of a place among record columns
 
 cpdef enum:                    # why a run stopped
     ALL = 0                    # nothing is left

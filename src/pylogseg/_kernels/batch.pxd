@@ -46,6 +46,15 @@ cdef enum:                 # errors.Verdict
     CRC_BAD = 2
     RECORDS_BAD = 3
 
+cdef enum:
+    SOURCE_SHIFT = 40      # of a place: the number of its source lies above, the position in that below
+
+
+cdef packed struct Body:   # where the records of a batch lie, `BODY_DTYPE` of `format/records.py`
+    int64_t place
+    int64_t size
+
+
 cdef packed struct BatchRow:
     int64_t position
     int64_t base_offset

@@ -72,6 +72,12 @@ class Summary(NamedTuple):
         return bool(self.any_attributes & _CODEC_MASK)
 
     @property
+    def codec(self) -> int | None:
+        """The codec of all batches, None if they differ."""
+        differs = (self.any_attributes ^ self.common_attributes) & _CODEC_MASK
+        return None if differs else self.any_attributes & _CODEC_MASK
+
+    @property
     def has_control(self) -> bool:
         """Whether any may be a control batch."""
         return bool(self.any_attributes & _CONTROL)

@@ -14,7 +14,7 @@ import cramjam
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _framing
+from pylogseg import _framing, _records
 from pylogseg.format import gzip_members, zstd_frames
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.buffers import byte_view
@@ -59,6 +59,7 @@ _V2_HEADER_BYTES = 61
 _KEY_AT = {0: 18, 1: 26}
 #: What a batch of Kafka's usual 16 KiB fits in.
 _USUAL_BYTES = 20 << 10
+_NO_USUAL = 2**62
 # Rows of a block table at a time; a payload with more blocks than this goes the careful way.
 _BLOCK_ROWS = 4096
 
@@ -133,24 +134,16 @@ def fill_bodies(
     ArenaFullError
         If several batches become more than `ARENA_BYTES` together.
     """
-    view = byte_view(buffer)
     bodies = np.empty(len(table), BODY_DTYPE)
-    head = np.where(table.magic == 2, _V2_HEADER_BYTES, 0)
-    bodies["place"] = table.position - file_position + head
-    bodies["size"] = table.size - head
-    codec = table.codec
-    compressed = codec != NONE
-    # Kafka does not touch the payload of a compressed batch without records; a wrapper has the count -1.
-    bodies["size"][compressed & (table.count == 0)] = 0
-    rows = np.flatnonzero(compressed & (table.count != 0))
-    work = _Work(table, view, limit, Arena() if arena is None else arena, bodies, codec)
-    payload_rows = work.payloads(rows)
+    _records.plain_bodies(np.ascontiguousarray(table.rows), file_position, bodies)
+    work = _Work(table, byte_view(buffer), limit, Arena() if arena is None else arena, bodies)
+    payload_rows = work.payloads()
     # One batch keeps to the limit by itself; of several, each within it, the sum may still be too much.
-    work.arena.most = ARENA_BYTES if len(payload_rows) > 1 else None
-    work.arena.reserve(min(4 * int(bodies["size"][payload_rows].sum()), ARENA_BYTES), 0)
-    numbers = codec[payload_rows]
-    for number in sorted(set(numbers.tolist())):
-        work.run(number, payload_rows[numbers == number])
+    work.arena.most = ARENA_BYTES if sum(map(len, payload_rows.values())) > 1 else None
+    total = sum(int(bodies["size"][rows].sum()) for rows in payload_rows.values())
+    work.arena.reserve(min(4 * total, ARENA_BYTES), 0)
+    for codec, rows in sorted(payload_rows.items()):
+        work.run(codec, rows)
     work.errors.sort(key=lambda error: error[0])
     return bodies, work.arena.memory[: work.used], work.errors
 
@@ -165,10 +158,9 @@ class _Work:
         limit: int,
         arena: Arena,
         bodies: npt.NDArray[Any],
-        codec: npt.NDArray[np.int16],
     ) -> None:
         self.table, self.view, self.limit, self.arena = table, view, limit, arena
-        self.bodies, self.codec = bodies, codec
+        self.bodies, self.raw = bodies, bodies.view(np.uint8)
         self.used = 0
         self.errors: list[tuple[int, CodecError]] = []
 
@@ -176,24 +168,31 @@ class _Work:
         self.bodies["size"][row] = -1
         self.errors.append((row, error))
 
-    def payloads(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """Turn the bodies of compressed rows into their payloads; the rows that have one."""
-        bodies = self.bodies
-        begins = bodies["place"][rows]
-        ends = begins + bodies["size"][rows]
-        outside = (begins < 0) | (ends < begins) | (ends > len(self.view))
-        legacy = self.table.magic[rows] != 2
-        if not outside.any() and not legacy.any():
-            return rows
-        for row in rows[outside].tolist():
+    def payloads(self) -> dict[int, npt.NDArray[np.intp]]:
+        """Turn the bodies of compressed rows into their payloads; the rows that have one, by codec."""
+        bodies, table = self.bodies, self.table
+        summary = table.summary() if len(table) else None
+        begins = bodies["place"]
+        ends = begins + bodies["size"]
+        is_outside = (begins < 0) | (ends < begins) | (ends > len(self.view))
+        # Nearly every table is of batches of one codec.
+        if summary and summary.codec and summary.lowest_magic == 2 and table.count.all() and not is_outside.any():
+            return {summary.codec: np.arange(len(table))}
+        compressed = table.codec != NONE
+        # Kafka does not touch the payload of a compressed batch without records; a wrapper has the count -1.
+        bodies["size"][compressed & (table.count == 0)] = 0
+        compressed &= table.count != 0
+        for row in np.flatnonzero(compressed & is_outside).tolist():
             self.fail(row, CodecError("the batch lies outside of the buffer"))
-        for row in rows[legacy & ~outside].tolist():
+        for row in np.flatnonzero(compressed & ~is_outside & (table.magic != 2)).tolist():
             start, size = bodies[row].item()
             try:
-                bodies[row] = _wrapper_value(self.view, start, start + size, int(self.table.magic[row]))
+                bodies[row] = _wrapper_value(self.view, start, start + size, int(table.magic[row]))
             except CodecError as error:
                 self.fail(row, error)
-        return rows[bodies["size"][rows] >= 0]
+        compressed &= bodies["size"] >= 0
+        codec = table.codec
+        return {number: np.flatnonzero(compressed & (codec == number)) for number in set(codec[compressed].tolist())}
 
     def run(self, codec: int, rows: npt.NDArray[np.intp]) -> None:
         """Decompress the payloads of rows that have one codec."""
@@ -212,7 +211,7 @@ class _Work:
         """Each payload of rows of one codec decompressed by the function for one payload."""
         view, limit, begins = self.view, self.limit, self.bodies["place"][rows]
         ends = (begins + self.bodies["size"][rows]).tolist()
-        columns = (self.codec[rows].tolist(), self.table.magic[rows].tolist(), begins.tolist(), ends)
+        columns = (self.table.codec[rows].tolist(), self.table.magic[rows].tolist(), begins.tolist(), ends)
         for codec, magic, start, end in zip(*columns, strict=True):
             try:
                 yield decompress_view(codec, view[start:end], magic, limit)
@@ -229,7 +228,7 @@ class _Work:
 
     def gzip(self, rows: npt.NDArray[np.intp]) -> None:
         """Decompress at once where a kernel found one member that keeps to the limit, all others carefully."""
-        self._quickly(rows, _framing.gzip_rooms, gzip_members.quick, gzip_members.FAILURES, None)
+        self._quickly(rows, _framing.gzip_rooms, gzip_members.quick, gzip_members.FAILURES)
 
     def _quickly(
         self,
@@ -237,36 +236,32 @@ class _Work:
         rooms_of: Callable[..., None],
         quick: Callable[[memoryview, int], bytes],
         failure: type[Exception] | tuple[type[Exception], ...],
-        usual: int | None,
+        usual: int = _NO_USUAL,
     ) -> None:
         """Decompress each payload by one call of a library's function, which is given the room that it may need.
 
         `usual` is the room to try first, where a payload's own may be too large for most.
         """
-        view = self.view
         begins = self.bodies["place"][rows]
         ends = begins + self.bodies["size"][rows]
         rooms = np.empty(len(rows), np.int64)
-        rooms_of(view, begins, ends, self.limit, rooms)
-        plain = (rooms > 0) & (self.table.magic[rows] == 2)
-        firsts = rooms if usual is None else np.minimum(rooms, usual)
-        starts, ends, firsts, rooms = (column[plain] for column in (begins, ends, firsts, rooms))
-        marks, failed = np.empty(len(starts) + 1, np.int64), np.empty(len(starts), np.uint8)
-        marks[0], row = self.used, 0
-        while True:
-            row = _framing.run_payloads(
-                quick, failure, view, starts, ends, firsts, rooms, self.arena.memory, row, marks, failed
+        rooms_of(self.view, begins, ends, self.limit, rooms)
+        if len(rows) and self.table.summary().lowest_magic < 2:
+            rooms[self.table.magic[rows] != 2] = -1
+        late, at, needed = list[int](), 0, 1
+        while needed:
+            memory = self.arena.memory
+            at, self.used, needed = _framing.run_payloads(
+                quick, failure, self.view, memory, self.used, begins, ends, rooms, usual, rows, at, self.raw, late
             )
-            if row == len(starts):
-                break
-            self.arena.reserve(len(self.arena.memory) + int(rooms[row]), int(marks[row]))
-        self.used = int(marks[-1])
-        quickly, done = rows[plain], failed == 0
-        self.bodies["place"][quickly[done]] = marks[:-1][done] | _ARENA
-        self.bodies["size"][quickly[done]] = np.diff(marks)[done]
-        late = np.concatenate((rows[~plain], quickly[~done]))
-        if len(late):
-            self.store(late, self.careful(late))  # which says what is wrong
+            self.arena.reserve(needed, self.used)
+        self.store_carefully(late)
+
+    def store_carefully(self, rows: list[int]) -> None:
+        """Decompress the payloads that were left by a kernel; what is wrong with them is said."""
+        if rows:
+            late = np.array(rows, np.intp)
+            self.store(late, self.careful(late))
 
     def store(self, rows: npt.NDArray[np.intp], produced: Iterator[bytes | CodecError]) -> None:
         """Put what was decompressed into the arena."""
@@ -296,7 +291,7 @@ class _Work:
         def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
             return _framing.xerial_blocks(self.view, start, end, self.limit, row, counts, blocks)
 
-        self._blocks(rows, tables, self._snappy_blocks)
+        self._blocks(rows, tables, cramjam.snappy.decompress_raw_into, exact=True)
 
     def lz4(self, rows: npt.NDArray[np.intp]) -> None:
         """Decompress plain lz4 frames block by block, all others carefully."""
@@ -305,61 +300,33 @@ class _Work:
         def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
             return _framing.lz4_blocks(self.view, start, end, unchecked, self.limit, row, counts, blocks)
 
-        self._blocks(rows, tables, self._lz4_blocks)
+        self._blocks(rows, tables, cramjam.lz4.decompress_block_into, exact=False)
 
     def _blocks(
         self,
         rows: npt.NDArray[np.intp],
         tables: Callable[[Any, Any, int, Any, Any], tuple[int, int]],
-        run: Callable[[npt.NDArray[Any]], npt.NDArray[np.int64]],
+        into: Callable[..., int],
+        *,
+        exact: bool,
     ) -> None:
         start = self.bodies["place"][rows]
         end = start + self.bodies["size"][rows]
         counts = np.empty(len(rows), np.int32)
-        blocks = np.empty(min(_BLOCK_ROWS, 64 + 2 * len(rows)), BLOCK_DTYPE)
-        careful: list[npt.NDArray[np.intp]] = []
+        blocks = np.empty(min(_BLOCK_ROWS, 64 + 2 * len(rows)), BLOCK_DTYPE).view(np.uint8)
+        failure, late = cramjam.DecompressionError, list[int]()
         row = 0
         while row < len(rows):
             first = row
-            row, count = tables(start, end, row, counts, blocks.view(np.uint8))
-            chunk, chunk_counts = rows[first:row], counts[first:row]
-            plain = chunk_counts >= 0
-            careful += chunk[~plain], self._place(chunk[plain], chunk_counts[plain], run(blocks[:count]))
-        late = np.concatenate(careful)
-        if len(late):
-            self.store(late, self.careful(late))
-
-    def _place(
-        self, rows: npt.NDArray[np.intp], counts: npt.NDArray[np.int32], between: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.intp]:
-        """Bodies of plain rows from the arena positions between their blocks; the rows that were not finished."""
-        behind = np.cumsum(counts)
-        done = int(np.searchsorted(behind, len(between) - 1, side="right"))
-        places = between[behind[:done] - counts[:done]]
-        self.bodies["place"][rows[:done]] = _ARENA | places
-        self.bodies["size"][rows[:done]] = between[behind[:done]] - places
-        return rows[done:]
-
-    def _snappy_blocks(self, blocks: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Decompress blocks until one fails; the arena positions before the first and behind each."""
-        return self._run(cramjam.snappy.decompress_raw_into, blocks, exact=True)
-
-    def _lz4_blocks(self, blocks: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Decompress blocks until one fails; the arena positions before the first and behind each."""
-        return self._run(cramjam.lz4.decompress_block_into, blocks, exact=False)
-
-    def _run(self, into: Callable[..., int], blocks: npt.NDArray[Any], *, exact: bool) -> npt.NDArray[np.int64]:
-        marks = np.empty(len(blocks) + 1, np.int64)
-        marks[0], count, view = self.used, 0, self.view
-        memory = self.arena.reserve(0, 0)
-        while True:
-            rest = blocks[count:].view(np.uint8)
-            count += _framing.run_blocks(into, cramjam.DecompressionError, view, memory, rest, marks[count:], exact)
-            self.used = int(marks[count])
-            needed = self.used + abs(int(blocks["room"][count])) if count < len(blocks) else 0
-            if needed <= len(memory):  # all are done, or one failed: its row goes the careful way, which says why
-                return marks[: count + 1]
-            memory = self.arena.reserve(needed, self.used)
+            row, _ = tables(start, end, row, counts, blocks)
+            part, of, at, needed = counts[first:row], rows[first:row], 0, 1
+            while needed:
+                memory = self.arena.memory.data
+                at, self.used, needed = _framing.run_blocks(
+                    into, failure, self.view, memory, self.used, blocks, part, of, at, self.raw, late, exact
+                )
+                self.arena.reserve(needed, self.used)
+        self.store_carefully(late)
 
 
 def _wrapper_value(view: memoryview, start: int, end: int, magic: int) -> tuple[int, int]:
