@@ -110,7 +110,7 @@ def decode_exactly(table: BatchTable, buffer: Any) -> tuple[RecordColumns, dict[
         damage.setdefault(row, REASONS[status])
         row += 1
     columns = columns_of([array[:count] for array in arrays], BatchTable(rows), sources)
-    made_besides(columns, [view[: 16 * count] for view in views], [copy.cut(count) for copy in copies])
+    made_besides(columns, [view[: 16 * count] for view in views], Scratch().cut(copies, count))
     return columns, damage
 
 

@@ -233,3 +233,16 @@ def test_what_a_caller_makes_up_is_refused():
             np.zeros(1, np.int64),
             np.zeros(1, np.int32),
         )
+
+
+def test_what_was_copied_stays_when_the_scratch_is_used_again():
+    """Memory that payloads do not fill is used again; none that was given away, however long keys and values are."""
+    scratch, kept = Scratch(besides="payloads"), []
+    for key_size, value_size in ((0, 500), (500, 0), (20, 30), (1, 2000), (2000, 1), (0, 0), (7, 7), (300, 300)):
+        records = [slow.Record(i, 0, b"k" * key_size, bytes([65 + i]) * value_size) for i in range(20)]
+        columns, _ = decoded(build.batch_v2(records), scratch=scratch)
+        kept.append((records, columns.keys, columns.values))
+    for records, keys, values in kept:
+        for found, expected in ((keys, [r.key for r in records]), (values, [r.value for r in records])):
+            assert found.data.tobytes() == b"".join(expected)
+            assert np.diff(found.ends).tolist() == list(map(len, expected))

@@ -76,12 +76,6 @@ class Copies(NamedTuple):
     ends: npt.NDArray[np.int32]
     data: npt.NDArray[np.uint8]
 
-    def cut(self, count: int) -> Copies:
-        """The first ones alone. Who keeps them keeps no more than a quarter that is not used."""
-        ends = self.ends[: count + 1]
-        data = self.data[: ends[-1]]
-        return Copies(ends, data if 4 * len(data) >= 3 * len(self.data) else data.copy())
-
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
@@ -198,6 +192,9 @@ def _bytes(size: int) -> npt.NDArray[np.uint8]:
     return np.empty(size, np.uint8)
 
 
+_NOTHING = np.empty(0, np.uint8)
+
+
 class Scratch:
     """Memory for the columns of one decoding at a time, so that a stream does not ask the system for it at each step.
 
@@ -215,7 +212,7 @@ class Scratch:
         Where the memory of what is new each time comes from, given its bytes.
     """
 
-    __slots__ = ("_allocate", "_besides", "_columns", "_window", "arena", "with_arena")
+    __slots__ = ("_allocate", "_besides", "_columns", "_spare", "_window", "arena", "with_arena")
 
     def __init__(
         self,
@@ -224,7 +221,8 @@ class Scratch:
         allocate: Callable[[int], Any] = _bytes,
     ) -> None:
         self._columns: list[npt.NDArray[Any]] = []
-        self._window = np.empty(0, np.uint8)
+        self._window = _NOTHING
+        self._spare = [_NOTHING, _NOTHING]
         self.arena: Any = None
         self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
 
@@ -248,14 +246,33 @@ class Scratch:
         if self._besides == "views" and max(map(len, sources)) <= _ARROW_END:
             return [np.frombuffer(self._allocate(VIEW_DTYPE.itemsize * room), VIEW_DTYPE) for _ in range(2)]
         if self._besides in ("values", "payloads") and bytes_room + _COPY_SLACK_BYTES <= _ARROW_END:
-            values = self._copies(room, bytes_room)
-            return [None, None, *values, *(self._copies(room, bytes_room) if self._besides == "payloads" else ())]
+            values = self._copies(0, room, bytes_room)
+            return [None, None, *values, *(self._copies(1, room, bytes_room) if self._besides == "payloads" else ())]
         return []
 
-    def _copies(self, room: int, bytes_room: int) -> Copies:
+    def _copies(self, which: int, room: int, bytes_room: int) -> Copies:
         ends = np.frombuffer(self._allocate(4 * (room + 1)), np.int32)
         ends[0] = 0
-        return Copies(ends, np.frombuffer(self._allocate(bytes_room + _COPY_SLACK_BYTES), np.uint8))
+        needed = bytes_room + _COPY_SLACK_BYTES
+        data, self._spare[which] = self._spare[which], _NOTHING
+        if not needed <= len(data) <= 2 * needed:
+            data = np.frombuffer(self._allocate(needed), np.uint8)
+        return Copies(ends, data)
+
+    def cut(self, copies: list[Copies], count: int) -> list[Copies]:
+        """The first payloads alone, of the copies of values and of keys.
+
+        Memory is given away with payloads that fill most of it. Else they are copied out of it, and it is kept for the
+        next time: to ask for room for all bytes, and to give it back, costs more than most keys.
+        """
+        made = []
+        for which, (ends, data) in enumerate(copies):
+            used = data[: ends[count]]
+            if 4 * len(used) < 3 * len(data):
+                self._spare[which] = data
+                used = used.copy()
+            made.append(Copies(ends[: count + 1], used))
+        return made
 
 
 def _allocate(room: int) -> list[npt.NDArray[Any]]:
@@ -360,7 +377,7 @@ def _decode(
     damage.sort()
     views = [None if view is None else view[:count] for view in besides[:2]]
     made: Any = zip(besides[2::2], besides[3::2], strict=True)
-    copies = [Copies(ends, data).cut(count) for ends, data in made]
+    copies = [] if scratch is None else scratch.cut([Copies(*pair) for pair in made], count)
     return columns_of([array[:count] for array in arrays], table, sources, *views, *copies)
 
 
