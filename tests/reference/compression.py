@@ -160,11 +160,12 @@ def unlz4(data: bytes, check_header: bool = True) -> bytes:
         raise CompressionError("lz4: ends early")
     if check_header and xxh32(data[4:at]) >> 8 & 0xFF != data[at]:
         raise CompressionError("lz4: frame descriptor corrupted")
-    return lz4_blocks(data, at + 1, largest=1 << (2 * (block >> 4) + 8), checksums=bool(flags & 0x10))
+    behind = 4 if flags & 0x04 else 0  # the content's checksum, which Kafka takes but does not look at
+    return lz4_blocks(data, at + 1, largest=1 << (2 * (block >> 4) + 8), checksums=bool(flags & 0x10), behind=behind)
 
 
-def lz4_blocks(data: bytes, at: int, largest: int, checksums: bool) -> bytes:
-    """Read the blocks of a frame up to its end mark."""
+def lz4_blocks(data: bytes, at: int, largest: int, checksums: bool, behind: int = 0) -> bytes:
+    """Read the blocks of a frame up to its end mark, behind which there must be so many bytes."""
     out = b""
     while True:
         if at + 4 > len(data):
@@ -172,6 +173,8 @@ def lz4_blocks(data: bytes, at: int, largest: int, checksums: bool) -> bytes:
         word = struct.unpack_from("<I", data, at)[0]
         size, at = word & 0x7FFFFFFF, at + 4
         if size == 0:
+            if at + behind > len(data):
+                raise CompressionError("lz4: ends early")
             return out
         if size > largest:
             raise CompressionError("lz4: block too large")
