@@ -12,6 +12,7 @@ from collections import defaultdict
 import pytest
 
 import pylogseg
+from pylogseg import _codec
 from pylogseg.format.names import parse_file_name
 
 BROKERS = [
@@ -159,3 +160,16 @@ def test_listing_while_a_segment_replaces_others(examples, tmp_path):
         writer.join()
     assert all(segments and segments[0].base_offset == 0 for segments in found)
     assert len(list(pylogseg.read(folder))) == expected
+
+
+def test_a_range_holds_where_offsets_go_down(tmp_path):
+    """A batch whose header says that it ends late, behind one of higher offsets: it has none in the range."""
+    late = bytearray(pylogseg.encode([(1, b"k", b"%d" % i) for i in range(3)], base_offset=10))
+    late[23:27] = (5000).to_bytes(4, "big")
+    late[17:21] = _codec.crc32c(late[21:]).to_bytes(4, "big")
+    first = pylogseg.encode([(1, b"k", b"v")], base_offset=1000)
+    (tmp_path / "00000000000000000000.log").write_bytes(first + late)
+    for scratch in (False, True):
+        read = pylogseg.read(tmp_path, offset=(900, None), on_corrupt="skip", reuse_buffers=scratch)
+        assert [offset for chunk in read.chunks() for offset in chunk.columns.offset.tolist()] == [1000]
+        assert read.gaps

@@ -277,9 +277,8 @@ class PartitionReader:
             yield self._chunk(columns, segment)
 
     def _chunk(self, columns: RecordColumns, segment: Segment) -> Chunk:
-        if len(columns) and (
-            columns.offset[0] < self._first or columns.offset[-1] > self._last or columns.batches.magic.min() < 2
-        ):
+        # Not the first and the last alone: in a damaged batch, and where damage has put one, offsets may go down.
+        if len(columns) and (columns.offset.min() < self._first or columns.offset.max() > self._last):
             columns = columns.take((columns.offset >= self._first) & (columns.offset <= self._last))
         return Chunk(columns, segment)
 
