@@ -71,8 +71,9 @@ def read_into(view: Readable, position: int, memory: memoryview) -> Any:
     """What `read` gives of as many bytes as there is memory for, in that memory where the view can.
 
     Memory that is used again and again stays in the processor's caches, and needs no page faults as a map does; for
-    bytes that are soon turned into others, that is worth a copy. A view that can has a method `read_into`, which says
-    how many bytes it put there: fewer only where the file ends.
+    bytes that are soon turned into others, that is worth a copy; and where `read` copies anyway, as an attribute
+    `is_copied` of a view tells, it saves fresh memory. A view that can has a method `read_into`, which says how many
+    bytes it put there: fewer only where the file ends.
     """
     into = getattr(view, "read_into", None)
     return view.read(position, len(memory)) if into is None else memory[: into(position, memory)]
@@ -168,6 +169,8 @@ class MappedFile(_Closing):
 
 class PositionedFile(_Closing):
     """A local file that may change or shrink while it is read; `read` copies."""
+
+    is_copied = True
 
     def __init__(self, path: str) -> None:
         self.path = path

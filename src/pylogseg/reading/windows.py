@@ -87,8 +87,9 @@ def walk(
     scanner : callable
         Reads the headers of a window as `format.batches.scan` does, whose ``file_position`` and ``crc`` it is given.
     memory : callable
-        Memory for a window of so many bytes, or None. Windows of compressed batches are read to where it says, from
-        the second one on: for a consumer that is done with a window when it asks for the next.
+        Memory for a window of so many bytes, or None. All windows of a view that copies are read to where it says, and
+        those of compressed batches of any other from the second one on: for a consumer that is done with a window when
+        it asks for the next.
 
     Yields
     ------
@@ -97,9 +98,10 @@ def walk(
     """
     end = view.size if end is None else min(end, view.size)
     position, size, expected = start, first_window_bytes, lowest_offset
-    search, is_compressed = BatchSearch(view, start, end), False
+    search, is_copied = BatchSearch(view, start, end), getattr(view, "is_copied", False)
+    is_compressed = False
     while position < end:
-        room = memory(min(size, end - position)) if is_compressed else None
+        room = memory(min(size, end - position)) if is_compressed or is_copied else None
         (batches, stop, ending), buffer = _scan_window(view, position, end, size, room, crc, scanner)
         if not len(buffer):  # cut off while we read it
             return
