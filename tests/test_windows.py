@@ -76,6 +76,15 @@ def damaged(changes):
     return bytes(data)
 
 
+def test_damage_behind_the_greatest_offset():
+    """There is no offset behind it that could be expected of what follows."""
+    last = build.batch_v2([Record(2**63 - 1, 1000, b"k", b"v")])
+    for data in (last + b"\x7f" * 200, last + last[:8] + b"\xff" * 200, last + damaged({70: b"\xff"})[:SIZE]):
+        offsets, (gap,) = outcome(data, is_last=False)
+        assert offsets == [2**63 - 1]
+        assert (gap.position, gap.end_position) == (len(last), len(data))
+
+
 def test_nothing_wrong():
     assert outcome(LOG) == (without(), [])
     assert outcome(b"") == ([], [])
