@@ -5,6 +5,7 @@ python examples/spark_topics.py [PATH]
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -41,6 +42,7 @@ def plot(counts: list[tuple[str, int]]) -> str:
 
 def main(path: str) -> None:
     """Print both."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark looks into the first python3 of the PATH
     spark = SparkSession.builder.appName("topics").config("spark.sql.session.timeZone", "UTC").getOrCreate()
     found = topics(spark, path).toArrow()
     spark.createDataFrame(found).show(truncate=False)

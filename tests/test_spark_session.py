@@ -2,7 +2,10 @@
 
 import importlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 import time
 
 import documents
@@ -101,6 +104,19 @@ def test_the_example_of_the_readme(spark, capsys, monkeypatch):
         if "spark_topics" in command.command
     ]
     assert [capsys.readouterr().out] == shown
+
+
+def test_the_example_runs_in_an_environment_that_is_not_activated(tmp_path):
+    """As the README has it: the first python3 of the PATH is then another one, without this package."""
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
+    command = [sys.executable, "examples/spark_topics.py", "examples/data"]
+    done = subprocess.run(command, cwd=documents.ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "codec-gzip" in done.stdout
 
 
 @pytest.mark.parametrize("what", ["TABLE", "TEMPORARY VIEW"])
