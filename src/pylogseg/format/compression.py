@@ -178,7 +178,8 @@ class _Work:
         # Nearly every table is of batches of one codec.
         if summary and summary.codec and summary.lowest_magic == 2 and table.count.all() and not is_outside.any():
             return {summary.codec: np.arange(len(table))}
-        compressed = table.codec != NONE
+        codec = table.codec
+        compressed = codec != NONE
         # Kafka does not touch the payload of a compressed batch without records; a wrapper has the count -1.
         bodies["size"][compressed & (table.count == 0)] = 0
         compressed &= table.count != 0
@@ -191,7 +192,6 @@ class _Work:
             except CodecError as error:
                 self.fail(row, error)
         compressed &= bodies["size"] >= 0
-        codec = table.codec
         return {number: np.flatnonzero(compressed & (codec == number)) for number in set(codec[compressed].tolist())}
 
     def run(self, codec: int, rows: npt.NDArray[np.intp]) -> None:
@@ -246,7 +246,7 @@ class _Work:
         ends = begins + self.bodies["size"][rows]
         rooms = np.empty(len(rows), np.int64)
         rooms_of(self.view, begins, ends, self.limit, rooms)
-        if len(rows) and self.table.summary().lowest_magic < 2:
+        if self.table.summary().lowest_magic < 2:
             rooms[self.table.magic[rows] != 2] = -1
         late, at, needed = list[int](), 0, 1
         while needed:

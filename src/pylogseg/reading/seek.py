@@ -76,6 +76,8 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
 def late_segments(segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int = 0) -> Iterator[int | None]:
     """Where each segment that may have records as late as a moment has the first of them.
 
+    Parameters are those of `offset_of_time`.
+
     Yields
     ------
     int or None
