@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hostile bytes for everything that reads bytes.
 
-    hostile.py [--inputs N] [--seed N] [--minutes M] [--target NAME] [--only INDEX]
+    hostile.py [--inputs N] [--first INDEX] [--seed N] [--minutes M] [--target NAME] [--only INDEX]
 
 Each input is made from the seed and its index alone, so a failure can be had again with ``--seed`` and ``--only``. The
 buffers that kernels read are allocations of exactly their size: under a sanitiser (`sanitize.sh`) every byte read
@@ -111,12 +111,13 @@ def main() -> None:
     """Run a soak from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--first", type=int, default=0, help="the index of the first input, to go on with a run")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--minutes", type=float, default=0, help="stop after so long")
     parser.add_argument("--target", default="", choices=["", *TARGETS])
     parser.add_argument("--only", type=int, default=None, help="the index of one input")
     options = parser.parse_args()
-    first, inputs = (0, options.inputs) if options.only is None else (options.only, 1)
+    first, inputs = (options.first, options.inputs) if options.only is None else (options.only, 1)
     print(f"seed {options.seed}", flush=True)
     try:
         report = run(inputs, options.seed, first=first, target=options.target, minutes=options.minutes, progress=True)

@@ -15,6 +15,8 @@ from kafka.record import MemoryRecords as PythonRecords
 from reference import build, compression, control, varint
 from reference.batch import Batch, CorruptFile, InvalidRecords, Record, batches, crc32c, records
 
+from pylogseg.format.compression import CodecError, decompress
+
 CODECS = compression.CODECS
 
 UNSIGNED32 = (
@@ -157,6 +159,16 @@ def test_lz4_frames() -> None:
     assert compression.decompress("lz4", bytes.fromhex(quirk), magic=0) == b"hello"
     with pytest.raises(compression.CompressionError, match="descriptor"):
         compression.decompress("lz4", bytes.fromhex(quirk), magic=1)
+
+
+def test_snappy_blocks_that_end_early() -> None:
+    whole = bytes.fromhex("080c616263640f04000000")  # 8 bytes: "abcd", and a copy of 4 whose distance has 4 bytes
+    assert compression.decompress("snappy", whole) == b"abcdabcd"
+    for size in range(len(whole)):
+        with pytest.raises(compression.CompressionError):
+            compression.decompress("snappy", whole[:size])
+        with pytest.raises(CodecError):
+            decompress("snappy", whole[:size])
 
 
 def test_control_records() -> None:

@@ -129,6 +129,8 @@ def _snappy_block(data: bytes) -> bytes:
             count, distance, at = (upper & 7) + 4, (upper >> 3) << 8 | data[at], at + 1
         else:
             width = 2 if kind == 2 else 4
+            if at + width > len(data):
+                raise CompressionError("snappy: copy ends early")
             count, distance, at = upper + 1, int.from_bytes(data[at : at + width], "little"), at + width
         repeat(out, distance, count)
     if len(out) != size:
