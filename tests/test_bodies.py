@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -367,7 +368,8 @@ def test_runs_stay_within_their_target() -> None:
     bodies, rows, target = np.zeros(6, BODY_DTYPE), np.array([1, 3, 5]), np.zeros(8, np.uint8)
     raw, arena = bodies.view(np.uint8), 1 << SOURCE_SHIFT
 
-    def payload(view: memoryview, room: int) -> bytes:
+    def payload(data: Any, room: int) -> bytes:
+        view = memoryview(data)
         if view == b"two" or len(view) > room:
             raise KeyError
         return bytes(view)
@@ -391,8 +393,9 @@ def test_runs_stay_within_their_target() -> None:
     with pytest.raises(ZeroDivisionError):  # not what a library raises for bad bytes
         run(8, 0, 0, rows, lambda view, room: 1 // 0)
 
-    def block(view: memoryview, room: memoryview) -> int:
-        room[: len(view)] = view
+    def block(data: Any, room: Any) -> int:
+        view = memoryview(data)
+        memoryview(room)[: len(view)] = view
         return 99 if view == b"wo" else len(view)
 
     # Of the first payload one block is stored; the third is not plain; a block of the last says that it made too much.
@@ -415,6 +418,26 @@ def test_runs_stay_within_their_target() -> None:
             blocks_of(13, used, first)
     with pytest.raises(ValueError, match="more blocks than there are"):
         blocks_of(13, 0, 0, blocks[:48])
+    for outside in ((-1, 3, 3), (9, 3, 3), (12, 0, 3), (0, -1, 3)):
+        with pytest.raises(IndexError, match="are not among 11"):
+            blocks_of(13, 0, 0, np.array([outside] * 4, BLOCK_DTYPE).view(np.uint8))
     counts = counts[:3]
     with pytest.raises(ValueError, match="length"):
         blocks_of(13, 0, 0)
+
+
+def test_what_a_library_is_shown_outlives_the_run() -> None:
+    """A view that a library keeps is of the bytes it was shown, which it cannot change."""
+    kept: list[memoryview] = []
+
+    def quick(data: Any, room: int) -> bytes:
+        kept.append(memoryview(data))
+        return bytes(data)
+
+    starts, ends, rows = np.array([0, 3]), np.array([3, 6]), np.arange(2)
+    raw = np.zeros(2, BODY_DTYPE).view(np.uint8)
+    of = (bytearray(b"onetwo"), bytearray(6), 0, starts, ends, ends, 9, rows, 0, raw, [])
+    assert _framing.run_payloads(quick, KeyError, *of) == (2, 6, 0)
+    del of
+    assert [bytes(view) for view in kept] == [b"one", b"two"]
+    assert all(view.readonly for view in kept)

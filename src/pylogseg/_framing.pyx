@@ -3,6 +3,7 @@
 The codecs themselves are other packages', whose functions are called for each block or payload.
 """
 
+from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
@@ -188,8 +189,36 @@ cdef class Bodies:
         return 0
 
 
+cdef class Span:
+    """A piece of a buffer, itself a buffer of bytes: shown to a library, then moved on.
+
+    A new memory view for every piece would cost more than the call of a library for a short one.
+    """
+    cdef uint8_t *base
+    cdef uint8_t *at
+    cdef int64_t total
+    cdef int64_t size
+    cdef bint is_readonly
+    cdef object held
+
+    def __cinit__(self, buffer, bint is_readonly):
+        cdef const uint8_t[::1] view = buffer
+        self.held, self.is_readonly = view, is_readonly
+        self.base, self.total = <uint8_t *>address(view), view.shape[0]
+        self.at, self.size = self.base, 0
+
+    cdef int show(self, int64_t begin, int64_t size) except -1:
+        if begin < 0 or size < 0 or size > self.total - begin:
+            raise IndexError(f"{size} bytes at {begin} are not among {self.total}")
+        self.at, self.size = self.base + begin, size
+        return 0
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.at, self.size, self.is_readonly, flags)
+
+
 def run_blocks(
-    into, failure, memoryview source, memoryview target, int64_t used, const uint8_t[::1] blocks, const int32_t[::1] counts,
+    into, failure, const uint8_t[::1] source, uint8_t[::1] target, int64_t used, const uint8_t[::1] blocks, const int32_t[::1] counts,
     const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late, bint exact
 ) -> tuple[int, int, int]:
     """Decompress payloads block by block by a library's function, one behind the other.
@@ -197,13 +226,13 @@ def run_blocks(
     Parameters
     ----------
     into : callable
-        ``into(block, room)`` for memory views of a block and of where it goes, or ``into(block, room, size)``; returns
-        the bytes it made.
+        ``into(block, room)`` for buffers, a block and where it goes, or ``into(block, room, size)``; returns the bytes
+        it made. The buffers are others when it has returned.
     failure : type or tuple of type
         What it raises.
-    source : memoryview of uint8
+    source : buffer
         The bytes of the file.
-    target : memoryview of uint8
+    target : buffer
         Where the bytes go, from the byte `used` on.
     used : int
     blocks : buffer
@@ -236,6 +265,7 @@ def run_blocks(
     cdef const framing.Block *block = <const framing.Block *><const void *>address(blocks)
     cdef int64_t at = 0, begin, end, room, made, payload, i
     cdef Bodies filled = Bodies(bodies, late)
+    cdef Span piece = Span(source, True), place = Span(target, False)
     if rows.shape[0] != counts.shape[0]:
         raise ValueError("the arrays differ in length")
     if used < 0 or not 0 <= first <= rows.shape[0]:
@@ -250,18 +280,19 @@ def run_blocks(
         room = 0
         for i in range(at, end):
             room += abs(<int64_t>block[i].room)
-        if room > len(target) - used:
+        if room > target.shape[0] - used:
             return payload, used, used + room
         made = 0 if counts[payload] >= 0 else -1
         while at < end and made >= 0:
             room = abs(<int64_t>block[at].room)
-            piece = source[block[at].position:block[at].position + block[at].size]
+            piece.show(block[at].position, block[at].size)
             if block[at].room < 0:
-                target[used:used + room] = piece
-                made = room
+                made = min(piece.size, room)
+                memcpy(&target[used], piece.at, made)
             else:
+                place.show(used, room)
                 try:
-                    made = into(piece, target[used:used + room]) if exact else into(piece, target[used:used + room], room)
+                    made = into(piece, place) if exact else into(piece, place, room)
                 except failure:
                     made = -1
                 if made > room or (exact and made != room):
@@ -276,7 +307,7 @@ def run_blocks(
 
 
 def run_payloads(
-    quick, failure, memoryview source, uint8_t[::1] target, int64_t used, const int64_t[::1] start, const int64_t[::1] end,
+    quick, failure, const uint8_t[::1] source, uint8_t[::1] target, int64_t used, const int64_t[::1] start, const int64_t[::1] end,
     const int64_t[::1] rooms, int64_t usual, const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late
 ) -> tuple[int, int, int]:
     """Decompress payloads one behind the other by a library's function that makes `bytes`.
@@ -284,7 +315,7 @@ def run_payloads(
     Parameters
     ----------
     quick : callable
-        ``quick(payload, room)`` for a memory view and the bytes that it may become.
+        ``quick(payload, room)`` for a buffer, another one when it has returned, and the bytes that it may become.
     start, end : array of int64
         Payloads, as positions in the source.
     rooms : array of int64
@@ -297,6 +328,7 @@ def run_payloads(
     cdef int64_t payload, room, size
     cdef bytes data
     cdef Bodies filled = Bodies(bodies, late)
+    cdef Span piece = Span(source, True)
     if end.shape[0] != rows.shape[0] or rooms.shape[0] != rows.shape[0] or start.shape[0] != rows.shape[0]:
         raise ValueError("the arrays differ in length")
     if used < 0 or not 0 <= first <= rows.shape[0]:
@@ -304,7 +336,7 @@ def run_payloads(
     for payload in range(first, rows.shape[0]):
         data, room = None, rooms[payload]
         if room > 0:
-            piece = source[start[payload]:end[payload]]
+            piece.show(start[payload], end[payload] - start[payload])
             try:
                 data = quick(piece, min(room, usual))
             except failure:
