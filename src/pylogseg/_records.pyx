@@ -377,20 +377,23 @@ def gather_views(
 def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not None):
     """Write times a thousand times as large; what does not fit becomes the nearest whole millisecond that does."""
     cdef Py_ssize_t i, count = milliseconds.shape[0]
-    cdef int64_t most = 0x7FFFFFFFFFFFFFFF // 1000, time
-    cdef uint64_t beyond = 0
+    cdef int64_t most = 0x7FFFFFFFFFFFFFFF // 1000
+    cdef uint64_t time, beyond = 0
     if out.shape[0] < count:
         raise ValueError("columns and outputs differ in length")
+    if count == 0:
+        return
+    # Plain pointers, and shifts in place of a multiplication that not every processor has for vectors: several at once.
+    cdef const int64_t *given = &milliseconds[0]
+    cdef int64_t *to = &out[0]
     with nogil:
         for i in range(count):
-            beyond |= (<uint64_t>milliseconds[i] + (<uint64_t>1 << 52)) >> 53
-        if beyond == 0:    # all usual: nothing to compare, so several at once
+            time = <uint64_t>given[i]
+            beyond |= (time + (<uint64_t>1 << 52)) >> 53
+            to[i] = <int64_t>(((time << 7) - (time << 2) + time) << 3)
+        if beyond:
             for i in range(count):
-                out[i] = milliseconds[i] * 1000
-        else:
-            for i in range(count):
-                time = milliseconds[i]
-                out[i] = (most if time > most else -most if time < -most else time) * 1000
+                to[i] = min(max(given[i], -most), most) * 1000
 
 
 def header_spans(
