@@ -161,6 +161,19 @@ def test_lz4_frames() -> None:
         compression.decompress("lz4", bytes.fromhex(quirk), magic=1)
 
 
+def test_lz4_blocks_end_in_five_literals() -> None:
+    for last, is_whole in ((b"", False), (b"abcd", False), (b"abcde", True)):
+        block = b"\x10x\x01\x00" + bytes([len(last) << 4]) + last  # "x", four times the byte before, the last literals
+        frame = bytes.fromhex("04224d18604082") + len(block).to_bytes(4, "little") + block + bytes(4)
+        if is_whole:
+            assert compression.decompress("lz4", frame) == decompress("lz4", frame) == b"xxxxx" + last
+            continue
+        with pytest.raises(compression.CompressionError, match="too near the end"):
+            compression.decompress("lz4", frame)
+        with pytest.raises(CodecError, match="broken"):
+            decompress("lz4", frame)
+
+
 def test_snappy_blocks_that_end_early() -> None:
     whole = bytes.fromhex("080c616263640f04000000")  # 8 bytes: "abcd", and a copy of 4 whose distance has 4 bytes
     assert compression.decompress("snappy", whole) == b"abcdabcd"

@@ -13,6 +13,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 XERIAL_MAGIC = b"\x82SNAPPY\0"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 LZ4_MAGIC = struct.pack("<I", 0x184D2204)
+# Fewer bytes than that behind literals are an error to liblz4 and lz4-java: a distance, a token and five literals.
+LZ4_LAST_BYTES = 8
 
 
 class CompressionError(ValueError):
@@ -214,6 +216,8 @@ def lz4_block(data: bytes) -> bytes:
             at += count
             if at == len(data):
                 return bytes(out)
+            if at > len(data) - LZ4_LAST_BYTES:
+                raise CompressionError("lz4: a copy too near the end")
             distance, at = data[at] | data[at + 1] << 8, at + 2
             count, at = length(token & 15, at)
             repeat(out, distance, count + 4)
