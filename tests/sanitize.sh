@@ -38,7 +38,7 @@ fi
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc
 export LD_PRELOAD=$preload PYTHONPATH=$work/site PYLOGSEG_HOSTILE_INPUTS=$inputs HYPOTHESIS_PROFILE=sanitize
 export OPENBLAS_NUM_THREADS=1
-tests=(varint crc search batches records windows index txnindex snapshot hostile)
+tests=(varint crc search batches bodies records windows index txnindex snapshot hostile)
 for name in framing compression lz4 xerial snappy gzip zstd text encode patch append log_lookups offset_map arrow_functions; do
   for path in tests/test_"$name"*.py; do if [ -e "$path" ]; then tests+=("$(basename "$path" .py | cut -c6-)"); fi; done
 done
