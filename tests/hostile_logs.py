@@ -96,7 +96,7 @@ def decode_exactly(table: BatchTable, buffer: Any) -> tuple[RecordColumns, dict[
     bodies, data, errors = compression.fill_bodies(BatchTable(rows), buffer, 0, limit=LIMIT_BYTES)
     damage = {row: str(error) for row, error in errors}
     sources = (buffer, exact(data))
-    room = _records.capacity(rows, bodies)
+    room, _ = _records.capacity(rows, bodies)
     assert room <= sum(max(size, 0) for size in bodies["size"].tolist()) // 7 + len(rows)
     arrays = [np.empty(room, kind) for kind in KINDS]
     views = [np.empty(16 * room, np.uint8) for _ in range(2)]

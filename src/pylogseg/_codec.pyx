@@ -127,7 +127,7 @@ def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t
 
     Returns (rows filled, position in the buffer where it ended, `errors.Ending`). See `format.batches.scan`.
     """
-    cdef uint8_t[::1] raw = rows.view(np.uint8).reshape(-1)
+    cdef uint8_t[::1] raw = np.frombuffer(rows, np.uint8)   # quicker than a `view` of a structure
     if rows.dtype.itemsize != sizeof(header.BatchRow):
         raise TypeError("rows are not of BATCH_DTYPE")
     if not 0 <= start <= end <= buffer.shape[0]:
@@ -163,7 +163,7 @@ def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t
 
 def survey(rows not None):
     """What all rows of a batch table have in common, in one pass. There must be one at least; see `format.batches.Summary`."""
-    cdef const uint8_t[::1] raw = rows.view(np.uint8).reshape(-1)
+    cdef const uint8_t[::1] raw = np.frombuffer(rows, np.uint8)
     if rows.dtype.itemsize != sizeof(header.BatchRow) or not len(rows):
         raise TypeError("rows are not of BATCH_DTYPE, or there are none")
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]

@@ -56,7 +56,7 @@ def run_blocks(
     exact: bool,
 ) -> tuple[int, int, int]: ...
 def run_payloads(
-    quick: Callable[[memoryview, int], bytes],
+    quick: Callable[[Any, int], bytes],
     failure: type[Exception] | tuple[type[Exception], ...],
     source: memoryview,
     target: npt.NDArray[np.uint8],

@@ -66,37 +66,45 @@ cdef inline const uint8_t *resolve(const Source *sources, int64_t place, int64_t
 cdef bytes_of(array, Py_ssize_t itemsize, str what):
     if array.dtype.itemsize != itemsize:
         raise TypeError(f"{what} has {array.dtype.itemsize} bytes an item, not {itemsize}")
-    return array.view(np.uint8).reshape(-1)
+    return np.frombuffer(array, np.uint8)   # a third of the time of a `view`, which looks for objects in a structure
 
 
-def capacity(rows not None, bodies not None):
-    """Records that the columns of these batches must have room for: an upper bound from sizes, not from what headers claim."""
+def capacity(rows not None, bodies not None) -> tuple[int, int]:
+    """Records that the columns of these batches must have room for, and bytes of their bodies.
+
+    The records are an upper bound from sizes, not from what headers claim.
+    """
     cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
     cdef Py_ssize_t i, count = len(rows)
-    cdef int64_t total = 0
+    cdef int64_t total = 0, size = 0
     if len(bodies) != count:
         raise ValueError("rows and bodies differ in length")
     if count == 0:
-        return 0
+        return 0, 0
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
     cdef const Body *body = <const Body *>&raw_bodies[0]
     with nogil:
         for i in range(count):
             total += record.room_for(&row[i], body[i].size)
-    return total
+            size += max(body[i].size, 0)
+    return total, size
 
 
-def plain_bodies(rows not None, int64_t file_position, bodies not None):
-    """Fill the bodies of batches that are not compressed, in a buffer whose first byte lies at `file_position`."""
+def plain_bodies(rows not None, int64_t file_position, bodies not None, int64_t buffer_size=0) -> bool:
+    """Fill the bodies of batches that are not compressed, in a buffer whose first byte lies at `file_position`.
+
+    Returns whether all of them lie in the buffer's bytes, and there is none without records.
+    """
     cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
     cdef Py_ssize_t i, count = len(rows)
     cdef int64_t head
+    cdef bint is_usual = True
     if len(bodies) != count:
         raise ValueError("rows and bodies differ in length")
     if count == 0:
-        return
+        return True
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
     cdef Body *body = <Body *>&raw_bodies[0]
     with nogil:
@@ -104,6 +112,8 @@ def plain_bodies(rows not None, int64_t file_position, bodies not None):
             head = header.V2_HEADER if row[i].magic == 2 else 0
             body[i].place = row[i].position - file_position + head
             body[i].size = row[i].size - head
+            is_usual &= row[i].count != 0 and 0 <= body[i].place <= buffer_size and 0 <= body[i].size <= buffer_size - body[i].place
+    return is_usual
 
 
 cdef inline int crc_status(const Source *sources, const header.BatchRow *row, const Body *body) noexcept nogil:

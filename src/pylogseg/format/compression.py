@@ -135,9 +135,10 @@ def fill_bodies(
         If several batches become more than `ARENA_BYTES` together.
     """
     bodies = np.empty(len(table), BODY_DTYPE)
-    _records.plain_bodies(np.ascontiguousarray(table.rows), file_position, bodies)
-    work = _Work(table, byte_view(buffer), limit, Arena() if arena is None else arena, bodies)
-    payload_rows = work.payloads()
+    view = byte_view(buffer)
+    is_usual = _records.plain_bodies(np.ascontiguousarray(table.rows), file_position, bodies, len(view))
+    work = _Work(table, view, limit, Arena() if arena is None else arena, bodies)
+    payload_rows = work.payloads(is_usual)
     # One batch keeps to the limit by itself; of several, each within it, the sum may still be too much.
     work.arena.most = ARENA_BYTES if sum(map(len, payload_rows.values())) > 1 else None
     total = sum(int(bodies["size"][rows].sum()) for rows in payload_rows.values())
@@ -160,7 +161,7 @@ class _Work:
         bodies: npt.NDArray[Any],
     ) -> None:
         self.table, self.view, self.limit, self.arena = table, view, limit, arena
-        self.bodies, self.raw = bodies, bodies.view(np.uint8)
+        self.bodies, self.raw = bodies, np.frombuffer(bodies, np.uint8)
         self.used = 0
         self.errors: list[tuple[int, CodecError]] = []
 
@@ -168,16 +169,19 @@ class _Work:
         self.bodies["size"][row] = -1
         self.errors.append((row, error))
 
-    def payloads(self) -> dict[int, npt.NDArray[np.intp]]:
-        """Turn the bodies of compressed rows into their payloads; the rows that have one, by codec."""
+    def payloads(self, is_usual: bool) -> dict[int, npt.NDArray[np.intp]]:
+        """Turn the bodies of compressed rows into their payloads; the rows that have one, by codec.
+
+        It is usual that all rows lie in the buffer and have records.
+        """
         bodies, table = self.bodies, self.table
         summary = table.summary() if len(table) else None
+        # Nearly every table is of batches of one codec.
+        if is_usual and summary and summary.codec and summary.lowest_magic == 2:
+            return {summary.codec: np.arange(len(table))}
         begins = bodies["place"]
         ends = begins + bodies["size"]
         is_outside = (begins < 0) | (ends < begins) | (ends > len(self.view))
-        # Nearly every table is of batches of one codec.
-        if summary and summary.codec and summary.lowest_magic == 2 and table.count.all() and not is_outside.any():
-            return {summary.codec: np.arange(len(table))}
         codec = table.codec
         compressed = codec != NONE
         # Kafka does not touch the payload of a compressed batch without records; a wrapper has the count -1.

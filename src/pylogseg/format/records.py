@@ -360,9 +360,9 @@ def _decode(
 ) -> RecordColumns | None:
     """Decode bodies, and add to the damage; None where a CRC does not hold."""
     rows = table.rows
-    room = _records.capacity(rows, bodies)
+    room, bytes_room = _records.capacity(rows, bodies)
     arrays = _allocate(room) if scratch is None else scratch.columns(room)
-    besides = [] if scratch is None else scratch.besides(room, int(bodies["size"].clip(0).sum()), sources)
+    besides = [] if scratch is None else scratch.besides(room, bytes_room, sources)
     raw = [None if array is None else array.view(np.uint8) if array.dtype == VIEW_DTYPE else array for array in besides]
     row = count = 0
     while True:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -54,7 +54,9 @@ def order_gaps(segment: Segment, rows: BatchTable, previous: BatchTable | None) 
         )
 
 
-def last_too_high(segment: Segment, rows: BatchTable, previous: BatchTable | None, following: int | None) -> list[Gap]:
+def last_too_high(
+    segment: Segment, rows: BatchTable, previous: BatchTable | None, following_of: Callable[[], int | None]
+) -> list[Gap]:
     """The last batch of a window, if what follows the window shows that its base offset is too high.
 
     It would end a reading whose range ends below it, before the next window could tell.
@@ -65,8 +67,9 @@ def last_too_high(segment: Segment, rows: BatchTable, previous: BatchTable | Non
         That the window is of.
     rows, previous : BatchTable
         The window, and batches in front of it.
-    following : int or None
-        The offset that the bytes behind the window, or the next segment, begin with; None if it is not known.
+    following_of : callable
+        Looks for the offset that the bytes behind the window, or the next segment, begin with; None if it is not known.
+        Asked only where it matters.
     """
     expected = segment.base_offset
     if len(rows) > 1:
@@ -74,7 +77,8 @@ def last_too_high(segment: Segment, rows: BatchTable, previous: BatchTable | Non
     elif previous is not None and len(previous):
         expected = int(previous.last_offset[-1]) + 1
     first = int(rows.base_offset[-1])
-    if following is None or rows.magic[-1] != 2 or not expected <= following < first:
+    following = following_of() if expected < first and rows.magic[-1] == 2 else None
+    if following is None or not expected <= following < first:
         return []
     position = int(rows.position[-1])
     reason = f"base offset {first} is too high: {following} follows"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -195,7 +196,9 @@ class PartitionReader:
                 done, dropped = self._account(view, item, done, dropped)
                 rows = item.batches
                 order = [*order_gaps(segment, rows, previous)]
-                too_high = last_too_high(segment, rows, previous, self._following(segment, view, done))
+                too_high = last_too_high(
+                    segment, rows, previous, functools.partial(self._following, segment, view, done)
+                )
                 breaches = [gap for gap in [*order, *too_high] if self._concerns(gap)]
                 previous = rows[-3:-1] if too_high else rows[-2:]
                 if breaches and options.on_corrupt != "skip":  # what is good in front of it is given first
