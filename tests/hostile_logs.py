@@ -60,6 +60,7 @@ def batches(rng: Random) -> None:
     buffer = exact(data)
     table = scanned(buffer, rng)
     columns, damage = decode_exactly(table, buffer) if rng.random() < 0.5 else decoded(table, buffer)
+    assert columns.tally() == columns.take(slice(None)).tally()
     gathered(columns, rng)
     in_one_pass(table, buffer)
     if not heavy and rng.random() < 0.3:

@@ -13,7 +13,7 @@ from reference import build
 from pylogseg import _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import scan
-from pylogseg.format.records import BODY_DTYPE, REASONS, Scratch, check_and_decode, decode
+from pylogseg.format.records import BODY_DTYPE, REASONS, Scratch, Tally, check_and_decode, decode
 
 payloads = st.none() | st.binary(max_size=30)
 headers = st.lists(st.tuples(st.binary(max_size=5), payloads), max_size=3).map(tuple)
@@ -53,6 +53,37 @@ def as_records(columns):
 
 def decoded(data, **options):
     return decode(scan(data).batches, data, **options)
+
+
+@given(
+    st.lists(record_lists(), min_size=1, max_size=3),
+    st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4),
+    st.booleans(),
+)
+def test_what_the_decoder_counts(lists, deltas, damage):
+    """Offsets that go down, wrap and are negative among them; nothing of a damaged batch."""
+    top = 2**63 - 1
+    wild = [slow.Record(top + delta, 5, None, b"", ()) for delta in deltas]
+    parts = [build.batch_v2(records) for records in lists]
+    if wild:
+        parts.insert(len(parts) // 2, build.batch_v2(wild, base_offset=top, last_offset=top))
+    if damage:
+        parts.insert(len(parts) // 2, build.batch_v2(lists[0], count=len(lists[0]) + 1))
+    columns, bad = decoded(b"".join(parts))
+    assert len(bad) == damage
+    slower = [record for records in lists for record in records]
+    offsets = [slow.wrapped_long(record.offset) for record in slower + wild]
+    assert columns.counted == Tally(
+        min(offsets),
+        max(offsets),
+        sum(record.key is None for record in slower) + len(wild),
+        sum(record.value is None for record in slower),
+        sum(len(record.headers) for record in slower),
+    )
+    again = columns.take(slice(None))
+    assert again.counted is None
+    assert again.tally() == again.counted == columns.tally()
+    assert columns.take(slice(0, 0)).tally() == Tally(top, -top - 1, 0, 0, 0)
 
 
 @given(st.lists(record_lists(), min_size=1, max_size=4), st.sampled_from(sorted(BUFFERS)), st.sampled_from([None, 77]))

@@ -23,7 +23,9 @@ cdef enum:
 cdef extern from *:
     """
     #define PLS_POSITION_MASK 0xFFFFFFFFFFLL
+    #define PLS_HIGHEST_OFFSET 0x7FFFFFFFFFFFFFFFLL
     """
+    const int64_t HIGHEST_OFFSET "PLS_HIGHEST_OFFSET"
     const int64_t POSITION_MASK "PLS_POSITION_MASK"   # of SOURCE_SHIFT bits
 
 cdef struct Source:
@@ -141,6 +143,10 @@ cdef inline bint has_room(const record.Copies *to, int64_t n, int64_t size) noex
     return to.ends == NULL or size <= to.room - to.ends[n]
 
 
+cdef tuple tally_of(const record.Tally *tally):
+    return tally.lowest_offset, tally.highest_offset, tally.null_keys, tally.null_values, tally.headers
+
+
 def decode(
     rows not None, int64_t first_row, bodies not None, sources not None, int64_t n,
     int64_t[::1] offset not None, int64_t[::1] timestamp not None,
@@ -172,8 +178,9 @@ def decode(
         ``len(rows)`` if all went well, else the damaged row.
     n : int
         Slots filled.
-    headers : int
-        Headers of the records added.
+    tally : tuple of int
+        Of the records added: lowest and highest offset, null keys, null values, headers. Without records the offsets
+        are the greatest and the least there can be.
     status : int
         0, or what is wrong (`format.records.REASONS`).
     place : int
@@ -183,10 +190,11 @@ def decode(
     cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
     cdef Sources held = Sources(sources)
     cdef Py_ssize_t i, count = len(rows), room = offset.shape[0]
-    cdef int64_t added = 0, most
+    cdef int64_t most, begin
     cdef int status = record.RECORD_OK
     cdef record.Columns columns
     cdef record.Walk walk
+    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
     if len(bodies) != count or not 0 <= first_row <= count:
         raise ValueError("rows and bodies differ in length, or the first row is not among them")
     if n < 0:
@@ -200,7 +208,7 @@ def decode(
     room = copies_into(&columns.keys, key_ends, key_data, n, room)
     room = copies_into(&columns.values, value_ends, value_data, n, room)
     if count == first_row:
-        return count, n, 0, 0, 0
+        return count, n, tally_of(&tally), 0, 0
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
     cdef const Body *body = <const Body *>&raw_bodies[0]
     if room:
@@ -218,7 +226,7 @@ def decode(
             columns.value_view = &value_view[0]
     with nogil:
         for i in range(first_row, count):
-            added = walk.headers   # what a damaged batch adds is taken back
+            begin = n
             most = record.room_for(&row[i], body[i].size)
             walk.p = resolve(held.all, body[i].place, body[i].size)
             walk.source = (body[i].place >> SOURCE_SHIFT) << SOURCE_SHIFT
@@ -255,11 +263,12 @@ def decode(
                 if status != record.RECORD_OK:
                     break
                 n += 1
+            record.tally(&tally, &columns, begin, n)
         else:
             i = count
     if status == record.RECORD_OK:
-        return count, n, walk.headers, 0, 0
-    return i, n, added, status, body[i].place if walk.p == NULL else walk.source + (walk.p - walk.origin)
+        return count, n, tally_of(&tally), 0, 0
+    return i, n, tally_of(&tally), status, body[i].place if walk.p == NULL else walk.source + (walk.p - walk.origin)
 
 
 # ---- gathering ----

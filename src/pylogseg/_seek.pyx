@@ -203,7 +203,7 @@ cdef int search_records(
         return 2
     w.p = w.origin = p + header.V2_HEADER
     w.end = p + size
-    w.source = w.headers = 0
+    w.source = 0
     one.offset = &offset
     one.timestamp = &time
     one.key_place = one.value_place = one.headers_place = &place_

@@ -162,10 +162,8 @@ def binary_array(
     return pa.Array.from_buffers(kind, count, [validity if null_count else None, *buffers], null_count)
 
 
-def _made(kind: pa.DataType, size: npt.NDArray[np.int32], buffers: list[Any]) -> pa.Array:
+def _made(kind: pa.DataType, size: npt.NDArray[np.int32], null_count: int, buffers: list[Any]) -> pa.Array:
     """An array of what the decoder made besides its columns."""
-    # Most columns have no nulls, and to find the smallest size takes a quarter of what it takes to count.
-    null_count = int(np.count_nonzero(size < 0)) if size.min(initial=0) < 0 else 0
     if null_count == len(size):
         return _repeated(None, kind, null_count)
     validity = np.packbits(size >= 0, bitorder="little") if null_count else None
@@ -175,12 +173,12 @@ def _made(kind: pa.DataType, size: npt.NDArray[np.int32], buffers: list[Any]) ->
 
 def _key(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     of = chunk.columns
-    return _payloads(of, kind, of.key_place, of.key_size, of.key_view, of.keys)
+    return _payloads(of, kind, of.key_place, of.key_size, of.tally().null_keys, of.key_view, of.keys)
 
 
 def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     of = chunk.columns
-    return _payloads(of, kind, of.value_place, of.value_size, of.value_view, of.values)
+    return _payloads(of, kind, of.value_place, of.value_size, of.tally().null_values, of.value_view, of.values)
 
 
 def _payloads(
@@ -188,21 +186,22 @@ def _payloads(
     kind: pa.DataType,
     place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],
+    null_count: int,
     view: npt.NDArray[Any] | None,
     copies: Copies | None,
 ) -> pa.Array:
     """Keys or values as the decoder made them, or gathered from their places where it did not."""
     if view is not None and kind == pa.binary_view():
-        return _made(kind, size, [np.ascontiguousarray(view).view(np.uint8), *columns.sources])
+        return _made(kind, size, null_count, [np.ascontiguousarray(view).view(np.uint8), *columns.sources])
     if copies is not None and kind == pa.binary():
-        return _made(kind, size, [*copies])
+        return _made(kind, size, null_count, [*copies])
     return binary_array(place, size, columns.sources, kind)
 
 
 def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     columns = chunk.columns
     counts = columns.header_count
-    if not counts.max(initial=0):  # not `any`, which turns every count into a truth value first
+    if not columns.tally().headers:
         return _repeated(None, kind, len(columns))
     key_place, key_size, value_place, value_size = columns.header_spans()
     names = _as_text(binary_array(key_place, key_size, columns.sources, pa.binary()))

@@ -58,7 +58,6 @@ cdef inline int walk_records(
     w.end = end
     w.origin = p
     w.source = 0
-    w.headers = 0
     one.offset = &offset
     one.timestamp = &timestamp
     one.key_place = &place

@@ -77,6 +77,35 @@ class Copies(NamedTuple):
     data: npt.NDArray[np.uint8]
 
 
+class Tally(NamedTuple):
+    """What holds for all records of some columns.
+
+    Attributes
+    ----------
+    lowest_offset, highest_offset : int
+        Without records the greatest and the least offset there can be.
+    null_keys, null_values : int
+        How many are null.
+    headers : int
+        Headers of all records together.
+    """
+
+    lowest_offset: int
+    highest_offset: int
+    null_keys: int
+    null_values: int
+    headers: int
+
+    def with_more(self, other: Tally) -> Tally:
+        """What holds for these records and others."""
+        lowest = min(self.lowest_offset, other.lowest_offset)
+        highest = max(self.highest_offset, other.highest_offset)
+        return Tally(lowest, highest, *(mine + more for mine, more in zip(self[2:], other[2:], strict=True)))
+
+
+_NO_RECORDS = Tally(2**63 - 1, -(2**63), 0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
     """Records of a stretch of a log, as columns of equal length.
@@ -103,6 +132,8 @@ class RecordColumns:
         Keys and values as Arrow binary views whose buffers are the sources, where the decoder was asked for them.
     values, keys : Copies, optional
         The payloads copied, where the decoder was asked for that.
+    counted : Tally, optional
+        What the decoder counted; see `tally`.
     """
 
     offset: npt.NDArray[np.int64]
@@ -120,6 +151,7 @@ class RecordColumns:
     value_view: npt.NDArray[Any] | None = None
     values: Copies | None = None
     keys: Copies | None = None
+    counted: Tally | None = None
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -131,6 +163,20 @@ class RecordColumns:
         """
         views = (None if view is None else view[which] for view in (self.key_view, self.value_view))
         return columns_of([getattr(self, name)[which] for name in COLUMN_NAMES], self.batches, self.sources, *views)
+
+    def tally(self) -> Tally:
+        """What holds for all of the records; kept."""
+        if self.counted is None:
+            found = Tally(
+                int(self.offset.min(initial=_NO_RECORDS.lowest_offset)),
+                int(self.offset.max(initial=_NO_RECORDS.highest_offset)),
+                int(np.count_nonzero(self.key_size < 0)),
+                int(np.count_nonzero(self.value_size < 0)),
+                int(self.header_count.sum(dtype=np.int64)),
+            )
+            object.__setattr__(self, "counted", found)
+            return found
+        return self.counted
 
     def key(self, i: int) -> bytes | None:
         """Key of record `i`, copied; None is null."""
@@ -151,7 +197,7 @@ class RecordColumns:
         self,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         """All headers of all records, in order: name places and sizes, value places and sizes."""
-        count = int(self.header_count.sum())
+        count = self.tally().headers
         spans = (
             np.empty(count, np.int64),
             np.empty(count, np.int32),
@@ -180,11 +226,15 @@ COLUMN_NAMES = tuple(_COLUMN_TYPES)
 
 
 def columns_of(
-    arrays: list[npt.NDArray[Any]], batches: BatchTable, sources: tuple[Any, ...], *besides: Any
+    arrays: list[npt.NDArray[Any]],
+    batches: BatchTable,
+    sources: tuple[Any, ...],
+    *besides: Any,
+    counted: Tally | None = None,
 ) -> RecordColumns:
     """Columns from arrays in the order of `COLUMN_NAMES`, and what there is besides them."""
     make: Any = RecordColumns
-    columns: RecordColumns = make(*arrays, batches, sources, *besides)
+    columns: RecordColumns = make(*arrays, batches, sources, *besides, counted=counted)
     return columns
 
 
@@ -365,8 +415,10 @@ def _decode(
     besides = [] if scratch is None else scratch.besides(room, bytes_room, sources)
     raw = [None if array is None else array.view(np.uint8) if array.dtype == VIEW_DTYPE else array for array in besides]
     row = count = 0
+    tally = _NO_RECORDS
     while True:
-        row, count, _, status, _ = _records.decode(rows, row, bodies, sources, count, *arrays, *raw, crc=crc)
+        row, count, added, status, _ = _records.decode(rows, row, bodies, sources, count, *arrays, *raw, crc=crc)
+        tally = Tally(*added) if tally is _NO_RECORDS else tally.with_more(Tally(*added))
         if row == len(rows):
             break
         if REASONS[status] == _CRC_BAD:
@@ -378,7 +430,7 @@ def _decode(
     views = [None if view is None else view[:count] for view in besides[:2]]
     made: Any = zip(besides[2::2], besides[3::2], strict=True)
     copies = [] if scratch is None else scratch.cut([Copies(*pair) for pair in made], count)
-    return columns_of([array[:count] for array in arrays], table, sources, *views, *copies)
+    return columns_of([array[:count] for array in arrays], table, sources, *views, *copies, counted=tally)
 
 
 def decode_parts(

@@ -281,7 +281,8 @@ class PartitionReader:
 
     def _chunk(self, columns: RecordColumns, segment: Segment) -> Chunk:
         # Not the first and the last alone: in a damaged batch, and where damage has put one, offsets may go down.
-        if len(columns) and (columns.offset.min() < self._first or columns.offset.max() > self._last):
+        tally = columns.tally()
+        if tally.lowest_offset < self._first or tally.highest_offset > self._last:
             columns = columns.take((columns.offset >= self._first) & (columns.offset <= self._last))
         return Chunk(columns, segment)
 

@@ -178,7 +178,7 @@ def _payloads(columns: RecordColumns, places: Any, sizes: Any) -> list[bytes | N
 
 
 def _headers(columns: RecordColumns) -> list[tuple[tuple[str, bytes | None], ...]]:
-    if not columns.header_count.any():
+    if not columns.tally().headers:
         return []
     key_place, key_size, value_place, value_size = columns.header_spans()
     names = ((name or b"").decode("utf-8", "surrogateescape") for name in _payloads(columns, key_place, key_size))
