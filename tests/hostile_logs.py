@@ -20,17 +20,8 @@ from pylogseg.format import compression
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.names import FileKind
-from pylogseg.format.records import (
-    BODY_DTYPE,
-    COLUMN_NAMES,
-    REASONS,
-    Copies,
-    RecordColumns,
-    Scratch,
-    check_and_decode,
-    columns_of,
-    decode,
-)
+from pylogseg.format.records import BODY_DTYPE, REASONS, RecordColumns, check_and_decode, columns_of, decode
+from pylogseg.format.scratch import COLUMN_NAMES, Copies, Scratch
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.stream import Reader

@@ -13,7 +13,8 @@ from reference import build
 from pylogseg import _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import scan
-from pylogseg.format.records import BODY_DTYPE, REASONS, Scratch, Tally, check_and_decode, decode
+from pylogseg.format.records import BODY_DTYPE, REASONS, Tally, check_and_decode, decode
+from pylogseg.format.scratch import Scratch
 
 payloads = st.none() | st.binary(max_size=30)
 headers = st.lists(st.tuples(st.binary(max_size=5), payloads), max_size=3).map(tuple)

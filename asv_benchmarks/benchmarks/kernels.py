@@ -8,7 +8,8 @@ import numpy as np
 from pylogseg import _codec
 from pylogseg.files.index import OffsetIndex
 from pylogseg.format.batches import scan
-from pylogseg.format.records import Scratch, decode
+from pylogseg.format.records import decode
+from pylogseg.format.scratch import Scratch
 
 RECORDS = 300_000
 

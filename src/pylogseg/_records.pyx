@@ -23,9 +23,8 @@ cdef enum:
 cdef extern from *:
     """
     #define PLS_POSITION_MASK 0xFFFFFFFFFFLL
-    #define PLS_HIGHEST_OFFSET 0x7FFFFFFFFFFFFFFFLL
     """
-    const int64_t HIGHEST_OFFSET "PLS_HIGHEST_OFFSET"
+    const int64_t HIGHEST_OFFSET "INT64_MAX"
     const int64_t POSITION_MASK "PLS_POSITION_MASK"   # of SOURCE_SHIFT bits
 
 cdef struct Source:
@@ -72,10 +71,7 @@ cdef bytes_of(array, Py_ssize_t itemsize, str what):
 
 
 def capacity(rows not None, bodies not None) -> tuple[int, int]:
-    """Records that the columns of these batches must have room for, and bytes of their bodies.
-
-    The records are an upper bound from sizes, not from what headers claim.
-    """
+    """Records that columns must have room for (an upper bound from sizes, not from what headers claim), bytes of bodies."""
     cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
     cdef Py_ssize_t i, count = len(rows)
@@ -143,8 +139,8 @@ cdef inline bint has_room(const record.Copies *to, int64_t n, int64_t size) noex
     return to.ends == NULL or size <= to.room - to.ends[n]
 
 
-cdef tuple tally_of(const record.Tally *tally):
-    return tally.lowest_offset, tally.highest_offset, tally.null_keys, tally.null_values, tally.headers
+cdef tuple tally_of(const record.Tally *t):
+    return t.lowest_offset, t.highest_offset, t.null_keys, t.null_values, t.headers
 
 
 def decode(
@@ -207,8 +203,7 @@ def decode(
     memset(&walk, 0, sizeof(walk))
     room = copies_into(&columns.keys, key_ends, key_data, n, room)
     room = copies_into(&columns.values, value_ends, value_data, n, room)
-    if count == first_row:
-        return count, n, tally_of(&tally), 0, 0
+    if count == first_row: return count, n, tally_of(&tally), 0, 0
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
     cdef const Body *body = <const Body *>&raw_bodies[0]
     if room:
@@ -402,7 +397,7 @@ def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not 
         raise ValueError("columns and outputs differ in length")
     if count == 0:
         return
-    # Plain pointers, and shifts in place of a multiplication that not every processor has for vectors: several at once.
+    # Plain pointers, and shifts for a multiplication that not every processor has for vectors: several at once.
     cdef const int64_t *given = &milliseconds[0]
     cdef int64_t *to = &out[0]
     with nogil:

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from pylogseg import _records
 from pylogseg.errors import RequestError
-from pylogseg.format.records import Besides, Copies, RecordColumns, Scratch
+from pylogseg.format.records import RecordColumns
+from pylogseg.format.scratch import Besides, Copies, Scratch
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Reader, check_columns, read
 

@@ -13,7 +13,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.errors import RequestError
-from pylogseg.format.records import Scratch
+from pylogseg.format.scratch import Scratch
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset

@@ -13,7 +13,8 @@ from pylogseg.dump.entries import Row, none_if_negative
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
 from pylogseg.format.control import decode_control
-from pylogseg.format.records import RecordColumns, Scratch, decode_parts
+from pylogseg.format.records import RecordColumns, decode_parts
+from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import Program, TextBuffer, json_lines, render
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.windows import Window, walk

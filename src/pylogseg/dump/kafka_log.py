@@ -14,7 +14,8 @@ from pylogseg.errors import CorruptionError, Ending
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.control import ControlKind, decode_control, decode_control_key
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, parse_file_name
-from pylogseg.format.records import COLUMN_NAMES, BatchDamage, RecordColumns, Scratch, columns_of, decode_parts
+from pylogseg.format.records import BatchDamage, RecordColumns, columns_of, decode_parts
+from pylogseg.format.scratch import COLUMN_NAMES, Scratch
 from pylogseg.format.text import TextBuffer, dump_lines
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ with them (copy, view, text, compare) is one of the gather kernels of `_records`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from pylogseg import _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.codec_error import ArenaFullError
+from pylogseg.format.scratch import COLUMN_NAMES, VIEW_DTYPE, Copies, Scratch, allocate
 
 #: A place is ``(source << SOURCE_SHIFT) | position``: byte ``position`` of ``sources[source]``.
 SOURCE_SHIFT = 40
@@ -26,15 +27,6 @@ SOURCE_MASK = (1 << SOURCE_SHIFT) - 1
 #: The body of a magic 2 batch is its records; of an uncompressed legacy batch, the whole entry; of a compressed
 #: wrapper, the inner entries. A size of -1 says that the body could not be had.
 BODY_DTYPE = np.dtype([("place", "i8"), ("size", "i8")])
-
-#: An Arrow binary view: the size, then the payload if it has at most 12 bytes, else its first 4, source and position.
-VIEW_DTYPE = np.dtype([("size", "<i4"), ("first", "V4"), ("source", "<i4"), ("position", "<i4")])
-_ARROW_END = (1 << 31) - 1
-#: Bytes behind the last value that let it be copied in whole steps.
-_COPY_SLACK_BYTES = 32
-
-#: What a decoder may be asked for besides columns: keys and values as views, or a copy of the values, or of both.
-Besides = Literal["views", "values", "payloads"] | None
 
 #: Bytes that one batch may decompress to, unless the caller says otherwise.
 DECOMPRESSED_LIMIT_BYTES = 64 << 20
@@ -61,20 +53,6 @@ REASONS = (
     "the CRC does not hold",
 )
 _CRC_BAD = REASONS[-1]
-
-
-class Copies(NamedTuple):
-    """Payloads as an Arrow binary array has them: item ``i`` lies in ``data[ends[i]:ends[i + 1]]``.
-
-    Attributes
-    ----------
-    ends : numpy.ndarray of int32
-        One more than payloads.
-    data : numpy.ndarray of uint8
-    """
-
-    ends: npt.NDArray[np.int32]
-    data: npt.NDArray[np.uint8]
 
 
 class Tally(NamedTuple):
@@ -211,20 +189,6 @@ class RecordColumns:
         return spans
 
 
-_COLUMN_TYPES = {
-    "offset": np.int64,
-    "timestamp": np.int64,
-    "key_place": np.int64,
-    "key_size": np.int32,
-    "value_place": np.int64,
-    "value_size": np.int32,
-    "headers_place": np.int64,
-    "header_count": np.int32,
-    "batch": np.int32,
-}
-COLUMN_NAMES = tuple(_COLUMN_TYPES)
-
-
 def columns_of(
     arrays: list[npt.NDArray[Any]],
     batches: BatchTable,
@@ -236,97 +200,6 @@ def columns_of(
     make: Any = RecordColumns
     columns: RecordColumns = make(*arrays, batches, sources, *besides, counted=counted)
     return columns
-
-
-def _bytes(size: int) -> npt.NDArray[np.uint8]:
-    return np.empty(size, np.uint8)
-
-
-_NOTHING = np.empty(0, np.uint8)
-
-
-class Scratch:
-    """Memory for the columns of one decoding at a time, so that a stream does not ask the system for it at each step.
-
-    Columns that were decoded with a scratch are overwritten by the next decoding with it, and so are the bytes that
-    they point at, those of the file included where they were read into its `window`. Only offsets and what there is
-    besides columns are new each time: Arrow takes them as they are.
-
-    Parameters
-    ----------
-    with_arena : bool
-        Without, only the columns are overwritten: what they point at lives as long as somebody holds it.
-    besides : {"views", "values", "payloads"}, optional
-        Make views of keys and values too, or copy the values, or both.
-    allocate : callable
-        Where the memory of what is new each time comes from, given its bytes.
-    """
-
-    __slots__ = ("_allocate", "_besides", "_columns", "_spare", "_window", "arena", "with_arena")
-
-    def __init__(
-        self,
-        with_arena: bool = True,
-        besides: Besides = None,
-        allocate: Callable[[int], Any] = _bytes,
-    ) -> None:
-        self._columns: list[npt.NDArray[Any]] = []
-        self._window = _NOTHING
-        self._spare = [_NOTHING, _NOTHING]
-        self.arena: Any = None
-        self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
-
-    def window(self, size: int) -> memoryview | None:
-        """Memory for so many bytes of a file that are decoded next; None where they must not be overwritten."""
-        if not self.with_arena:
-            return None
-        if len(self._window) < size:
-            self._window = np.empty(size, np.uint8)
-        return self._window.data[:size]
-
-    def columns(self, room: int) -> list[npt.NDArray[Any]]:
-        """Arrays of at least `room` items, one for each of `COLUMN_NAMES`."""
-        if not self._columns or len(self._columns[1]) < room:
-            self._columns = _allocate(room + room // 4)
-        self._columns[0] = np.frombuffer(self._allocate(8 * room), np.int64)
-        return self._columns
-
-    def besides(self, room: int, bytes_room: int, sources: tuple[Any, ...]) -> list[npt.NDArray[Any] | None]:
-        """Memory for views, or for payloads of so many bytes; nothing where a place or they may be too large."""
-        if self._besides == "views" and max(map(len, sources)) <= _ARROW_END:
-            return [np.frombuffer(self._allocate(VIEW_DTYPE.itemsize * room), VIEW_DTYPE) for _ in range(2)]
-        if self._besides in ("values", "payloads") and bytes_room + _COPY_SLACK_BYTES <= _ARROW_END:
-            values = self._copies(0, room, bytes_room)
-            return [None, None, *values, *(self._copies(1, room, bytes_room) if self._besides == "payloads" else ())]
-        return []
-
-    def _copies(self, which: int, room: int, bytes_room: int) -> Copies:
-        ends = np.frombuffer(self._allocate(4 * (room + 1)), np.int32)
-        ends[0] = 0
-        needed = bytes_room + _COPY_SLACK_BYTES
-        data, self._spare[which] = self._spare[which], _NOTHING
-        if not needed <= len(data) <= 2 * needed:
-            data = np.frombuffer(self._allocate(needed), np.uint8)
-        return Copies(ends, data)
-
-    def cut(self, copies: list[Copies], count: int) -> list[Copies]:
-        """The first payloads alone, of the copies of values and of keys.
-
-        Memory is given away with payloads that fill most of it. Else they are copied out of it, and it is kept for the
-        next time: to ask for room for all bytes, and to give it back, costs more than most keys.
-        """
-        made = []
-        for which, (ends, data) in enumerate(copies):
-            used = data[: ends[count]]
-            if 4 * len(used) < 3 * len(data):
-                self._spare[which] = data
-                used = used.copy()
-            made.append(Copies(ends[: count + 1], used))
-        return made
-
-
-def _allocate(room: int) -> list[npt.NDArray[Any]]:
-    return [np.empty(room, kind) for kind in _COLUMN_TYPES.values()]
 
 
 class BatchDamage(NamedTuple):
@@ -411,7 +284,7 @@ def _decode(
     """Decode bodies, and add to the damage; None where a CRC does not hold."""
     rows = table.rows
     room, bytes_room = _records.capacity(rows, bodies)
-    arrays = _allocate(room) if scratch is None else scratch.columns(room)
+    arrays = allocate(room) if scratch is None else scratch.columns(room)
     besides = [] if scratch is None else scratch.besides(room, bytes_room, sources)
     raw = [None if array is None else array.view(np.uint8) if array.dtype == VIEW_DTYPE else array for array in besides]
     row = count = 0

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from pylogseg.disk import Segment
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, Scratch, decode_parts
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_parts
+from pylogseg.format.scratch import Scratch
 from pylogseg.jobs.sketch import Distinct, Histogram, hash_spans
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Throttle, records_gap

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from pylogseg.disk import Segment
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Scratch, decode_parts
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_parts
+from pylogseg.format.scratch import Scratch
 from pylogseg.jobs.remarks import Level, Remark, of_gap
 from pylogseg.jobs.verify_indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.jobs.verify_records import check_records

@@ -13,7 +13,8 @@ from pylogseg.errors import CorruptionError, Uncleanable
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 from pylogseg.format.control import ControlKind, decode_control_key
-from pylogseg.format.records import REWRITE_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch, decode, decode_parts
+from pylogseg.format.records import REWRITE_LIMIT_BYTES, BatchDamage, RecordColumns, decode, decode_parts
+from pylogseg.format.scratch import Scratch
 from pylogseg.log.cleaned_txns import CleanedTxns
 from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
 from pylogseg.log.rewrite import ANEW, GOES, STAYS, Filtered, assemble, joined

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from pylogseg.disk import Disk, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.format.records import RecordColumns, Scratch
+from pylogseg.format.records import RecordColumns
+from pylogseg.format.scratch import Scratch
 from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.offline.contents import FIELD_NAMES, changes
 from pylogseg.reading.findings import Gap

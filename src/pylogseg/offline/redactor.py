@@ -13,7 +13,8 @@ from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import Levels
-from pylogseg.format.records import COLUMN_NAMES, SOURCE_SHIFT, RecordColumns, columns_of
+from pylogseg.format.records import SOURCE_SHIFT, RecordColumns, columns_of
+from pylogseg.format.scratch import COLUMN_NAMES
 from pylogseg.log.filtering import decoded
 from pylogseg.log.offset_map import OLDER, SLOT_BYTES, OffsetMap
 from pylogseg.log.rewrite import ANEW, GOES, STAYS, Filtered, assemble

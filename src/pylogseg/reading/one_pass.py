@@ -7,7 +7,8 @@ from typing import Any
 
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
-from pylogseg.format.records import BatchDamage, RecordColumns, Scratch, check_and_decode, decode_parts
+from pylogseg.format.records import BatchDamage, RecordColumns, check_and_decode, decode_parts
+from pylogseg.format.scratch import Scratch
 
 Decoded = tuple[RecordColumns, list[BatchDamage]]
 

@@ -17,7 +17,8 @@ from pylogseg.disk import Segment
 from pylogseg.env.files import FileView
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns, Scratch
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns
+from pylogseg.format.scratch import Scratch
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.one_pass import OnePass
 from pylogseg.reading.order import last_too_high, order_gaps

@@ -13,7 +13,8 @@ import numpy as np
 
 from pylogseg.disk import Disk, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns, Scratch
+from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
+from pylogseg.format.scratch import Scratch
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.partition import (

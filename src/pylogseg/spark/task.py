@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pylogseg import arrow
 from pylogseg.errors import StorageError
-from pylogseg.format.records import Scratch
+from pylogseg.format.scratch import Scratch
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset

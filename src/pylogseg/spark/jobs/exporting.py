@@ -8,7 +8,7 @@ from typing import Any
 
 from pylogseg.disk import open_dir
 from pylogseg.errors import RequestError
-from pylogseg.format.records import Scratch
+from pylogseg.format.scratch import Scratch
 from pylogseg.jobs.export import Form
 from pylogseg.jobs.export_dates import COLUMNS, ExportedPart, clear_up, export_part_by_date
 from pylogseg.reading.partition import OPEN_END, ReadOptions
