@@ -23,9 +23,11 @@ from pylogseg.reading.search import BUDGET_FACTOR, BatchSearch, is_zero
 SMALL_WINDOW_BYTES = 64 << 10
 #: The most that is read at a time: a window costs 0.1 ms besides its records.
 WINDOW_BYTES = 8 << 20
-#: The same of compressed batches, which become several times as large (from 1.25 to 2 MiB all codecs are about as fast:
-#: less takes more calls, and more leaves the near caches), and of a first window: little may be wanted.
-MEDIUM_WINDOW_BYTES = 3 << 19
+#: The same of compressed batches, which become several times as large: less takes more calls, and what more becomes leaves
+#: the near caches.
+COMPRESSED_WINDOW_BYTES = 3 << 19
+#: A first window: little may be wanted.
+MEDIUM_WINDOW_BYTES = 2 << 20
 _V2_HEADER_BYTES = 61
 #: Bytes that would begin a batch of a higher offset are something else, if those before them do not come near it.
 _USUAL_OFFSET = 2**48
@@ -107,7 +109,7 @@ def walk(
         if not len(buffer):  # cut off while we read it
             return
         is_compressed = len(batches) > 0 and batches.summary().is_compressed
-        most = min(window_bytes, MEDIUM_WINDOW_BYTES) if is_compressed else window_bytes
+        most = min(window_bytes, COMPRESSED_WINDOW_BYTES) if is_compressed else window_bytes
         reached, size = position + len(buffer), min(size * 2, most)
         # The window's edge cuts a batch, or zeros of its header: the next window begins with it.
         whole = stop == end or (
