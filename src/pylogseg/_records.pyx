@@ -389,7 +389,7 @@ def gather_views(
 
 
 def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not None):
-    """Write times a thousand times as large; what does not fit becomes the nearest whole millisecond that does."""
+    """Write times a thousand times as large to another array; what does not fit becomes the nearest whole millisecond."""
     cdef Py_ssize_t i, count = milliseconds.shape[0]
     cdef int64_t most = 0x7FFFFFFFFFFFFFFF // 1000
     cdef uint64_t time, beyond = 0
