@@ -13,7 +13,7 @@ import pyarrow as pa
 from pylogseg import _records
 from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns
-from pylogseg.format.scratch import Besides, Copies, Scratch
+from pylogseg.format.scratch import COPY_SLACK_BYTES, Besides, Copies, Scratch
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Reader, check_columns, read
 
@@ -40,8 +40,6 @@ _TYPES: dict[str, pa.DataType] = {
     "position": pa.int64(),
 }
 
-#: Bytes behind the last payload that let it be copied in whole steps (`_records.gather_binary`).
-_COPY_SLACK_BYTES = 32
 _MAX_SEQUENCE = 2**31 - 1
 
 
@@ -157,7 +155,7 @@ def binary_array(
         if total > 2**31 - 1:
             raise RequestError(f"{total} bytes of payload in one chunk are too many for a binary array; ask for views")
         offsets, ends = _filled(4 * (count + 1), np.int32)
-        data, out = _filled(total + _COPY_SLACK_BYTES, np.uint8)
+        data, out = _filled(total + COPY_SLACK_BYTES, np.uint8)
         null_count = _records.gather_binary(place, size, sources, ends, out, bits)
         buffers = [offsets, data]
     return pa.Array.from_buffers(kind, count, [validity if null_count else None, *buffers], null_count)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 VIEW_DTYPE = np.dtype([("size", "<i4"), ("first", "V4"), ("source", "<i4"), ("position", "<i4")])
 _ARROW_END = (1 << 31) - 1
 #: Bytes behind the last value that let it be copied in whole steps.
-_COPY_SLACK_BYTES = 32
+COPY_SLACK_BYTES = 32
 
 #: What a decoder may be asked for besides columns: keys and values as views, or a copy of the values, or of both.
 Besides = Literal["views", "values", "payloads"] | None
@@ -102,7 +102,7 @@ class Scratch:
         """Memory for views, or for payloads of so many bytes; nothing where a place or they may be too large."""
         if self._besides == "views" and max(map(len, sources)) <= _ARROW_END:
             return [np.frombuffer(self._allocate(VIEW_DTYPE.itemsize * room), VIEW_DTYPE) for _ in range(2)]
-        if self._besides in ("values", "payloads") and bytes_room + _COPY_SLACK_BYTES <= _ARROW_END:
+        if self._besides in ("values", "payloads") and bytes_room + COPY_SLACK_BYTES <= _ARROW_END:
             values = self._copies(0, room, bytes_room)
             return [None, None, *values, *(self._copies(1, room, bytes_room) if self._besides == "payloads" else ())]
         return []
@@ -110,7 +110,7 @@ class Scratch:
     def _copies(self, which: int, room: int, bytes_room: int) -> Copies:
         ends = np.frombuffer(self._allocate(4 * (room + 1)), np.int32)
         ends[0] = 0
-        needed = bytes_room + _COPY_SLACK_BYTES
+        needed = bytes_room + COPY_SLACK_BYTES
         data, self._spare[which] = self._spare[which], _NOTHING
         if not needed <= len(data) <= 2 * needed:
             data = np.frombuffer(self._allocate(needed), np.uint8)

@@ -54,7 +54,7 @@ class Pattern:
             mask |= self._in_spans(columns.key_place, columns.key_size, columns.sources)
         if "value" in self.places:
             mask |= self._in_spans(columns.value_place, columns.value_size, columns.sources)
-        if "headers" in self.places and columns.header_count.any():
+        if "headers" in self.places and columns.tally().headers:
             mask |= self._in_headers(columns)
         return ~mask if self.invert else mask
 

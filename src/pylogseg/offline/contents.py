@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from pylogseg import _records
 from pylogseg.format.records import RecordColumns
+from pylogseg.format.scratch import COPY_SLACK_BYTES
 
 #: What of a record differs, as bits.
 KEY, VALUE, TIMESTAMP, HEADERS = 1, 2, 4, 8
@@ -17,8 +18,6 @@ FIELD_NAMES = {KEY: "key", VALUE: "value", TIMESTAMP: "timestamp", HEADERS: "hea
 
 #: Payload that is laid side by side at a time: it stays in the processor's cache.
 _SLICE_BYTES = 1 << 20
-#: Bytes behind the last payload that let it be copied in whole steps (`_records.gather_binary`).
-_COPY_SLACK_BYTES = 32
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -44,7 +43,7 @@ class Spans(NamedTuple):
         size = np.ascontiguousarray(self.size[rows])
         total = int(size.sum(dtype=np.int64))
         ends, validity = np.empty(len(rows) + 1, np.int32), np.empty((len(rows) + 7) // 8, np.uint8)
-        data = np.empty(total + _COPY_SLACK_BYTES, np.uint8)
+        data = np.empty(total + COPY_SLACK_BYTES, np.uint8)
         _records.gather_binary(np.ascontiguousarray(self.place[rows]), size, self.sources, ends, data, validity)
         return data[:total]
 

@@ -75,7 +75,7 @@ class HasHeader:
     def __call__(self, columns: RecordColumns) -> Mask:
         """Ask about records."""
         mask = np.zeros(len(columns), np.bool_)
-        if columns.header_count.any():
+        if columns.tally().headers:
             name_place, name_size, value_place, value_size = columns.header_spans()
             found = equal(name_place, name_size, columns.sources, self.name)
             if self.value is not None:

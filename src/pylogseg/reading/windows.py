@@ -23,8 +23,8 @@ from pylogseg.reading.search import BUDGET_FACTOR, BatchSearch, is_zero
 SMALL_WINDOW_BYTES = 64 << 10
 #: The most that is read at a time: a window costs 0.1 ms besides its records.
 WINDOW_BYTES = 8 << 20
-#: The same of compressed batches, which become several times as large: less takes more calls, and what more becomes leaves
-#: the near caches.
+#: The same of compressed batches, which become several times as large: less takes more calls, and what more becomes
+#: leaves the near caches.
 COMPRESSED_WINDOW_BYTES = 3 << 19
 #: A first window: little may be wanted.
 MEDIUM_WINDOW_BYTES = 2 << 20
