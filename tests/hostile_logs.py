@@ -158,7 +158,7 @@ def gathered(columns: RecordColumns, rng: Random) -> None:
     )
     place, size = (np.ascontiguousarray(array) for array in chosen)
     count = len(place)
-    total, nulls = _records.payload_bytes(size)
+    total, nulls = int(size.clip(0).sum(dtype=np.int64)), int((size < 0).sum())
     ends, data, bits = np.empty(count + 1, np.int32), np.empty(total, np.uint8), np.empty((count + 7) // 8, np.uint8)
     assert _records.gather_binary(place, size, columns.sources, ends, data, bits) == nulls
     assert ends[-1] == total

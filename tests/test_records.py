@@ -154,6 +154,25 @@ def test_views_and_payloads_are_made_besides():
     assert values_alone.values.data.tobytes() == copied.values.data.tobytes()
 
 
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("extra", [(), ((b"name", b"x"),)])
+def test_payloads_of_every_length_are_copied(wide, extra):
+    """Around the lengths at which the way to copy changes, to the last byte of a batch and over many of them."""
+    values = [None if size % 50 == 49 else bytes([size % 251]) * size for size in range(700)]
+    some = [slow.Record(i, 1, value, values[-1 - i], extra if i % 3 == 0 else ()) for i, value in enumerate(values)]
+    no_keys = [slow.Record(700 + i, 1, None, value) for i, value in enumerate(values)]
+    data = build.batch_v2(some) + build.batch_v2(no_keys)
+    try:
+        assert not _records.use_wide_copies(wide) or wide
+        columns, damage = decoded(data, scratch=Scratch(besides="payloads"))
+    finally:
+        _records.use_wide_copies(True)
+    assert not damage
+    for copies, payloads in ((columns.keys, values + [None] * 700), (columns.values, values[::-1] + values)):
+        found = [copies.data[begin:end].tobytes() for begin, end in pairwise(copies.ends.tolist())]
+        assert found == [payload or b"" for payload in payloads]
+
+
 def test_a_crc_is_checked_right_before_its_records():
     data = bytearray(b"".join(build.batch_v2([slow.Record(i, 1, None, b"value %d" % i)]) for i in range(3)))
     batches = scan(data, crc=False).batches

@@ -16,6 +16,7 @@ from pylogseg._kernels.varint cimport read_varint
 import numpy as np
 
 checksum.pls_crc_init()
+record.pls_copies_init(True)
 
 cdef enum:
     SOURCES = 4
@@ -156,6 +157,7 @@ def decode(
     """Decode the bodies of batches from `first_row` on into columns, from slot `n` on.
 
     Stops in front of the first batch whose records are damaged (nothing of it stays), or whose body size is negative.
+    No two of the arrays may share memory.
 
     Parameters
     ----------
@@ -268,6 +270,11 @@ def decode(
 
 # ---- gathering ----
 
+def use_wide_copies(bint wanted):
+    """Choose, for tests, whether payloads are copied by registers of 32 bytes; returns whether they are now."""
+    return record.pls_copies_init(wanted) != 0
+
+
 cdef inline void end_bits(uint8_t[::1] validity, Py_ssize_t count, uint8_t valid) noexcept nogil:
     """The last bits of a bitmap, which do not fill a byte, and zeros behind them."""
     cdef Py_ssize_t whole = count >> 3
@@ -276,17 +283,6 @@ cdef inline void end_bits(uint8_t[::1] validity, Py_ssize_t count, uint8_t valid
         whole += 1
     if whole < validity.shape[0]:
         memset(&validity[whole], 0, validity.shape[0] - whole)
-
-
-def payload_bytes(const int32_t[::1] size not None):
-    """Sum of the sizes that are not null: (bytes, how many are null)."""
-    cdef int64_t total = 0, nulls = 0
-    cdef Py_ssize_t i
-    with nogil:
-        for i in range(size.shape[0]):
-            total += max(size[i], 0)
-            nulls += size[i] < 0
-    return total, nulls
 
 
 def gather_binary(
@@ -303,7 +299,7 @@ def gather_binary(
     offsets : int32 array of one more item
         Filled.
     data : uint8 array
-        Filled; `payload_bytes` tells how many bytes it needs. A few more make the last copies faster.
+        Filled; It needs as many bytes as the sizes that are not null. A few more make the last copies faster.
     validity : uint8 array
         A bit an item, least significant first; all of it is written.
 
@@ -335,7 +331,7 @@ def gather_binary(
                     break
                 if span:
                     left = held.all[place[i] >> SOURCE_SHIFT].size - (place[i] & POSITION_MASK)
-                    record.copy_span(out + at, p, span, min(left, room - at))
+                    record.pls_copy_span(out + at, p, span, min(left, room - at))
                     at += span
                 valid |= 0x80
             else:

@@ -151,7 +151,7 @@ def binary_array(
         null_count = _records.gather_views(place, size, sources, out, bits)
         buffers = [views, *(pa.py_buffer(source) for source in sources)]
     else:
-        total, _ = _records.payload_bytes(size)
+        total = int(size.clip(0).sum(dtype=np.int64))
         if total > 2**31 - 1:
             raise RequestError(f"{total} bytes of payload in one chunk are too many for a binary array; ask for views")
         offsets, ends = _filled(4 * (count + 1), np.int32)

@@ -7,17 +7,8 @@
 #ifndef PLS_CRC_X86_H
 #define PLS_CRC_X86_H
 
-#include <immintrin.h>
-
+#include "cpu_x86.h"
 #include "crc_tables.h"
-
-#ifdef _MSC_VER
-#include <intrin.h>
-#define PLS_TARGET(features)
-#else
-#include <cpuid.h>
-#define PLS_TARGET(features) __attribute__((target(features)))
-#endif
 
 #if defined(__clang__) && __clang_major__ >= 14 /* there the crc32 instruction is a feature beside SSE4.2 */
 #define PLS_SSE42 "sse4.2,crc32"
@@ -198,41 +189,5 @@ static inline __m128i pls_crc32_odd_bytes(uint32_t state, const uint8_t *data, s
     _mm_xor_si128(pls_crc_fold(_mm256_castsi256_si128(vector), (keys)[1]), _mm256_extracti128_si256(vector, 1))
 #define PLS_V_LEAVE() _mm256_zeroupper()
 #include "crc_x86_fold.h"
-
-/* What the processor and the operating system offer */
-
-enum { PLS_CPU_SSE42 = 1, PLS_CPU_PCLMUL = 2, PLS_CPU_VPCLMUL = 4 };
-
-static inline void pls_cpuid(unsigned leaf, unsigned registers[4]) {
-#ifdef _MSC_VER
-    __cpuidex((int *)registers, (int)leaf, 0);
-#else
-    __cpuid_count(leaf, 0, registers[0], registers[1], registers[2], registers[3]);
-#endif
-}
-
-/* Whether the operating system saves the 256-bit registers. */
-static inline int pls_cpu_saves_ymm(void) {
-#ifdef _MSC_VER
-    return (_xgetbv(0) & 6) == 6;
-#else
-    unsigned low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low & 6) == 6;
-#endif
-}
-
-static inline int pls_cpu_features(void) {
-    unsigned highest[4], basic[4], extended[4];
-    int features = 0;
-    pls_cpuid(0, highest);
-    pls_cpuid(1, basic);
-    if (basic[2] & 1u << 20) features |= PLS_CPU_SSE42;
-    if (basic[2] & 1u << 1) features |= PLS_CPU_PCLMUL;
-    if (highest[0] < 7 || !(basic[2] & 1u << 27) || !pls_cpu_saves_ymm()) return features; /* bit 27: xgetbv may be used */
-    pls_cpuid(7, extended);
-    if (extended[1] & 1u << 5 && extended[2] & 1u << 10) features |= PLS_CPU_VPCLMUL; /* AVX2 and VPCLMULQDQ */
-    return features;
-}
 
 #endif

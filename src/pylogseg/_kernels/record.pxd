@@ -11,6 +11,20 @@ from pylogseg._kernels cimport batch as header
 from pylogseg._kernels.endian cimport load_be32, load_be64, load_le32, load_le64, store_le32, store_le64
 from pylogseg._kernels.varint cimport read_uvarint, read_varint, read_varlong
 
+cdef extern from "copies.h" nogil:
+    ctypedef struct pls_copies:
+        const uint8_t *body
+        int64_t body_size
+        int64_t body_place
+        const int64_t *place
+        const int32_t *size
+        int32_t *ends
+        uint8_t *data
+        int64_t room
+    void pls_copy_span(uint8_t *out, const uint8_t *p, int64_t size, int64_t slack) noexcept
+    int pls_copies_init(int wide) noexcept
+    void pls_copy_payloads(const pls_copies *copies, int64_t first, int64_t end) noexcept
+
 cdef enum:
     RECORD_SMALLEST = 7    # length, attributes, two deltas, two sizes, header count: a byte each
     LEGACY_SMALLEST = 26
@@ -37,7 +51,7 @@ cdef enum:
     VIEW_INLINE = 12       # the longest payload that lies in its view
     LEAST_AHEAD = 8 << 10  # how far ahead of the decoder memory is asked for
     MOST_AHEAD = 128 << 10
-    STEP = 32              # bytes that a short copy moves at a time
+    NEAR_RECORDS = 256     # whose payloads are written while they are near
 
 cdef struct Copies:        # payloads, one behind the other
     int32_t *ends          # where each ends, from slot n + 1 on; NULL: not wanted
@@ -160,40 +174,35 @@ cdef inline void write_view(uint8_t *out, const uint8_t *p, const uint8_t *end, 
     store_le64(out + 8, low >> 32 | high << 32)
 
 
-cdef inline void copy_span(uint8_t *out, const uint8_t *p, int64_t size, int64_t slack) noexcept nogil:
-    """Copies a span; up to `STEP` bytes more where at least `slack` bytes may be read and written.
-
-    Most payloads are short: whole steps of known length cost less than a call that finds out how to copy the rest.
-    """
-    cdef int64_t i = 0
-    if size > 8 * STEP or slack < size + STEP:
-        memcpy(out, p, size)
-        return
-    while i < size:
-        memcpy(out + i, p + i, STEP)
-        i += STEP
-
-
-cdef inline void copy_payload(const Copies *to, int64_t n, const uint8_t *p, const uint8_t *end, int32_t size) noexcept nogil:
-    """The payload ``[p, p + size)`` behind the ones before it; size -1 is a null. No byte at or behind `end` is looked at."""
-    cdef int64_t at = to.ends[n]
-    if size > 0:
-        copy_span(to.data + at, p, size, min(end - p, to.room - at))
-        at += size
-    to.ends[n + 1] = <int32_t>at
-
-
-cdef inline void write_payloads(const Walk *w, Columns *c, int64_t n) noexcept nogil:
-    """What is wanted besides the places and sizes of a record, which are known."""
-    cdef const uint8_t *key = w.origin + (c.key_place[n] - w.source)
-    cdef const uint8_t *value = w.origin + (c.value_place[n] - w.source)
+cdef inline void write_payloads(const uint8_t *body, const Walk *w, const Columns *c, int64_t first, int64_t end) noexcept nogil:
+    """What is wanted besides the places and sizes of records of a body, which are known."""
+    cdef const uint8_t *at
+    cdef int64_t n
+    cdef pls_copies copies
+    copies.body = body
+    copies.body_size = w.end - body
+    copies.body_place = w.source + (body - w.origin)
     if c.key_view != NULL:
-        write_view(c.key_view + VIEW_BYTES * n, key, w.end, c.key_size[n], c.key_place[n])
-        write_view(c.value_view + VIEW_BYTES * n, value, w.end, c.value_size[n], c.value_place[n])
+        for n in range(first, end):
+            at = body + (c.key_place[n] - copies.body_place)
+            write_view(c.key_view + VIEW_BYTES * n, at, w.end, c.key_size[n], c.key_place[n])
+            at = body + (c.value_place[n] - copies.body_place)
+            write_view(c.value_view + VIEW_BYTES * n, at, w.end, c.value_size[n], c.value_place[n])
     if c.keys.ends != NULL:
-        copy_payload(&c.keys, n, key, w.end, c.key_size[n])
+        copy_payloads(&c.keys, &copies, c.key_place, c.key_size, first, end)
     if c.values.ends != NULL:
-        copy_payload(&c.values, n, value, w.end, c.value_size[n])
+        copy_payloads(&c.values, &copies, c.value_place, c.value_size, first, end)
+
+
+cdef inline void copy_payloads(
+    const Copies *to, pls_copies *copies, const int64_t *place, const int32_t *size, int64_t first, int64_t end
+) noexcept nogil:
+    copies.place = place
+    copies.size = size
+    copies.ends = to.ends
+    copies.data = to.data
+    copies.room = to.room
+    pls_copy_payloads(copies, first, end)
 
 
 cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept nogil:
@@ -209,20 +218,6 @@ cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept
     return p
 
 
-cdef inline int next_varint(uint64_t *word, int32_t *out) noexcept nogil:
-    """The same from the lowest bytes of a word, which are shifted out of it: how many they are, 0 if too many."""
-    cdef uint32_t raw = <uint32_t>word[0] & 0x7F
-    cdef int size = 1
-    if word[0] & 0x80:
-        if word[0] & 0x8000:
-            return 0
-        raw |= <uint32_t>(word[0] >> 1) & 0x3F80
-        size = 2
-    word[0] >>= 8 * size
-    out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
-    return size
-
-
 cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, int32_t *time_delta, int32_t *delta,
                                         const uint8_t **key, int32_t *key_size, const uint8_t **value, int32_t *value_size) noexcept nogil:
     """A well-formed record without headers whose numbers all have one or two bytes: the byte behind it.
@@ -230,27 +225,20 @@ cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, i
     NULL for any other record, good or damaged: `decode_v2` then takes it field by field. `stop` ends the batch.
     """
     cdef int32_t length
-    cdef uint64_t word
     cdef const uint8_t *end
-    cdef int size
     if stop - p < 16:      # the fields up to the key's size take at most 9 bytes
         return NULL
-    word = load_le64(p)    # all of them but the second byte of the key's size
-    size = next_varint(&word, &length)
-    p += size
-    if size == 0 or length < 0 or length > stop - p:
+    p = short_varint(p, &length)
+    if p == NULL or length < 0 or length > stop - p:
         return NULL
     end = p + length
-    word >>= 8             # the attributes, which are unused
-    size = next_varint(&word, time_delta)
-    if size == 0:
+    p = short_varint(p + 1, time_delta)    # behind the attributes, which are unused
+    if p == NULL:
         return NULL
-    p += 1 + size
-    size = next_varint(&word, delta)
-    if size == 0:
+    p = short_varint(p, delta)
+    if p == NULL:
         return NULL
-    p += size
-    if word & 0xFF == 1:   # a null key
+    if p[0] == 1:          # a null key
         p += 1
         key[0] = p
         key_size[0] = -1
@@ -288,41 +276,37 @@ cdef inline int decode_v2(Walk *walk, const header.BatchRow *row, int32_t number
     cdef const uint8_t *key = NULL
     cdef const uint8_t *value = NULL
     cdef const uint8_t *end
-    cdef int64_t stop = n + row.count
+    cdef int64_t first, near, stop = n + row.count
     # The memory behind the batch comes while this one is decoded, as much of it as the batch is long.
     cdef size_t ahead = <size_t>max(LEAST_AHEAD, min(row.size, MOST_AHEAD))
     cdef int status = RECORD_OK
     if append_time:
         base_timestamp = row.max_timestamp
-    while n < stop:
-        header.prefetch(<const void *>(<size_t>w.p + ahead))
-        header.prefetch(<const void *>(<size_t>w.p + ahead + 64))
-        end = plain_record(w.p, w.end, &time_delta, &delta, &key, &key_size, &value, &value_size)
-        if end != NULL:
-            # Unsigned: hostile deltas wrap, as Java's do.
-            c.offset[n] = <int64_t>(<uint64_t>base_offset + <uint64_t>delta)
-            c.timestamp[n] = <int64_t>(<uint64_t>base_timestamp + <uint64_t>(time_delta & time_mask))
-            c.key_place[n] = place_of_null + <int64_t><size_t>key
-            c.key_size[n] = key_size
-            c.value_place[n] = place_of_null + <int64_t><size_t>value
-            c.value_size[n] = value_size
-            c.headers_place[n] = place_of_null + <int64_t><size_t>end
-            c.header_count[n] = 0
-            if c.key_view != NULL:
-                write_view(c.key_view + VIEW_BYTES * n, key, w.end, key_size, c.key_place[n])
-                write_view(c.value_view + VIEW_BYTES * n, value, w.end, value_size, c.value_place[n])
-            if c.keys.ends != NULL:
-                copy_payload(&c.keys, n, key, w.end, key_size)
-            if c.values.ends != NULL:
-                copy_payload(&c.values, n, value, w.end, value_size)
-            w.p = end
-        else:
-            status = any_record(&w, row, &c, n)
-            if status != RECORD_OK:
-                break
-            write_payloads(&w, &c, n)
-        c.batch[n] = number
-        n += 1
+    while n < stop and status == RECORD_OK:
+        first = n
+        near = min(stop, n + NEAR_RECORDS)
+        while n < near:
+            header.prefetch(<const void *>(<size_t>w.p + ahead))
+            header.prefetch(<const void *>(<size_t>w.p + ahead + 64))
+            end = plain_record(w.p, w.end, &time_delta, &delta, &key, &key_size, &value, &value_size)
+            if end != NULL:
+                # Unsigned: hostile deltas wrap, as Java's do.
+                c.offset[n] = <int64_t>(<uint64_t>base_offset + <uint64_t>delta)
+                c.timestamp[n] = <int64_t>(<uint64_t>base_timestamp + <uint64_t>(time_delta & time_mask))
+                c.key_place[n] = place_of_null + <int64_t><size_t>key
+                c.key_size[n] = key_size
+                c.value_place[n] = place_of_null + <int64_t><size_t>value
+                c.value_size[n] = value_size
+                c.headers_place[n] = place_of_null + <int64_t><size_t>end
+                c.header_count[n] = 0
+                w.p = end
+            else:
+                status = any_record(&w, row, &c, n)
+                if status != RECORD_OK:
+                    break
+            c.batch[n] = number
+            n += 1
+        write_payloads(walk.p, &w, &c, first, n)
     walk[0] = w
     if status != RECORD_OK:
         return status
@@ -403,7 +387,7 @@ cdef inline int decode_entry(Walk *w, const header.BatchRow *row, int32_t number
     c.headers_place[n] = c.value_place[n]
     c.header_count[n] = 0
     c.batch[n] = number
-    write_payloads(w, c, n)
+    write_payloads(w.p, w, c, n, n + 1)
     w.p = end
     return RECORD_OK
 
