@@ -182,7 +182,9 @@ def survey(rows not None):
             highest = max(highest, row[i].magic)
             either |= row[i].attributes
             both &= row[i].attributes
-    return last_offset, base_offset, lowest, highest, either, both, ascends
+    i = count - 1
+    return (last_offset, base_offset, lowest, highest, either, both, ascends,
+            row[0].base_offset, row[i].base_offset, row[i].last_offset, row[i].position + row[i].size)
 
 
 def find_batch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import COPY_SLACK_BYTES, Besides, Copies, Scratch
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Reader, check_columns, read
+from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, check_columns, read
 
-__all__ = ["BATCH_COLUMNS", "DEFAULT_COLUMNS", "batches", "read_arrow", "record_batch", "schema"]
+__all__ = ["BATCH_COLUMNS", "DEFAULT_COLUMNS", "read_arrow", "record_batch", "record_batches", "schema"]
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _TYPES: dict[str, pa.DataType] = {
@@ -80,13 +80,14 @@ def record_batch(chunk: Chunk, wanted: pa.Schema) -> pa.RecordBatch:
     pyarrow.RecordBatch
         It owns its buffers, but for views: those point into the chunk's sources and keep them alive.
     """
-    return pa.RecordBatch.from_arrays([_MAKERS[field.name](chunk, field.type) for field in wanted], schema=wanted)
+    return next(record_batches([chunk], wanted))
 
 
-def batches(reader: Reader, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The chunks of a reader as Arrow record batches."""
-    for chunk in reader.chunks():
-        yield record_batch(chunk, wanted)
+def record_batches(chunks: Iterable[Chunk], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """`record_batch` of each of many chunks."""
+    makers = [(_MAKERS[field.name], field.type) for field in wanted]  # to ask a schema takes as long as to make a batch
+    for chunk in chunks:
+        yield pa.RecordBatch.from_arrays([make(chunk, kind) for make, kind in makers], schema=wanted)
 
 
 def read_arrow(
@@ -121,7 +122,7 @@ def read_arrow(
     # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point at payloads.
     besides: Besides = "views" if views else copies_for(wanted.names)
     reader.use(functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer))
-    return pa.RecordBatchReader.from_batches(wanted, batches(reader, wanted))
+    return pa.RecordBatchReader.from_batches(wanted, record_batches(reader.chunks(), wanted))
 
 
 def copies_for(names: Sequence[str]) -> Besides:

@@ -46,7 +46,7 @@ _DELETE_HORIZON = 0x40
 
 
 class Summary(NamedTuple):
-    """What holds for all rows of a batch table.
+    """What holds for all rows of a batch table, and where it begins and ends.
 
     Attributes
     ----------
@@ -56,6 +56,10 @@ class Summary(NamedTuple):
         Attribute bits that are set in some row, and in every row.
     ascends : bool
         Whether no offset is negative, and each batch begins behind the end of the one before it.
+    first_base_offset : int
+        Of the first row.
+    last_base_offset, last_offset, end_position : int
+        Of the last row: its offsets, and the position of the byte behind it.
     """
 
     lowest_last_offset: int
@@ -65,6 +69,10 @@ class Summary(NamedTuple):
     any_attributes: int
     common_attributes: int
     ascends: bool
+    first_base_offset: int
+    last_base_offset: int
+    last_offset: int
+    end_position: int
 
     @property
     def is_compressed(self) -> bool:

@@ -141,8 +141,7 @@ def fill_bodies(
     payload_rows = work.payloads(is_usual)
     # One batch keeps to the limit by itself; of several, each within it, the sum may still be too much.
     work.arena.most = ARENA_BYTES if sum(map(len, payload_rows.values())) > 1 else None
-    total = sum(int(bodies["size"][rows].sum()) for rows in payload_rows.values())
-    work.arena.reserve(min(4 * total, ARENA_BYTES), 0)
+    work.arena.reserve(min(4 * int(bodies["size"].sum()), ARENA_BYTES), 0)
     for codec, rows in sorted(payload_rows.items()):
         work.run(codec, rows)
     work.errors.sort(key=lambda error: error[0])

@@ -18,7 +18,8 @@ def order_gaps(segment: Segment, rows: BatchTable, previous: BatchTable | None) 
     Batches that are there twice are left alone: a broker serves them twice. So are legacy wrappers, which do not tell
     their base offset.
     """
-    if rows.summary().ascends and (not previous or rows.base_offset[0] > previous.last_offset[-1]):
+    found = rows.summary()
+    if found.ascends and (not previous or found.first_base_offset > previous.summary().last_offset):
         return
     lowest = np.array([-1, -1])
     bases, lasts = (
@@ -75,8 +76,8 @@ def last_too_high(
     if len(rows) > 1:
         expected = int(rows.last_offset[-2]) + 1
     elif previous is not None and len(previous):
-        expected = int(previous.last_offset[-1]) + 1
-    first = int(rows.base_offset[-1])
+        expected = previous.summary().last_offset + 1
+    first = rows.summary().last_base_offset
     following = following_of() if expected < first and rows.magic[-1] == 2 else None
     if following is None or not expected <= following < first:
         return []

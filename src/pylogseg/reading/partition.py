@@ -201,7 +201,7 @@ class PartitionReader:
                     segment, rows, previous, functools.partial(self._following, segment, view, done)
                 )
                 breaches = [gap for gap in [*order, *too_high] if self._concerns(gap)]
-                previous = rows[-3:-1] if too_high else rows[-2:]
+                previous = rows[:-1] if too_high else rows
                 if breaches and options.on_corrupt != "skip":  # what is good in front of it is given first
                     rows = rows[rows.position < breaches[0].position]
                     yield from self._decode(segment, self._wanted(rows)[0], item) if len(rows) else ()
@@ -210,13 +210,14 @@ class PartitionReader:
                         yield None
                         return
                 # The first may be one that is too high.
-                if rows.base_offset[0] > self._last and rows.magic[0] == 2 and not (too_high or order):
+                summary = rows.summary()
+                if summary.first_base_offset > self._last and rows.magic[0] == 2 and not (too_high or order):
                     yield None
                     return
                 rows, undecided = self._wanted(rows)
                 if len(rows):
                     yield from self._decode(segment, rows, item)
-                if undecided or (item.batches.last_offset[-1] >= self._last and not too_high):
+                if undecided or (item.batches.summary().last_offset >= self._last and not too_high):
                     yield None
                     return
 
@@ -231,7 +232,7 @@ class PartitionReader:
     def _account(self, view: FileView, window: Window, done: int, dropped: int) -> tuple[int, int]:
         """Count the bytes of a window, wait for them to be paid for, and give back the pages before it."""
         options = self._options
-        end = int(window.batches.position[-1] + window.batches.size[-1])
+        end = window.batches.summary().end_position
         if options.on_bytes is not None:
             options.on_bytes(end - done)
         if options.throttle is not None:

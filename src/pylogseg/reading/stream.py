@@ -145,10 +145,11 @@ class Reader:
         # The one step up to an edge: the interface has to be a method of the object that is handed over.
         import pyarrow as pa
 
-        from pylogseg.arrow import batches, schema
+        from pylogseg.arrow import record_batches, schema
 
         wanted = schema(self.columns)
-        return pa.RecordBatchReader.from_batches(wanted, batches(self, wanted)).__arrow_c_stream__(requested_schema)
+        made = pa.RecordBatchReader.from_batches(wanted, record_batches(self.chunks(), wanted))
+        return made.__arrow_c_stream__(requested_schema)
 
 
 def records_of(chunk: Chunk, wanted: Sequence[str] | None = None) -> Iterator[Record]:

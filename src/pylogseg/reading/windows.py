@@ -132,7 +132,7 @@ def walk(
         yield from found
         for item in found:
             if isinstance(item, Window):  # what a damaged batch says of its offsets is not believed
-                expected = max(expected, _behind(item.batches, -1))
+                expected = max(expected, _behind(item.batches.summary().last_offset))
         file_position, position = position, stop
         if whole:
             continue
@@ -145,9 +145,9 @@ def walk(
         position, size = gap.end_position, min(first_window_bytes, SMALL_WINDOW_BYTES)
 
 
-def _behind(batches: BatchTable, row: int) -> int:
+def _behind(last_offset: int) -> int:
     """Offset that can follow a batch; the greatest there is where that is the batch's last already."""
-    return min(int(batches.last_offset[row]) + 1, 2**63 - 1)
+    return min(last_offset + 1, 2**63 - 1)
 
 
 def _has_changed(view: Readable, position: int, buffer: Any, file_position: int) -> bool:
@@ -201,7 +201,7 @@ def _good_stretches(
     for row in bad.tolist():
         if row > first:
             yield Window(batches[first:row], buffer, file_position)
-            expected = _behind(batches, row - 1)
+            expected = _behind(int(batches.last_offset[row - 1]))
         yield from _crc_gap(view, batches, row, buffer, file_position, end, expected)
         first = row + 1
     if first < len(batches):

@@ -49,7 +49,7 @@ def read_task(task: Iterable[Range], options: Options, columns: Sequence[str]) -
         If a segment is gone and no other one has its records, under ``failOnDataLoss=true``.
     """
     wanted = arrow.schema(columns)
-    made = (arrow.record_batch(chunk, wanted) for chunk in chunks(task, options, columns))
+    made = arrow.record_batches(chunks(task, options, columns), wanted)
     yield from of_even_size(made, options.batch_rows)
 
 
