@@ -251,6 +251,17 @@ def test_many_compressed_batches_cross_the_scratch() -> None:
     assert table.count.sum() == 120
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("falls", [False, True])
+def test_batches_that_compress_to_another_size_than_the_first(codec: str, falls: bool) -> None:
+    """The room for all is guessed from the first one: too little of it, and too much."""
+    rng = random.Random(23)
+    values = [bytes(4000)] * 60 + [rng.randbytes(4000) for _ in range(60)]
+    records = [(i, None, value) for i, value in enumerate(reversed(values) if falls else values)]
+    data = encode(records, compression=codec, batch_bytes=9000)
+    assert [record.value for record in read_back(data)] == [value for _, _, value in records]
+
+
 # ---- memory ----
 
 

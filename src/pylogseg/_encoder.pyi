@@ -1,6 +1,6 @@
 """Types of the compiled door to encoding; `tests/test_meta.py` compares it with the module."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,5 +41,13 @@ def write(
     batch_bytes: int = 0,
     batch_records: int = 0,
 ) -> tuple[int, int, int, int]: ...
-def seal(rows: npt.NDArray[Any], bodies: list[bytes], out: Any, at: int) -> None: ...
+def pack(
+    function: Callable[[memoryview], bytes],
+    rows: npt.NDArray[Any],
+    scratch: Any,
+    out: Any,
+    at: int,
+    row: int,
+    body: bytes | None = None,
+) -> tuple[int, int, bytes | None]: ...
 def wire_headers(headers: Columns, header_count: Int32s) -> tuple[Bytes, Int64s, int]: ...

@@ -1,7 +1,7 @@
 """The compiled door: record columns to record batches of magic 0, 1 and 2.
 
 Two steps, each for many batches in one call: `write` (which record goes into which batch, the records, and in front of
-uncompressed ones header and CRC), `seal` (header and CRC around records that a codec compressed).
+uncompressed ones header and CRC), `pack` (records compressed, header and CRC around them).
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
@@ -16,6 +16,8 @@ from pylogseg._kernels cimport record_write as record
 from pylogseg._kernels.endian cimport load_be32
 
 import numpy as np
+
+from pylogseg.errors import RequestError
 
 cdef extern from "pages.h" nogil:
     void ask_large_pages "pls_ask_large_pages"(void *memory, size_t size) noexcept
@@ -240,54 +242,68 @@ def write(
     return start if status in (record.WRITE_OK, record.WRITE_ROOM) else bad, k, room - (end - p), status
 
 
-def seal(rows not None, list bodies not None, uint8_t[::1] out not None, int64_t at):
-    """Write batches, one behind the other from byte `at` on, whose records are compressed already.
+def pack(function, rows not None, scratch not None, uint8_t[::1] out not None, int64_t at, Py_ssize_t row, bytes body=None):
+    """Compress records, and write them as batches, one behind the other from byte `at` on.
 
-    Each body is copied and gets its header and CRC while it is near.
+    Each body is copied and gets its header and CRC while it is near, and its memory goes to the next one.
 
     Parameters
     ----------
+    function : callable
+        That makes `bytes` of a memory view.
     rows : array of BATCH_DTYPE
-        A row a body; ``rows["size"]`` is that of the batch, and ``rows["crc"]`` is set.
-    bodies : list of bytes
+        As `write` left them for batches with a codec. Position and size become those of the batch in `out`.
+    scratch : buffer
+        What `write` wrote to.
     out : buffer
     at : int
+    row : int
+        The row to begin with.
+    body : bytes, optional
+        What has been compressed of that row already.
+
+    Returns
+    -------
+    row, at : int
+        How far it came.
+    body : bytes or None
+        None if all is done; else what is too long for the room in `out`.
     """
     cdef uint8_t[::1] raw = rows_of(rows)
-    cdef Py_ssize_t k = 0, count = len(rows)
-    cdef int64_t room = out.shape[0], prefix
-    cdef bint short = at < 0
-    cdef header.BatchRow *row
-    cdef const uint8_t **body
-    if len(bodies) != count:
-        raise ValueError(f"{len(bodies)} bodies do not go with {count} rows")
-    if count == 0:
-        return
-    row = <header.BatchRow *>&raw[0]
-    for k in range(count):
-        prefix = record.header_size(&row[k])
-        if prefix == 0 or PyBytes_GET_SIZE(<bytes?>bodies[k]) != row[k].size - prefix:
-            raise ValueError(f"body {k} is not that of its batch, or such a batch has no header")
-    body = <const uint8_t **>malloc(count * sizeof(body[0]))
-    if body == NULL:
-        raise MemoryError()
-    for k in range(count):
-        body[k] = <const uint8_t *>PyBytes_AS_STRING(bodies[k])
-    with nogil:
-        for k in range(count):
-            if short or row[k].size > room - at:
-                short = True
-                break
-            prefix = record.header_size(&row[k])
-            memcpy(&out[at + prefix], body[k], row[k].size - prefix)
-            if row[k].magic == 2:
-                record.seal_v2(&row[k], &out[at])
+    cdef Py_ssize_t count = len(rows), k
+    cdef int64_t room = out.shape[0], prefix, size
+    cdef header.BatchRow *all_rows
+    cdef header.BatchRow *b
+    cdef const uint8_t *p
+    if not 0 <= row <= count or not 0 <= at <= room:
+        raise ValueError("the first row or byte is out of range")
+    if row == count:
+        return row, at, None
+    all_rows = <header.BatchRow *>&raw[0]
+    whole = memoryview(scratch)
+    for k in range(row, count):
+        b = &all_rows[k]
+        prefix = record.header_size(b)
+        if body is None:
+            if prefix == 0 or b.position < 0 or not prefix <= b.size <= len(whole) - b.position:
+                raise ValueError(f"row {k} has no header, or its records do not lie in the scratch")
+            body = function(whole[b.position + prefix:b.position + b.size])
+        size = prefix + PyBytes_GET_SIZE(body)
+        if size > INT32_MAX:
+            raise RequestError("a compressed batch is larger than 2^31 - 1 bytes")
+        if size > room - at:
+            return k, at, body
+        p = <const uint8_t *>PyBytes_AS_STRING(body)
+        with nogil:
+            b.position, b.size = at, <int32_t>size
+            memcpy(&out[at + prefix], p, size - prefix)
+            if b.magic == 2:
+                record.seal_v2(b, &out[at])
             else:
-                record.seal_wrapper(&row[k], &out[at])
-            at += row[k].size
-    free(<void *>body)
-    if short:
-        raise ValueError(f"batch {k} does not lie in the buffer")
+                record.seal_wrapper(b, &out[at])
+        at += size
+        body = None
+    return count, at, None
 
 
 def wire_headers(Columns headers not None, const int32_t[::1] header_count not None):

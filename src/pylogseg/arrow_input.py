@@ -92,7 +92,9 @@ def _array_spans(array: pa.Array, name: str, sources: list[Any]) -> _Spans:
     size = wide_sizes.astype(np.int32, copy=False)
     if array.null_count:
         size[array.is_null().to_numpy(zero_copy_only=False)] = -1
-    place = offsets[:-1].astype(np.int64) + (len(sources) << SOURCE_SHIFT)
+    place = offsets[:-1].astype(np.int64)
+    if sources:
+        place += len(sources) << SOURCE_SHIFT
     sources.append(b"" if data is None else data)
     return _Spans(place, size)
 

@@ -5,6 +5,7 @@ A row is what the header says (`docs/format.md`, "Record batch") and a verdict. 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ BATCH_DTYPE = np.dtype(
 
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 
+_NO_BYTES = np.empty(0, np.uint8)
 _CODEC_MASK = 0x07
 _LOG_APPEND = 0x08
 _TRANSACTIONAL = 0x10
@@ -187,6 +189,13 @@ class BatchTable:
 _FIELDS = frozenset(BATCH_DTYPE.names or ()) - {"pad"}
 
 
+def joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Rows of batch tables one behind the other, copied as bytes: numpy itself takes them field by field."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([_NO_BYTES, *(part.view(np.uint8) for part in parts)]).view(BATCH_DTYPE)
+
+
 class Scan(NamedTuple):
     """What a scan found.
 
@@ -252,5 +261,4 @@ def scan(
         if ending != Ending.MORE or left == 0:
             break
         room = min(4 * room, 1 << 16)
-    table = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return Scan(BatchTable(table), file_position + start, Ending(ending))
+    return Scan(BatchTable(joined(parts)), file_position + start, Ending(ending))

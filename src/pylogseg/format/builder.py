@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pylogseg import _encoder
 from pylogseg._encoder import Columns
 from pylogseg.errors import RequestError
-from pylogseg.format.batches import BATCH_DTYPE, CODEC_NAMES, BatchTable
+from pylogseg.format.batches import BATCH_DTYPE, CODEC_NAMES, BatchTable, joined
 from pylogseg.format.records import RecordColumns
 
 Rows = npt.NDArray[Any]
@@ -42,9 +42,9 @@ REASONS = (
     "a batch has no records, more than there are, or an impossible range of offsets; or records are left over",
 )
 
-# Records of so many bytes are laid out at once before they are compressed: fewer changes between encoder and codec
-# are faster than a smaller piece that stays in the nearest cache.
-_SCRATCH_BYTES = 4 << 20
+# Records of so many bytes are laid out at once before they are compressed: what more there is leaves the nearer caches,
+# and less takes more changes between encoder and codec.
+_SCRATCH_BYTES = 1 << 20
 
 # In front of compressed records, for magic 0, 1 and 2.
 _HEADER_BYTES = (26, 34, 61)
@@ -180,7 +180,7 @@ def build(
         before = rows[count : count + 1]
         if count == room:  # else it was not for want of rows that the call ended
             room = min(room * 4, 1 << 16)
-    return work.result(parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, BATCH_DTYPE))
+    return work.result(joined(parts))
 
 
 def rebuild(columns: Columns, batches: BatchTable, *, level: Levels = None) -> tuple[bytearray, BatchTable]:
@@ -243,7 +243,7 @@ class _Work:
         self, columns: Columns, level: Levels, batch_bytes: int = 16384, batch_records: int = 0x7FFFFFFF
     ) -> None:
         self.columns, self.level, self.batch_bytes, self.batch_records = columns, level, batch_bytes, batch_records
-        self.start = 0
+        self.start = self.likely = 0
         self.out, self.end = bytearray(), 0  # behind `end` there is only room
         self.scratch = _kept.take()
 
@@ -252,8 +252,8 @@ class _Work:
         magic, codec = int(rows["magic"][0]), int(rows["attributes"][0]) & CODEC_MASK
         target, at = (self.scratch, 0) if codec else (self.out, self.end)
         if self.start == 0 or not target:
-            size = _encoder.likely_size(self.columns, magic, self.batch_bytes, self.batch_records)
-            size = min(size, _SCRATCH_BYTES) if codec else size
+            self.likely = _encoder.likely_size(self.columns, magic, self.batch_bytes, self.batch_records)
+            size = min(self.likely, _SCRATCH_BYTES) if codec else self.likely
             if len(target) < size:
                 _encoder.resize(target, size)
         done = self.start
@@ -263,40 +263,28 @@ class _Work:
         if not codec:
             self.end = end
         elif count:
-            self.expect(done)
-            self.compress(rows[:count], codec, magic)
+            self.compress(rows[:count], codec, magic, done)
         if status != _ROOM:
             return count, status
         if count == 0 or not codec:
             _encoder.resize(target, len(target) + max(len(target) // (1 if codec else 4), 4096))
         return count, 0
 
-    def expect(self, done: int) -> None:
-        """Make room for all that is compressed: each growth may copy it. Records so far say what the others need."""
-        if done:
-            left = self.end * (len(self.columns) - done) // done
-            _encoder.resize(self.out, max(len(self.out), self.end + left + left // 16))
-
-    def compress(self, rows: Rows, codec: int, magic: int) -> None:
-        """Append batches whose records are in the scratch."""
+    def compress(self, rows: Rows, codec: int, magic: int, done: int) -> None:
+        """Append batches whose records are in the scratch, those from `done` on."""
         from pylogseg.format.compression import compressor  # codecs are loaded when they are needed
 
         level = self.level.get(codec) if isinstance(self.level, Mapping) else self.level
         pack = compressor(codec, magic=magic, level=level)
-        head_bytes, at = _HEADER_BYTES[magic], self.end
-        firsts, ends = rows["position"] + head_bytes, rows["position"] + rows["size"]
-        with memoryview(self.scratch) as scratch:
-            bodies = [pack(scratch[first:end]) for first, end in zip(firsts.tolist(), ends.tolist(), strict=True)]
-        sizes = np.fromiter(map(len, bodies), np.int64, len(bodies)) + head_bytes
-        if (sizes > 0x7FFFFFFF).any():
-            raise RequestError("a compressed batch is larger than 2^31 - 1 bytes")
-        behind = at + np.cumsum(sizes)
-        self.end = int(behind[-1])
-        if self.end > len(self.out):
-            _encoder.resize(self.out, self.end + self.end // 4)
-        rows["size"] = sizes
-        rows["position"] = behind - sizes
-        _encoder.seal(rows, bodies, self.out, at)
+        row, body = 0, None
+        while True:
+            row, self.end, body = _encoder.pack(pack, rows, self.scratch, self.out, self.end, row, body)
+            if body is None:
+                return
+            # Each growth may copy all: what is left of the records is taken to become as small as this batch.
+            size, counts = len(body) + _HEADER_BYTES[magic], rows["count"]
+            left = size * (len(self.columns) - done - int(counts[:row].sum())) // int(counts[row])
+            _encoder.resize(self.out, self.end + max(size, min(left + left // 16, self.likely)))
 
     def result(self, rows: Rows) -> tuple[bytearray, BatchTable]:
         """The bytes, and the table of all rows."""
