@@ -287,7 +287,7 @@ def pack(function, rows not None, scratch not None, uint8_t[::1] out not None, i
         if body is None:
             if prefix == 0 or b.position < 0 or not prefix <= b.size <= len(whole) - b.position:
                 raise ValueError(f"row {k} has no header, or its records do not lie in the scratch")
-            body = function(whole[b.position + prefix:b.position + b.size])
+            body = <bytes?>function(whole[b.position + prefix:b.position + b.size])
         size = prefix + PyBytes_GET_SIZE(body)
         if size > INT32_MAX:
             raise RequestError("a compressed batch is larger than 2^31 - 1 bytes")

@@ -268,12 +268,12 @@ def decode(
     return i, n, tally_of(&tally), status, body[i].place if walk.p == NULL else walk.source + (walk.p - walk.origin)
 
 
-# ---- gathering ----
-
 def use_wide_copies(bint wanted):
     """Choose, for tests, whether payloads are copied by registers of 32 bytes; returns whether they are now."""
     return record.pls_copies_init(wanted) != 0
 
+
+# ---- gathering ----
 
 cdef inline void end_bits(uint8_t[::1] validity, Py_ssize_t count, uint8_t valid) noexcept nogil:
     """The last bits of a bitmap, which do not fill a byte, and zeros behind them."""
@@ -299,7 +299,7 @@ def gather_binary(
     offsets : int32 array of one more item
         Filled.
     data : uint8 array
-        Filled; It needs as many bytes as the sizes that are not null. A few more make the last copies faster.
+        Filled; it needs as many bytes as the sizes that are not null. A few more make the last copies faster.
     validity : uint8 array
         A bit an item, least significant first; all of it is written.
 

@@ -1,8 +1,8 @@
 /* Payloads copied one behind the other, as an Arrow binary array has them.
  *
- * Most are short: whole steps of known length cost less than a call that finds out how to copy the rest. Steps are of
- * 32 bytes, by one register where the processor has such (half of the stores, which are what bounds it). pls_copies_init()
- * chooses; a module calls it when it is imported.
+ * Most are short: whole steps of known length cost less than a call that finds out how to copy the rest. A step is of
+ * 32 bytes, by one register where the processor has such: half of the loads and stores. pls_copies_init() chooses; a
+ * module calls it when it is imported.
  */
 #ifndef PLS_COPIES_H
 #define PLS_COPIES_H
