@@ -115,7 +115,7 @@ def timestamps_ms(table: pa.Table, default_ms: int = -1) -> Any:
     column = table["timestamp"]
     if pa.types.is_timestamp(column.type):
         ticks = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}[column.type.unit]
-        column = column.cast(pa.int64())
+        column = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())  # a cast copies
     elif pa.types.is_integer(column.type):
         ticks = (1, 1)
     else:
@@ -131,7 +131,9 @@ def timestamps_ms(table: pa.Table, default_ms: int = -1) -> Any:
 
 def _to_numpy(column: pa.ChunkedArray, name: str) -> Any:
     try:
-        return np.ascontiguousarray(column.cast(pa.int64()).to_numpy())
+        wide = column if pa.types.is_int64(column.type) else column.cast(pa.int64())
+        # A chunk alone is read in place; a column is copied, even if it has one.
+        return wide.chunk(0).to_numpy() if wide.num_chunks == 1 else np.ascontiguousarray(wide.to_numpy())
     except pa.ArrowInvalid as error:
         raise RequestError(f"column {name!r}: {error}") from None
 
