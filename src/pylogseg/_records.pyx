@@ -205,7 +205,8 @@ def decode(
     memset(&walk, 0, sizeof(walk))
     room = copies_into(&columns.keys, key_ends, key_data, n, room)
     room = copies_into(&columns.values, value_ends, value_data, n, room)
-    if count == first_row: return count, n, tally_of(&tally), 0, 0
+    if count == first_row:
+        return count, n, tally_of(&tally), 0, 0
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
     cdef const Body *body = <const Body *>&raw_bodies[0]
     if room:

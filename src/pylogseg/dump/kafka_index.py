@@ -16,7 +16,7 @@ from pylogseg.dump.kafka_log import Write, stretches
 from pylogseg.env.files import FileSystem, FileView
 from pylogseg.errors import StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex
-from pylogseg.format.batches import BATCH_DTYPE, scan
+from pylogseg.format.batches import joined_rows, scan
 from pylogseg.format.records import decode
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class _Log:
     def _rows(self, start: int, end: int) -> _Rows:
         if start not in self._from:
             parts = [stretch.batches.rows for stretch in stretches(self._view, start, end, crc=False)]
-            table = np.concatenate(parts) if parts else np.empty(0, BATCH_DTYPE)
+            table = joined_rows(parts)
             last_offsets = np.ascontiguousarray(table["last_offset"])
             ascending = bool((last_offsets[1:] >= last_offsets[:-1]).all())
             self._from[start] = _Rows(table, np.ascontiguousarray(table["position"]), last_offsets, ascending)

@@ -189,11 +189,14 @@ class BatchTable:
 _FIELDS = frozenset(BATCH_DTYPE.names or ()) - {"pad"}
 
 
-def joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Rows of batch tables one behind the other, copied as bytes: numpy itself takes them field by field."""
+def joined_rows(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Rows of batch tables one behind the other, copied as bytes: numpy itself takes them field by field.
+
+    The rows of one table alone are not copied.
+    """
     if len(parts) == 1:
         return parts[0]
-    return np.concatenate([_NO_BYTES, *(part.view(np.uint8) for part in parts)]).view(BATCH_DTYPE)
+    return np.concatenate([_NO_BYTES, *(np.ascontiguousarray(part).view(np.uint8) for part in parts)]).view(BATCH_DTYPE)
 
 
 class Scan(NamedTuple):
@@ -261,4 +264,4 @@ def scan(
         if ending != Ending.MORE or left == 0:
             break
         room = min(4 * room, 1 << 16)
-    return Scan(BatchTable(joined(parts)), file_position + start, Ending(ending))
+    return Scan(BatchTable(joined_rows(parts)), file_position + start, Ending(ending))

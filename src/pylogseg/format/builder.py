@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pylogseg import _encoder
 from pylogseg._encoder import Columns
 from pylogseg.errors import RequestError
-from pylogseg.format.batches import BATCH_DTYPE, CODEC_NAMES, BatchTable, joined
+from pylogseg.format.batches import BATCH_DTYPE, CODEC_NAMES, BatchTable, joined_rows
 from pylogseg.format.records import RecordColumns
 
 Rows = npt.NDArray[Any]
@@ -180,7 +180,7 @@ def build(
         before = rows[count : count + 1]
         if count == room:  # else it was not for want of rows that the call ended
             room = min(room * 4, 1 << 16)
-    return work.result(joined(parts))
+    return work.result(joined_rows(parts))
 
 
 def rebuild(columns: Columns, batches: BatchTable, *, level: Levels = None) -> tuple[bytearray, BatchTable]:

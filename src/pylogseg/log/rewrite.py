@@ -13,7 +13,7 @@ from pylogseg.env.clock import Clock
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CleaningAborted, CorruptionError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
-from pylogseg.format.batches import BatchTable
+from pylogseg.format.batches import BatchTable, joined_rows
 from pylogseg.format.builder import Levels, columns_of, rebuild
 from pylogseg.format.records import RecordColumns
 from pylogseg.log.core import LogCore
@@ -99,7 +99,7 @@ def joined(parts: list[Filtered]) -> Filtered:
     """What became of parts of a stretch, one behind the other."""
     if len(parts) == 1:
         return parts[0]
-    rows = np.concatenate([part.batches.rows for part in parts])
+    rows = joined_rows([part.batches.rows for part in parts])
     rows["position"] = np.cumsum(rows["size"], dtype=np.int64) - rows["size"]
     return Filtered(b"".join(part.data for part in parts), BatchTable(rows))
 

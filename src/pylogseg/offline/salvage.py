@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError, Verdict
-from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
+from pylogseg.format.batches import BatchTable, joined_rows, scan
 from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode_parts
 from pylogseg.log.facts import first_offset
 from pylogseg.log.rewrite import Filtered
@@ -86,7 +86,7 @@ def _good_batches(
 ) -> tuple[BatchTable, list[Gap]]:
     """Batches whose check sums hold and whose records can be had, and the gaps between them."""
     gaps: list[Gap] = []
-    tables: list[npt.NDArray[Any]] = [np.empty(0, BATCH_DTYPE)]
+    tables: list[npt.NDArray[Any]] = []
     for item in walk(file, lowest_offset=base_offset, is_last=end_offset is None):
         if isinstance(item, Window):
             bad = dict(_unreadable(item))
@@ -97,7 +97,7 @@ def _good_batches(
             gaps.append(item)
             on_bytes(item.end_position - item.position)
     gaps, overlooked = _without_overlooked(file, gaps, base_offset)
-    rows = np.concatenate([*tables, *overlooked])
+    rows = joined_rows([*tables, *overlooked])
     return BatchTable(rows[np.argsort(rows["position"], kind="stable")]), gaps
 
 
