@@ -6,6 +6,8 @@ the difference before you commit it.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
 import shutil
@@ -24,6 +26,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RECIPES = ROOT / "docs" / "operators.md"
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = "$ "
+_OF_SEGMENTS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 class Block(NamedTuple):
@@ -90,28 +93,119 @@ def workplace(folder: Path) -> Path:
     return root
 
 
-def kitchen(folder: Path) -> Path:
+@contextlib.contextmanager
+def kitchen(folder: Path) -> Iterator[Path]:
     """A folder for one recipe: log directories that a real Kafka wrote, to be changed at will.
 
     ``kafka`` is the directory of the other examples; the broker of ``lagging`` has not compacted for a while; in
-    ``broken`` a bit of a segment has changed and there was no orderly stop.
+    ``broken`` a bit of a segment has changed and there was no clean shutdown. ``full`` is a file system without a free
+    byte where this program may mount one, with the examples as a broker leaves them that died of it. ``unindexed``,
+    ``foreign``, ``twice`` and ``nameless`` have each what their recipe is for, ``replicas`` one partition of three
+    brokers, and ``target`` is a directory of another cluster that has the topics, but no record.
     """
     root = workplace(folder)
     shutil.copytree(ROOT / "examples" / "data", root / "kafka")
-    with tempfile.TemporaryDirectory() as scratch:
-        archives = [GOLDEN / "broker-4.3" / f"{name}.tar.xz" for name in ("compact-2-before", "damage")]
-        unpack(archives, Path(scratch) / "golden")
-        golden = Path(scratch) / "golden" / "broker-4.3"
-        shutil.copytree(golden / "compact-2-before" / "data1", root / "lagging")
-        shutil.copytree(golden / "damage" / "bit-second" / "in", root / "broken" / "damaged-1")
-    shutil.copy(root / "kafka" / "meta.properties", root / "broken")
-    return root
+    golden = Path(_unpacked().name) / "golden" / "broker-4.3"
+    shutil.copytree(golden / "compact-2-before" / "data1", root / "lagging")
+    shutil.copytree(golden / "damage" / "bit-second" / "in", root / "broken" / "damaged-1")
+    for number, (case, size) in enumerate((("intact", 3), ("bit-second", 5), ("intact", 5)), 1):
+        part = root / "replicas" / f"broker{number}" / "damaged-1"
+        shutil.copytree(golden / "damage" / case / "in", part)
+        kept = {path.stem for path in sorted(part.glob("*.log"))[:size]}
+        for path in part.iterdir():
+            if path.suffix in _OF_SEGMENTS and path.stem not in kept:
+                path.unlink()
+        owned(part.parent, number)
+    owned(root / "broken")
+    directory(root / "unindexed", "codec-none-1")
+    for path in (root / "unindexed").glob("*/*.index"):
+        path.unlink()
+    directory(root / "foreign", "codec-lz4-1", "txn-a-0")
+    shutil.copytree(root / "foreign" / "txn-a-0", root / "foreign" / "txn-a-0.bak")
+    (root / "foreign" / "lost+found").mkdir()
+    for number, names in enumerate((["codec-zstd-0", "txn-a-0"], ["codec-gzip-0", "txn-a-0"]), 1):
+        for state in ("twice", "nameless", "jbod"):
+            disk = root / state / f"disk{number}"
+            directory(disk, *(names if state == "twice" else names[:1]))
+            owned(disk, 1, f"disk{number}")
+    for path in (root / "twice" / "disk2" / "txn-a-0").glob("00000000000000000119.*"):
+        path.unlink()
+    register(root, [root / "nameless" / f"disk{number}" for number in (1, 2)])
+    (root / "nameless" / "disk2" / "meta.properties").write_bytes(b"")
+    directory(root / "target", "codec-zstd-0", "codec-gzip-0", number=7, cluster="anotherClusterOfTests")
+    for path in (root / "target").glob("*-?/*"):
+        if path.name != "partition.metadata":
+            path.unlink()
+    for path in (root / "target").glob("*-checkpoint"):
+        path.unlink()
+    with filled(root / "full"):
+        yield root
+
+
+@functools.cache
+def _unpacked() -> tempfile.TemporaryDirectory[str]:
+    scratch = tempfile.TemporaryDirectory()
+    archives = [GOLDEN / "broker-4.3" / f"{name}.tar.xz" for name in ("compact-2-before", "damage")]
+    unpack(archives, Path(scratch.name) / "golden")
+    return scratch
+
+
+def directory(log_dir: Path, *names: str, number: int = 1, cluster: str = "pylogsegOracleBrokerAA") -> None:
+    """A log directory with some of the partitions of the examples, of a broker that was stopped."""
+    examples = ROOT / "examples" / "data"
+    for name in names:
+        shutil.copytree(examples / name, log_dir / name)
+    for path in examples.glob("*-offset-checkpoint"):
+        lines = path.read_text(encoding="ascii").splitlines()[2:]
+        kept = [line for line in lines if "-".join(line.split()[:2]) in names]
+        (log_dir / path.name).write_text("\n".join(["0", str(len(kept)), *kept]) + "\n", encoding="ascii")
+    shutil.copy(examples / ".kafka_cleanshutdown", log_dir)
+    owned(log_dir, number, f"disk{number}", cluster)
+
+
+def owned(log_dir: Path, node: int = 1, disk: str = "disk", cluster: str = "pylogsegOracleBrokerAA") -> None:
+    """Give a log directory its `meta.properties`."""
+    directory_id = f"node{node}{disk}".ljust(22, "A")
+    lines = ["version=1", f"cluster.id={cluster}", f"node.id={node}", f"directory.id={directory_id}"]
+    (log_dir / "meta.properties").write_text("\n".join(lines) + "\n", encoding="ascii")
+
+
+def register(root: Path, log_dirs: list[Path]) -> None:
+    """Note what the cluster's metadata has of log directories: their ids, a line each."""
+    texts = [(log_dir / "meta.properties").read_text(encoding="ascii") for log_dir in log_dirs]
+    ids = [line.partition("=")[2] for text in texts for line in text.splitlines() if line.startswith("directory.id=")]
+    (root / "registered").write_text("\n".join(ids) + "\n", encoding="ascii")
+
+
+@contextlib.contextmanager
+def filled(folder: Path) -> Iterator[None]:
+    """The examples after an unclean stop, on a file system of their size: that takes rights, else it is a folder."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)]
+    mounted = sys.platform == "linux" and os.geteuid() == 0 and not subprocess.run(mount, check=False).returncode
+    try:
+        shutil.copytree(ROOT / "examples" / "data", folder / "kafka")
+        for path in [folder / "kafka" / ".kafka_cleanshutdown", *folder.rglob("*.deleted")]:
+            path.unlink()
+        if mounted:
+            resize(folder, os.statvfs(folder))
+            assert os.statvfs(folder).f_bavail == 0
+        yield
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(folder)], check=True)
+
+
+def resize(folder: Path, info: os.statvfs_result) -> None:
+    """Let a mounted file system have no more blocks than are in use."""
+    size = (info.f_blocks - info.f_bfree) * info.f_frsize
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
 def recipes() -> Iterator[tuple[str, list[Command]]]:
     """The sections of the operator's guide that have commands: heading, commands."""
     text = RECIPES.read_text(encoding="utf-8")
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^###? ", text, flags=re.MULTILINE)[1:]:
         consoles = [match[2] for match in _FENCE.finditer(section) if match[1] == "console"]
         found = [command for block in consoles for command in commands(block)]
         if found:
@@ -157,10 +251,10 @@ def refreshed(text: str, root: Path, *, all_of_them: bool = False) -> str:
 
 def cooked() -> str:
     """The operator's guide with what its commands print now."""
-    head, *sections = re.split(r"^(?=## )", RECIPES.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    head, *sections = re.split(r"^(?=###? )", RECIPES.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for section in sections:
-        with tempfile.TemporaryDirectory() as folder:
-            head += refreshed(section, kitchen(Path(folder)), all_of_them=True)
+        with tempfile.TemporaryDirectory() as folder, kitchen(Path(folder)) as root:
+            head += refreshed(section, root, all_of_them=True)
     return head
 
 

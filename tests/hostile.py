@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+import hostile_engine
 import hostile_files
 import hostile_logs
 import hostile_text
@@ -36,6 +37,7 @@ TARGETS: dict[str, tuple[Target, int]] = {
     "files": (hostile_files.files, 12),
     "text": (hostile_text.texts, 8),
     "encoder": (hostile_text.encoded, 8),
+    "engine": (hostile_engine.appends, 1),
 }
 #: Processor seconds that one input may take; inputs have at most 200 KB.
 SLOWEST_S = 2.0

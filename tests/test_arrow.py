@@ -101,3 +101,10 @@ def test_a_damaged_batch_ends_the_stream_with_the_error(examples, tmp_path):
 def test_nothing_to_read(examples):
     table = pylogseg.read_arrow(examples, "txn-a-0", offset=10**9).read_all()
     assert (table.num_rows, table.schema) == (0, arrow.schema())
+
+
+def test_a_reader_as_a_data_frame(examples):
+    pytest.importorskip("pandas")
+    reader = pylogseg.read(examples, "codec-zstd-0", limit=5)
+    assert reader.to_pandas().equals(pylogseg.read_arrow(examples, "codec-zstd-0", limit=5).read_all().to_pandas())
+    assert list(reader.to_pandas()["offset"]) == [record.offset for record in reader]

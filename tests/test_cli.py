@@ -79,8 +79,10 @@ def test_paths_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs2").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert common.split_arguments(["logs", "orders-3", "pay*"]) == (["logs"], ["orders-3", "pay*"])
-    assert common.split_arguments(["log*", "s3://bucket/x", "orders"]) == (["log*", "s3://bucket/x"], ["orders"])
+    assert common.split_arguments(["logs", "orders-3", "pay*"]) == (["logs"], ["orders-3", "pay*"], [])
+    assert common.split_arguments(["log*", "s3://bucket/x", "orders"]) == (["log*", "s3://bucket/x"], ["orders"], [])
+    assert common.split_arguments(["logs", "logs2", "./logs2", "x"]) == (["logs", "./logs2"], ["x"], ["logs2"])
+    assert common.split_arguments([".", "logs", ".."]) == ([".", ".."], [], ["logs"])
     with pytest.raises(RequestError, match=r"no/where: no such file or folder"):
         common.split_arguments(["logs", "no/where"])
     with pytest.raises(RequestError, match=r"no path to read: orders"):

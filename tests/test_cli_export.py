@@ -146,7 +146,7 @@ def test_two_replicas_do_not_become_one_file(examples: Path, tmp_path: Path) -> 
     shutil.copytree(examples / "txn-b-0", tmp_path / "txn-b-0")
     done = pylogseg("export", examples / "txn-b-0", tmp_path / "txn-b-0", "-O", tmp_path / "out")
     assert done.code == 2
-    assert "would be written twice" in done.err
+    assert "lies in two folders" in done.err
     assert not (tmp_path / "out").exists()
 
 
@@ -236,3 +236,23 @@ def test_values_are_not_copied_for_statistics(examples: Path, tmp_path: Path) ->
     columns = {row_group.column(i).path_in_schema: row_group.column(i) for i in range(row_group.num_columns)}
     assert [name for name, column in columns.items() if not column.has_dictionary_page] == ["value"]
     assert [name for name, column in columns.items() if column.statistics is None] == ["value"]
+
+
+def test_an_overwrite_that_fails_changes_nothing(examples, tmp_path):
+    """New files beside old ones would be an export of no state that ever was."""
+    folder, out = tmp_path / "in" / "codec-none-1", tmp_path / "out"
+    shutil.copytree(examples / "codec-none-1", folder)
+    assert pylogseg("export", folder, "--out", out, "--to", "jsonl", "--offset", "0:300").code == 0
+    before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    last = max(folder.glob("*.log"))
+    data = bytearray(last.read_bytes())
+    data[100] ^= 1
+    last.write_bytes(data)
+    for jobs in (1, 2):
+        done = pylogseg("export", folder, "--out", out, "--to", "jsonl", "--overwrite", "-j", jobs)
+        assert done.code == 1
+        assert {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    done = pylogseg("export", folder, "--out", out, "--to", "jsonl", "--overwrite", "--on-corrupt", "skip")
+    assert done.code == 1
+    assert len(list(out.rglob("*.jsonl"))) == 3
+    assert not [path for path in out.iterdir() if path.name.startswith(".")]

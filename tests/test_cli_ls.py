@@ -137,3 +137,26 @@ def test_what_came_from_a_url_is_shown_as_one(examples: Path) -> None:
         assert all(path.startswith(f"{url}/txn-a-") for path in paths)
     again = pylogseg("ls", paths[0], "--json").rows
     assert [row["path"] for row in again] == paths[:1]
+
+
+def test_topics_by_size(examples: Path) -> None:
+    rows = pylogseg("ls", examples, "--by", "topic", "--sort", "size", "--json").rows
+    sizes = {row["topic"]: row["diskBytes"] for row in rows}
+    assert list(sizes.values()) == sorted(sizes.values(), reverse=True)
+    for topic, size in sizes.items():
+        folders = [p.path for p in open_dir(examples).partitions if p.topic == topic]
+        assert size == sum(path.stat().st_size for folder in folders for path in Path(folder).iterdir())
+    *lines, total = pylogseg("ls", examples, "--by", "topic").text.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == sorted(sizes)
+    assert total.split()[:3] == ["TOTAL", str(len(open_dir(examples))), str(sum(row["segments"] for row in rows))]
+    found = pylogseg("ls", examples, "--sort", "size", "--json").rows
+    assert [row["diskBytes"] for row in found] == sorted((row["diskBytes"] for row in found), reverse=True)
+
+
+def test_several_log_directories_are_told_apart(examples: Path, tmp_path: Path) -> None:
+    for number in (0, 1):
+        shutil.copytree(examples / "txn-b-0", tmp_path / f"data-{number}" / "txn-b-0")
+    head, *lines = pylogseg("ls", tmp_path).text.splitlines()
+    assert head.endswith("LOG DIR")
+    assert [line.split()[-1] for line in lines] == [f"{tmp_path}/data-0", f"{tmp_path}/data-1"]
+    assert "LOG DIR" not in pylogseg("ls", tmp_path / "data-0").text

@@ -61,7 +61,8 @@ def test_damaged_directories_of_a_broker(golden: Path, tmp_path: Path) -> None:
         offsets = [record[0] for record in records(part)]
         assert offsets == sorted(set(offsets))
         verified = pylogseg("verify", folder, "--json")
-        assert verified.code == 0, (case, verified.text)
+        damage = {row["kind"] for row in verified.rows if row.get("level") == "damage"}
+        assert damage <= {"gap", "missing"}, (case, verified.text)  # what was lost stays lost
         again = pylogseg("repair", folder, "--keep-behind", "--json", *INTERVAL)
         assert (again.code, rows(again, "gap")) == (0, []), case
         found[case] = [row["kind"] for row in rows(done, "gap")]
@@ -86,7 +87,7 @@ def test_as_recover_without_keep_behind(golden: Path, tmp_path: Path) -> None:
         assert [note[:5] for note in partition["notes"] if "bytes" in note] == ["gap: "] * len(rows(done, "gap"))
         assert done.code == pylogseg("recover", other, "--full", *INTERVAL).code
         left = [{name: data for name, (data, _) in tree(folder / "damaged-1").items()} for folder in (ours, other)]
-        assert list(left[0].values()) == list(left[1].values())
+        assert {Path(n).name: d for n, d in left[0].items()} == {Path(n).name: d for n, d in left[1].items()}, case
 
 
 def test_what_goes_is_kept(golden: Path, tmp_path: Path) -> None:

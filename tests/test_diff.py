@@ -159,5 +159,40 @@ def test_wrong_usage(examples, tmp_path):
     with pytest.raises(pylogseg.RequestError, match="mode='what'"):
         diff(examples, examples, mode="what")
     other = shutil.copytree(examples / "txn-b-0", tmp_path / "txn-b-0")
-    with pytest.raises(pylogseg.RequestError, match="txn-b-0 is there twice on one side"):
+    with pytest.raises(pylogseg.RequestError, match="txn-b-0 lies in two folders"):
         diff([examples, other], examples)
+
+
+def test_each_side_is_what_its_consumers_see(examples, tmp_path):
+    """Records below the log start offset of one side are missing there."""
+    for name in ("a", "b"):
+        shutil.copytree(examples / "codec-none-1", tmp_path / name / "codec-none-1")
+    (tmp_path / "b" / "log-start-offset-checkpoint").write_text("0\n1\ncodec-none 1 300\n")
+    (found,) = diff(tmp_path / "a", tmp_path / "b")
+    assert (found.missing, found.extra, found.log_starts) == (300, 0, (0, 300))
+    (found,) = diff(tmp_path / "b", tmp_path / "a")
+    assert (found.missing, found.extra) == (0, 300)
+    (found,) = diff(tmp_path / "a", tmp_path / "b", common=True)
+    assert found.is_same
+    (found,) = diff(tmp_path / "a", tmp_path / "b", from_log_start=False)
+    assert found.is_same
+    assert shell("diff", tmp_path / "a", tmp_path / "b").code == 1
+
+
+def test_what_is_there_twice_is_not_the_same(examples: Path, tmp_path: Path) -> None:
+    """On either side: a batch once more at the end, and a segment once more under another name."""
+    source = examples / "codec-none-1"
+    logs = sorted(path.name for path in source.glob("*.log"))
+    for case in ("batch", "segment"):
+        other = tmp_path / case / "codec-none-1"
+        shutil.copytree(source, other)
+        data = (source / logs[-1]).read_bytes()
+        if case == "batch":
+            last = pylogseg.scan(data).batches[-1:]
+            (other / logs[-1]).write_bytes(data + data[int(last.position[0]) :])
+        else:
+            (other / f"{int(logs[-1][:20]) + 1000:020d}.log").write_bytes(data)
+        for sides in ((source, other), (other, source)):
+            done = shell("diff", *sides, "--on-corrupt", "skip", "--json")
+            assert (done.code, done.rows[0]["same"], done.rows[0]["damaged"]) == (2, False, True)
+            assert "the same" not in shell("diff", *sides, "--on-corrupt", "skip").text

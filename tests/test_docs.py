@@ -74,9 +74,9 @@ def test_console(command: documents.Command, root: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="commands are those of a POSIX shell")
 def test_recipe(title: str, commands: list[documents.Command], tmp_path: Path) -> None:
     """All commands of a section of the operator's guide, one after the other on the same directories."""
-    root = documents.kitchen(tmp_path)
-    for command in commands:
-        assert documents.run(command.command, root) == command.shown, command.command
+    with documents.kitchen(tmp_path) as root:
+        for command in commands:
+            assert documents.run(command.command, root) == command.shown, command.command
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -73,6 +73,19 @@ def until(done: Callable[[], bool]) -> None:
 # ---- following ----
 
 
+def test_a_close_ends_who_follows_wherever_that_is(tmp_path: Path) -> None:
+    for turn in range(20):
+        log = open_log(tmp_path / f"orders-{turn}", segment_bytes=2000)
+        log.append(values(50))
+        followers = [in_thread(lambda log=log: sum(1 for _ in log.follow())) for _ in range(3)]
+        log.append(values(50))
+        log.close()
+        for thread, results in followers:
+            thread.join(20)
+            assert isinstance(results[0], int), results
+            assert 0 <= results[0] <= 100
+
+
 def test_follow_gives_what_comes(log: EmbeddedLog) -> None:
     log.append(values(3))
     seen: list[bytes | None] = []

@@ -159,8 +159,8 @@ def test_a_large_preallocated_index_is_cheap() -> None:
 @pytest.mark.parametrize(
     ("raw", "kind", "reason", "position", "by_kafka"),
     [
-        (bytes(8) + b"\1" * 3, OffsetIndex, "3 bytes behind", 8, True),
-        (bytes(12) + b"\1", TimeIndex, "1 bytes behind", 12, True),
+        (bytes(8) + b"\1" * 3, OffsetIndex, "3 bytes after", 8, True),
+        (bytes(12) + b"\1", TimeIndex, "1 bytes after", 12, True),
         (struct.pack(">ii", -1, 5), OffsetIndex, "relative offset -1", 0, True),
         (struct.pack(">iiii", 5, 5, 4, 9), OffsetIndex, "relative_offset 4", 8, True),
         (struct.pack(">qiqi", 50, 5, 40, 9), TimeIndex, "timestamp 40", 12, True),

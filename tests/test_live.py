@@ -19,7 +19,7 @@ from reference import build
 from reference.batch import Record
 
 import pylogseg
-from pylogseg.env.files import LocalFiles, MappedFile, PositionedFile
+from pylogseg.env.files import LocalFiles, PositionedFile
 from pylogseg.errors import StorageError
 from pylogseg.jobs.listing import partition_row, segment_row
 from pylogseg.jobs.remarks import Level
@@ -82,15 +82,15 @@ def test_a_broker_truncates_and_deletes(tmp_path, preallocate):
     assert [record.offset for record in pylogseg.read(folder)] == list(range(first, writer.end))
 
 
-def test_only_sealed_segments_are_mapped(tmp_path):
-    """A file that shrinks while it is mapped kills the process; only files that a broker does not change are."""
+def test_nothing_that_others_write_is_mapped(tmp_path):
+    """To touch a page that was cut off, or that the disk cannot read, kills the process."""
     folder = tmp_path / "t-0"
     folder.mkdir()
     for base in (0, 3):
         (folder / f"{base:020d}.log").write_bytes(build.batch_v2([live.record(base + i, 5) for i in range(3)]))
     (partition,) = pylogseg.open_dir(folder).partitions
     with partition.segments[0].open() as sealed, partition.segments[1].open() as active:
-        assert isinstance(sealed, MappedFile)
+        assert isinstance(sealed, PositionedFile)
         assert isinstance(active, PositionedFile)
 
 
@@ -118,12 +118,13 @@ def test_retention_between_listing_and_opening(tmp_path, isolation, rename):
     assert (gap.first_offset, gap.next_offset) == (4, 6)
     reader = pylogseg.read(disk, isolation=isolation, offset=6)
     assert ([record.offset for record in reader], reader.gaps) == ([6, 7, 8], [])
-    assert [part.first_offset for log in reader.logs for part in Wanted(log, 0, 9).by_segment()] == [0, 3, 6]
+    parts = [part.log for log in reader.logs for part in Wanted(log, 0, 9).by_segment()]
+    assert [(log.segments[0].base_offset, log.segments[0].next_base) for log in parts] == [(0, 3), (3, 6), (6, None)]
     for part in (part for log in reader.logs for part in Wanted(log, 0, 9).by_segment()):
         offsets = [offset for chunk in part.read() for offset in chunk.columns.offset.tolist()]
         assert (offsets, [gap.next_offset for gap in part.gaps]) == {
             0: ([], [3]), 3: ([], [6]), 6: ([6, 7, 8], []),
-        }[part.first_offset]  # fmt: skip
+        }[part.log.segments[0].base_offset]  # fmt: skip
     (partition,) = disk.partitions
     row = partition_row(partition)
     assert (row.log_end_offset, row.first_timestamp) == (9, 1_000_006)
@@ -194,11 +195,11 @@ def test_a_segment_that_vanishes_elsewhere_is_an_error(tmp_path):
     paths[1].unlink()
     reader = iter(pylogseg.read(disk))
     assert [next(reader).offset for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(StorageError, match=f"{paths[1].name}: cannot open"):
+    with pytest.raises(StorageError, match=f"{paths[1].name}: .*cannot open"):
         next(reader)
     for path in (paths[0], paths[2]):
         path.unlink()
-    with pytest.raises(StorageError, match=f"{paths[0].name}: cannot open"):
+    with pytest.raises(StorageError, match=f"{paths[0].name}: .*cannot open"):
         list(pylogseg.read(disk))
 
 
@@ -268,7 +269,7 @@ def test_as_a_user_who_owns_nothing(folder_of_root, examples):
     secret.chmod(0)
 
     def refused():
-        with pytest.raises(StorageError, match=f"{secret.name}: cannot open: Permission denied"):
+        with pytest.raises(StorageError, match=f"{secret.name}: .*cannot open: Permission denied"):
             values(folder_of_root, topic="codec-none-1")
         return 1
 

@@ -129,6 +129,45 @@ def test_batches_that_decompress_to_much_are_cleaned(kafka, tmp_path, monkeypatc
     assert fuzz.compared([tmp_path / "much"]) == {"much": []}
 
 
+def test_producers_after_retention_took_all_their_records(kafka, tmp_path):
+    """In memory they stay; the next opening has forgotten those of whom nothing is left, with the snapshot."""
+    old, now = 1_700_000_000_000 - 60_000, 1_700_000_000_000
+
+    def idempotent(producer, sequence, timestamp):
+        rows = [{"timestamp": timestamp, "key": "k", "value": "v"}] * 3
+        batch = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence, "records": rows}
+        return {"op": "append", "batches": [batch]}
+
+    operations = [
+        {"op": "create", "config": {"retention.ms": "1000", "segment.bytes": "16384"}, "now": now},
+        *(idempotent(producer, 0, old) for producer in (1, 2)),
+        {"op": "append", "batches": [{"records": [{"timestamp": old, "key": "k", "value": "v"}]}]},
+        {"op": "high_watermark", "offset": "end"},
+        {"op": "retention"},
+        {"op": "capture"},
+        idempotent(2, 3, now),  # known still: the sequence goes on
+        {"op": "close"},
+        {"op": "capture"},
+        {"op": "open", "clean": True, "recovery_point": 10, "log_start": 7},
+        idempotent(2, 6, now),
+        {"op": "high_watermark", "offset": "end"},
+        {"op": "advance", "ms": 120_000},
+        {"op": "retention"},
+        {"op": "close"},
+        {"op": "open", "clean": True, "recovery_point": 13, "log_start": 13},
+        idempotent(2, 9, now + 120_000),  # forgotten: any sequence begins again
+        {"op": "capture", "keep": "final"},
+    ]
+    fuzz.on_kafka([("retention", operations)], tmp_path)
+    fuzz.on_ours(tmp_path / "retention")
+    assert fuzz.compared([tmp_path / "retention"]) == {"retention": []}
+    lines = (tmp_path / "retention" / "expected.jsonl").read_text(encoding="utf-8").splitlines()
+    assert not [line for line in lines if "error" in json.loads(line)]
+    states = [json.loads(line).get("state") or {} for line in lines]
+    known = [len(state.get("producers", [])) for state in states]
+    assert known == [0, 1, 2, 2, 2, 2, 2, 2, 0, 0, 2, 2, 2, 2, 2, 0, 0, 1, 1]
+
+
 def test_twenty_fresh_lists(kafka, tmp_path):
     seed = random.SystemRandom().randrange(10**6)
     lists = list(random_lists(seed, 20))

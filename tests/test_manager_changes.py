@@ -6,11 +6,14 @@ import threading
 import pytest
 from test_manager import fill, manual, names, records, settings
 
+import pylogseg
 from pylogseg import BrokerSettings, LogManager
+from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import ClosedError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.files.properties import MetaProperties, encode_meta_properties
 from pylogseg.manager.cleaning import Cleaning
+from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 
@@ -319,3 +322,138 @@ def test_a_record_that_waits_too_long_is_compacted_soon(tmp_path):
         assert manager.cleaning.clean_filthiest(manager.cleaning.new_cleaner()) is not None
         assert manager.cleaning.candidates() == []
         assert len(contents(log)) == 3
+
+
+class Waiting(LocalStorage):
+    """Lets somebody act between a look at a log and the flush of its folder."""
+
+    before_sync = None
+
+    def sync_folder(self, path):
+        act, self.before_sync = self.before_sync, None
+        if act is not None and path.endswith("-0"):
+            act()
+        elif act is not None:
+            self.before_sync = act
+        super().sync_folder(path)
+
+
+@pytest.mark.parametrize("how", ["delete", "set_aside"])
+@pytest.mark.parametrize("flush", ["roll", "flush"])
+def test_a_folder_that_is_renamed_beside_a_flush_is_no_failure(tmp_path, how, flush):
+    storage = Waiting()
+    clock = ManualClock(1_700_000_000_000)
+    scheduler = ManualScheduler(clock)
+    config = BrokerSettings(log_dirs=(str(tmp_path),), log_cleaner_enable=False)
+    with LogManager(config, storage=storage, clock=clock, scheduler=scheduler) as manager:
+        other = manager.log("other")
+        log = manager.log("orders")
+        log.append([(None, None, b"value")])
+        storage.before_sync = lambda: getattr(manager, how)("orders", 0)
+        try:
+            log.roll() if flush == "roll" else log.flush()
+        except ClosedError:
+            assert flush == "flush"
+        assert storage.before_sync is None
+        scheduler.advance(1000)
+        assert not manager.directories.failed
+        assert other.append([(None, None, b"value")]).last_offset == 0
+        assert ("orders", 0) not in manager
+
+
+CHECKPOINTS = (
+    "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
+
+
+def noted(folder):
+    """What each checkpoint says, by its name."""
+    paths = [folder / name for name in CHECKPOINTS]
+    return {path.name: parse_offset_checkpoint(path.read_bytes()) if path.exists() else {} for path in paths}
+
+
+def note_partitions_that_are_gone(folder):
+    for name in CHECKPOINTS:
+        (folder / name).write_text("0\n2\norders 0 1\ngone 3 500\n")
+
+
+def one_directory(tmp_path):
+    return settings(tmp_path, log_dirs=(str(tmp_path / "a"),))
+
+
+def test_a_checkpoint_that_is_written_has_no_partition_that_is_gone(tmp_path):
+    with LogManager(one_directory(tmp_path)) as manager:
+        manager.log("orders").append(records(1))
+    note_partitions_that_are_gone(tmp_path / "a")
+    with LogManager(one_directory(tmp_path)) as again:
+        again.checkpoint()
+        assert noted(tmp_path / "a") == {name: {("orders", 0): 1} for name in CHECKPOINTS}
+
+
+def test_a_log_that_is_opened_alone_keeps_what_the_checkpoints_say_of_others(tmp_path):
+    (tmp_path / "a").mkdir()
+    note_partitions_that_are_gone(tmp_path / "a")
+    with pylogseg.open_log(tmp_path / "a" / "new-0") as log:
+        log.append(records(1))
+    points = noted(tmp_path / "a")["recovery-point-offset-checkpoint"]
+    assert points == {("orders", 0): 1, ("gone", 3): 500, ("new", 0): 1}
+
+
+@pytest.mark.parametrize("how", ["manager", "open_log"])
+def test_a_crash_leaves_a_new_partition_no_offsets_of_a_deleted_one(tmp_path, how):
+    (tmp_path / "a").mkdir()
+    note_partitions_that_are_gone(tmp_path / "a")
+    if how == "manager":
+        log = LogManager(one_directory(tmp_path)).log("gone", 3)
+    else:
+        log = pylogseg.open_log(tmp_path / "a" / "gone-3")
+    log.append(records(5))
+    log.flush()
+    shutil.copytree(tmp_path / "a", tmp_path / "crashed")
+    with LogManager(settings(tmp_path, log_dirs=(str(tmp_path / "crashed"),))) as again:
+        assert [record.offset for record in again["gone", 3].read()] == [0, 1, 2, 3, 4]
+        assert again["gone", 3].log_start_offset == 0
+    assert ("gone", 3) not in noted(tmp_path / "crashed")["cleaner-offset-checkpoint"]
+    log.close()
+
+
+@pytest.mark.parametrize("end", ["delete", "set_aside", "move"])
+def test_no_checkpoint_says_anything_of_a_partition_that_was_taken_away(tmp_path, end):
+    topics = {"orders": {"cleanup_policy": "compact", "segment_bytes": 1000}}
+    (tmp_path / "b").mkdir()
+    with LogManager(settings(tmp_path), topics) as manager:
+        log = manager.log("orders", log_dir=str(tmp_path / "a"))
+        fill(log, 100)
+        log.increment_log_start(5)
+        done = manager.cleaning.clean_filthiest(manager.cleaning.new_cleaner())
+        manager.checkpoint()
+        assert all(noted(tmp_path / "a").values())
+        getattr(manager, end)("orders", 0, *([str(tmp_path / "b")] if end == "move" else []))
+        manager.checkpoint()
+        assert not any(noted(tmp_path / "a").values())
+        if end == "move":
+            assert noted(tmp_path / "b")["cleaner-offset-checkpoint"] == {("orders", 0): done.next_dirty}
+
+
+def test_a_log_that_is_deleted_leaves_nothing_in_the_checkpoint_of_the_cleaner(tmp_path):
+    with pylogseg.open_log(tmp_path / "a" / "orders-0") as log:
+        log.append(records(1))
+        (tmp_path / "a" / "cleaner-offset-checkpoint").write_text("0\n1\norders 0 1\n")
+    with pylogseg.open_log(tmp_path / "a" / "orders-0") as log:
+        log.delete()
+    assert not noted(tmp_path / "a")["cleaner-offset-checkpoint"]
+
+
+@pytest.mark.parametrize("end", ["delete", "set_aside", "move"])
+def test_a_log_that_was_closed_is_taken_away_like_any_other(tmp_path, end):
+    (tmp_path / "b").mkdir()
+    with LogManager(settings(tmp_path)) as manager:
+        log = manager.log("orders", log_dir=str(tmp_path / "a"))
+        log.append(records(3))
+        log.close()
+        getattr(manager, end)("orders", 0, *([str(tmp_path / "b")] if end == "move" else []))
+        assert "orders-0" not in names(tmp_path / "a")
+        assert [place[2].log_end_offset for place in manager.places()] == ([3] if end == "move" else [])

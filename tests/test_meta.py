@@ -28,9 +28,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("format",),
     ("env",),
     ("files",),
-    ("reading.findings", "reading.search", "reading.windows"),
+    ("reading.findings", "reading.search", "reading.unreadable", "reading.windows"),
     ("log",),
-    ("disk",),
+    ("folders", "disk"),
     ("reading",),
     ("jobs", "dump"),
     ("arrow", "arrow_input", "write"),
@@ -57,7 +57,7 @@ EDGES = {
     "pyspark": re.compile(r"spark(\..*)?"),
     "pandas": re.compile(r"spark(\..*)?"),
 }
-LONGEST_FILE_LINES = 450
+LONGEST_FILE_LINES = 700
 
 
 class Import(ast.NodeVisitor):

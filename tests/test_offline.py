@@ -26,8 +26,8 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.metadata_records import decode_metadata_record
+from pylogseg.jobs.cluster import ClusterMetadata
 from pylogseg.jobs.place import Place
-from pylogseg.offline.cluster import ClusterMetadata
 from pylogseg.offline.deleting import parse_offsets
 from pylogseg.offline.options import Options
 from pylogseg.offline.settings import Settings
@@ -83,7 +83,12 @@ def test_settings_in_their_order(golden: Path, tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("log.retention.hours=2\nlog.cleaner.threads=4\nlog.cleaner.dedupe.buffer.size=2000000\n"
                     "log.segment.bytes=1048576\nlog.dirs=/nowhere\n")  # fmt: skip
-    options = Options(config={"segment.ms": "77", "log.cleaner.backoff.ms": "5"}, server_properties=str(file))
+    metadata = str(log_dir.parent / "data0" / "__cluster_metadata-0")
+    options = Options(
+        config={"segment.ms": "77", "log.cleaner.backoff.ms": "5"},
+        server_properties=str(file),
+        cluster_metadata=metadata,
+    )
     place = Place.find(options.storage, str(log_dir))
     settings = Settings(place, options)
     config = settings.config_of("meta-1")
@@ -95,27 +100,32 @@ def test_settings_in_their_order(golden: Path, tmp_path: Path) -> None:
     assert broker.log_cleaner_dedupe_buffer_size == 2_000_000
     assert settings.sources == [
         "segment.ms=77, log.cleaner.backoff.ms=5",
-        str(log_dir.parent / "data0" / "__cluster_metadata-0"),  # beside it, of the same cluster
+        metadata,
         str(file),
     ]
     assert settings.replicas_of("meta-1", 0) == (1,)
     assert settings.config_of("__consumer_offsets").cleanup_policy == ("compact",)
 
 
-def test_metadata_of_another_cluster(golden: Path, tmp_path: Path) -> None:
+def test_metadata_beside_is_not_taken(golden: Path, tmp_path: Path) -> None:
+    """Settings are the directory's own or named: what happens to lie beside it is a hint at most."""
     log_dir = copied(golden, "compact-0-before", tmp_path) / "data1"
-    copied(golden, "codecs", tmp_path)
-    shutil.move(tmp_path / "codecs" / "data0", log_dir.parent / "a")
-    meta = log_dir.parent / "a" / "meta.properties"
+    beside = f"{log_dir.parent}/data0/__cluster_metadata-0"
+    settings = Settings(Place.find(LocalStorage(), str(log_dir)), Options())
+    assert settings.sources == []
+    assert settings.why_unknown("cmp-lz4").endswith(f"has no __cluster_metadata-0; {beside} is of the same cluster")
+    assert settings.why_unknown("__consumer_offsets") == ""
+    named = Options(cluster_metadata=str(log_dir.parent / "data0"))
+    settings = Settings(Place.find(LocalStorage(), str(log_dir)), named)
+    assert settings.sources == [beside]
+    assert (settings.why_unknown("cmp-lz4"), settings.config_of("cmp-lz4").compact) == ("", True)
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={log_dir.parent}/data0,{log_dir}\n")
+    by_file = Options(server_properties=str(file))
+    assert Settings(Place.find(LocalStorage(), str(log_dir)), by_file).sources == [beside, str(file)]
+    meta = log_dir.parent / "data0" / "meta.properties"
     meta.write_text(meta.read_text().replace("cluster.id=", "cluster.id=another"))
-    found = Settings(Place.find(LocalStorage(), str(log_dir)), Options())
-    assert found.sources == [str(log_dir.parent / "data0" / "__cluster_metadata-0")]
-    shutil.rmtree(log_dir.parent / "data0")
-    assert Settings(Place.find(LocalStorage(), str(log_dir)), Options()).sources == []
-    named = Options(cluster_metadata=str(log_dir.parent / "a"))
-    assert Settings(Place.find(LocalStorage(), str(log_dir)), named).sources == [
-        f"{log_dir.parent}/a/__cluster_metadata-0"
-    ]
+    assert "of the same cluster" not in Settings(Place.find(LocalStorage(), str(log_dir)), Options()).why_unknown("a")
     for wrong in (str(tmp_path), "nowhere"):
         with pytest.raises(RequestError, match="there is no folder __cluster_metadata-0"):
             Settings(Place.find(LocalStorage(), str(log_dir)), Options(cluster_metadata=wrong))
@@ -132,7 +142,9 @@ def test_damaged_metadata(golden: Path, tmp_path: Path) -> None:
     done = pylogseg("compact", log_dir)
     assert (done.code, tree(log_dir)) == (2, before)
     assert "--cluster-metadata none" in done.err
-    assert pylogseg("compact", log_dir, "--cluster-metadata", "none", "--dry-run").code == 0
+    done = pylogseg("compact", log_dir, "--cluster-metadata", "none", "--dry-run", "--json")
+    states = {row["partition"]: (row["state"], row["undone"]) for row in rows(done, "partition")}
+    assert (done.code, states["cmp-lz4-0"]) == (1, ("left", True))
 
 
 VALUES = [bytes.fromhex("0102000466"), b"\x01\x02\x00", b"\x02", b"", b"\x01\x03\x00" + bytes(20) + b"\xff" * 5]
@@ -225,11 +237,10 @@ def batches(path: Path) -> list[Any]:
 def test_compact_as_the_broker(golden: Path, tmp_path: Path, before: str, after: str) -> None:
     """The same batches in the same segments as after the broker's own cleaning, and the same checkpoint of it."""
     folder, expected = copied(golden, f"compact-{before}", tmp_path), golden / "broker-4.3" / f"compact-{after}"
-    metadata = golden / "broker-4.3" / "compact-2-before" / "data0"  # folders 4 and 5 have none
+    metadata = golden / "broker-4.3" / "compact-2-before" / "data0"  # data1 has none, nor have folders 4 and 5
     compared = 0
     for log_dir in sorted(folder.glob("data?")):
-        known = ["--cluster-metadata", metadata] if before == "4-before" else []
-        done = pylogseg("compact", log_dir, "--now", NOW, "--json", *known)
+        done = pylogseg("compact", log_dir, "--now", NOW, "--json", "--cluster-metadata", metadata)
         assert done.code == 0, done.err
         for partition in sorted((expected / log_dir.name).glob("cmp-*")):
             want = {path.name: path for path in sorted(partition.glob("*.log"))}
@@ -274,9 +285,10 @@ def changes_of(done: Done) -> dict[str, tuple[int | None, int | None]]:
 def test_a_dry_run_foretells_what_is_done(golden: Path, tmp_path: Path, name: str, command: list[str]) -> None:
     """The disk stays as it is, byte and time; then what was foretold comes true: files, counts and checkpoints."""
     verb, *options = command
+    known = ["--cluster-metadata", golden / "broker-4.3" / name / "data0"]
     for log_dir in sorted(copied(golden, name, tmp_path).glob("data?")):
         before = tree(log_dir)
-        arguments = [verb, log_dir, *options, "--json", "--now", NOW]
+        arguments = [verb, log_dir, *options, *known, "--json", "--now", NOW]
         planned = pylogseg(*arguments, "--dry-run")
         assert tree(log_dir) == before
         done = pylogseg(*arguments)
@@ -299,7 +311,7 @@ def test_a_dry_run_foretells_what_is_done(golden: Path, tmp_path: Path, name: st
 @pytest.mark.parametrize(("name", "command"), COMMANDS)
 def test_into_leaves_the_input_alone(golden: Path, tmp_path: Path, name: str, command: list[str]) -> None:
     """Not a byte and no time of the input changes; the copy is what the input would have become."""
-    verb, *options = command
+    verb, *options = [*command, "--cluster-metadata", str(golden / "broker-4.3" / name / "data0")]
     for log_dir in sorted(copied(golden, name, tmp_path).glob("data?")):
         before, into = tree(log_dir), tmp_path / f"into-{log_dir.name}"
         done = pylogseg(verb, log_dir, *options, "--json", "--now", NOW, "--into", into)
@@ -375,11 +387,14 @@ def test_refuses_while_somebody_writes(held: tuple[Path, int], command: list[str
     verb, *options = command
     targets = [log_dir] if "*" in options else [log_dir, log_dir / "cmp-lz4-0"]
     for target in targets:
-        for more in ([], ["--dry-run"], ["--into", log_dir.parent.parent / "copy"]):
+        for more in ([], ["--into", log_dir.parent.parent / "copy"]):
             done = pylogseg(verb, target, *options, *more)
             assert (done.code, done.text) == (2, "")
             assert f"{log_dir / '.lock'}: cannot lock: process {pid} has the lock" in done.err
             assert "stop it first" in done.err
+        done = pylogseg(verb, target, *options, "--dry-run")  # nothing is written, so nobody is in the way
+        assert done.code < 2  # 1 where the one that was named is none for the command
+        assert f"process {pid} has the lock, a broker or another writer: this is a moving picture" in done.text
     assert tree(log_dir) == before
     assert os.listdir(log_dir.parent.parent) == ["compact-0-before"]
 
@@ -414,7 +429,7 @@ def test_a_torn_end_is_put_in_order(golden: Path, tmp_path: Path) -> None:
     (folder / "recovery-point-offset-checkpoint").write_bytes(b"")
     done = pylogseg("delete-records", folder, "damaged", "--offset", "100", "-c", "index.interval.bytes=512")
     assert done.code == 0
-    assert "put in order first, as by a broker that starts: cut 1" in done.text
+    assert "recovered first, as a starting broker does: cut 1" in done.text
     assert (folder / ".kafka_cleanshutdown").exists()
     assert pylogseg("verify", folder).code == 0
     assert [record.offset for record in read(folder)][:1] == [100]
@@ -544,28 +559,92 @@ def test_retain_options(golden: Path, tmp_path: Path) -> None:
         return int(row["logStart"])
 
     second, third = (segment.base_offset for segment in partition.segments[1:3])
-    assert [start("--before", at) for at in (0, second - 1, second, third - 1, third)] == [0, 0, second, second, third]
+    offsets = (0, second - 1, second, third - 1, third)
+    assert [start("--before-offset", at) for at in offsets] == [0, 0, second, second, third]
     assert start("--bytes", partition.size) == start() == 0  # by the topic's own: without limit
     assert start("--bytes", partition.size - partition.segments[0].size) == second
     newest = max(record.timestamp for record in read(partition.path, offset=(None, second)))
-    assert start("--ms", NOW_MS - newest) == start("--before", iso(newest)) == 0
-    assert start("--ms", NOW_MS - newest - 1) == start("--before", iso(newest + 1)) == second
-    assert start("--before", f"{NOW_MS - newest - 1}ms") == second
-    for wrong in (["--before", "tomorrow"], ["--ms", "-1"], ["--bytes", "-5"]):
+    assert start("--ms", NOW_MS - newest) == start("--before-time", iso(newest)) == 0
+    assert start("--ms", NOW_MS - newest - 1) == start("--before-time", iso(newest + 1)) == second
+    assert start("--before-time", f"{NOW_MS - newest - 1}ms") == second
+    for wrong in (["--before-time", "tomorrow"], ["--ms", "-1"], ["--bytes", "-5"]):
         assert pylogseg("retain", log_dir, *wrong).code == 2
 
 
 def test_retain_does_not_guess(golden: Path, tmp_path: Path) -> None:
     """Without any settings Kafka's defaults would delete what is older than a week; internal topics are known."""
     log_dir = copied(golden, "txn", tmp_path) / "data1"
-    shutil.rmtree(log_dir.parent / "data0")
     before = tree(log_dir)
-    done = pylogseg("retain", log_dir)
+    done = pylogseg("retain", log_dir, "txn-a", "txn-b")
     assert (done.code, tree(log_dir)) == (2, before)
-    assert "no settings of these topics are found" in done.err
+    assert "the settings of topic txn-" in done.err
+    assert "data0/__cluster_metadata-0 is of the same cluster (1 more topic likewise): nothing is deleted" in done.err
     done = pylogseg("retain", log_dir, "--ms", "0", "--dry-run", "--json")
-    left = {row["partition"] for row in rows(done, "partition") if row["state"] == "left"}
-    assert {name for name in os.listdir(log_dir) if name.startswith(("__consumer", "__trans"))} == left
+    assert done.code == 1
+    states = {row["partition"]: (row["state"], row["undone"]) for row in rows(done, "partition")}
+    compacted = ("__consumer_offsets", "__transaction_state")
+    assert {n for n, state in states.items() if state == ("left", False)} == {
+        n for n in os.listdir(log_dir) if n.startswith(compacted)
+    }
+    assert all(state == ("left", True) for n, state in states.items() if not n.startswith("__"))
+    done = pylogseg("retain", log_dir, "txn-*", "--ms", "0", "--dry-run", "--json")
+    assert (done.code, {row["state"] for row in rows(done, "partition")}) == (0, {"unchanged"})
+
+
+@pytest.mark.parametrize("options", [[], ["-c", "segment.bytes=1000000"], ["--server-properties", "FILE"]])
+def test_topics_that_are_not_in_the_metadata(golden: Path, tmp_path: Path, options: list[str]) -> None:
+    """Each topic for itself: no setting that says nothing of retention makes Kafka's defaults delete it."""
+    log_dir = copied(golden, "retention", tmp_path) / "data0"
+    shutil.copytree(golden / "broker-4.3" / "compact-2-before" / "data1" / "cmp-gzip-0", log_dir / "strange-0")
+    shutil.copytree(log_dir / "strange-0", log_dir / "strange-1")
+    shutil.copytree(golden / "broker-4.3" / "codecs" / "data1" / "codec-none-0", log_dir / "ret-time-0")
+    (tmp_path / "FILE").write_text("log.segment.bytes=1000000\nlog.retention.ms=1\n")
+    options = [str(tmp_path / "FILE") if option == "FILE" else option for option in options]
+    before = tree(log_dir / "strange-0")
+    done = pylogseg("retain", log_dir, "--json", "--now", "2030-01-01T00:00:00Z", *options)
+    states = {row["partition"]: row for row in rows(done, "partition")}
+    assert (done.code, tree(log_dir / "strange-0")) == (1, before)
+    assert (states["strange-0"]["state"], states["strange-0"]["undone"]) == ("left", True)
+    assert states["strange-0"]["reason"] == f"topic strange is not in the metadata, {log_dir}/__cluster_metadata-0"
+    assert states["ret-time-0"]["state"] == "done"
+    for command, code in (("retain", 2), ("compact", 1)):
+        done = pylogseg(command, log_dir, "strange", *options)
+        assert (done.code, "topic strange is not in the metadata" in done.text + done.err) == (code, True)
+        assert tree(log_dir / "strange-0") == before
+    results = offline.retain(log_dir, force=True)  # by its own rules, of which nothing is known
+    assert {r.name: r.state for r in results}["strange-0"] == "unchanged"
+    told = pylogseg("compact", log_dir, "strange", "-c", "cleanup.policy=compact", "--dry-run", "--json")
+    assert (told.code, {row["state"] for row in rows(told, "partition")}) == (0, {"done"})
+
+
+def test_an_age_that_nobody_said(examples: Path, tmp_path: Path) -> None:
+    """A size that was said does not make Kafka's week count."""
+    said = ["-c", "cleanup.policy=delete", "-c", "retention.bytes=20000", "--now", "2030-01-01T00:00:00Z"]
+    done = pylogseg("retain", examples, "codec-none", *said, "--dry-run", "--json")
+    (row,) = rows(done, "partition")
+    assert (row["notes"], row["segmentsDeleted"]) == (["retention.ms is not known, so nothing goes by its age"], 1)
+    file = tmp_path / "server.properties"
+    file.write_text("log.dirs=/nowhere\n")
+    place = Place.find(LocalStorage(), str(examples))
+    for options, expected in ((Options(), False), (Options(server_properties=str(file)), True)):
+        settings = Settings(place, options)
+        assert settings.knows("meta-17", "retention_ms")
+        assert settings.knows("meta-17", "retention_bytes") is expected  # by the silence of the broker's file
+        assert not settings.knows("codec-none", "retention_bytes")
+
+
+def test_an_offset_is_no_time(examples: Path, tmp_path: Path) -> None:
+    """One option for each, and none beyond what consumers may have read."""
+    log_dir = tmp_path / "data"
+    shutil.copytree(examples, log_dir)
+    before = contents(log_dir)
+    done = pylogseg("retain", log_dir, "codec-none", "--before-offset", 1_700_000_020_000)
+    assert (done.code, {**before, **contents(log_dir)}) == (1, before)
+    assert "offset 1700000020000 is above the high watermark, 505 (the log ends at 505)" in done.text
+    done = pylogseg("retain", log_dir, "codec-none", "--before", 1_700_000_020_000)
+    assert (done.code, "--before-offset" in done.err, contents(log_dir)) == (2, True, before)
+    done = pylogseg("retain", log_dir, "codec-none", "--before-time", 1_700_000_020_000, "--json")
+    assert [row["segmentsDeleted"] for row in rows(done, "partition")] == [1]
 
 
 def test_delete_records_by_file(golden: Path, tmp_path: Path) -> None:
@@ -576,7 +655,7 @@ def test_delete_records_by_file(golden: Path, tmp_path: Path) -> None:
     for log_dir in sorted(folder.glob("data?")):
         names = {f"codec-none-{n}" for n in (0, 1)} & set(os.listdir(log_dir))
         done = pylogseg("delete-records", log_dir, "--offset-json-file", tmp_path / "offsets.json")
-        assert done.code == (0 if names else 2)
+        assert done.code == {2: 0, 1: 1, 0: 2}[len(names)]
         for name in names:
             starts[name] = next(p for p in open_dir(str(log_dir)).partitions if p.name == name).log_start_offset
             assert f"{starts[name]}" in (log_dir / "log-start-offset-checkpoint").read_text()
@@ -631,7 +710,7 @@ def test_what_a_person_reads(golden: Path, tmp_path: Path) -> None:
         "cmp-zstd-0  done       0  1705         8      8  55.9 kB     14.2 kB       1    1,655    1,385",
         f"settings: {log_dir}/__cluster_metadata-0; then Kafka's defaults",
         "cleaner-offset-checkpoint rewritten, 2 of its entries: cmp-lz4-0 none to 1525, cmp-zstd-0 none to 1655",
-        "other replicas are unchanged (these partitions have replicas on brokers 1): this disk alone was looked at",
+        "these partitions have no other replicas",
     ]
     assert pylogseg("compact", log_dir, "--quiet", "--now", NOW).text == ""
 
@@ -696,3 +775,39 @@ def test_progress_and_python(golden: Path, tmp_path: Path) -> None:
         offline.retain(log_dir, ms=-1)
     with pytest.raises(RequestError, match="ahead of the present time"):
         offline.retain(log_dir, before_ms=2**50)
+
+
+def test_what_is_empty_is_not_all(examples: Path, tmp_path: Path) -> None:
+    """A list that was computed and came out empty, an unset variable of the shell: refused by every command."""
+    log_dir = tmp_path / "data"
+    shutil.copytree(examples, log_dir)
+    before = tree(log_dir)
+    commands: list[tuple[Any, dict[str, Any]]] = [
+        (offline.retain, {"max_bytes": 0}),
+        (offline.compact, {"force": True}),
+        (offline.redact, {"keys": [b"k"]}),
+        (offline.recode, {"compression": "zstd"}),
+        (offline.truncate, {"to": 0}),
+        (offline.delete_records, {"offsets": -1}),
+        (offline.repair, {}),
+        (offline.reindex, {}),
+    ]
+    for command, own in commands:
+        for empty in ({"topics": []}, {"partitions": ()}, {"topics": iter(())}, {"topics": [""]}):
+            with pytest.raises(RequestError, match="empty"):
+                command(log_dir, **own, **empty)
+    for arguments in (["--match", ""], ["--match", "x*"], ["--key", ""], ["--header", "=1"], ["--key", "k", "-t", ""]):
+        done = pylogseg("redact", log_dir, *arguments)
+        assert (done.code, "empty" in done.err) == (2, True), (arguments, done)
+    with pytest.raises(RequestError, match="no offsets"):
+        offline.delete_records(log_dir, {})
+    assert tree(log_dir) == before
+    done = pylogseg("redact", log_dir, "codec-none", "--match", "", "--force", "--dry-run", "--json")
+    assert [row["recordsDeleted"] for row in rows(done, "partition")] == [504]  # all but the last
+
+
+def test_a_name_that_is_not_here(examples: Path, tmp_path: Path) -> None:
+    log_dir = tmp_path / "data"
+    shutil.copytree(examples, log_dir)
+    done = pylogseg("delete-records", log_dir, "--offset", "codec-none-1=5", "--offset", "codec-none=100")
+    assert (done.code, "codec-none is not here" in done.text) == (1, True)

@@ -175,6 +175,12 @@ def test_what_decompresses_to_much_is_taken_in_parts(monkeypatch):
         ({}, "which records"),
         ({"keys": [b"a"], "blank": Blank(("values",))}, "cannot blank values: there are key, value, headers"),
         ({"keys": [b"a"], "blank": Blank(())}, "cannot blank nothing"),
+        ({"keys": ["k91"]}, "keys are bytes, such as b'k91', not 'k91'"),
+        ({"keys": [b"a", 7]}, "keys are bytes, not 7"),
+        ({"keys": b"k91"}, r"keys are a list, not one value: \[b'k91'\]"),
+        ({"keys": "k91", "force": True}, "keys are a list"),
+        ({"headers": [("mail", None)]}, "names of headers are bytes, such as b'mail'"),
+        ({"headers": [(b"mail", "x")]}, "values of headers are bytes, such as b'x'"),
     ],
 )
 def test_refused(tmp_path, arguments, said):

@@ -1,5 +1,6 @@
 """Record columns against the slow reader: every field, damaged bodies, hostile bytes."""
 
+import threading
 from itertools import pairwise
 
 import numpy as np
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 from reference import batch as slow
 from reference import build
 
-from pylogseg import _records
+from pylogseg import _records, encode
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import scan
-from pylogseg.format.records import BODY_DTYPE, REASONS, Tally, check_and_decode, decode
+from pylogseg.format.records import BODY_DTYPE, REASONS, Tally, allocate, check_and_decode, decode
 from pylogseg.format.scratch import Scratch
 
 payloads = st.none() | st.binary(max_size=30)
@@ -297,3 +298,30 @@ def test_what_was_copied_stays_when_the_scratch_is_used_again():
         for found, expected in ((keys, [r.key for r in records]), (values, [r.value for r in records])):
             assert found.data.tobytes() == b"".join(expected)
             assert np.diff(found.ends).tolist() == list(map(len, expected))
+
+
+def test_counts_that_another_thread_changes_write_nothing_beyond_the_columns():
+    """The table of batches is an ordinary array: between a check of a row and its use it may say something else."""
+    count, room, guard = 500, 600, 3000
+    data = b"".join(bytes(encode([(0, None, None)] * count, base_offset=i * count)) for i in range(50))
+    rows = np.ascontiguousarray(scan(data).batches.rows)
+    bodies = np.empty(len(rows), BODY_DTYPE)
+    _records.plain_bodies(rows, 0, bodies, len(data))
+    rows["count"] = 10
+    stop = threading.Event()
+
+    def change():
+        while not stop.is_set():
+            rows["count"][:] = count
+            rows["count"][:] = 10
+
+    changing = threading.Thread(target=change, daemon=True)
+    changing.start()
+    try:
+        for _ in range(300):
+            whole = [np.full(room + guard, 77, column.dtype) for column in allocate(1)]
+            _records.decode(rows, 0, bodies, (data, b""), 0, *(column[:room] for column in whole))
+            assert all((column[room:] == 77).all() for column in whole)
+    finally:
+        stop.set()
+        changing.join()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pylogseg.errors import RequestError
 from pylogseg.jobs.grep import Pattern, regular_expression
 from pylogseg.jobs.regex import in_re2, search
 
@@ -53,7 +54,9 @@ def test_the_same_answers_or_none(expression, values, ignore_case):
         (rb"a|b$", True),
         (rb'{"id":\d+,"(name|note)":"[^"]*x', True),
         (b"a$b", False),
-        (rb"\s", False),
+        (rb"\s\S[\sx]", True),
+        (rb"(?i)(a+)+\Z", True),
+        (rb"(\w+\s?)+$", True),
         (b"(?<!a)b", False),
         (b"[[:alpha:]]", False),
         (b"a{,3}", False),
@@ -74,3 +77,16 @@ def test_both_ways_give_the_same(examples):
             one = Pattern(regular_expression("[ko][0-9]|n$"), places).matches(columns)
             other = Pattern(regular_expression("(?=[ko])[ko][0-9]|n$"), places).matches(columns)
             assert one.tolist() == other.tolist()
+
+
+@pytest.mark.parametrize(
+    "expression", [r"(?<!x)(a+)+b", r"(a+)+\1", r"(?=x)((a|b)+)*", r"(?<!x)(?:(?:a*)*)*b", "(?<!x)(a|a)*b"]
+)
+def test_what_python_alone_knows_and_would_try_for_ever_is_refused(expression):
+    with pytest.raises(RequestError, match="might take for ever"):
+        regular_expression(expression)
+
+
+@pytest.mark.parametrize("expression", [r"(?<!x)(\d+,)+b", r"(?<!y)a{5}", r"(a|b)\1", r"^(?=.*x).*y"])
+def test_what_python_alone_knows_is_searched(expression):
+    assert regular_expression(expression).pattern == expression.encode()

@@ -8,6 +8,9 @@ import pytest
 
 import pylogseg
 from pylogseg import _codec
+from pylogseg.errors import RequestError
+from pylogseg.spark import functions
+from pylogseg.spark._compat import VERSION
 
 RAW = bytes(pylogseg.encode([(1, b"a", b"1", [("h", b"x")]), (2, None, b"2")], compression="lz4"))
 ROWS = [(RAW, b"21", 64, "x"), (None, None, None, None)]
@@ -81,3 +84,27 @@ def test_damage_names_the_value(spark: Any) -> None:
     assert f.decode_batches(bad, "raw", on_error="skip").count() == 2
     with pytest.raises(Exception, match="value 1 of the column: at position 0: no whole batch begins here"):
         f.decode_batches(bad, "raw").count()
+
+
+@pytest.mark.skipif(VERSION < (4, 1), reason="Arrow UDFs: Spark 4.1 on")
+def test_in_sql(spark):
+    names = functions.register(spark, "klog_")
+    assert "klog_confluent_or_null" in names
+    found = spark.sql(
+        "SELECT klog_crc32c(k) AS crc, klog_kafka_partition(k, n) AS p, klog_kafka_partition(k, 5) AS q, "
+        "klog_confluent_or_null(k).schemaId AS id FROM VALUES (CAST('foobar' AS BINARY), 12), (NULL, 3), "
+        "(X'000000000701', 7) AS t(k, n)"
+    )
+    keys = spark.createDataFrame([(b"foobar", 12), (None, 3), (b"\0\0\0\0\7\1", 7)], "k binary, n int")
+    crc, five = keys.select(functions.crc32c("k"), functions.kafka_partition("k", 5)).toPandas().to_numpy().T.tolist()
+    rows = found.collect()
+    assert [row.crc for row in rows if row.crc is not None] == [int(value) for value in crc if value == value]
+    assert [row.q for row in rows if row.q is not None] == [int(value) for value in five if value == value]
+    assert [row.p for row in rows][:2] == [6, None]
+    assert [row.id for row in rows] == [None, None, 7]
+
+
+def test_words_for_errors(spark):
+    for function in (functions.decode_varint, functions.decode_uvarint, functions.confluent, functions.to_records):
+        with pytest.raises(RequestError, match="on_error is 'raise' or 'null', not 'ignore'"):
+            function("k", "ignore")

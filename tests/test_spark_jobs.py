@@ -18,7 +18,7 @@ from spark_logs import needs_sources
 
 import pylogseg
 from pylogseg.arrow import read_arrow
-from pylogseg.spark import commands, jobs
+from pylogseg.spark import commands, jobs, work
 from pylogseg.spark.work import shares
 
 
@@ -51,8 +51,8 @@ def test_verify_says_what_the_command_says(spark: Any, examples: Path, tmp_path:
 
 
 def test_stats_count_what_the_command_counts(spark: Any, examples: Path, tmp_path: Path) -> None:
-    for by in ("partition", "topic"):
-        lines = run("stats", examples, "--json", "--by", by).rows
+    for by in ("partition", "topic", "all"):
+        lines = run("stats", examples, "--json", *(() if by == "all" else ("--by", by))).rows
         got = {row["name"]: row for row in jobs.stats(spark, examples, by=by).collect()}
         assert {name: json.loads(row["detail"]) for name, row in got.items()} == {line["name"]: line for line in lines}
         assert {name: row["records"] for name, row in got.items()} == {line["name"]: line["records"] for line in lines}
@@ -135,6 +135,34 @@ def test_export_and_restore(spark: Any, examples: Path, tmp_path: Path) -> None:
     assert set(again.values()) == {"unchanged"}
 
 
+def test_diff_sees_rows_that_are_there_twice(spark: Any, examples: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    jobs.export(spark, examples, str(table), ["codec-none", "txn-a"])
+    assert [row.same for row in jobs.diff(spark, examples, str(table), ["codec-none", "txn-a"]).collect()] == [True] * 3
+    for path in (table / "topic=codec-none").rglob("*.parquet"):
+        shutil.copy(path, path.with_name(f"again-{path.name}"))
+    found = {
+        (row.topic, row.partition): row for row in jobs.diff(spark, examples, str(table), ["codec-none"]).collect()
+    }
+    row = found["codec-none", 1]
+    assert (row.same, row.recordsA, row.recordsB, row.missing, row.extra, row.changed, row.duplicates) == (
+        False, 505, 1010, 0, 0, 0, 505,
+    )  # fmt: skip
+
+
+def test_an_export_that_is_not_whole(
+    spark: Any, command: Any, examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be read is said, and shows in the exit code; a table whose export died is not restored."""
+    disk, out = hurt(examples, tmp_path / "data"), tmp_path / "out"
+    done = command("export", disk, out, "--on-corrupt", "skip")
+    assert (done.exit_code, "CRC mismatch" in done.stderr) == (1, True)
+    assert command("export", disk, out, "--on-corrupt", "skip").exit_code == 1
+    assert command("export", disk, out).exit_code == 1
+    refused = command("restore", out, tmp_path / "back")
+    assert (refused.exit_code, "did not end, and parts may be missing" in refused.stderr) == (2, True)
+
+
 def test_restore_refuses_and_overwrites(spark: Any, tmp_path: Path) -> None:
     rows = spark.createDataFrame([(0, b"a", b"1"), (1, b"b", b"2")], "offset bigint, key binary, value binary")
     root = str(tmp_path / "data")
@@ -209,7 +237,10 @@ def test_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
     assert "unchanged" in command("export", examples, out, "txn-a", "--dry-run").stdout
     assert "to do" in command("restore", out, back, "--dry-run").stdout
     assert "written" in command("restore", out, back, "-o", "compression=zstd").stdout
-    assert command("grep", "no such thing", back, "--json").stdout == ""
+    nothing = command("grep", "no such thing", back, "--json")
+    assert (nothing.stdout, nothing.exit_code) == ("", 1)
+    assert command("grep", "no such thing", back, "--out", tmp_path / "found").exit_code == 1
+    assert command("grep", "", back, "--json").exit_code == 0
 
 
 def test_errors_of_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
@@ -230,3 +261,24 @@ def test_shares() -> None:
     assert [0] in groups
     assert len(shares([1] * 10_000, 2)) == 8
     assert shares([], 4) == []
+
+
+def test_what_stats_bring_to_the_driver_does_not_grow_with_segments(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sketches of keys are put together by the workers, in tasks and after them."""
+    with pylogseg.open_log(tmp_path / "t-0", segment_bytes=40_000) as log:
+        for start in range(0, 20_000, 500):
+            log.append([(i, b"key%d" % i, b"v") for i in range(start, start + 500)])
+    assert len(list((tmp_path / "t-0").glob("*.log"))) > 8
+    sizes: list[int] = []
+
+    def counting(data: bytes, *, _loads: Any = work.unpacked) -> Any:
+        sizes.append(len(data))
+        return _loads(data)
+
+    monkeypatch.setattr(work, "unpacked", counting)
+    (row,) = jobs.stats(spark, tmp_path).collect()
+    assert row.records == 20_000
+    assert abs(row.distinctKeys - 20_000) < 1000
+    assert 0 < sum(sizes) < 10_000

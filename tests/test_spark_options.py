@@ -1,11 +1,13 @@
 """Options as the Kafka source of Spark has them: defaults, precedence, refusals."""
 
+import subprocess
+import sys
 import warnings
 
 import pytest
 
 from pylogseg.errors import RequestError
-from pylogseg.spark.options import EARLIEST, LATEST, Bound, parse, parse_offsets, paths_of
+from pylogseg.spark.options import EARLIEST, LATEST, Bound, check_names, for_table, parse, parse_offsets, paths_of
 
 
 def test_defaults():
@@ -83,7 +85,7 @@ def test_a_stream_has_no_end(name):
 def test_what_has_no_effect_is_said():
     with pytest.warns(UserWarning, match="files have no broker: kafka.bootstrap.servers, kafka.ssl.x have"):
         parse({"kafka.bootstrap.servers": "b:9092", "kafka.ssl.x": "1"})
-    with pytest.warns(UserWarning, match="'colour' is none"):
+    with pytest.raises(RequestError, match="no option 'colour'; there are: subscribe, "):
         parse({"colour": "red"})
     with pytest.warns(UserWarning, match="maxOffsetsPerTrigger has no effect in a batch"):
         parse({"maxOffsetsPerTrigger": "5"})
@@ -102,3 +104,53 @@ def test_paths():
 
 def test_offsets_of_the_kafka_source_are_read():
     assert parse_offsets('{"orders":{"0":23,"1":7}}', "x") == {("orders", 0): 23, ("orders", 1): 7}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("topic", "subscribe"), ("topics", "subscribe"), ("startingOfsets", "startingOffsets")]
+)
+def test_a_name_that_is_no_option(name, meant):
+    for check in (parse, check_names):
+        with pytest.raises(RequestError, match=f"no option '{name.lower()}': is '{meant}' meant"):
+            check({name: "a"})
+
+
+def catalog(**options):
+    """Options as Spark 4 hands them over for a table that is being made."""
+    return {
+        "owner": "me",
+        "provider": "pylogseg",
+        "location": "x",
+        **options,
+        **{f"option.{k}": v for k, v in options.items()},
+    }
+
+
+def test_what_a_table_keeps():
+    assert for_table({"path": "/data"}) is None
+    given = catalog(path="/data", subscribe="a", **{"kafka.sasl.jaas.config": "password=hunter2"})
+    assert for_table({**given, "property": "of the table"}) == {"path": "/data", "subscribe": "a"}
+    for options in (
+        {"path": "s3://bucket/x", "storageOptions": '{"secret": "hunter2"}'},
+        {"path": "s3://key:hunter2@bucket/x"},
+        {"path": "https://host/x?sig=hunter2"},
+    ):
+        with pytest.raises(RequestError, match="a table cannot keep credentials") as caught:
+            for_table(catalog(**options))
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(RequestError, match="is 'subscribe' meant"):
+        for_table(catalog(path="/data", topic="a"))
+
+
+def test_credentials_are_in_no_repr():
+    assert "hunter2" not in repr(parse({"storageOptions": '{"secret": "hunter2"}'}))
+
+
+def test_help_without_spark_names_what_to_install():
+    program = (
+        "import runpy, sys; sys.modules['pyspark'] = None; sys.argv = ['spark', '--help'];"
+        "runpy.run_module('pylogseg.spark', run_name='__main__', alter_sys=True)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "pylogseg: there is no pyspark here; pip install 'pylogseg[spark]' brings it\n"

@@ -114,9 +114,8 @@ def test_an_index_of_nonsense_cuts_nothing_wrong(log, tmp_path):
 def test_no_payload_is_read(log, monkeypatch):
     """Indexes apart, what is read of the log is behind the last index entry of the active segment."""
     opened = []
-    monkeypatch.setattr(files, "MappedFile", lambda path: opened.append(path))
     make = files.PositionedFile
-    monkeypatch.setattr(files, "PositionedFile", lambda path: opened.append(path) or make(path))
+    monkeypatch.setattr(files, "PositionedFile", lambda path, **how: opened.append(path) or make(path, **how))
     assert_covers(planned(log, rangeBytes="30000"), 0, 20_000)
     assert opened == [str(max((log / "orders-0").glob("*.log")))]
 

@@ -11,6 +11,7 @@ import pytest
 
 import pylogseg
 from pylogseg import offline
+from pylogseg.jobs.grep import Pattern
 from pylogseg.spark import jobs
 
 NOW = 1_700_000_000_000
@@ -128,3 +129,55 @@ def test_diff_with_a_table(spark: Any, tmp_path: Path) -> None:
     }
     with pytest.raises(pylogseg.RequestError, match="mode are for two directories"):
         jobs.diff(spark, str(root), table, mode="latest")
+
+
+@pytest.mark.parametrize("death", ["plan", "moved", "committed"])
+def test_a_job_that_died_around_its_commit(
+    spark: Any, tmp_path: Path, options: dict[str, Any], death: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run finishes what was begun and finds nothing left to do; no litter stays."""
+    root, out = fill(tmp_path / "data"), tmp_path / "out"
+    (root / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
+
+    class Dies(BaseException):
+        pass
+
+    def die(*args: Any, **more: Any) -> None:
+        raise Dies
+
+    where = {"plan": "_finish", "moved": "_note_checkpoints", "committed": "Staging.forget"}[death]
+    with monkeypatch.context() as patch:
+        patch.setattr(f"pylogseg.restore.staging.{where}", die)
+        patch.setattr("pylogseg.restore.staging.Staging.abort", lambda self: None)
+        with pytest.raises(Dies):
+            jobs.compact(spark, str(root), str(out), ["users"], **options)
+    with monkeypatch.context() as patch:
+        patch.setattr("pylogseg.spark.jobs.rewriting.run", die)  # no work is done again
+        again = jobs.compact(spark, str(root), str(out), ["users"], **options).collect()
+    assert [row.state for row in again] == ["unchanged"] * 3
+    offline.compact(root, topics=["users"], into=str(tmp_path / "plain"), **options)
+    assert files(out) == files(tmp_path / "plain")
+    marker = ".kafka_cleanshutdown"
+    assert (out / marker).read_bytes() == (tmp_path / "plain" / marker).read_bytes()
+    assert not [path for path in out.iterdir() if "staging" in path.name]
+
+
+def test_targets_are_looked_at_before_the_work(
+    spark: Any, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, out = fill(tmp_path / "data"), tmp_path / "out"
+    (out / "users-1").mkdir(parents=True)
+    monkeypatch.setattr("pylogseg.spark.jobs.rewriting.run", lambda *args, **more: pytest.fail("it works already"))
+    for dry_run in (True, False):
+        with pytest.raises(pylogseg.RequestError, match="users-1: it is there already, and was not made by this"):
+            jobs.compact(spark, str(root), str(out), ["users"], dry_run=dry_run, **options)
+
+
+def test_another_function_is_another_job(spark: Any, tmp_path: Path) -> None:
+    root, out = fill(tmp_path / "data"), str(tmp_path / "out")
+    for number in (1, 2):
+        needle = Pattern(b"v%d" % number)
+        done = jobs.redact(spark, str(root), out, ["users-0"], matches=[needle.matches], overwrite=True).collect()
+        assert [row.state for row in done] == ["done"]
+        same = jobs.redact(spark, str(root), out, ["users-0"], matches=[Pattern(b"v%d" % number).matches]).collect()
+        assert [row.state for row in same] == ["unchanged"]

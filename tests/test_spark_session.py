@@ -32,7 +32,8 @@ def log(tmp_path_factory):
 
 
 def load(spark, path, **options):
-    return spark.read.format("pylogseg").options(**options).load(str(path))
+    texts = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in options.items()}
+    return spark.read.format("pylogseg").options(**texts).load(str(path))
 
 
 def by_place(table):
@@ -132,6 +133,74 @@ def test_sql(spark, log, what):
     assert len(list(log.rglob("*.log"))) > 1
 
 
+def test_options_of_a_table_act_on_it_alone(spark, log, tmp_path):
+    """They are in its schema, and so in all that is made from it: no credentials, and no say in another read."""
+    other = append(tmp_path / "other" / "users-0", 60).parent
+    with pytest.raises(Exception, match="a table cannot keep credentials"):
+        spark.sql(f"CREATE TABLE t USING pylogseg OPTIONS (path '{log}', storageOptions '{{\"secret\":\"hunter2\"}}')")
+    spark.sql(f"CREATE TABLE t USING pylogseg OPTIONS (path '{log}', subscribe 'orders', columns 'offset,value')")
+    try:
+        assert spark.table("t").count() == 5000
+        spark.table("t").write.parquet(str(tmp_path / "parquet"))
+        for frame in (spark.table("t"), spark.read.parquet(str(tmp_path / "parquet"))):
+            found = spark.read.format("pylogseg").schema(frame.schema).load(str(other))
+            assert offsets(found) == list(range(60))
+        assert spark.sql(f"SELECT offset FROM t WITH (path = '{other}')").count() == 60
+    finally:
+        spark.sql("DROP TABLE t")
+
+
+def test_a_table_with_declared_columns(spark, log):
+    """Spark does not tell its options: the error says how to read it, and that works."""
+    spark.sql(f"CREATE TABLE t (offset bigint, value binary) USING pylogseg OPTIONS (path '{log}')")
+    try:
+        with pytest.raises(Exception, match=r"SELECT \.\.\. FROM t WITH \(path = "):
+            spark.sql("SELECT * FROM t").collect()
+        found = spark.sql(f"SELECT * FROM t WITH (path = '{log}')")
+        assert (found.columns, found.count()) == (["offset", "value"], 5000)
+        with pytest.raises(Exception, match="INSERT INTO a table is not possible"):
+            spark.sql("INSERT INTO t VALUES (1, X'00')")
+    finally:
+        spark.sql("DROP TABLE t")
+
+
+def test_wrong_options_of_a_stream_show_at_load(spark, log):
+    with pytest.raises(Exception, match="is 'startingOffsets' meant"):
+        spark.readStream.format("pylogseg").option("startingOfsets", "earliest").load(str(log))
+
+
+@pytest.mark.parametrize("tail", [b"\xff" * 300, b"a README, and no batch"])
+def test_damage_after_the_last_good_batch(spark, log, tmp_path, tail):
+    copy = shutil.copytree(log, tmp_path / "copy")
+    last = max(copy.rglob("*.log"))
+    last.write_bytes(last.read_bytes() + tail)
+    (copy / "users-0").mkdir()
+    (copy / "users-0" / f"{0:020d}.log").write_bytes(tail)
+    for topic in ("orders", "users"):
+        with pytest.raises(pylogseg.CorruptionError):
+            pylogseg.read_arrow(copy, topic).read_all()
+        with pytest.raises(Exception, match=r"(?s)CorruptionError.*onCorrupt=skip"):
+            load(spark, copy, subscribe=topic).count()
+        with pytest.raises(pylogseg.CorruptionError):
+            pylogseg.spark.read_segments(spark, copy, ["offset"], subscribe=topic)
+    assert load(spark, copy, onCorrupt="skip").count() == 5000
+    assert load(spark, copy, subscribe="orders", endingOffsets={"orders": {"0": 10}}).count() == 10
+
+
+def test_what_a_user_s_function_gives(spark, log):
+    def swapped(batch):
+        return batch.select(["value", "offset"])
+
+    for schema in ("offset bigint, value binary", "value binary, offset int", "value binary"):
+        frame = pylogseg.spark.read_segments(spark, log, ["offset", "value"], batch_fn=swapped, schema=schema)
+        with pytest.raises(Exception, match="batch_fn gave the columns value binary, offset bigint, and schema says"):
+            frame.collect()
+    good = pylogseg.spark.read_segments(
+        spark, log, ["offset", "value"], batch_fn=swapped, schema="value binary, offset bigint"
+    )
+    assert good.count() == 5000
+
+
 def pruned(spark, log, **options):
     return load(spark, log, columns="partition,offset,timestamp", rangeBytes=20_000, **options)
 
@@ -217,6 +286,9 @@ def test_stream_available_now(spark, tmp_path):
     query = start(spark, root, tmp_path, **options)
     finish(query)
     batches = [400, 400, 200] if LIMITS else [1000]
+    if LIMITS:
+        assert [pylogseg.spark.lag(progress).total for progress in query.recentProgress] == [600, 200, 0]
+        assert pylogseg.spark.lag(query.recentProgress[0]).partitions == {("orders", 0): 600}
     assert [progress["numInputRows"] for progress in query.recentProgress] == batches
     append(root / "orders-0", 50, first=1000)
     append(root / "orders-1", 50)

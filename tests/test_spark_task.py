@@ -173,3 +173,13 @@ def test_rows_of_batches(damaged, cut):
     assert (problem["baseOffset"], problem["count"]) == (bad, None)
     assert problem["problem"].startswith("crc: CRC mismatch")
     assert {row["count"] for row in found if not row["problem"]} == {50}
+
+
+def test_damage_after_the_last_offset_of_a_segment(tmp_path):
+    """A task that has a segment to its end sees the end of the file, as a reader of the whole log does."""
+    append(tmp_path / "orders-0", 3000)
+    hurt = sorted((tmp_path / "orders-0").glob("*.log"))[1]
+    hurt.write_bytes(hurt.read_bytes() + b"no batch" * 9)
+    with pytest.raises(pylogseg.CorruptionError, match=f"{hurt.name}.*onCorrupt=skip"):
+        rows([str(tmp_path)])
+    assert len(rows([str(tmp_path)], onCorrupt="skip")) == 3000

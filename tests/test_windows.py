@@ -306,6 +306,30 @@ def test_any_flips(flips, cut, window):
     assert set(offsets) <= {i * SIZE for i in range(12)}
 
 
+@pytest.mark.parametrize("window", [64, 200, 1 << 16])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {8: struct.pack(">i", 2**31 - 1)},
+        {8: struct.pack(">i", 3 * SIZE - 12)},  # a length over good batches, up to the end of one
+        {0: bytes(SIZE)},
+        {70: b"\xff"},
+    ],
+    ids=["length", "inner", "zeros", "value"],
+)
+@pytest.mark.parametrize("high", [1, 5, 2**20, 2**40, 2**61])
+def test_a_base_offset_that_is_too_high_hides_nothing(high, damage, window):
+    """No checksum covers it: the good batches after the next damage are found all the same."""
+    for at in (0, 4, 8):
+        changes = {at * SIZE: struct.pack(">q", at * 3 + high * 3)}
+        changes |= {(at + 1) * SIZE + begin: new for begin, new in damage.items()}
+        items = list(walk(Bytes(damaged(changes)), window_bytes=window, first_window_bytes=window))
+        found = [p for item in items if isinstance(item, Window) for p in item.batches.position.tolist()]
+        assert found == [i * SIZE for i in range(12) if i != at + 1]
+        (gap,) = (item for item in items if isinstance(item, Gap))
+        assert (gap.position, gap.end_position) == ((at + 1) * SIZE, (at + 2) * SIZE)
+
+
 class Counted(Bytes):
     """Counts the bytes that are read."""
 

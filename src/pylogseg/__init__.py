@@ -75,4 +75,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, "offline"])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__")), "offline"])

@@ -5,7 +5,7 @@ A door that meets anything but the usual returns None; `log/validation.py` then 
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from pylogseg._kernels cimport append
@@ -20,6 +20,8 @@ pls_crc_init()
 
 cdef enum:
     TRANSACTIONAL = 0x10
+
+cdef int64_t HIGHEST_OFFSET = INT64_MAX - 1   # the log's end comes after it
 
 
 cdef class Batch:
@@ -332,6 +334,7 @@ def given(data not None, int32_t leader_epoch, bint raft, int64_t size_limit):
                     skip = True
                 else:
                     good = (row.attributes & header.CODEC_MASK) <= append.HIGHEST_CODEC and row.last_offset > last
+                    good = good and row.base_offset <= row.last_offset <= HIGHEST_OFFSET
                     good = good and (not raft or row.leader_epoch == leader_epoch) and (size_limit < 0 or size <= size_limit)
                     good = good and header.crc_holds(p + start, size)
         if not good:

@@ -166,7 +166,11 @@ def put(
                     full = True
                     i += j
                     break
-                slot = find(&t, &hashes[j])    # there is room: fewer keys than slots are in
+                slot = find(&t, &hashes[j])
+                if slot == NULL:               # more keys are in than `used` says
+                    full = True
+                    i += j
+                    break
                 if slot.offset == 0:
                     slot.first, slot.second = hashes[j].first, hashes[j].second
                     used += 1
@@ -221,6 +225,7 @@ def rehash(old not None, new not None):
     cdef Hash hash
     cdef Slot *slot
     cdef uint64_t i
+    cdef bint full = False
     open_table(&source, old, (0, 0))
     open_table(&target, new, (0, 0))
     if target.count < source.count:
@@ -230,4 +235,9 @@ def rehash(old not None, new not None):
             if source.slots[i].offset:
                 hash.first, hash.second = source.slots[i].first, source.slots[i].second
                 slot = find(&target, &hash)
+                if slot == NULL:
+                    full = True
+                    break
                 slot[0] = source.slots[i]
+    if full:
+        raise ValueError("the new table is full: it has to be an empty one")

@@ -36,6 +36,8 @@ def decode(
     key_data: Bytes | None = None,
     *,
     crc: bool = False,
+    done: int = -1,
+    at: int = 0,
 ) -> tuple[int, int, tuple[int, int, int, int, int], int, int]: ...
 def use_wide_copies(wanted: bool) -> bool: ...
 def gather_binary(

@@ -152,7 +152,7 @@ def decode(
     int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
     uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
     int32_t[::1] value_ends=None, uint8_t[::1] value_data=None,
-    int32_t[::1] key_ends=None, uint8_t[::1] key_data=None, *, bint crc=False,
+    int32_t[::1] key_ends=None, uint8_t[::1] key_data=None, *, bint crc=False, int64_t done=-1, int64_t at=0,
 ):
     """Decode the bodies of batches from `first_row` on into columns, from slot `n` on.
 
@@ -169,6 +169,9 @@ def decode(
     crc : bool
         Check the CRC of each batch right before its records, so that its bytes come from memory once; it stops in front
         of one that does not hold. The bodies must be those of `plain_bodies`.
+    done, at : int
+        Decode a part of a single batch of magic 2 instead: from record number `done` on, which begins at byte `at` of
+        the body, as many records as there are slots.
 
     Returns
     -------
@@ -182,13 +185,14 @@ def decode(
     status : int
         0, or what is wrong (`format.records.REASONS`).
     place : int
-        Where it is wrong.
+        Where it is wrong; of a part, where it ends.
     """
     cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
     cdef Sources held = Sources(sources)
     cdef Py_ssize_t i, count = len(rows), room = offset.shape[0]
-    cdef int64_t most, begin
+    cdef int64_t most, begin, wanted
+    cdef bint in_parts = done >= 0
     cdef int status = record.RECORD_OK
     cdef record.Columns columns
     cdef record.Walk walk
@@ -197,6 +201,8 @@ def decode(
         raise ValueError("rows and bodies differ in length, or the first row is not among them")
     if n < 0:
         raise ValueError(f"slot {n} is not in the columns")
+    if in_parts and (count != 1 or first_row or crc or at < 0):
+        raise ValueError("only a single batch is decoded in parts, without its CRC")
     room = min(room, timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0], value_size.shape[0],
                headers_place.shape[0], header_count.shape[0], batch.shape[0])
     if key_view is not None and value_view is not None:
@@ -207,8 +213,13 @@ def decode(
     room = copies_into(&columns.values, value_ends, value_data, n, room)
     if count == first_row:
         return count, n, tally_of(&tally), 0, 0
-    cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
-    cdef const Body *body = <const Body *>&raw_bodies[0]
+    cdef const header.BatchRow *rows_of = <const header.BatchRow *>&raw[0]
+    cdef const Body *bodies_of = <const Body *>&raw_bodies[0]
+    # Copies: another thread may write into the table between a check and its use.
+    cdef header.BatchRow row = rows_of[first_row]
+    cdef Body body = bodies_of[first_row]
+    if in_parts and (row.magic != 2 or at > body.size or done > row.count or room <= n):
+        raise ValueError("the batch is not of magic 2, has no such part, or there are no slots")
     if room:
         columns.offset = &offset[0]
         columns.timestamp = &timestamp[0]
@@ -224,40 +235,46 @@ def decode(
             columns.value_view = &value_view[0]
     with nogil:
         for i in range(first_row, count):
+            if i > first_row:
+                row, body = rows_of[i], bodies_of[i]
             begin = n
-            most = record.room_for(&row[i], body[i].size)
-            walk.p = resolve(held.all, body[i].place, body[i].size)
-            walk.source = (body[i].place >> SOURCE_SHIFT) << SOURCE_SHIFT
-            if (walk.p == NULL or most > room - n or not has_room(&columns.keys, n, body[i].size)
-                    or not has_room(&columns.values, n, body[i].size)):
+            most = record.room_for(&row, body.size)
+            walk.p = resolve(held.all, body.place, body.size)
+            walk.source = (body.place >> SOURCE_SHIFT) << SOURCE_SHIFT
+            if (walk.p == NULL or (most > room - n and not in_parts) or not has_room(&columns.keys, n, body.size)
+                    or not has_room(&columns.values, n, body.size)):
                 status = record.RECORD_SOURCE
                 walk.p = NULL
                 break
-            walk.end = walk.p + body[i].size
-            walk.origin = walk.p - (body[i].place - walk.source)
+            walk.end = walk.p + body.size
+            walk.origin = walk.p - (body.place - walk.source)
+            walk.p += at
             if crc:
-                status = crc_status(held.all, &row[i], &body[i])
+                status = crc_status(held.all, &row, &body)
                 if status != record.RECORD_OK:
                     break
-            if row[i].magic == 2:
-                if row[i].count < 0 or (row[i].count > most):
+            if row.magic == 2:
+                if row.count < 0 or (row.count > most):
                     status = record.RECORD_COUNT
-                elif row[i].count:   # count 0: Kafka does not touch what may lie there
-                    status = record.decode_v2(&walk, &row[i], <int32_t>i, &columns, n)
+                wanted = min(row.count - done, room - n) if in_parts else row.count
+                if status == record.RECORD_OK and wanted:   # count 0: Kafka does not touch what may lie there
+                    status = record.decode_v2(&walk, &row, <int32_t>i, &columns, n, wanted)
+                    if status == record.RECORD_OK and walk.p != walk.end and (not in_parts or done + wanted == row.count):
+                        status = record.RECORD_REMAINS
                 if status != record.RECORD_OK:
                     break
-                n += row[i].count
-            elif row[i].attributes & header.CODEC_MASK:
+                n += wanted
+            elif row.attributes & header.CODEC_MASK:
                 most = 0
-                status = record.decode_wrapped(&walk, &row[i], <int32_t>i, &columns, n, &most)
+                status = record.decode_wrapped(&walk, &row, <int32_t>i, &columns, n, &most)
                 if status != record.RECORD_OK:
                     break
                 n += most
             else:
-                if body[i].size < record.LEGACY_SMALLEST:
+                if body.size < record.LEGACY_SMALLEST:
                     status = record.RECORD_INNER_SIZE
                 else:
-                    status = record.decode_entry(&walk, &row[i], <int32_t>i, &columns, n)
+                    status = record.decode_entry(&walk, &row, <int32_t>i, &columns, n)
                 if status != record.RECORD_OK:
                     break
                 n += 1
@@ -265,8 +282,8 @@ def decode(
         else:
             i = count
     if status == record.RECORD_OK:
-        return count, n, tally_of(&tally), 0, 0
-    return i, n, tally_of(&tally), status, body[i].place if walk.p == NULL else walk.source + (walk.p - walk.origin)
+        return count, n, tally_of(&tally), 0, walk.source + (walk.p - walk.origin) if in_parts else 0
+    return i, n, tally_of(&tally), status, body.place if walk.p == NULL else walk.source + (walk.p - walk.origin)
 
 
 def use_wide_copies(bint wanted):
@@ -312,6 +329,7 @@ def gather_binary(
     cdef Sources held = Sources(sources)
     cdef Py_ssize_t i, count = place.shape[0], bad = -1
     cdef int64_t room = data.shape[0], at = 0, nulls = 0, left
+    cdef int64_t where
     cdef int32_t span
     cdef uint8_t valid = 0   # eight bits at a time: to set each in memory is to wait for the one before it
     cdef const uint8_t *p
@@ -326,12 +344,13 @@ def gather_binary(
             span = size[i]
             valid >>= 1
             if span >= 0:
-                p = resolve(held.all, place[i], span)
+                where = place[i]
+                p = resolve(held.all, where, span)
                 if p == NULL or span > room - at:
                     bad = i
                     break
                 if span:
-                    left = held.all[place[i] >> SOURCE_SHIFT].size - (place[i] & POSITION_MASK)
+                    left = held.all[where >> SOURCE_SHIFT].size - (where & POSITION_MASK)
                     record.pls_copy_span(out + at, p, span, min(left, room - at))
                     at += span
                 valid |= 0x80
@@ -357,7 +376,8 @@ def gather_views(
     """
     cdef Sources held = Sources(sources)
     cdef Py_ssize_t i, count = place.shape[0], bad = -1
-    cdef int64_t nulls = 0
+    cdef int64_t nulls = 0, where
+    cdef int32_t span
     cdef uint8_t valid = 0
     cdef const uint8_t *p
     if size.shape[0] != count or views.shape[0] < 16 * count or validity.shape[0] < (count + 7) // 8:
@@ -367,15 +387,16 @@ def gather_views(
         for i in range(count):
             valid >>= 1
             p = NULL
-            if size[i] < 0:
+            where, span = place[i], size[i]
+            if span < 0:
                 nulls += 1
             else:
-                p = resolve(held.all, place[i], size[i])
-                if p == NULL or (place[i] & POSITION_MASK) > 0x7FFFFFFF:
+                p = resolve(held.all, where, span)
+                if p == NULL or (where & POSITION_MASK) > 0x7FFFFFFF:
                     bad = i
                     break
                 valid |= 0x80
-            record.write_view(out, p, p + max(size[i], 0), size[i], place[i])
+            record.write_view(out, p, p + max(span, 0), span, where)
             if i & 7 == 7:
                 validity[i >> 3] = valid
             out += record.VIEW_BYTES
@@ -415,26 +436,27 @@ def header_spans(
     """Spans of the names and values of all headers of all records, in order. Returns how many there are."""
     cdef Sources held = Sources(sources)
     cdef Py_ssize_t i, count = headers_place.shape[0], room = key_place.shape[0], bad = -1
-    cdef int64_t n = 0
-    cdef int32_t k
+    cdef int64_t n = 0, where
+    cdef int32_t k, most
     cdef record.Walk walk
     if header_count.shape[0] != count or key_size.shape[0] != room or value_place.shape[0] != room or value_size.shape[0] != room:
         raise ValueError("columns and outputs differ in length")
     with nogil:
         for i in range(count):
-            if header_count[i] <= 0:
+            where, most = headers_place[i], header_count[i]
+            if most <= 0:
                 continue
-            walk.p = resolve(held.all, headers_place[i], 0)
-            if walk.p == NULL or header_count[i] > room - n:
+            walk.p = resolve(held.all, where, 0)
+            if walk.p == NULL or most > room - n:
                 bad = i
                 break
-            walk.source = (headers_place[i] >> SOURCE_SHIFT) << SOURCE_SHIFT
-            walk.origin = held.all[headers_place[i] >> SOURCE_SHIFT].first
-            walk.end = walk.origin + held.all[headers_place[i] >> SOURCE_SHIFT].size
+            walk.source = (where >> SOURCE_SHIFT) << SOURCE_SHIFT
+            walk.origin = held.all[where >> SOURCE_SHIFT].first
+            walk.end = walk.origin + held.all[where >> SOURCE_SHIFT].size
             if walk.origin == NULL:
                 bad = i
                 break
-            for k in range(header_count[i]):
+            for k in range(most):
                 if (record.read_span(&walk, walk.end, &key_place[n], &key_size[n]) != 0 or key_size[n] < 0
                         or record.read_span(&walk, walk.end, &value_place[n], &value_size[n]) != 0):
                     bad = i

@@ -1,4 +1,4 @@
-"""Record columns as Arrow: batches with the schema of Spark's Kafka source, copied or as views into the mapped file."""
+"""Record columns as Arrow: batches with the schema of Spark's Kafka source, copied or as views into what was read."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pylogseg import _records
 from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import COPY_SLACK_BYTES, Besides, Copies, Scratch
+from pylogseg.format.shown import readable
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, check_columns, read
 
@@ -41,6 +42,11 @@ _TYPES: dict[str, pa.DataType] = {
 }
 
 _MAX_SEQUENCE = 2**31 - 1
+#: Bytes of a topic, or of the name of a segment, that a record batch repeats: its offsets are of 32 bits, and small
+#: records may be many.
+_REPEATED_BYTES = 32 << 20
+#: Of repeated values that are kept for the next time.
+_KEPT_BYTES = 4 << 20
 
 
 def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.Schema:
@@ -80,14 +86,22 @@ def record_batch(chunk: Chunk, wanted: pa.Schema) -> pa.RecordBatch:
     pyarrow.RecordBatch
         It owns its buffers, but for views: those point into the chunk's sources and keep them alive.
     """
-    return next(record_batches([chunk], wanted))
+    return pa.RecordBatch.from_arrays([_MAKERS[field.name](chunk, field.type) for field in wanted], schema=wanted)
 
 
 def record_batches(chunks: Iterable[Chunk], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`record_batch` of each of many chunks."""
+    """`record_batch` of each of many chunks; of parts of a chunk, where its topic would be repeated too often."""
     makers = [(_MAKERS[field.name], field.type) for field in wanted]  # to ask a schema takes as long as to make a batch
     for chunk in chunks:
-        yield pa.RecordBatch.from_arrays([make(chunk, kind) for make, kind in makers], schema=wanted)
+        for part in _parts(chunk):
+            yield pa.RecordBatch.from_arrays([make(part, kind) for make, kind in makers], schema=wanted)
+
+
+def _parts(chunk: Chunk) -> Iterable[Chunk]:
+    count, most = len(chunk.columns), _REPEATED_BYTES // max(4 * len(chunk.topic), 4 * len(chunk.segment.name), 1)
+    if count <= most:
+        return (chunk,)
+    return (chunk._replace(columns=chunk.columns.take(slice(i, i + most))) for i in range(0, count, most))
 
 
 def read_arrow(
@@ -102,8 +116,8 @@ def read_arrow(
     columns : sequence of str, optional
         Names out of `DEFAULT_COLUMNS` and `BATCH_COLUMNS`; what is not asked for is not made.
     views : bool
-        Keys and values as binary views into the mapped file (for compressed batches into decompressed bytes), so that
-        no payload is copied. The file stays mapped as long as a batch lives.
+        Keys and values as binary views into what was read of the file (for compressed batches into decompressed
+        bytes), so that no payload is copied again. What was read stays in memory as long as a batch of it lives.
 
     Returns
     -------
@@ -224,9 +238,15 @@ def _as_text(names: pa.Array) -> pa.Array:
     return text
 
 
-@functools.lru_cache(maxsize=64)  # most chunks of a stream are of one length
 def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     """An array of one value, or of nulls: a slice of one that was made before, where there is one."""
+    if count * (len(value) if isinstance(value, str) else 8) > _KEPT_BYTES:
+        return _long_repeated.__wrapped__(value, kind, count)
+    return _kept_repeated(value, kind, count)
+
+
+@functools.lru_cache(maxsize=64)  # most chunks of a stream are of one length
+def _kept_repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     return _long_repeated(value, kind, 1 << (count - 1).bit_length() if count else 0)[:count]
 
 
@@ -279,7 +299,7 @@ def _sequence(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 _MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {
     "key": _key,
     "value": _value,
-    "topic": lambda chunk, kind: _repeated(chunk.topic, kind, len(chunk.columns)),
+    "topic": lambda chunk, kind: _repeated(readable(chunk.topic), kind, len(chunk.columns)),
     "partition": lambda chunk, kind: _repeated(chunk.partition, kind, len(chunk.columns)),
     "offset": _offset,
     "timestamp": _timestamp,
@@ -292,6 +312,6 @@ _MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {
     "sequence": _sequence,
     "isTransactional": _of_batch(lambda columns: columns.batches.is_transactional),
     "isControl": _of_batch(lambda columns: columns.batches.is_control),
-    "segment": lambda chunk, kind: _repeated(chunk.segment.name, kind, len(chunk.columns)),
+    "segment": lambda chunk, kind: _repeated(readable(chunk.segment.name), kind, len(chunk.columns)),
     "position": _of_batch(lambda columns: columns.batches.position),
 }

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg import arrow
-from pylogseg.arrow_functions import OnError, Spans, bad_value
+from pylogseg.arrow_functions import OnError, Spans, bad_value, check_on_error
 from pylogseg.disk import Segment
 from pylogseg.errors import CorruptionError, Ending, RequestError, Verdict
 from pylogseg.format.batches import BatchTable, scan
@@ -71,6 +71,7 @@ def to_records(column: Any, on_error: OnError = "raise", *, limit_bytes: int = D
     CorruptionError
         With `on_error` ``"raise"``: names the value and the position in it.
     """
+    check_on_error(on_error)
     spans = Spans(column)
     done = _decode(spans, on_error, limit_bytes)
     records = done.records.combine_chunks().to_batches()

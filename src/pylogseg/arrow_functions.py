@@ -20,6 +20,14 @@ from pylogseg.errors import CorruptionError, RequestError
 OnError = Literal["raise", "null"]
 
 _CONFLUENT_HEAD_BYTES = 5
+
+
+def check_on_error(word: str) -> None:
+    """Raise RequestError for another word than those of `OnError`."""
+    if word not in ("raise", "null"):
+        raise RequestError(f"on_error is 'raise' or 'null', not {word!r}")
+
+
 CONFLUENT = pa.struct([pa.field("schemaId", pa.int32()), pa.field("payload", pa.binary())])
 HEADERS_MAP = pa.map_(pa.string(), pa.binary())
 _WIDEST_VARINT_BYTES = 10
@@ -169,6 +177,7 @@ def decode_uvarint(column: Any, on_error: OnError = "raise") -> pa.Array:
 
 
 def _read_varints(column: Any, zigzag: bool, on_error: OnError) -> pa.Array:
+    check_on_error(on_error)
     spans = Spans(column)
     out, status = np.empty(len(spans), np.int64), np.empty(len(spans), np.uint8)
     _columns.read_varints(spans.offsets, spans.data, out, zigzag, status)
@@ -227,6 +236,7 @@ def confluent(column: Any, on_error: OnError = "raise") -> pa.Array:
     CorruptionError
         With `on_error` ``"raise"``.
     """
+    check_on_error(on_error)
     spans = Spans(column)
     starts, sizes = spans.offsets[:-1].astype(np.int64), np.diff(spans.offsets)
     good = spans.valid & (sizes >= _CONFLUENT_HEAD_BYTES)

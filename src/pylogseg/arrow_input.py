@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,9 @@ from pylogseg._encoder import Columns
 from pylogseg.errors import RequestError
 from pylogseg.format.record_input import wire_headers
 from pylogseg.format.records import SOURCE_SHIFT
+from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS
+
+_TAKEN = ("key", "value", "headers", "timestamp", "offset")
 
 
 class _Spans(NamedTuple):
@@ -27,7 +31,8 @@ def columns_from_arrow(data: Any, *, base_offset: int | None = None, timestamp_d
     data : pyarrow.Table, pyarrow.RecordBatch, or an object with the Arrow C stream or array interface
         Column ``value`` (binary or text of any layout) is required; ``key`` likewise, ``timestamp`` (a timestamp of any
         unit, or integers in ms), ``headers`` (list of structs of name and value, or a map) and ``offset`` (integers)
-        may be missing; other columns are ignored. Read in place; the result keeps the buffers alive.
+        may be missing. The other columns of `read_arrow` are skipped; a column that no record has is refused. Read in
+        place; the result keeps the buffers alive.
     base_offset : int, optional
         Numbers the records consecutively. Without it they keep the column ``offset``, or start at 0 if there is none.
     timestamp_default_ms : int
@@ -36,11 +41,17 @@ def columns_from_arrow(data: Any, *, base_offset: int | None = None, timestamp_d
     Raises
     ------
     RequestError
-        For a missing value column, a column of a wrong type, a null offset, or a header without a name.
+        For a missing value column, one that no record has, a column of a wrong type, a null offset, or a header without
+        a name.
     """
     table = _table(data)
     if "value" not in table.column_names:
         raise RequestError(f"Arrow input needs a column 'value'; it has {', '.join(table.column_names) or 'none'}")
+    unknown = [name for name in table.column_names if name not in (*DEFAULT_COLUMNS, *BATCH_COLUMNS)]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0].lower(), _TAKEN, 1)
+        meant = f": is {close[0]!r} meant?" if close else f": a record has {', '.join(_TAKEN)}; drop the column"
+        raise RequestError(f"unknown column {unknown[0]!r}{meant}")
     sources: list[Any] = []
     count = table.num_rows
     value = _binary_spans(table, "value", sources)
@@ -108,6 +119,10 @@ def _integers(table: pa.Table, name: str) -> Any:
     return _to_numpy(column, name)
 
 
+#: Seconds whose milliseconds have 64 bits.
+_MOST_SECONDS = (2**63 - 1) // 1000
+
+
 def timestamps_ms(table: pa.Table, default_ms: int = -1) -> Any:
     """Column ``timestamp`` in milliseconds, int64; `default_ms` where it is null, and everywhere if there is none."""
     if "timestamp" not in table.column_names:
@@ -122,6 +137,9 @@ def timestamps_ms(table: pa.Table, default_ms: int = -1) -> Any:
         raise RequestError(f"column 'timestamp' must hold timestamps or integers in ms, not {column.type}")
     nulls = column.is_null().to_numpy() if column.null_count else None
     values = _to_numpy(pc.fill_null(column, 0) if column.null_count else column, "timestamp")
+    if ticks[0] != 1 and (late := np.flatnonzero((values > _MOST_SECONDS) | (values < -_MOST_SECONDS))).size:
+        i = int(late[0])
+        raise RequestError(f"record {i}: its timestamp, {values[i]} s, does not fit 64 bits of milliseconds")
     if ticks != (1, 1):
         values = values * ticks[0] if ticks[1] == 1 else values // ticks[1]
     if nulls is not None:

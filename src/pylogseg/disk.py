@@ -6,7 +6,7 @@ single file; locally or behind an fsspec URL.
 
 from __future__ import annotations
 
-import fnmatch
+import itertools
 import logging
 import os
 import time
@@ -16,12 +16,20 @@ from typing import Any, TypeVar
 
 from pylogseg.env.files import Entry, FileSystem, FileView, LocalFiles, file_system
 from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.folders import (
+    Contents,
+    ambiguous,
+    files_of_partition,
+    is_asked,
+    is_log_dir_inside,
+    is_of_partition,
+    look,
+    not_here,
+)
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
+from pylogseg.format.shown import printable
 
 _log = logging.getLogger(__name__)
-
-#: Folders in a log directory, or around one, that hold no partition; the last is open to root alone.
-_OTHER_FOLDERS = frozenset(["remote-log-index-cache", "lost+found"])
 
 #: A folder whose names were as they are for so long is left alone by writers.
 _QUIET_MS = 2000
@@ -50,6 +58,8 @@ class Segment:
         ``""`` and -1 where the folder's name does not tell.
     companions : dict of FileKind to str
         Paths of its indexes and of the snapshot at its base offset, those that exist.
+    next_base : int or None
+        Base offset of the next segment of its partition: its own offsets end before it. None without one.
     """
 
     files: FileSystem = field(repr=False)
@@ -61,6 +71,7 @@ class Segment:
     topic: str = ""
     partition: int = -1
     companions: dict[FileKind, str] = field(default_factory=dict, repr=False)
+    next_base: int | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -68,11 +79,27 @@ class Segment:
         return self.files.split(self.path)[1]
 
     def open(self) -> FileView:
-        """Open the file of batches: mapped if it is sealed, read by position if a broker may be writing it."""
+        """Open the file of batches; a sealed one that is cut while it is read is an error."""
         return self.files.open(self.path, sealed=not self.is_last)
 
+    def hint(self, kind: FileKind) -> bytes | None:
+        """Bytes of an index for who can do without: None also where it cannot be read, which `verify` tells of."""
+        try:
+            return self.companion(kind)
+        except (StorageError, CorruptionError) as error:
+            _log.warning("%s; the segment is read without it", printable(str(error)))
+            return None
+
     def companion(self, kind: FileKind) -> bytes | None:
-        """Bytes of an index of this segment, None if there is none (or it vanished)."""
+        """Bytes of an index of this segment, None if there is none (or it vanished).
+
+        Raises
+        ------
+        StorageError
+            If it cannot be read.
+        CorruptionError
+            If it is too large for an index.
+        """
         path = self.companions.get(kind)
         if path is None:
             return None
@@ -128,6 +155,18 @@ class Partition:
         """Topic and partition as in the folder's name."""
         return self.files.split(self.path)[1]
 
+    def __repr__(self) -> str:
+        """Short: its name, and where it lies."""
+        state = f", {self.state}" if self.state else ""
+        count = len(self.segments)
+        said = "unreadable" if self.error else f"{count} segment{'' if count == 1 else 's'}, {self.size:,} bytes"
+        return f"<pylogseg.Partition {self.topic}-{self.partition}{state}: {said}, {self.path}>"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has no state: it does not wait for its removal, is not moved here, and is no stray."""
+        return not self.state
+
     @property
     def size(self) -> int:
         """Bytes of all live segments, indexes not counted."""
@@ -157,12 +196,36 @@ class Disk:
         Files named by themselves.
     notes : tuple of str
         What was passed by: log start offsets that cannot be read, so that deleted records show. Logged as warnings too.
+    is_named : bool
+        Whether its partitions were asked for one by one: then those with a state are read too.
+
+    Iterate over it for its partitions; ``disk["orders"]`` are those of a topic or a pattern, as by `select`.
     """
 
     log_dirs: tuple[LogDir, ...]
     partitions: tuple[Partition, ...]
     loose: tuple[Segment, ...] = ()
     notes: tuple[str, ...] = ()
+    is_named: bool = False
+
+    def __repr__(self) -> str:
+        """Short, however many partitions there are."""
+        counts = [(len(self.log_dirs), "log directory", "log directories"), (len(self.topics), "topic", "topics"),
+                  (len(self.partitions), "partition", "partitions"), (len(self.loose), "file", "files")]  # fmt: skip
+        parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count]
+        return f"<pylogseg.Disk: {', '.join(parts) or 'empty'}>"
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self.partitions)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __bool__(self) -> bool:
+        return bool(self.partitions or self.loose)
+
+    def __getitem__(self, name: str) -> Disk:
+        return self.select(name)
 
     @property
     def topics(self) -> dict[str, list[Partition]]:
@@ -181,12 +244,12 @@ class Disk:
                 yield from partition.segments
         yield from self.loose
 
-    def select(self, names: Iterable[str]) -> Disk:
-        """The partitions that names or patterns ask for.
+    def select(self, names: str | Iterable[str]) -> Disk:
+        """The partitions that names or patterns ask for; no names, no partitions.
 
         Parameters
         ----------
-        names : iterable of str
+        names : str or iterable of str
             A topic (``orders``), a partition (``orders-3``), a folder's whole name (``orders-3.…-stray``), or a shell
             pattern for any of these.
 
@@ -195,28 +258,77 @@ class Disk:
         RequestError
             If a name asks for something that is not there; it names what is.
         """
-        chosen: list[Partition] = []
-        for name in names:
-            matching = [p for p in self.partitions if _asked(p, name)]
-            if not matching:
-                raise RequestError(f"no topic or partition {name!r} here; there are: {_some(sorted(self.topics))}")
-            chosen += [p for p in matching if p not in chosen]
-        return Disk(self.log_dirs, tuple(chosen), notes=self.notes)
+        chosen: dict[str, Partition] = {}
+        loose: dict[str, Segment] = {}
+        for name in [names] if isinstance(names, str) else names:
+            asked, files = self._asked(name), [s for s in self.loose if _is_of(s, name)]
+            if not asked and not files:
+                raise not_here(name, (p.name for p in self.partitions))
+            chosen.update((p.path, p) for p in asked)
+            loose.update((segment.path, segment) for segment in files)
+        return Disk(self.log_dirs, tuple(chosen.values()), tuple(loose.values()), self.notes)
+
+    def has(self, name: str) -> bool:
+        """Whether a name or pattern asks for something that is there: see `select`."""
+        return bool(self._asked(name)) or any(_is_of(segment, name) for segment in self.loose)
+
+    def check_numbers(self, numbers: Iterable[int]) -> None:
+        """Refuse numbers that no partition has.
+
+        Raises
+        ------
+        RequestError
+            With those that are not there.
+        """
+        there = {p.partition for p in self.partitions} | {segment.partition for segment in self.loose}
+        missing = sorted(set(numbers) - there)
+        if missing:
+            raise RequestError(f"no partition {', '.join(map(str, missing))} among those asked for")
+
+    def _asked(self, name: str) -> list[Partition]:
+        return [p for p in self.partitions if is_asked(p.name, parse_partition_folder(p.name), name)]
+
+
+def _is_of(segment: Segment, name: str) -> bool:
+    """Whether a file that was named by itself is of a partition that a name asks for."""
+    folder = f"{segment.topic}-{segment.partition}"
+    return bool(segment.topic) and is_asked(folder, parse_partition_folder(folder), name)
+
+
+def check_once(partitions: Iterable[Partition]) -> None:
+    """Refuse partitions that lie in two folders: their records would be given twice.
+
+    Raises
+    ------
+    RequestError
+        It names both folders.
+    """
+    seen: dict[str, Partition] = {}
+    for partition in partitions:
+        if partition.topic:
+            name = partition.name if partition.state else f"{partition.topic}-{partition.partition}"
+            other = seen.setdefault(name, partition)
+            if other is not partition:
+                raise RequestError(
+                    f"{name} lies in two folders, {other.path} and {partition.path}: are they replicas of two brokers, "
+                    "or did a move end in the middle? Name the one that is meant"
+                )
 
 
 _Item = TypeVar("_Item", Segment, Partition, LogDir)
 
 
-def _asked(partition: Partition, name: str) -> bool:
-    matches = partition.name == name or fnmatch.fnmatchcase(partition.name, name)
-    if partition.state:  # a pattern for topics does not mean what is being deleted: that has to be said
-        return matches and name.endswith(f"-{partition.state}")
-    return matches or partition.topic == name or fnmatch.fnmatchcase(partition.topic, name)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-    return (", ".join(names[:12]) or "none") + more
+def as_disk(of: str | os.PathLike[str] | Sequence[Any] | Disk | Partition) -> Disk:
+    """What `pylogseg.read` may be given: a disk, partitions of one, or what `open_dir` takes."""
+    if isinstance(of, Disk):
+        return of
+    if isinstance(of, Partition):
+        return Disk((), (of,), is_named=True)
+    if not isinstance(of, (str, os.PathLike)):
+        partitions = [each for each in of if isinstance(each, Partition)]
+        if partitions and len(partitions) == len(of):
+            return Disk((), tuple(partitions), is_named=True)
+    return open_dir(of)
 
 
 def open_dir(
@@ -256,13 +368,14 @@ def open_dir(
         for found in files.glob(pattern) or [pattern]:
             _look(files, found, log_dirs, partitions, loose, notes)
             located += 1
+    log_dirs = _once(log_dirs, set()) if len(log_dirs) > 1 else log_dirs
     partitions += [partition for log_dir in log_dirs for partition in log_dir.partitions]
     if located > 1:
-        log_dirs, partitions = _once(log_dirs, set()), _once(partitions, set())
+        partitions = _once(partitions, set())
         loose = _once(loose, {segment.files.real(segment.path) for p in partitions for segment in p.segments})
     partitions.sort(key=lambda p: (p.topic, p.partition, p.state, p.path))
     for note in notes:
-        _log.warning("%s", note)
+        _log.warning("%s", printable(note))
     return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(notes))
 
 
@@ -290,54 +403,64 @@ def _look(
         loose.append(_loose_segment(files, path, entry))
         return
     entries = files.list_folder(path)
-    if _is_partition(entries, entry.name):
+    contents = look(files, path, files.split(path)[1], entries)
+    if contents.is_ambiguous:
+        raise ambiguous(path, entries)
+    if contents.is_partition and not _is_beside_log_dirs(files, path, entries):
         partitions.append(_partition(files, path, _settled(files, path, entries), _log_start(files, path, notes)))
         return
-    if _is_log_dir(entries):
-        log_dirs.append(_log_dir(files, path, entries, notes))
-        return
-    folders = [files.join(path, e.name) for e in entries if e.is_dir and e.name not in _OTHER_FOLDERS]
-    inner = [(folder, files.list_folder(folder)) for folder in folders]
-    found = [_log_dir(files, folder, listed, notes) for folder, listed in inner if _is_log_dir(listed)]
-    if not found:
+    if not contents.is_log_dir and not contents.log_dirs:
         raise RequestError(
             f"{path}: no Kafka log directory, partition folder or segment here "
             "(a log directory holds folders named <topic>-<partition>, and those files named <20 digits>.log)"
         )
-    log_dirs += found
+    if contents.is_log_dir:
+        log_dirs.append(_log_dir(files, path, entries, contents, notes))
+    for name in contents.log_dirs:
+        folder, inside = files.join(path, name), contents.listed[name]
+        log_dirs.append(_log_dir(files, folder, inside, Contents(True), notes))
+    if contents.log_dirs:
+        for name, error in contents.unreadable.items():
+            partitions.append(Partition(files, "", -1, files.join(path, name), "", (), (), 0, error))
 
 
-def _is_partition(entries: list[Entry], name: str) -> bool:
-    kinds = {parse_file_name(e.name).kind for e in entries if not e.is_dir}
-    if any(kind.is_segment_file for kind in kinds):
-        return True
-    # A replica whose segments are all gone still has its checkpoint; log directories have names of that form too.
-    has_own = bool(kinds & {FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA})
-    return parse_partition_folder(name) is not None and (has_own or not entries)
+def _is_beside_log_dirs(files: FileSystem, path: str, entries: list[Entry]) -> bool:
+    """Whether an empty folder is that of a disk, and not of a partition, by what lies beside it."""
+    if entries:
+        return False
+    parent, _ = files.split(path)
+    try:
+        around = look(files, parent, files.split(parent)[1], files.list_folder(parent))
+    except StorageError:
+        return False
+    return bool(around.log_dirs) and not around.is_log_dir
 
 
-def _is_log_dir(entries: list[Entry]) -> bool:
-    if any(parse_file_name(e.name).kind is FileKind.META_PROPERTIES for e in entries):
-        return True
-    return any(e.is_dir and parse_partition_folder(e.name) is not None for e in entries)
-
-
-def _log_dir(files: FileSystem, path: str, entries: list[Entry], notes: list[str]) -> LogDir:
+def _log_dir(files: FileSystem, path: str, entries: list[Entry], contents: Contents, notes: list[str]) -> LogDir:
     checkpoints: dict[FileKind, str] = {
         name.kind: files.join(path, e.name)
         for e in entries
         if not e.is_dir and (name := parse_file_name(e.name)).kind is not FileKind.UNKNOWN and not name.suffix
     }
     starts = _log_starts(files, checkpoints.get(FileKind.LOG_STARTS), notes)
+    if any(map(is_of_partition, entries)):
+        notes.append(
+            f"{path}: {files_of_partition(entries)}: in the log directory itself, where no broker looks for it"
+        )
     partitions = []
     for e in entries:
-        of = parse_partition_folder(e.name) if e.is_dir and e.name not in _OTHER_FOLDERS else None
-        if of is None:
+        of = parse_partition_folder(e.name) if e.is_dir else None
+        if of is None or e.name in contents.log_dirs:
             continue
         folder = files.join(path, e.name)
         start = 0 if of.state else starts.get((of.topic, of.partition), 0)
         try:
-            partitions.append(_partition(files, folder, _settled(files, folder, files.list_folder(folder)), start))
+            inside = contents.listed.get(e.name)
+            inside = files.list_folder(folder) if inside is None else inside
+            if is_log_dir_inside(files, folder, inside):
+                notes.append(f"{folder}: a log directory in a log directory: to read it, name it")
+                continue
+            partitions.append(_partition(files, folder, _settled(files, folder, inside), start))
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
                 continue
@@ -398,29 +521,30 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
     companions: dict[int, dict[FileKind, str]] = {}
     others: list[OtherFile] = []
     for entry in entries:
-        if entry.is_dir:
-            continue
         name = parse_file_name(entry.name)
+        if entry.is_dir and name.kind is not FileKind.LOG:  # a folder in the place of a segment cannot be read
+            continue
         if name.kind is FileKind.LOG and not name.suffix and name.offset is not None:
             logs[name.offset] = entry
             continue
         if name.kind.is_segment_file and not name.suffix and name.offset is not None:
             companions.setdefault(name.offset, {})[name.kind] = files.join(path, entry.name)
         others.append(OtherFile(files.join(path, entry.name), name, entry.size))
-    last = max(logs, default=-1)
+    bases = sorted(logs)
     segments = tuple(
         Segment(
             files,
-            files.join(path, e.name),
+            files.join(path, logs[base].name),
             base,
-            e.size,
-            e.modified_ms,
-            base == last,
+            logs[base].size,
+            logs[base].modified_ms,
+            following is None,
             topic,
             number,
             companions.get(base, {}),
+            following,
         )
-        for base, e in sorted(logs.items())
+        for base, following in itertools.zip_longest(bases, bases[1:])
     )
     first = segments[0].base_offset if segments else 0
     return Partition(files, topic, number, path, state, segments, tuple(others), max(log_start_offset, first))

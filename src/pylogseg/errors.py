@@ -101,18 +101,31 @@ class StorageError(PylogsegError, OSError):
         What was tried, as a verb: ``"read"``, ``"open"``, ``"list"``.
     reason : str
         What the system said.
+    number : int, optional
+        The system's number of the error, ``errno.ENOSPC`` for a full disk.
+
+    Attributes
+    ----------
+    errno : int or None
+        The same number.
+    filename, strerror : str
+        `path` and `reason`, as of any other OSError.
     """
 
     kind = "storage"
 
-    def __init__(self, path: str | PathLike[str], operation: str, reason: str) -> None:
+    def __init__(self, path: str | PathLike[str], operation: str, reason: str, number: int | None = None) -> None:
         super().__init__(f"{path}: cannot {operation}: {reason}")
         self.path = str(path)
         self.operation = operation
         self.reason = reason
+        self.errno, self.filename, self.strerror = number, self.path, reason
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (type(self), (self.path, self.operation, self.reason))
+        return (type(self), (self.path, self.operation, self.reason, self.errno))
 
 
 class CorruptionError(PylogsegError):

@@ -37,8 +37,11 @@ def encode(
     Parameters
     ----------
     records : iterable, RecordColumns, or Arrow data
-        `format.record_input.columns_from_records` says what records may be, `arrow_input.columns_from_arrow` what
-        columns an Arrow table has. Columns are read in place, without work for each record in Python.
+        Records are tuples ``(timestamp, key, value)`` or ``(timestamp, key, value, headers)``, or mappings or objects
+        with ``timestamp``, ``key``, ``value``, ``headers``, ``offset``. A timestamp is milliseconds, a datetime with a
+        zone, or None; keys and values are bytes, text (stored as UTF-8) or None; headers a mapping, or pairs of name
+        and value. An Arrow table (also of pandas and polars) has a column ``value``, and may have the others; it is
+        read in place, without work for each record in Python.
     magic : int
         2, or the legacy formats 0 and 1, which have no headers, producers and leader epochs (and 0 no timestamps).
     compression : str or int

@@ -35,6 +35,8 @@ HERE = Path(__file__).resolve().parent
 CHUNK = 50
 #: What Kafka says where we differ on purpose (docs/fidelity.md): from there on a list is no evidence.
 KNOWN = {
+    "Attempt to append to a full index": "where an index has no room, batches go without an entry",
+    "Attempt to append to a full time index": "where an index has no room, batches go without an entry",
     "newPosition > limit": "an index that is larger than segment.index.bytes allows now keeps a log from opening",
 }
 

@@ -31,7 +31,12 @@ def plain(data: bytes | None, form: str) -> Any:
             return json.loads(data.decode(), parse_constant=_refuse)
         except (ValueError, RecursionError):
             pass
-    return data.decode("utf-8", "surrogateescape")
+    try:
+        if not data.startswith(b"base64:"):
+            return data.decode()
+    except UnicodeDecodeError:
+        pass
+    return "base64:" + base64.b64encode(data).decode()
 
 
 def _refuse(word: str) -> None:
@@ -55,6 +60,10 @@ def csv_field(data: bytes | None, form: str, delimiter: bytes) -> bytes:
         return b""
     if form != "text":
         data = plain(data, form).encode()
+    elif b"\0" in data:
+        data = b"base64:" + base64.b64encode(data)
+    else:
+        data = plain(data, "text").encode()
     if data and not any(c in data for c in (b'"', b"\r", b"\n", delimiter)):
         return data
     return b'"' + data.replace(b'"', b'""') + b'"'

@@ -115,7 +115,7 @@ cdef inline int judge(
     if codec > HIGHEST_CODEC or (by.codec >= 0 and by.codec != codec) or (by.client and client_rules(row) != USUAL):
         return UNUSUAL
     # A coordinator's last offset may lie so far off that the first would be negative.
-    if next_offset + row.count - 1 < <int32_t>load_be32(p + 23):
+    if <int32_t>load_be32(p + 23) < 0 or next_offset + row.count - 1 < <int32_t>load_be32(p + 23):
         return UNUSUAL
     if codec == 0 or body == NULL:
         if not header.crc_holds(p, size):

@@ -32,7 +32,8 @@ static inline int pls_lowest_bit(uint64_t x) {
 /* Top bit of each byte of x that is zero. A borrow can only mark bytes above one that is really zero. */
 #define PLS_ZEROS(x) (((x) - PLS_ONES) & ~(x) & PLS_TOPS)
 
-/* Index of the first of 16 bytes that a JSON string cannot hold as it is, or that is not ASCII; 16 if there is none. */
+/* Index of the first of 16 bytes that a JSON string cannot hold as it is, or that is not ASCII, or DEL; 16 if there is
+   none. */
 static inline int pls_json_stop(const uint8_t *p) {
 #if PLS_SSE2
     __m128i v = _mm_loadu_si128((const __m128i *)p);
@@ -40,7 +41,8 @@ static inline int pls_json_stop(const uint8_t *p) {
     __m128i low = _mm_cmplt_epi8(v, _mm_set1_epi8(0x20));
     __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"'));
     __m128i slash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
-    int mask = _mm_movemask_epi8(_mm_or_si128(low, _mm_or_si128(quote, slash)));
+    __m128i del = _mm_cmpeq_epi8(v, _mm_set1_epi8(0x7F));
+    int mask = _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(low, del), _mm_or_si128(quote, slash)));
     return mask ? pls_lowest_bit((uint64_t)mask) : 16;
 #else
     int i;
@@ -48,7 +50,7 @@ static inline int pls_json_stop(const uint8_t *p) {
         uint64_t x = pls_load_le64(p + i);
         uint64_t hit = x & PLS_TOPS;
         hit |= (x - PLS_ONES * 0x20) & ~x & PLS_TOPS;
-        hit |= PLS_ZEROS(x ^ (PLS_ONES * '"')) | PLS_ZEROS(x ^ (PLS_ONES * '\\'));
+        hit |= PLS_ZEROS(x ^ (PLS_ONES * '"')) | PLS_ZEROS(x ^ (PLS_ONES * '\\')) | PLS_ZEROS(x ^ (PLS_ONES * 0x7F));
         if (hit)
             return i + pls_lowest_bit(hit) / 8;
     }
@@ -159,6 +161,36 @@ static inline int pls_java_malformed(const uint8_t *p, const uint8_t *end) {
     if ((a == 0xF0 && p[1] < 0x90) || (a == 0xF4 && p[1] > 0x8F))
         return 1;
     return left >= 3 && PLS_CONTINUES(p[2]) ? 3 : 2;
+}
+
+/* The code point of the well-formed sequence of `size` bytes at p, if a terminal acts on it instead of showing it: C1
+   controls, marks and changes of the direction of text, separators of lines; 0 if it is none. */
+static inline int pls_acting(const uint8_t *p, int size) {
+    if (size == 2)
+        return p[0] == 0xC2 && p[1] < 0xA0 ? p[1] : p[0] == 0xD8 && p[1] == 0x9C ? 0x61C : 0;
+    if (size != 3 || p[0] != 0xE2)
+        return 0;
+    if (p[1] == 0x80 && (p[2] == 0x8E || p[2] == 0x8F || (p[2] >= 0xA8 && p[2] <= 0xAE)))
+        return 0x2000 + (p[2] & 0x3F);
+    return p[1] == 0x81 && p[2] >= 0xA6 && p[2] <= 0xA9 ? 0x2040 + (p[2] & 0x3F) : 0;
+}
+
+/* Whether [p, end) is well-formed UTF-8. */
+static inline int pls_is_utf8(const uint8_t *p, const uint8_t *end, const uint8_t *limit) {
+    uint8_t spare[16];
+    while (p < end) {
+        int plain = pls_ascii_stop(pls_sixteen(p, end, limit, spare));
+        if (plain >= end - p)
+            return 1;
+        p += plain;
+        while (p < end && *p >= 0x80) {
+            int size = pls_utf8_size(p, end);
+            if (size == 0)
+                return 0;
+            p += size;
+        }
+    }
+    return 1;
 }
 
 #endif

@@ -3,6 +3,7 @@
 #define PLS_JSON_H
 
 #include "bytescan.h"
+#include "quote.h"
 #include "sink.h"
 
 /* Arrays and objects inside one another; deeper ones are not taken for JSON. Readers have limits of the same size. */
@@ -13,6 +14,7 @@ typedef struct {
     const uint8_t *end;
     const uint8_t *limit; /* up to here memory may be read */
     int breaks;           /* a line break was seen between tokens */
+    int acts;             /* a string has what a terminal acts on */
     int depth;
     uint8_t is_object[PLS_JSON_DEPTH];
 } pls_json;
@@ -106,9 +108,10 @@ static inline int pls_json_string(pls_json *j) {
         } else if (*j->p < 0x20) {
             return 0;
         } else {
-            int size = pls_utf8_size(j->p, j->end);
+            int size = *j->p == 0x7F ? 1 : pls_utf8_size(j->p, j->end);
             if (size == 0)
                 return 0;
+            j->acts |= *j->p == 0x7F || pls_acting(j->p, size);
             j->p += size;
         }
     }
@@ -163,13 +166,13 @@ static inline int pls_json_close(pls_json *j) {
     }
 }
 
-/* Whether [p, end) is JSON in strict UTF-8; *breaks tells whether lines end in it. */
-static inline int pls_is_json(const uint8_t *p, const uint8_t *end, const uint8_t *limit, int *breaks) {
+/* Whether [p, end) is JSON in strict UTF-8; *breaks tells whether lines end in it, *acts whether it has to be escaped. */
+static inline int pls_is_json(const uint8_t *p, const uint8_t *end, const uint8_t *limit, int *breaks, int *acts) {
     pls_json j;
     j.p = p;
     j.end = end;
     j.limit = limit;
-    j.breaks = j.depth = 0;
+    j.breaks = j.acts = j.depth = 0;
     for (;;) {
         int next;
         pls_json_space(&j);
@@ -187,6 +190,7 @@ static inline int pls_is_json(const uint8_t *p, const uint8_t *end, const uint8_
         next = pls_json_close(&j);
         if (next != 1) {
             *breaks = j.breaks;
+            *acts = j.acts;
             return next == 2;
         }
     }
@@ -200,6 +204,23 @@ static inline int pls_put_json_verbatim(pls_sink *s, const uint8_t *p, const uin
     for (; breaks && q < s->at; q++)
         if (*q == '\n' || *q == '\r')
             *q = ' ';
+    return 1;
+}
+
+/* The same, with escapes for what a terminal acts on, which can only stand in strings. */
+static inline int pls_put_json_escaped(pls_sink *s, const uint8_t *p, const uint8_t *end) {
+    while (p < end) {
+        int size = *p < 0x80 ? 1 : pls_utf8_size(p, end), code = *p == 0x7F ? 0x7F : pls_acting(p, size);
+        if (!PLS_ROOM(s, 8))
+            return 0;
+        if (code)
+            pls_put_escape(s, code);
+        else if (size == 1)
+            *s->at++ = *p == '\n' || *p == '\r' ? ' ' : *p;
+        else
+            pls_copy_sequence(s, p, size);
+        p += size;
+    }
     return 1;
 }
 

@@ -40,13 +40,38 @@ static inline const uint8_t *pls_copy_sequence(pls_sink *s, const uint8_t *p, in
     return p + size;
 }
 
-/* A JSON string with its quotes. A byte 0xNN that is not part of UTF-8 becomes the escape \udcNN, as Python's
-   "surrogateescape" has it: no byte is lost, and no well-formed text can look the same. */
+/* What comes before the base64 of bytes that are no text: not UTF-8, or text that begins so itself. */
+#define PLS_BASE64_MARK "base64:"
+#define PLS_BASE64_MARK_SIZE 7
+
+static inline int pls_is_marked(const uint8_t *p, const uint8_t *end) {
+    return end - p >= PLS_BASE64_MARK_SIZE && memcmp(p, PLS_BASE64_MARK, PLS_BASE64_MARK_SIZE) == 0;
+}
+
+static inline int pls_put_marked(pls_sink *s, const uint8_t *p, const uint8_t *end) {
+    return PLS_PUT(s, PLS_BASE64_MARK) && pls_put_base64(s, p, end - p);
+}
+
+/* \uNNNN; the caller has checked for room. */
+static inline void pls_put_escape(pls_sink *s, int code) {
+    memcpy(s->at, "\\u", 2);
+    s->at[2] = pls_nibble((uint8_t)(code >> 12 & 15));
+    s->at[3] = pls_nibble((uint8_t)(code >> 8 & 15));
+    s->at[4] = pls_nibble((uint8_t)(code >> 4 & 15));
+    s->at[5] = pls_nibble((uint8_t)(code & 15));
+    s->at += 6;
+}
+
+/* A JSON string with its quotes. What a terminal acts on is escaped; bytes that are no text become marked base64: no
+   byte is lost, and no other bytes look the same. */
 static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit) {
     uint8_t spare[16];
+    const uint8_t *first = p;
     pls_sink w = *s; /* a copy stays in registers: a write of bytes could change *s, for all the compiler knows */
     if (!pls_put_byte(&w, '"'))
         return 0;
+    if (pls_is_marked(p, end))
+        return PLS_PUT(s, "\"") && pls_put_marked(s, first, end) && PLS_PUT(s, "\"");
     while (p < end) {
         const uint8_t *block = pls_sixteen(p, end, limit, spare);
         int64_t plain = pls_json_stop(block);
@@ -66,14 +91,15 @@ static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8
             continue;
         }
         while (p < end && *p >= 0x80) { /* text that is not Latin comes in runs */
-            int size = pls_utf8_size(p, end);
+            int size = pls_utf8_size(p, end), code;
             if (!PLS_ROOM(&w, 8))
                 return 0;
-            if (size == 0) {
-                memcpy(w.at, "\\udc", 4);
-                w.at[4] = pls_nibble(*p >> 4);
-                w.at[5] = pls_nibble(*p++ & 15);
-                w.at += 6;
+            if (size == 0)
+                return PLS_PUT(s, "\"") && pls_put_marked(s, first, end) && PLS_PUT(s, "\"");
+            code = pls_acting(p, size);
+            if (code) {
+                pls_put_escape(&w, code);
+                p += size;
                 continue;
             }
             p = pls_copy_sequence(&w, p, size);
@@ -116,6 +142,8 @@ static inline int pls_put_java_text(pls_sink *s, const uint8_t *p, const uint8_t
     return 1;
 }
 
+static inline int pls_csv_mark_is_plain(uint8_t delimiter) { return delimiter != ':'; }
+
 static inline int pls_csv_plain(const uint8_t *p, const uint8_t *end, const uint8_t *limit, uint8_t delimiter) {
     uint8_t spare[16];
     for (;;) {
@@ -128,10 +156,14 @@ static inline int pls_csv_plain(const uint8_t *p, const uint8_t *end, const uint
     }
 }
 
-/* A CSV field (RFC 4180): quoted if it has to be; an empty one is quoted, so that it is not a null. */
+/* A CSV field (RFC 4180): quoted if it has to be; an empty one is quoted, so that it is not a null. Bytes that are no
+   text, or have a NUL, with which readers end a field, become marked base64. */
 static inline int pls_put_csv_field(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit, uint8_t delimiter) {
     uint8_t spare[16];
     pls_sink w = *s;
+    if (p < end && (pls_is_marked(p, end) || memchr(p, 0, (size_t)(end - p)) || !pls_is_utf8(p, end, limit)))
+        return pls_csv_mark_is_plain(delimiter) ? pls_put_marked(s, p, end)
+                                                : PLS_PUT(s, "\"") && pls_put_marked(s, p, end) && PLS_PUT(s, "\"");
     if (p < end && pls_csv_plain(p, end, limit, delimiter))
         return pls_put_bytes(s, p, end - p);
     if (!pls_put_byte(&w, '"'))

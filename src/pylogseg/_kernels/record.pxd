@@ -263,8 +263,10 @@ cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, i
     return end if end - p == 1 and p[0] == 0 else NULL
 
 
-cdef inline int decode_v2(Walk *walk, const header.BatchRow *row, int32_t number, Columns *columns, int64_t n) noexcept nogil:
-    """Records of one body into the columns from slot `n` on; the caller has room for ``row.count`` of them."""
+cdef inline int decode_v2(
+    Walk *walk, const header.BatchRow *row, int32_t number, Columns *columns, int64_t n, int64_t wanted
+) noexcept nogil:
+    """The next `wanted` records of a body into the columns from slot `n` on; the caller has room for them."""
     # Copies on the stack: a store to a column might change what lies behind a pointer, so all that would be loaded again.
     cdef Walk w = walk[0]
     cdef Columns c = columns[0]
@@ -276,7 +278,7 @@ cdef inline int decode_v2(Walk *walk, const header.BatchRow *row, int32_t number
     cdef const uint8_t *key = NULL
     cdef const uint8_t *value = NULL
     cdef const uint8_t *end
-    cdef int64_t first, near, stop = n + row.count
+    cdef int64_t first, near, stop = n + wanted
     # The memory behind the batch comes while this one is decoded, as much of it as the batch is long.
     cdef size_t ahead = <size_t>max(LEAST_AHEAD, min(row.size, MOST_AHEAD))
     cdef int status = RECORD_OK
@@ -308,9 +310,7 @@ cdef inline int decode_v2(Walk *walk, const header.BatchRow *row, int32_t number
             n += 1
         write_payloads(walk.p, &w, &c, first, n)
     walk[0] = w
-    if status != RECORD_OK:
-        return status
-    return RECORD_OK if w.p == w.end else RECORD_REMAINS
+    return status
 
 
 cdef inline int any_record(Walk *w, const header.BatchRow *row, Columns *c, int64_t n) noexcept nogil:

@@ -56,9 +56,9 @@ typedef struct {
 } pls_program;
 
 static inline int pls_put_json_value(pls_sink *s, const pls_span *b) {
-    int breaks;
-    if (pls_is_json(b->p, b->end, b->limit, &breaks))
-        return pls_put_json_verbatim(s, b->p, b->end, breaks);
+    int breaks, acts;
+    if (pls_is_json(b->p, b->end, b->limit, &breaks, &acts))
+        return acts ? pls_put_json_escaped(s, b->p, b->end) : pls_put_json_verbatim(s, b->p, b->end, breaks);
     return pls_put_json_string(s, b->p, b->end, b->limit);
 }
 

@@ -16,6 +16,7 @@ import click
 
 from pylogseg import __version__
 from pylogseg.errors import CorruptionError, PylogsegError
+from pylogseg.format.shown import printable
 
 # Name -> where the command is, and its line in the help: which must not cost an import of the command.
 _COMMANDS = {
@@ -37,19 +38,20 @@ _COMMANDS = {
     ),
     "copy": ("pylogseg.cli.copy:copy", "A consistent copy of a partition or directory while a broker writes to it."),
     "truncate": ("pylogseg.cli.truncate:truncate", "Let a partition end at an offset, as a broker's truncation does."),
-    "reindex": ("pylogseg.cli.reindex:reindex", "Indexes, snapshots and leader epochs anew from the log."),
+    "reindex": ("pylogseg.cli.reindex:reindex", "Rebuild indexes, snapshots and leader epochs from the log."),
     "diff": ("pylogseg.cli.diff:diff", "Two partitions or directories: missing, changed and extra records."),
     "redact": ("pylogseg.cli.redact:redact", "Delete or blank records by key, header or pattern, everywhere."),
     "recode": ("pylogseg.cli.recode:recode", "Another codec or level, magic 0 and 1 to 2, small batches merged."),
-    "repair": ("pylogseg.cli.repair:repair", "Cut damage out of logs, and keep the good batches behind it."),
+    "repair": ("pylogseg.cli.repair:repair", "Cut damage out of logs, and keep the good batches after it."),
     "stats": ("pylogseg.cli.stats:stats", "Batches, codecs, sizes, keys, producers, and gaps explained."),
     "export": ("pylogseg.cli.export:export", "Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."),
 }
 
 _EPILOG = """\b
 Paths are log directories, folders of them, partition folders, files, globs or
-URLs (s3://..., with an extra installed); other arguments are names, as on the
-broker: a topic (orders), a partition (orders-3) or a pattern ('orders-*').
+URLs (s3://..., with an extra installed); words without a slash after the first
+path are names, as on the broker: a topic (orders), a partition (orders-3) or a
+pattern ('orders-*').
 
 \b
   pylogseg ls /data/kafka
@@ -60,6 +62,32 @@ Exit codes: 0 fine; 1 damage was found (grep: nothing was found);
 2 wrong usage, or the disk failed; 130 interrupted. A reader that goes away
 (| head) is no error.
 """
+
+
+class Shown:
+    """A text stream that shows what a terminal would act on, and what cannot be encoded, as escapes.
+
+    Names of folders, bytes of small files and arguments stand in what is said, and anybody may have written them.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, written: str) -> int:
+        """Write text."""
+        if not isinstance(written, str):
+            raise TypeError(f"text is written, not {type(written).__name__}")
+        shown = printable(written)
+        self._stream.write(shown.encode(self.encoding, "backslashreplace").decode(self.encoding))
+        return len(written)
+
+    @property
+    def encoding(self) -> str:
+        """Never None, as rich's stream has it: click would write past a stream without one."""
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class LazyCommands(click.Group):
@@ -82,6 +110,15 @@ class LazyCommands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command line; all that is said goes through `Shown`."""
+        before = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = (None if stream is None else Shown(stream) for stream in before)
+        try:
+            return super().main(*args, **extra)
+        finally:
+            sys.stdout, sys.stderr = before
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what goes wrong becomes one line on stderr and an exit code."""
         try:
@@ -97,6 +134,12 @@ class LazyCommands(click.Group):
         except BrokenPipeError:
             forget_output()
             ctx.exit(0)
+        except MemoryError as error:
+            _complain(f"out of memory: {error or 'nothing more could be allocated'}")
+            ctx.exit(2)
+        except OverflowError as error:
+            _complain(f"a number is too large: {error}")
+            ctx.exit(2)
         except KeyboardInterrupt:
             ctx.exit(130)
         except OSError as error:  # of files that a command writes; reading raises StorageError

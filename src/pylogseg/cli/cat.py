@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import click
 
 from pylogseg.cli import common
 from pylogseg.cli.output import RecordText, output_options, record_text
-from pylogseg.cli.query import Query, make_query, query_options
-from pylogseg.cli.tail import Followed, follow, last_records
+from pylogseg.cli.query import OffsetRange, Query, make_query, query_options
+from pylogseg.cli.tail import Followed, Following, last_records
 from pylogseg.errors import RequestError
 from pylogseg.format.text import TextBuffer
 from pylogseg.jobs.pool import stream_ordered
@@ -32,8 +33,9 @@ Examples:
   pylogseg cat /data/kafka orders -f '%p/%o %k=%s\n'   kcat's template
 
 \b
-JSON: a byte that is no UTF-8 becomes an escape \udcNN; --value-as base64 or hex
-is for payloads that are not text, json for those that are JSON themselves.
+A payload that is no UTF-8 is written as base64:... (and so is text that begins
+with base64: itself); --value-as base64 or hex is for payloads that are not text,
+json for those that are JSON themselves.
 Partitions come one after the other, each in the order of its offsets.
 Records below the log start offset are not shown, as to a consumer.
 
@@ -76,8 +78,12 @@ def cat(
         print_wanted(text, wanted, chosen.size, limit, jobs if tail is None else 1)
         return
     gaps = Gaps()
-    print_records(text, _following(query, wanted, chosen, gaps), limit)
+    again = Again(arguments, topic, partition, ranges["below_log_start"])
+    count = print_records(text, _following(query, wanted, chosen, gaps, again), limit)
     common.end_with(gaps.damage)
+    if limit is None or count < limit:
+        click.echo("pylogseg: no partition is left to follow", err=True)
+        click.get_current_context().exit(2)
 
 
 def wanted_of(query: Query, chosen: common.Selection, below_log_start: bool, tail: int | None = None) -> list[Wanted]:
@@ -135,7 +141,29 @@ def _print_all(
             gaps.tell(item)
 
 
-def _following(query: Query, wanted: list[Wanted], chosen: common.Selection, gaps: Gaps) -> Iterator[Chunk]:
+class Again(NamedTuple):
+    """What was asked for, to be looked for again."""
+
+    arguments: tuple[str, ...]
+    topic: tuple[str, ...]
+    partition: tuple[int, ...]
+    below_log_start: bool
+
+    def followed(self, query: Query) -> list[Followed]:
+        """The partitions that are there now, from their beginning."""
+        try:
+            chosen = common.select(self.arguments, self.topic, self.partition)
+            logs = chosen.logs(from_log_start=not self.below_log_start)
+        except RequestError:
+            return []
+        whole = replace(query, offsets=OffsetRange())
+        return [Followed(whole.of(log), of) for log, of in zip(logs, chosen.live_partitions(), strict=False)]
+
+
+def _following(
+    query: Query, wanted: list[Wanted], chosen: common.Selection, gaps: Gaps, again: Again
+) -> Iterator[Chunk]:
+    """What is wanted of the partitions that were chosen, and what is appended to them."""
     if query.has_end:
         raise RequestError("--follow has no end: not with an end of --offset, and not with --until")
     if query.latest:
@@ -143,10 +171,15 @@ def _following(query: Query, wanted: list[Wanted], chosen: common.Selection, gap
     if chosen.disk.loose:
         raise RequestError("--follow needs a partition's folder, not a file: a file ends when its segment is rolled")
     parts = [Followed(part, of) for part, of in zip(wanted, chosen.live_partitions(), strict=True)]
-    for chunk in follow(parts):
+
+    def tell(line: str) -> None:
+        click.echo(f"pylogseg: {line}", err=True)
+
+    followed = Following(parts, chosen.disk.log_dirs, lambda: again.followed(query), tell)
+    for chunk in followed.chunks():
         yield chunk
         # A batch that is being written looks cut off: that is no news.
-        gaps.tell(itertools.chain.from_iterable(part.wanted.gaps for part in parts), alarms_only=True)
+        gaps.tell(itertools.chain.from_iterable(part.wanted.gaps for part in followed.parts), alarms_only=True)
 
 
 def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None) -> int:

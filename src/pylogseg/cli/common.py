@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
-import json
 import os
 import re
 import sys
@@ -16,12 +15,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from pylogseg.cli import Shown, forget_output
 from pylogseg.disk import Disk, Partition, open_dir
 from pylogseg.env.overlay import FileChange
-from pylogseg.errors import PylogsegError, RequestError
-from pylogseg.reading.findings import Gap
+from pylogseg.errors import PylogsegError, RequestError, StorageError
+from pylogseg.format.codec_error import in_shell
+from pylogseg.format.shown import json_line, printable
+from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.wanted import LogFiles, logs_of, partitions_of
 
+#: In the context of a command: whether something could not be read that was not to be skipped.
+_UNREADABLE = "pylogseg.unreadable"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -77,32 +81,63 @@ def select(arguments: Sequence[str], topic: Sequence[str] = (), partition: Seque
     RequestError
         If there is no path, or a name asks for what is not there.
     """
-    paths, names = split_arguments(arguments)
-    names += topic
+    paths, names, either = split_arguments(arguments)
     disk = open_dir(paths)
+    more = [word for word in either if not disk.has(word)]
+    for word in either:
+        _tell_choice(word, disk)
+    disk = open_dir([*paths, *more]) if more else disk
+    names += [*(word for word in either if word not in more), *topic]
     for note in disk.notes:
         click.echo(f"pylogseg: {note}", err=True)
+    disk.check_numbers(partition)
     return Selection(disk.select(names) if names else disk, names, list(partition) or None)
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Paths and names: an argument that exists, is a URL, matches as a glob or has a slash is a path."""
+def _tell_choice(word: str, disk: Disk) -> None:
+    """Say what is made of a word that may be a name and a path."""
+    if not disk.has(word):
+        click.echo(f"pylogseg: {word} is taken for a path: no topic or partition before it has that name", err=True)
+    elif not any(os.path.exists(word) and os.path.samefile(p.path, word) for p in disk.select([word]).partitions):
+        click.echo(f"pylogseg: {word} is taken for a name; ./{word} is the path", err=True)
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Paths, names, and what may be either.
+
+    The first argument that exists is a path, and so is what has a slash, is a URL, ``.`` or ``..``. Any other word is a
+    name, or may be either if something has that name here too.
+
+    Raises
+    ------
+    RequestError
+        If there is no path, an argument is empty, or one with a slash is not there.
+    """
     paths: list[str] = []
     names: list[str] = []
+    either: list[str] = []
     for argument in arguments:
-        (paths if _is_path(argument) else names).append(argument)
+        is_there = _exists(argument)
+        if not paths or _has_slash(argument):
+            (paths if is_there else names).append(argument)
+        else:
+            (either if is_there else names).append(argument)
     if not paths:
         raise RequestError(f"no path to read: {', '.join(names)} is no file or folder here")
-    return paths, names
+    return paths, names, either
 
 
-def _is_path(argument: str) -> bool:
+def _has_slash(argument: str) -> bool:
+    return argument in (os.curdir, os.pardir) or "/" in argument or os.sep in argument
+
+
+def _exists(argument: str) -> bool:
     if not argument:
         raise RequestError("an argument is empty: a path or a name is wanted")
     if "://" in argument or os.path.lexists(argument) or (has_magic(argument) and glob(argument)):
         return True
     # No topic has one: a path that is not there.
-    if "/" in argument or os.sep in argument:
+    if _has_slash(argument):
         raise RequestError(f"{argument}: no such file or folder")
     return False
 
@@ -223,7 +258,19 @@ def on_corrupt_option(default: str = "raise") -> Callable[[F], F]:
         type=click.Choice(["raise", "stop", "skip"]),
         default=default,
         show_default=True,
-        help="At damage: an error; end that partition; or go on behind it. Exit code 1 in each case.",
+        help="At damage: an error; end that partition; or go on after it. Exit code 1 in each case.",
+    )
+
+
+def decompressed_option(consequence: str) -> Callable[[F], F]:
+    """``--max-decompressed-bytes``: parameter ``max_decompressed_bytes``."""
+    return click.option(
+        "--max-decompressed-bytes",
+        callback=parsed(parse_size),
+        default="64Mi",
+        show_default=True,
+        metavar="SIZE",
+        help=f"A batch that decompresses to more {consequence}.",
     )
 
 
@@ -231,7 +278,9 @@ def on_corrupt_option(default: str = "raise") -> Callable[[F], F]:
 
 
 def write(data: Any) -> None:
-    """Write bytes to stdout, whole, past the text layer."""
+    """Write bytes to stdout, whole, past the text layer; to a terminal, without what it would act on."""
+    if is_terminal(sys.stdout):
+        data = printable(bytes(data).decode("utf-8", "surrogateescape")).encode()
     # Unbuffered (python -u), one call may write a part: of more than 2 GiB, or on a disk that fills up.
     with memoryview(data) as left:
         done = sys.stdout.buffer.write(left) or 0
@@ -244,7 +293,12 @@ def write(data: Any) -> None:
 
 def print_json(row: Any) -> None:
     """One JSON line."""
-    click.echo(json.dumps(row, ensure_ascii=False))
+    click.echo(json_line(row))
+
+
+def bare(stream: Any) -> Any:
+    """The stream itself: for rich, which writes sequences of its own, and is given printable texts."""
+    return stream._stream if isinstance(stream, Shown) else stream
 
 
 def is_terminal(stream: Any) -> bool:
@@ -290,8 +344,8 @@ def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) 
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, row))
-    console = Console()
+        table.add_row(*(Text(printable(cell).replace("\n", r"\n")) for cell in row))
+    console = Console(file=bare(sys.stdout))
     # Wider than the terminal if it must be: a name that is cut off is of no use.
     console.width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
     console.print(table, soft_wrap=True)
@@ -356,36 +410,58 @@ def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     parts = (TextColumn(label), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*parts, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*parts, console=Console(file=bare(sys.stderr)), transient=True) as bar:
         task = bar.add_task(label, total=total_bytes)
-        yield lambda size: bar.advance(task, size)
+        # rich has put streams of its own in their place, which write above the bar.
+        streams = sys.stdout, sys.stderr
+        sys.stdout, sys.stderr = map(Shown, streams)
+        try:
+            yield lambda size: bar.advance(task, size)
+        finally:
+            sys.stdout, sys.stderr = streams
 
 
 def remedy(error: PylogsegError) -> str:
     """The message, with options of the shell where it names those of Python."""
-    return str(error).replace('on_corrupt="skip"', "--on-corrupt skip").replace('"stop" ends', "stop ends")
+    return in_shell(str(error)).replace('on_corrupt="skip"', "--on-corrupt skip").replace('"stop" ends', "stop ends")
 
 
 def report_gaps(gaps: Iterable[Gap]) -> bool:
     """Tell of gaps on stderr, one line each; whether one of them is damage (exit code 1)."""
-    damage = False
+    damage, context = False, click.get_current_context()
     for gap in gaps:
         damage |= gap.is_alarm
-        click.echo(f"pylogseg: {'damage' if gap.is_alarm else 'note'}: {gap}", err=True)
+        if gap.kind is Finding.UNREADABLE and context.params.get("on_corrupt", "raise") == "raise":
+            context.meta[_UNREADABLE] = True
+        click.echo(f"pylogseg: {'damage' if gap.is_alarm else 'note'}: {in_shell(str(gap))}", err=True)
     return damage
 
 
-def end_with_unreadable(partitions: Iterable[Partition], damage: bool = False) -> None:
-    """End the command, with the folders that could not be listed on stderr: exit code 2 if there are any."""
-    errors = [p.error for p in partitions if p.error is not None]
-    for error in errors:
+def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = False) -> None:
+    """End the command, with what could not be listed or opened on stderr: exit code 2 if there is any."""
+    found = list(dict.fromkeys(str(error) for error in errors if error is not None))
+    for error in found:
         click.echo(f"pylogseg: {error}", err=True)
-    if errors:
+    if found:
         click.get_current_context().exit(2)
     end_with(damage)
 
 
 def end_with(damage: bool) -> None:
-    """End the command: exit code 1 if damage was found."""
+    """End the command: exit code 1 if damage was found, 2 if the disk did not give what nobody asked to skip."""
+    context = click.get_current_context()
     if damage:
-        click.get_current_context().exit(1)
+        context.exit(2 if context.meta.get(_UNREADABLE) else 1)
+
+
+def told(tell: Callable[..., None], *what: Any) -> bool:
+    """Print something; whether somebody still reads it.
+
+    A command that has more to do than to print goes on where nobody does (``| head``): its exit code is the answer.
+    """
+    try:
+        tell(*what)
+    except BrokenPipeError:
+        forget_output()
+        return False
+    return True

@@ -33,7 +33,8 @@ a crash. meta.properties is copied too: a copy for another broker needs that
 one's own.
 
 \b
-Exit codes: 0 fine; 2 wrong usage, or a disk failed; 130 interrupted.
+Exit codes: 0 fine; 2 wrong usage, or a disk failed: a partition of which a
+part cannot be read is left out and named, the others are copied; 130 interrupted.
 """
 
 
@@ -66,21 +67,25 @@ def copy(
             done = copy_log_dir(
                 source, target, topics=names, partitions=partition, jobs=jobs, on_bytes=advance, on_partition=tell
             )
+    failed = [row for row in done if row.state == "failed"]
+    for row in failed:
+        click.echo(f"pylogseg: {row.name} is not in the copy: {row.reason}", err=True)
     if as_json:
         common.print_json(done.as_row())
-        return
+        click.get_current_context().exit(2 if failed else 0)
     for note in done.notes:
         click.echo(f"note: {note}")
     rows = [row for row in done if row.state == "copied"]
     click.echo(
         f"{'would copy' if dry_run else 'copied'} {len(rows)} partition{'' if len(rows) == 1 else 's'},"
         f" {common.size_text(sum(row.bytes for row in rows))}, to {done.target}"
-        + ("; a broker trusts it as it is (it was stopped in order)" if done.is_marked_clean else "")
+        + ("; a broker trusts it as it is (clean shutdown)" if done.is_marked_clean else "")
     )
+    click.get_current_context().exit(2 if failed else 0)
 
 
 def _teller(as_json: bool, dry_run: bool) -> Callable[[PartitionCopy], None]:
-    def tell(row: PartitionCopy) -> None:
+    def say(row: PartitionCopy) -> None:
         if as_json:
             common.print_json(row.as_row())
             return
@@ -91,8 +96,11 @@ def _teller(as_json: bool, dry_run: bool) -> Callable[[PartitionCopy], None]:
         segments = f"{row.segments} segment{'' if row.segments == 1 else 's'}"
         click.echo(f"{row.name}: {segments}, {common.size_text(row.bytes)}{end}")
         if row.cut_bytes:
-            click.echo(f"  left out: {row.cut_bytes} bytes behind the last whole batch")
+            click.echo(f"  left out: {row.cut_bytes} bytes after the last whole batch")
         for note in row.notes:
             click.echo(f"  note: {note}")
+
+    def tell(row: PartitionCopy) -> None:
+        common.told(say, row)  # a copy is made also where nobody reads of it
 
     return tell

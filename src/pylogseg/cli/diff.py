@@ -13,6 +13,7 @@ from pylogseg.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.offline.comparison import Difference, Range
 from pylogseg.offline.comparison import diff as compare
+from pylogseg.reading.findings import offsets_text
 
 _EPILOG = r"""\b
 Examples:
@@ -28,7 +29,7 @@ What is compared: key, value, timestamp and headers of each record, those of
 transaction markers too. What is not: codecs, batches, segments, indexes,
 producers, leader epochs. "missing" is in A and not in B, "extra" the other way
 round, "changed" in both with other content. Offsets A-B are inclusive; between
-them lies no other record. Records below the log start offset do not count.
+them lies no other record. Each side is read from its own log start offset on.
 Both sides are read once, in bounded memory; a broker may write to either.
 
 \b
@@ -63,6 +64,7 @@ failed, or damage: what cannot be read cannot be compared. 130 interrupted.
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code tells.")
 @common.isolation_option
 @common.on_corrupt_option()
+@common.decompressed_option("counts as damaged")
 @common.rate_option
 @common.json_option
 @common.jobs_option
@@ -140,12 +142,16 @@ def _lines(row: Difference) -> Iterator[str]:
     if row.path_a is None or row.path_b is None:
         yield f"{row.name}: only in {row.path_b if row.path_a is None else row.path_a}"
     elif row.is_same:
-        yield f"{row.name}: the same, {row.records_a} records, offsets {row.compared[0]} to {row.compared[1] - 1}"
+        yield f"{row.name}: the same, {row.records_a} records, {offsets_text(*row.compared)}"
+    elif not (row.missing or row.changed or row.extra):
+        yield f"{row.name}: damaged; of what could be read nothing differs ({row.records_a} records)"
     else:
         yield (
             f"{row.name}: {row.missing} missing, {row.changed} changed, {row.extra} extra"
             f" ({row.records_a} records in A, {row.records_b} in B)"
         )
+        if row.log_starts[0] != row.log_starts[1]:
+            yield f"  log start offsets: {row.log_starts[0]} in A, {row.log_starts[1]} in B (--common leaves this out)"
         yield from map(_line, row.ranges)
         if row.unlisted:
             yield f"  and {row.unlisted} more ranges (--max-ranges lists more)"

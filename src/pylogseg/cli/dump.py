@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pylogseg.cli.common import end_with, json_option, write
+from pylogseg.cli.common import decompressed_option, end_with, json_option, write
 from pylogseg.errors import CorruptionError, RequestError
 
 
@@ -30,7 +30,16 @@ from pylogseg.errors import CorruptionError, RequestError
 @click.option("--index-sanity-check", is_flag=True, help="kafka style: only what a broker checks of an index.")
 @click.option("--max-message-size", type=int, metavar="BYTES", help="kafka style: largest batch that an index names.")
 @click.option("--max-bytes", type=int, metavar="BYTES", help="kafka style: read so much of a log.")
-def dump(paths: tuple[str, ...], files: str | None, records: bool, as_json: bool, style: str, **kafka: Any) -> None:
+@decompressed_option("counts as damaged")
+def dump(
+    paths: tuple[str, ...],
+    files: str | None,
+    records: bool,
+    as_json: bool,
+    style: str,
+    max_decompressed_bytes: int,
+    **kafka: Any,
+) -> None:
     """Decode any FILE of a broker's disk: batches, entries or fields.
 
     Logs, indexes, snapshots, checkpoints, meta.properties and the other small files, also with a suffix such as
@@ -45,12 +54,12 @@ def dump(paths: tuple[str, ...], files: str | None, records: bool, as_json: bool
     if style == "kafka":
         if records or as_json:
             raise RequestError("--records and --json do not go with --style kafka; there it is --print-data-log")
-        _as_kafka(named, given)
+        _as_kafka(named, given | {"max_decompressed_bytes": max_decompressed_bytes})
     elif given:
         options = ", ".join("--" + name.replace("_", "-") for name in given)
         raise RequestError(f"{options}: only with --style kafka")
     else:
-        _as_rows(list(files_of(named)), records, as_json)
+        _as_rows(list(files_of(named)), records, as_json, max_decompressed_bytes)
 
 
 def _as_kafka(paths: list[str], given: dict[str, Any]) -> None:
@@ -63,13 +72,13 @@ def _as_kafka(paths: list[str], given: dict[str, Any]) -> None:
     end_with(not kafka_dump(paths, write, complain, KafkaOptions(**given)))
 
 
-def _as_rows(paths: list[str], records: bool, as_json: bool) -> None:
+def _as_rows(paths: list[str], records: bool, as_json: bool, limit_bytes: int) -> None:
     from pylogseg.dump.native import dump_file
 
     damage = False
     for path in paths:
         try:
-            damage |= not dump_file(path, write, records=records, as_json=as_json)
+            damage |= not dump_file(path, write, records=records, as_json=as_json, limit_bytes=limit_bytes)
         except CorruptionError as error:
             damage = True
             click.echo(f"pylogseg: damage: {error}", err=True)

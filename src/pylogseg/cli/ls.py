@@ -9,6 +9,8 @@ import click
 from pylogseg.cli import common
 from pylogseg.disk import Partition, Segment
 from pylogseg.env.files import FileSystem, LocalFiles
+from pylogseg.errors import RequestError
+from pylogseg.format.foreign import LOOK_BYTES, packed_as
 from pylogseg.format.names import FileKind
 from pylogseg.jobs.listing import PartitionRow, SegmentRow, partition_row, segment_row
 from pylogseg.jobs.pool import map_ordered
@@ -18,12 +20,14 @@ Examples:
   pylogseg ls /data/kafka                   all partitions
   pylogseg ls /data/kafka 'orders*' -l      segments of some topics
   pylogseg ls /data/kafka --all             and what waits for its removal
+  pylogseg ls /data/kafka --by topic --sort size   the largest topics first
   pylogseg ls /data/kafka --json | jq .sizeBytes
 
 \b
 START and END are the log start and log end offset: END is one above the last
 record's. TIMES are UTC: of the first record, and the newest in the last
-segment. Sizes are of the .log files, without their indexes.
+segment. Sizes are of the .log files, without their indexes; ON DISK counts all
+files, also indexes and what waits for its removal.
 Only indexes and a few headers are read; damage is not looked for (verify does).
 
 \b
@@ -36,6 +40,8 @@ folder cannot be listed the STATE is unreadable, and the others are shown.
 @common.selection_options
 @click.option("--segments", "-l", is_flag=True, help="A line for each segment.")
 @click.option("--all", "-a", "everything", is_flag=True, help="Also .deleted, .cleaned, .swap and other leftovers.")
+@click.option("--by", type=click.Choice(["topic"]), help="A line for each topic, and one for all.")
+@click.option("--sort", type=click.Choice(["name", "size"]), default="name", show_default=True, help="Largest first.")
 @common.json_option
 @common.jobs_option
 def ls(
@@ -44,22 +50,72 @@ def ls(
     partition: tuple[int, ...],
     segments: bool,
     everything: bool,
+    by: str | None,
+    sort: str,
     as_json: bool,
     jobs: int,
 ) -> None:
     """Topics, partitions and segments: offsets, sizes, times, state."""
     chosen = common.select(arguments, topic, partition)
+    for segment in chosen.disk.loose:
+        with segment.open() as view:
+            packed = packed_as(bytes(view.read(0, LOOK_BYTES)))
+        if packed is not None:
+            raise RequestError(f"{segment.path}: a {packed} file, and no segment: unpack it first")
     partitions = [p for p in chosen.disk.partitions if chosen.partitions is None or p.partition in chosen.partitions]
-    if segments or not partitions:
+    if sort == "size":
+        partitions.sort(key=_on_disk, reverse=True)
+    errors: list[Any] = []
+    if by is not None:
+        _print_topics(partitions, sort, as_json)
+    elif segments or not partitions:
         found = [segment for p in partitions for segment in p.segments] + list(chosen.disk.loose)
+        if sort == "size":
+            found.sort(key=lambda segment: segment.size, reverse=True)
         rows = list(zip(found, map_ordered(segment_row, found, jobs), strict=True))
         _print_segments(rows, as_json)
+        errors = [row.error for _, row in rows]
     else:
         listed = list(zip(partitions, map_ordered(partition_row, partitions, jobs), strict=True))
         _print_partitions(listed, as_json, everything)
+        errors = [row.error for _, row in listed]
     if everything and not as_json:
         _print_leftovers(partitions)
-    common.end_with_unreadable(partitions)
+    common.end_with_unreadable([*(p.error for p in partitions), *errors])
+
+
+def _on_disk(partition: Partition) -> int:
+    """Bytes of all files in its folder."""
+    return partition.size + sum(other.size for other in partition.others)
+
+
+def _print_topics(partitions: list[Partition], sort: str, as_json: bool) -> None:
+    topics: dict[str, list[Partition]] = {}
+    for p in partitions:
+        topics.setdefault(p.topic or p.name, []).append(p)
+    rows = [_topic_row(name, found) for name, found in topics.items()]
+    rows.sort(key=lambda row: (-row["diskBytes"] if sort == "size" else 0, row["topic"]))
+    if as_json:
+        for row in rows:
+            common.print_json(row)
+        return
+    total = _topic_row("TOTAL", partitions)
+    table = [
+        (row["topic"], row["partitions"], row["segments"], *map(common.size_text, (row["sizeBytes"], row["diskBytes"])))
+        for row in [*rows, total]
+    ]
+    heads = ["TOPIC", "PARTITIONS", "SEGMENTS", "SIZE", "ON DISK"]
+    common.print_table(heads, table, right=heads[1:])
+
+
+def _topic_row(name: str, partitions: list[Partition]) -> dict[str, Any]:
+    return {
+        "topic": name,
+        "partitions": len(partitions),
+        "segments": sum(len(p.segments) for p in partitions),
+        "sizeBytes": sum(p.size for p in partitions),
+        "diskBytes": sum(map(_on_disk, partitions)),
+    }
 
 
 def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool, everything: bool) -> None:
@@ -68,7 +124,7 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
             common.print_json(_partition_json(partition, row, everything))
         return
     columns = ["TOPIC", "PARTITION", "STATE", "SEGMENTS", "START", "END", "SIZE", "FIRST TIME", "NEWEST TIME"]
-    table = [
+    table: list[tuple[Any, ...]] = [
         (
             p.topic or p.name,
             None if p.partition < 0 else p.partition,
@@ -83,6 +139,10 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
         )
         for p, row in rows
     ]
+    folders = [p.files.split(_shown(p.files, p.path))[0] for p, _ in rows]
+    if len(set(folders)) > 1:
+        columns.append("LOG DIR")
+        table = [(*line, folder) for line, folder in zip(table, folders, strict=True)]
     common.print_table(columns, table, right=["PARTITION", "SEGMENTS", "START", "END", "SIZE"])
 
 
@@ -105,12 +165,15 @@ def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -
         "logStartOffset": row.log_start_offset,
         "logEndOffset": row.log_end_offset,
         "sizeBytes": partition.size,
+        "diskBytes": _on_disk(partition),
         "firstTimestamp": row.first_timestamp,
         "newestTimestamp": row.newest_timestamp,
     }
     if partition.error is not None:
-        fields |= dict.fromkeys(("segments", "logStartOffset", "logEndOffset", "sizeBytes"))
+        fields |= dict.fromkeys(("segments", "logStartOffset", "logEndOffset", "sizeBytes", "diskBytes"))
         fields["error"] = str(partition.error)
+    elif row.error is not None:
+        fields["error"] = str(row.error)
     if everything:
         fields["leftovers"] = [
             {"path": _shown(partition.files, other.path), "suffix": other.name.suffix, "sizeBytes": other.size}
@@ -161,6 +224,7 @@ def _segment_json(segment: Segment, row: SegmentRow) -> dict[str, Any]:
         "firstTimestamp": row.first_timestamp,
         "largestTimestamp": row.largest_timestamp,
         "companions": _companions(segment),
+        **({} if row.error is None else {"error": str(row.error)}),
     }
 
 

@@ -25,6 +25,7 @@ from pylogseg.cli.common import (
     print_table,
     progress,
     size_text,
+    told,
 )
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import CheckpointChange, Outcome, Result
@@ -32,9 +33,9 @@ from pylogseg.offline.running import chosen_bytes
 
 #: For the epilog of each command.
 EXIT_CODES = """\b
-Exit codes: 0 done; 1 a partition was given up; 2 wrong usage, the disk failed,
-or a broker runs; 130 interrupted: what was done stays so, start again for the
-rest.
+Exit codes: 0 all was done that was asked for; 1 a partition was given up, or
+one that was named was left; 2 wrong usage, the disk failed, or a broker runs;
+130 interrupted: what was done stays so, start again for the rest.
 """
 _FEW = 6
 _AS_GIVEN = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")
@@ -60,7 +61,7 @@ _OPTIONS = (
     ),
     click.option(
         "--cluster-metadata", metavar="FOLDER",
-        help="__cluster_metadata-0 with the topics' settings, or none; default: in DIR or a folder beside it.",
+        help="__cluster_metadata-0 with the topics' settings, or none; default: the one in DIR.",
     ),
     click.option(
         "--now", "now_ms", callback=parsed(parse_moment), metavar="TIME",
@@ -116,16 +117,16 @@ class Request(NamedTuple):
         copies = self.options["into"] is not None and not self.options["dry_run"]
         total = chosen_bytes(self.path, Options.of(self.options)) * (passes + copies)
         with progress(total, name) as advance:
-            shared = {**self.options, "on_bytes": advance, "on_outcome": self._tell}
+            shared = {**self.options, "on_bytes": advance, "on_outcome": lambda outcome: told(self._tell, outcome)}
             try:
                 result = command(self.path, **shared, **own)
             except KeyboardInterrupt:
                 click.echo(f"interrupted: {self._after_an_interrupt()}", err=True)
                 raise
         if self.as_json:
-            print_json(result.as_row())
+            told(print_json, result.as_row())
         elif not self.quiet:
-            _print(result, columns or {})
+            told(_print, result, columns or {})
         if result.exit_code:
             click.get_current_context().exit(result.exit_code)
 
@@ -150,6 +151,8 @@ class Request(NamedTuple):
             click.echo(f"        {outcome.reason}")
             if outcome.remedy:
                 click.echo(f"        remedy: {outcome.remedy}")
+            for line in _details(outcome):
+                click.echo(f"        {line}")
 
 
 def offline_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -167,7 +170,7 @@ def offline_command(function: Callable[..., None]) -> Callable[..., None]:
         **rest: Any,
     ) -> None:
         shared = {name: rest.pop(name) for name in _AS_GIVEN}
-        shared.update(topics=(*names, *topic), partitions=partition, config=parse_settings(config))
+        shared.update(topics=(*names, *topic) or None, partitions=partition or None, config=parse_settings(config))
         function(Request(directory, shared, as_json, quiet), **rest)
 
     return decorated(command, _OPTIONS)
@@ -207,7 +210,7 @@ def _details(outcome: Outcome) -> Iterator[str]:
     done = Counter(action.kind.value for action in outcome.report.actions)
     if done:
         kinds = ", ".join(f"{kind} {count}" for kind, count in done.items())
-        yield f"{outcome.name}: put in order first, as by a broker that starts: {kinds}"
+        yield f"{outcome.name}: recovered first, as a starting broker does: {kinds}"
     for action in outcome.report.actions:
         if action.bytes_gone:
             yield f"{outcome.name}: {action}"
@@ -228,7 +231,7 @@ def _summary(result: Result) -> Iterator[str]:
         told = ", ".join(map(_entry_text, changes[:_FEW])) + (", ..." if len(changes) > _FEW else "")
         yield f"{file} {would}rewritten, {len(changes):,} of its entries: {told}"
     if result.log_dir is not None and not result.dry_run and not result.is_closed_clean:
-        yield "a broker will recover this log directory when it starts: there is no marker of an orderly stop"
+        yield "a broker will recover this log directory when it starts: there was no clean shutdown"
     yield _replicas(result)
     if result.dry_run:
         yield "dry run: nothing was changed"
@@ -240,6 +243,9 @@ def _entry_text(change: CheckpointChange) -> str:
 
 
 def _replicas(result: Result) -> str:
-    brokers = sorted({broker for outcome in result if outcome.state == "done" for broker in outcome.replicas})
+    done = [outcome for outcome in result if outcome.state == "done"]
+    brokers = sorted({broker for outcome in done for broker in outcome.replicas} - {result.node_id})
+    if not brokers and done and result.node_id is not None and all(outcome.replicas for outcome in done):
+        return "these partitions have no other replicas"
     named = f" (these partitions have replicas on brokers {', '.join(map(str, brokers))})" if brokers else ""
     return f"other replicas are unchanged{named}: this disk alone was looked at"

@@ -14,10 +14,11 @@ import click
 from pylogseg.cli import common
 from pylogseg.errors import RequestError
 from pylogseg.format.scratch import Scratch
+from pylogseg.format.text import MARK
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset
-from pylogseg.reading.wanted import LogFiles, Wanted
+from pylogseg.reading.wanted import LogFiles, Wanted, check_order
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,7 +64,9 @@ def parse_offsets(wanted: str) -> OffsetRange:
         raise RequestError(
             f"{wanted!r} is no range of offsets: A:B (B not included), A:, :B, A, A:+N; -N counts from the end"
         )
-    return OffsetRange(*(None if match[i] is None else int(match[i]) for i in (1, 3, 2)))
+    found = OffsetRange(*(None if match[i] is None else int(match[i]) for i in (1, 3, 2)))
+    check_order(found.first, found.end)
+    return found
 
 
 @dataclass
@@ -117,6 +120,7 @@ def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Cal
         click.option("--below-log-start", is_flag=True, help="Also deleted records that are still in the files."),
         common.isolation_option,
         common.on_corrupt_option(on_corrupt),
+        common.decompressed_option("counts as damaged"),
         common.rate_option,
         click.option(
             "--drop-behind/--keep-pages", default=True, help="Give read pages of the page cache back (default), or not."
@@ -149,6 +153,7 @@ def make_query(
     below_log_start: bool,
     isolation: Any,
     on_corrupt: Any,
+    max_decompressed_bytes: int,
     max_bytes_per_second: int | None,
     drop_behind: bool,
     latest: bool,
@@ -162,18 +167,27 @@ def make_query(
         isolation,
         on_corrupt,
         control=control,
+        limit_bytes=max_decompressed_bytes,
         first_window_bytes=small_window(limit),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         drop_behind=drop_behind,
         scratch=Scratch,
+        skip_unreadable=True,
     )
     if tombstones and not latest:
         raise RequestError("--tombstones is for --latest: without it, records without a value are shown anyway")
     wish = Latest(tombstones, map_memory) if latest else None
     if wish is not None:
         wish.check(options)
-    wanted_key = None if key is None else bytes_of(key, key_as)
+    wanted_key = None if key is None else key_of(key, key_as)
     return Query(offset or OffsetRange(), since, until, wanted_key, options, wish)
+
+
+def key_of(written: str, style: str) -> bytes:
+    """A key as `cat` writes it: in the style of text also ``base64:...``."""
+    if style in ("text", "json") and written.startswith(MARK):
+        return bytes_of(written.removeprefix(MARK), "base64")
+    return bytes_of(written, style)
 
 
 def bytes_of(written: str, style: str) -> bytes:

@@ -20,11 +20,16 @@ from pylogseg.cli.common import (
     print_json,
     progress,
     size_text,
+    told,
 )
+from pylogseg.cli.verify import print_remark
 from pylogseg.config import LogConfig
+from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.jobs.place import Place, refuse_if_locked
 from pylogseg.jobs.recover import Options, Outcome, Recovery
 from pylogseg.log.report import Action
+from pylogseg.reading.findings import offsets_text
 
 _EXPIRATION = "producer.id.expiration.ms"
 
@@ -33,10 +38,12 @@ Examples:
   pylogseg recover /data/kafka --dry-run       say what would be done
   pylogseg recover /data/kafka --keep /backup/kept
   pylogseg recover /data/kafka/orders-3        one partition alone
+  pylogseg recover /data                       all log directories in it
 
 \b
-Exit codes: 0 in order now; 1 records that had been written were lost, or a
-partition cannot be recovered; 2 wrong usage, the disk failed, or a broker
+Exit codes: 0 in order now; 1 records that had been written were lost, a
+partition cannot be recovered, or a broker will not start (lost+found,
+meta.properties); 2 wrong usage, the disk failed, or a broker
 runs; 130 interrupted: what was recovered stays so, start again for the rest.
 """
 
@@ -44,7 +51,7 @@ runs; 130 interrupted: what was recovered stays so, start again for the rest.
 @click.command(epilog=_EPILOG)
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.option("--dry-run", "-n", is_flag=True, help="Say what would be done; the disk stays as it is.")
-@click.option("--full", is_flag=True, help="Read every segment, also what was closed in order or flushed.")
+@click.option("--full", is_flag=True, help="Read every segment, also after a clean shutdown, and what was flushed.")
 @click.option(
     "--keep",
     metavar="FOLDER",
@@ -69,10 +76,10 @@ def recover(
     jobs: int,
     quiet: bool,
 ) -> None:
-    """Put a log directory, or one partition's folder, in order after a crash.
+    """Recover a log directory, or one partition's folder, after a crash.
 
     Does what a broker does when it starts and stops: cuts off what was not written whole, builds missing indexes,
-    finishes or undoes replacements of segments, writes snapshots, checkpoints and the marker of an orderly stop. Says
+    finishes or undoes replacements of segments, writes snapshots, checkpoints and the clean shutdown marker. Says
     what it cut off, and keeps a copy. Refuses while a broker runs.
     """
     if keep and no_keep:
@@ -81,22 +88,43 @@ def recover(
     kept = None if no_keep else os.path.abspath(keep) if keep else default_keep()
     options = Options(config, expiration_ms, full, dry_run, kept, jobs)
     counts = _Counts()
-    recovery = Recovery(directory, options)
-    with progress(recovery.total_bytes(), "recover") as advance:
-        for outcome in recovery.run(advance):
-            counts.add(outcome)
-            if as_json:
-                _print_rows(outcome)
-            else:
-                _print(outcome, quiet, dry_run)
-    if as_json:
-        print_json(counts.as_row(recovery, dry_run))
-    elif not quiet:
-        for line in counts.lines(recovery, dry_run):
-            click.echo(line)
+    places = Place.find_all(LocalStorage(), directory)
+    if len(places) > 1 and not dry_run:
+        refuse_if_locked(places)
+    paths = [place.parent for place in places] if len(places) > 1 else [directory]
+    for path in paths:
+        try:
+            _recover_one(path, options, counts, as_json, quiet)
+        except StorageError as error:
+            if len(paths) == 1:
+                raise
+            counts.disk_failed = True
+            click.echo(f"pylogseg: {error}", err=True)
     if counts.disk_failed:
         click.get_current_context().exit(2)
-    end_with(counts.is_damage)
+    end_with(counts.is_damage or counts.refused > 0)
+
+
+def _recover_one(path: str, options: Options, counts: _Counts, as_json: bool, quiet: bool) -> None:
+    """One log directory, or a partition."""
+    here, recovery = _Counts(), Recovery(path, options)
+    with progress(recovery.total_bytes(), "recover") as advance:
+        for outcome in recovery.run(advance):
+            here.add(outcome)
+            counts.add(outcome)
+            if as_json:
+                told(_print_rows, outcome)
+            else:
+                told(_print, outcome, quiet, options.dry_run)
+    refusals = recovery.refusals()
+    here.refused = len(refusals)
+    counts.refused += len(refusals)
+    for remark in refusals:
+        told(print_remark, remark, as_json)
+    if as_json:
+        told(print_json, here.as_row(recovery, options.dry_run))
+    elif not quiet:
+        told(click.echo, "\n".join(here.lines(recovery, options.dry_run)))
 
 
 def default_keep() -> str:
@@ -161,8 +189,10 @@ def _line(outcome: Outcome) -> str:
     report = outcome.report
     segments = report.recovered_segments
     read = f"{count_text(segments, 'segment')} read again" if segments else "nothing read"
-    done = "in order" if not report.actions else count_text(len(report.actions), "action")
-    return f"{outcome.name}: offsets {outcome.log_start} to {outcome.log_end}, {read}, {done}"
+    done = "nothing to mend" if not report.actions else count_text(len(report.actions), "action")
+    start, end = outcome.log_start or 0, outcome.log_end or 0
+    offsets = offsets_text(start, end) if end > start else f"no records, log end offset {end}"
+    return f"{outcome.name}: {offsets}, {read}, {done}"
 
 
 class _Counts:
@@ -172,7 +202,7 @@ class _Counts:
         self.states = {"recovered": 0, "clean": 0, "left": 0, "failed": 0}
         self.sums: dict[str, int] = {}
         self.is_damage = self.disk_failed = False
-        self.lost = 0
+        self.lost = self.refused = 0
         self.kept: list[str] = []
 
     def add(self, outcome: Outcome) -> None:
@@ -194,6 +224,7 @@ class _Counts:
             **self.states,
             **self.sums,
             "damaged": self.lost,
+            "refused": self.refused,
             "kept": len(self.kept),
             "cleanShutdown": recovery.is_closed_clean,
             "notes": recovery.notes,
@@ -215,10 +246,14 @@ class _Counts:
             (sums.get("removedFiles", 0), "file", " removed"),
             (sums.get("rebuiltIndexes", 0), "index file", " built"),
         ]
-        yield ", ".join(count_text(number, one) + what for number, one, what in did if number) or "nothing to do"
+        told = ", ".join(count_text(number, one) + what for number, one, what in did if number)
+        if told or not self.refused:
+            yield told or "nothing to do"
+        if self.refused:
+            yield f"a broker will not start on this log directory: {count_text(self.refused, 'finding')} above"
         if self.lost:
             yield f"lost in {count_text(self.lost, 'place')}: records that may have been written whole"
         if recovery.log_dir is not None and not dry_run and not recovery.is_closed_clean:
-            yield "a broker will recover this log directory when it starts: there is no marker of an orderly stop"
+            yield "a broker will recover this log directory when it starts: there was no clean shutdown"
         if dry_run:
             yield "dry run: nothing was changed"

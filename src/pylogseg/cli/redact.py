@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator, Sequence
 from typing import IO
 
 import click
 
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
-from pylogseg.cli.query import bytes_of
+from pylogseg.cli.query import bytes_of, key_of
 from pylogseg.errors import RequestError
 from pylogseg.jobs.grep import Pattern, regular_expression
 from pylogseg.offline.redaction import redact as redact_logs
@@ -69,9 +70,11 @@ still hold.
 )
 @click.option("--with", "value", metavar="TEXT", help="What blanked values become instead of null: '' is empty.")
 @click.option(
-    "--everywhere", is_flag=True,
+    "--everywhere",
+    is_flag=True,
     help="Also in folders that nobody reads (-stray, -future); folders of deleted topics (-delete) are removed.",
-)  # fmt: skip
+)
+@click.option("--force", is_flag=True, help="Allow an empty key, or a pattern that matches the empty string.")
 def redact(
     request: Request,
     key: Sequence[str],
@@ -83,6 +86,7 @@ def redact(
     parts: str | None,
     value: str | None,
     everywhere: bool,
+    force: bool,
 ) -> None:
     """Delete or blank the records of chosen keys, headers or a pattern, in every segment.
 
@@ -96,7 +100,7 @@ def redact(
     if parts is not None:
         names = tuple(part.strip() for part in parts.split(","))
         blank = Blank(names, None if value is None else bytes_of(value, "text"))
-    keys = [bytes_of(each, key_as) for each in key]
+    keys = [key_of(each, key_as) for each in key]
     if key_file is not None:
         keys += _keys_in(key_file, key_as)
     matches = []
@@ -112,12 +116,14 @@ def redact(
         matches=matches,
         blank=blank,
         everywhere=everywhere,
+        force=force,
     )
 
 
 def _keys_in(file: IO[bytes], key_as: str) -> Iterator[bytes]:
     for number, line in enumerate(file, 1):
-        line = line.rstrip(b"\r\n")
+        # What editors of Windows put before the first line.
+        line = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b"\r\n")
         if not line:
             continue
         if key_as == "text":

@@ -39,7 +39,7 @@ interrupted: what was done stays so, start again for the rest.
 @click.option(
     "--keep-behind",
     is_flag=True,
-    help="Keep the good batches behind damage. Without it all behind the first damage goes, as with a broker.",
+    help="Keep the good batches after damage. Without it all after the first damage goes, as with a broker.",
 )
 @click.option(
     "--keep",
@@ -48,7 +48,7 @@ interrupted: what was done stays so, start again for the rest.
 )
 @click.option("--no-keep", is_flag=True, help="Make no copies: what is cut out is gone.")
 def repair(request: Request, keep_behind: bool, keep: str | None, no_keep: bool) -> None:
-    """Cut out what is damaged, report each gap, and build indexes, snapshots and leader epochs anew.
+    """Cut out what is damaged, report each gap, and rebuild indexes, snapshots and leader epochs.
 
     Damage is a batch whose check sum does not hold, whose length or magic is none, whose records cannot be decoded (cut
     out with --keep-behind only), or whose offsets do not fit in between those around it. A torn end is what a crash

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
 from pylogseg.cli.common import parse_moment, parse_size, parsed
@@ -17,7 +15,7 @@ Examples:
   pylogseg retain /data/kafka --dry-run             by the topics' settings
   pylogseg retain /data/kafka orders --ms 86400000  what is older than a day
   pylogseg retain /data/kafka orders --bytes 50Gi --dry-run
-  pylogseg retain /data/kafka orders --before 2026-01-31T12:00:00Z
+  pylogseg retain /data/kafka orders --before-time 2026-01-31T12:00:00Z
 
 {EXIT_CODES}"""
 
@@ -32,25 +30,31 @@ Examples:
     metavar="SIZE",
     help="Segments without which a partition still has so much.",
 )
+@click.option("--before-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Segments below this offset.")
 @click.option(
-    "--before",
-    metavar="OFFSET|TIME",
-    help="Segments below an offset (a number), or older than a time (7d, 2026-01-31T12:00:00Z).",
+    "--before-time", metavar="TIME", help="Segments older than that: 7d (ago), 2026-01-31T12:00:00Z, or milliseconds."
 )
 @click.option("--force", is_flag=True, help="Also topics without delete in the policy, and tiered ones.")  # fmt: skip
-def retain(request: Request, ms: int | None, max_bytes: int | None, before: str | None, force: bool) -> None:
+def retain(
+    request: Request,
+    ms: int | None,
+    max_bytes: int | None,
+    before_offset: int | None,
+    before_time: str | None,
+    force: bool,
+) -> None:
     """Delete the oldest segments of each partition, as a broker's retention does.
 
-    By retention.ms and retention.bytes of the topics, or by the rules that are given, and by these alone. Whole
-    segments go, as far as the high watermark; the active segment is rolled before it goes.
+    By retention.ms and retention.bytes of the topics, or by the rules that are given, and by these alone. A topic whose
+    settings are not known is left, never retained by Kafka's defaults. Whole segments go, as far as the high watermark;
+    the active segment is rolled before it goes.
     """
-    is_offset = before is not None and re.fullmatch(r"\d+", before) is not None
     request.run(
         retain_logs,
         columns=COLUMNS,
         ms=ms,
         max_bytes=max_bytes,
-        before_offset=int(before) if before is not None and is_offset else None,
-        before_ms=parse_moment(before, request.options["now_ms"]) if before is not None and not is_offset else None,
+        before_offset=before_offset,
+        before_ms=None if before_time is None else parse_moment(before_time, request.options["now_ms"]),
         force=force,
     )

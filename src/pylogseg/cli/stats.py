@@ -8,9 +8,12 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.jobs.stats import Missing, Stats, explain, segment_stats
-from pylogseg.jobs.stats_groups import TIME_TYPES, Group, codec_name, group_key, stats_row, units_of
+from pylogseg.jobs.stats import Missing, Stats, segment_stats
+from pylogseg.jobs.stats_groups import TIME_TYPES, Group, Unit, codec_name, group_key, stats_row, units_of
+from pylogseg.reading.findings import offsets_text
 from pylogseg.reading.partition import Throttle
+
+_SHOWN = 20
 
 _EPILOG = """\b
 Examples:
@@ -18,6 +21,7 @@ Examples:
   pylogseg stats /data/kafka orders               one topic
   pylogseg stats /data/kafka --by topic           a line for each topic
   pylogseg stats /data/kafka --by partition --json
+  pylogseg stats /data/kafka orders-3 --gaps      which offsets are missing
 
 \b
 Missing offsets, by reason:
@@ -27,6 +31,8 @@ Missing offsets, by reason:
                thinned batches or its checkpoint tell
   damage       of batches that cannot be read
   unexplained  between two batches, and nothing tells why
+The ranges of the last two are listed, those of all reasons with --gaps; JSON
+has them as missingRanges. Both ends are inclusive.
 
 \b
 Sizes are of keys and values, without framing. Percentiles are at most 6 % too
@@ -38,7 +44,9 @@ Exit codes: 0 fine; 1 damage was found; 2 wrong usage, or the disk failed.
 @click.command(epilog=_EPILOG)
 @common.selection_options
 @click.option("--by", type=click.Choice(["topic", "partition"]), help="A line for each topic or partition.")
+@click.option("--gaps", is_flag=True, help="List all ranges of missing offsets, not only those of damage or no reason.")
 @common.json_option
+@common.decompressed_option("counts as damaged")
 @common.rate_option
 @click.option(
     "--drop-behind/--keep-pages", default=True, help="Give read pages of the page cache back (default), or not."
@@ -49,7 +57,9 @@ def stats(
     topic: tuple[str, ...],
     partition: tuple[int, ...],
     by: str | None,
+    gaps: bool,
     as_json: bool,
+    max_decompressed_bytes: int,
     max_bytes_per_second: int | None,
     drop_behind: bool,
     jobs: int,
@@ -59,9 +69,9 @@ def stats(
     throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
     groups: dict[str, Group] = {}
     with common.progress(chosen.size, "counting") as advance:
-        for name, rows, missing in _counted(chosen, throttle, drop_behind, jobs, advance):
-            key = group_key(name, by)
-            groups.setdefault(key, Group(key)).add(rows, missing)
+        for unit, rows in _counted(chosen, max_decompressed_bytes, throttle, drop_behind, jobs, advance):
+            key = group_key(unit.name, by)
+            groups.setdefault(key, Group(key)).add(unit.name, rows, unit.log_start_offset, unit.is_cleaned)
     damage = False
     for group in groups.values():
         damage |= common.report_gaps(group.stats.gaps)
@@ -73,24 +83,32 @@ def stats(
     else:
         for group in groups.values():
             _print_report(group)
-    common.end_with_unreadable(chosen.live_partitions(), damage)
+    if not as_json:
+        _print_stretches(list(groups.values()), gaps)
+    common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage)
 
 
 def _counted(
-    chosen: common.Selection, throttle: Throttle | None, drop_behind: bool, jobs: int, on_progress: Advance
-) -> Iterator[tuple[str, list[Stats], Missing]]:
-    """Name, rows and missing offsets of each partition."""
+    chosen: common.Selection,
+    limit_bytes: int,
+    throttle: Throttle | None,
+    drop_behind: bool,
+    jobs: int,
+    on_progress: Advance,
+) -> Iterator[tuple[Unit, list[Stats]]]:
+    """Each partition, and the counts of its segments."""
     units = units_of(chosen.disk, chosen.live_partitions())
     segments = [segment for unit in units for segment in unit.segments]
     rows = map_ordered(
-        lambda segment, advance: segment_stats(segment, advance, throttle=throttle, drop_behind=drop_behind),
+        lambda segment, advance: segment_stats(
+            segment, advance, limit_bytes=limit_bytes, throttle=throttle, drop_behind=drop_behind
+        ),
         segments,
         jobs,
         on_progress,
     )
     for unit in units:
-        counted = [next(rows) for _ in unit.segments]
-        yield unit.name, counted, explain(counted, unit.log_start_offset, unit.cleaned_to is not None)
+        yield unit, [next(rows) for _ in unit.segments]
 
 
 # ---- for a person ----
@@ -166,6 +184,23 @@ def _print_report(group: Group) -> None:
         ("unexplained", missing.unexplained, "between batches"),
     ]
     common.print_table(["MISSING OFFSETS", "COUNT", "WHY"], reasons, ["COUNT"])
+
+
+def _print_stretches(groups: list[Group], everything: bool) -> None:
+    found = [stretch for group in groups for stretch in group.stretches if everything or stretch.is_news]
+    shown = found if everything else found[:_SHOWN]
+    if not shown:
+        return
+    click.echo()
+    table = [
+        (s.name, offsets_text(s.first_offset, s.end_offset), s.end_offset - s.first_offset, s.reason) for s in shown
+    ]
+    common.print_table(["PARTITION", "MISSING", "COUNT", "WHY"], table, ["COUNT"])
+    if len(found) > len(shown):
+        click.echo(f"and {len(found) - len(shown)} more ranges (--gaps lists them)")
+    unlisted = sum(group.unlisted for group in groups)
+    if unlisted:
+        click.echo(f"and {unlisted} more ranges that are only counted")
 
 
 def _print_facts(group: Group) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk import Partition, open_dir
+from pylogseg.disk import Disk, LogDir, Partition, open_dir
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset
-from pylogseg.reading.wanted import Wanted
+from pylogseg.reading.transactions import Tail
+from pylogseg.reading.wanted import Wanted, logs_of
 
 _POLL_SECONDS = 0.2
+#: Between two looks for partitions that have appeared.
+_LIST_SECONDS = 1.0
 
 
 def last_records(wanted: Wanted, count: int) -> Wanted:
@@ -52,48 +57,120 @@ class Followed:
     wanted : Wanted
         Without an end.
     partition : Partition
-        Its folder, which is listed anew for each look.
+        Its folder, which is listed again for each look.
+
+    Attributes
+    ----------
+    is_gone : bool
+        Whether the folder was removed.
     """
 
     def __init__(self, wanted: Wanted, partition: Partition) -> None:
-        self.wanted, self._path = wanted, partition.path
+        self.wanted = replace(wanted, log=wanted.log._replace(tail=Tail()))
+        self.path, self.is_gone = partition.path, False
         self._seen: tuple[int, int] | None = None
 
     def new(self) -> Iterator[Chunk]:
-        """Chunks behind those of the last look; none if the files have not changed."""
+        """Chunks after those of the last look; none if the files have not changed."""
         last = self.wanted.log.segments[-1] if self.wanted.log.segments else None
         state = (last.base_offset, last.size) if last else (-1, 0)
         if state == self._seen:
             return
-        self._seen = state
         self.wanted.gaps.clear()
-        for chunk in self.wanted.read():
-            if len(chunk.columns):
-                self.wanted = replace(self.wanted, first_offset=int(chunk.columns.offset[-1]) + 1)
-            filtered = self.wanted.filtered(chunk)
-            if len(filtered.columns):
-                yield filtered
+        try:
+            for chunk in self.wanted.read():
+                if len(chunk.columns):
+                    self.wanted = replace(self.wanted, first_offset=int(chunk.columns.offset[-1]) + 1)
+                filtered = self.wanted.filtered(chunk)
+                if len(filtered.columns):
+                    yield filtered
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            return  # the cleaner put another segment in its place: the next look finds it
+        # What is not written whole yet may become so without a change of size, in a preallocated file.
+        if not any(gap.kind in (Finding.TORN, Finding.ZEROS) for gap in self.wanted.gaps):
+            self._seen = state
 
     def look(self) -> None:
         """List the folder again: segments that were rolled or removed, and the size of the active one."""
         if self.wanted.log.error is not None:
             return
         try:
-            segments = open_dir(self._path).partitions[0].segments
+            disk = open_dir(self.path)
         except RequestError:  # an empty folder: all was moved away or deleted
             return
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
+                self.is_gone = True
                 return
             raise
-        self.wanted = replace(self.wanted, log=self.wanted.log._replace(segments=segments))
+        (log,) = logs_of(Disk((), disk.partitions[:1]))
+        known = self.wanted.log._replace(segments=log.segments, snapshots=log.snapshots)
+        self.wanted = replace(self.wanted, log=known)
 
 
-def follow(parts: list[Followed]) -> Iterator[Chunk]:
-    """Chunks of all partitions as they are appended; never ends."""
-    while True:
-        for part in parts:
-            yield from part.new()
-        time.sleep(_POLL_SECONDS)
-        for part in parts:
-            part.look()
+class Following:
+    """Partitions that are followed together, as some appear and others go.
+
+    Parameters
+    ----------
+    parts : list of Followed
+    log_dirs : sequence of LogDir
+        In which partitions may appear.
+    appeared : callable
+        Looks for partitions to follow, whenever folders have appeared.
+    tell : callable
+        Gets a line for each partition that was removed.
+    """
+
+    def __init__(
+        self,
+        parts: list[Followed],
+        log_dirs: Sequence[LogDir],
+        appeared: Callable[[], list[Followed]],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.parts, self._log_dirs, self._appeared, self._tell = parts, log_dirs, appeared, tell
+        self._folders = self._listed()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Chunks of all partitions as they are appended; ends when no partition is left."""
+        looked = time.monotonic()
+        while True:
+            for part in self.parts:
+                yield from part.new()
+            if not self.parts:
+                return
+            time.sleep(_POLL_SECONDS)
+            for part in self.parts:
+                part.look()
+            if any(part.is_gone for part in self.parts) or time.monotonic() - looked > _LIST_SECONDS:
+                looked = time.monotonic()
+                self._look()
+
+    def _look(self) -> None:
+        gone = {part.wanted.name: part for part in self.parts if part.is_gone}
+        self.parts = [part for part in self.parts if not part.is_gone]
+        folders = self._listed()
+        if folders != self._folders:
+            self._folders = folders
+            known = {part.path for part in self.parts}
+            for part in self._appeared():
+                if part.path in known:
+                    continue
+                moved = gone.pop(part.wanted.name, None)  # to another log directory: it is read on where it was
+                if moved is not None:
+                    part.wanted = replace(part.wanted, first_offset=moved.wanted.first_offset)
+                self.parts.append(part)
+        for part in gone.values():
+            self._tell(f"{part.path}: removed; it is followed no longer")
+
+    def _listed(self) -> set[str]:
+        """Paths of all folders in the log directories."""
+        found: set[str] = set()
+        for log_dir in self._log_dirs:
+            with contextlib.suppress(StorageError):
+                entries = log_dir.files.list_folder(log_dir.path)
+                found.update(log_dir.files.join(log_dir.path, entry.name) for entry in entries if entry.is_dir)
+        return found

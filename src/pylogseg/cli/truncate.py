@@ -32,10 +32,10 @@ its followers cut theirs. Keep a copy first: pylogseg copy, or --into.
     required=True,
     type=click.IntRange(min=0),
     metavar="OFFSET",
-    help="The log ends here: this offset and all behind it go.",
+    help="The log ends here: this offset and all after it go.",
 )
 def truncate(request: Request, to: int) -> None:
-    """Cut off the end of a partition: the batch that holds an offset, and all behind it.
+    """Cut off the end of a partition: the batch that holds an offset, and all after it.
 
     Indexes, producer snapshots and leader epochs are cut too, and the checkpoints of recovery point, high watermark,
     log start and cleaner follow, as after a truncation by a broker.

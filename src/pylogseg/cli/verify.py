@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
-from pylogseg.cli import forget_output
 from pylogseg.cli.common import (
+    decompressed_option,
     end_with,
     jobs_option,
     json_option,
-    parse_size,
-    parsed,
     print_json,
     progress,
     select,
     selection_options,
     size_text,
+    told,
 )
 from pylogseg.disk import Disk, Partition
+from pylogseg.format.codec_error import in_shell
 from pylogseg.jobs import verify_disk
 from pylogseg.jobs.remarks import Level, Remark
 from pylogseg.jobs.verify_disk import Summary
@@ -38,14 +38,7 @@ from pylogseg.jobs.verify_disk import Summary
 )
 @json_option
 @jobs_option
-@click.option(
-    "--max-decompressed-bytes",
-    callback=parsed(parse_size),
-    default="64Mi",
-    show_default=True,
-    metavar="SIZE",
-    help="A batch that decompresses to more is not checked.",
-)
+@decompressed_option("is not checked")
 @click.option("--quiet", "-q", is_flag=True, help="Only damage: no notices, no summary.")
 def verify(
     arguments: tuple[str, ...],
@@ -72,16 +65,18 @@ def verify(
             chosen.disk,
             summary,
             partitions=partitions,
+            names=chosen.names,
+            numbers=chosen.partitions,
             jobs=jobs,
             limit_bytes=max_decompressed_bytes,
             on_bytes=advance,
         ):
             if remark.is_damage or not quiet:
-                is_read = is_read and _told(print_remark, remark, as_json)
+                is_read = is_read and told(print_remark, remark, as_json)
             if not is_read and summary.damaged:  # nothing that follows changes the exit code, and nobody reads it
                 break
     if is_read:
-        _told(print_summary, summary, as_json, quiet)
+        told(print_summary, summary, as_json, quiet)
     end_with(summary.damaged > 0)
 
 
@@ -91,30 +86,21 @@ def _partitions(disk: Disk, names: list[str], numbers: list[int] | None) -> list
     return [p for p in disk.partitions if (asked or not p.state) and (not numbers or p.partition in numbers)]
 
 
-def _told(tell: Callable[..., None], *what: Any) -> bool:
-    """Print something; whether somebody still reads it. The exit code is the answer where nobody does."""
-    try:
-        tell(*what)
-    except BrokenPipeError:
-        forget_output()
-        return False
-    return True
-
-
 def print_remark(remark: Remark, as_json: bool) -> None:
     """One finding, for a person in three lines, for a program in one."""
     if as_json:
-        print_json(remark.as_row())
+        print_json(remark.as_row() | {"reason": in_shell(remark.reason)})
         return
     place = "" if remark.position is None else f", position {remark.position}"
     place += "" if remark.offset is None else f", offset {remark.offset}"
     click.echo(f"{'DAMAGE' if remark.is_damage else 'notice'}  {remark.kind}  {remark.path}{place}")
-    click.echo(f"        {remark.reason}")
+    click.echo(f"        {in_shell(remark.reason)}")
     click.echo(f"        remedy: {remark.remedy}")
 
 
 def print_summary(summary: Summary, as_json: bool, quiet: bool) -> None:
     """What was checked, and what was not."""
+    summary = replace(summary, not_checked=[in_shell(text) for text in summary.not_checked])
     if as_json:
         print_json(_summary_row(summary))
     elif not quiet:
@@ -134,9 +120,10 @@ def _camel(name: str) -> str:
 
 _CHECKED = {
     Level.HEADERS: "batch headers",
-    Level.CRC: "batch headers and check sums",
-    Level.RECORDS: "batch headers, check sums and records",
-    Level.INDEXES: "batch headers, check sums, records, indexes and small files",
+    Level.CRC: "batch headers and checksums",
+    Level.RECORDS: "batch headers, checksums and records",
+    Level.INDEXES: "batch headers, checksums, records, indexes and small files; what is missing, and what keeps a "
+    "broker from starting, as far as these files tell",
 }
 
 

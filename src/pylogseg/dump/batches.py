@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,13 +11,17 @@ from pylogseg.disk import Segment
 from pylogseg.dump.entries import Row, none_if_negative
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
+from pylogseg.format.codec_error import in_shell
 from pylogseg.format.control import decode_control
-from pylogseg.format.records import RecordColumns, decode_parts
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
 from pylogseg.format.scratch import Scratch
+from pylogseg.format.shown import json_line
 from pylogseg.format.text import Program, TextBuffer, json_lines, render
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.windows import Window, walk
 
+#: Records whose text is held at once.
+_TEXT_RECORDS = 1 << 12
 _MAX_SEQUENCE = 2**31 - 1
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: None}
 
@@ -42,7 +45,9 @@ def records_program(lead: str, fields: tuple[str, ...]) -> Program:
     return Program(ops, text + program.labels[1:], program.delimiter)
 
 
-def batches(segment: Segment, program: Program | None = None) -> Iterator[Row | TextBuffer]:
+def batches(
+    segment: Segment, program: Program | None = None, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+) -> Iterator[Row | TextBuffer]:
     """Decode a file of batches.
 
     Parameters
@@ -51,6 +56,8 @@ def batches(segment: Segment, program: Program | None = None) -> Iterator[Row | 
         Any file of batches.
     program : Program, optional
         How data records are written; without it there are no records.
+    limit_bytes : int
+        The records of a batch that decompresses to more are damage.
 
     Yields
     ------
@@ -58,7 +65,7 @@ def batches(segment: Segment, program: Program | None = None) -> Iterator[Row | 
         A row for each batch, the good and the bad ones, and each gap; behind a batch the text of its records (valid
         until the next is taken) or the rows of its control records.
     """
-    reader = _Records(program) if program is not None else None
+    reader = _Records(program, limit_bytes) if program is not None else None
     with segment.open() as view:
         for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
             if isinstance(item, Gap):
@@ -82,7 +89,7 @@ def gap_row(gap: Gap) -> Row:
         "endPosition": gap.end_position,
         "firstOffset": gap.first_offset,
         "nextOffset": gap.next_offset,
-        "reason": gap.reason,
+        "reason": in_shell(gap.reason),
     }
 
 
@@ -140,30 +147,36 @@ def _last_sequence(base: int, delta: int) -> int | None:
 class _Records:
     """Records behind their batches; reuses its memory."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, limit_bytes: int) -> None:
+        self._limit = limit_bytes
         self._program, self._scratch, self._out = program, Scratch(), TextBuffer()
 
     def window(self, segment: Segment, window: Window) -> Iterator[Row | TextBuffer]:
         """Rows of the batches of a window, each with its records behind it."""
-        parts = decode_parts(window.batches, window.buffer, window.file_position, scratch=self._scratch)
-        for columns, damage in parts:
-            yield from self._part(segment, columns, {bad.row: bad.reason for bad in damage})
+        parts = decode_slices(
+            window.batches, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
+        )
+        for columns, damage, continues, _ in parts:
+            yield from self._part(segment, columns, {bad.row: bad.reason for bad in damage}, continues)
 
-    def _part(self, segment: Segment, columns: RecordColumns, reasons: dict[int, str]) -> Iterator[Row | TextBuffer]:
+    def _part(
+        self, segment: Segment, columns: RecordColumns, reasons: dict[int, str], continues: bool
+    ) -> Iterator[Row | TextBuffer]:
         table = columns.batches
         stops = np.searchsorted(columns.batch, np.arange(1, len(table) + 1)).tolist()
         controls = table.is_control.tolist()
         start = 0
         for i, (row, stop) in enumerate(zip(_rows(table), stops, strict=True)):
             row["isValid"] = True  # else it would be in a gap
-            yield row
+            if not continues:
+                yield row
             if i in reasons:
                 yield _damaged(segment, row, reasons[i])
             elif controls[i]:
                 yield from (control_row(columns, record, row["position"]) for record in range(start, stop))
-            elif start < stop:
+            for begin in range(start, stop, _TEXT_RECORDS) if not (i in reasons or controls[i]) else ():
                 self._out.clear()
-                yield render(columns, self._program, self._out, start, stop)
+                yield render(columns, self._program, self._out, begin, min(begin + _TEXT_RECORDS, stop))
             start = stop
 
 
@@ -200,4 +213,4 @@ def control_row(columns: RecordColumns, i: int, position: int) -> Row:
 
 def json_lead(path: str) -> str:
     """The lead of `records_program` for JSON lines."""
-    return f'{{"file":{json.dumps(path, ensure_ascii=False)},"type":"record",'
+    return f'{{"file":{json_line(path)},"type":"record",'

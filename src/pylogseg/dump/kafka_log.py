@@ -12,9 +12,10 @@ from pylogseg.dump.kafka_failure import KafkaFailure, number_of, too_small
 from pylogseg.env.files import FileSystem, FileView
 from pylogseg.errors import CorruptionError, Ending
 from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.codec_error import in_shell
 from pylogseg.format.control import ControlKind, decode_control, decode_control_key
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, parse_file_name
-from pylogseg.format.records import BatchDamage, RecordColumns, columns_of, decode_parts
+from pylogseg.format.records import BatchDamage, RecordColumns, columns_of, decode_slices
 from pylogseg.format.scratch import COLUMN_NAMES, Scratch
 from pylogseg.format.text import TextBuffer, dump_lines
 
@@ -174,33 +175,38 @@ class _Dump:
             return
         verdicts = stretch.batches.verdict.copy()
         done = 0
-        for columns, damage in decode_parts(
-            stretch.batches, stretch.buffer, stretch.file_position, scratch=self._scratch
+        for columns, damage, continues, _ in decode_slices(
+            stretch.batches,
+            stretch.buffer,
+            stretch.file_position,
+            limit_bytes=self._options.max_decompressed_bytes,
+            scratch=self._scratch,
         ):
             # A line says whether the CRC holds, not whether the records do.
             count = len(columns.batches)
+            done -= count if continues else 0
             columns.batches.rows["verdict"] = verdicts[done : done + count]
             done += count
-            self._part(stretch, columns, damage[0] if damage else None)
+            self._part(stretch, columns, damage[0] if damage else None, continues)
 
-    def _part(self, stretch: Stretch, columns: RecordColumns, bad: BatchDamage | None) -> None:
+    def _part(self, stretch: Stretch, columns: RecordColumns, bad: BatchDamage | None, continues: bool = False) -> None:
         try:
-            self._lines(columns, len(columns.batches) if bad is None else bad.row + 1)
+            self._lines(columns, len(columns.batches) if bad is None else bad.row + 1, continues)
         finally:
             self._flush(stretch)
         if bad is not None:
-            raise KafkaFailure(_INVALID, bad.reason)
+            raise KafkaFailure(_INVALID, in_shell(bad.reason))
 
-    def _lines(self, columns: RecordColumns, stop: int) -> None:
+    def _lines(self, columns: RecordColumns, stop: int, continues: bool) -> None:
         """Data batches by the kernel, control batches record by record."""
         first = 0
         if self._options.is_deep:
             self._note_jumps(columns, stop)
             for row in np.flatnonzero(columns.batches.is_control[:stop]).tolist():
                 self._data(columns, first, row)
-                self._control(columns, row)
+                self._control(columns, row, batch_lines=not continues)
                 first = row + 1
-        self._data(columns, first, stop)
+        self._data(columns, first, stop, batch_lines=not continues)
 
     def _data(self, columns: RecordColumns, start_batch: int, stop_batch: int, **what: Any) -> None:
         if start_batch < stop_batch:
@@ -215,9 +221,9 @@ class _Dump:
                 **what,
             )
 
-    def _control(self, columns: RecordColumns, row: int) -> None:
+    def _control(self, columns: RecordColumns, row: int, *, batch_lines: bool) -> None:
         first, last = np.searchsorted(columns.batch, (row, row + 1)).tolist()
-        self._data(columns, row, row + 1, start=first, stop=first)
+        self._data(columns, row, row + 1, start=first, stop=first, batch_lines=batch_lines)
         for i in range(first, last):
             if not self._options.skip_record_metadata:
                 dump_lines(columns, self._out, start_batch=row, stop_batch=row + 1, start=i, stop=i + 1,

@@ -33,6 +33,8 @@ class KafkaOptions:
     index_sanity_check: bool = False
     max_message_size: int = 5 * 1024 * 1024
     max_bytes: int = MAX_INT
+    #: Not of Kafka's tool.
+    max_decompressed_bytes: int = 64 << 20
 
     @property
     def is_deep(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,6 +11,8 @@ from pylogseg.dump.entries import Row, can_decode, entries
 from pylogseg.env.files import FileSystem, file_system
 from pylogseg.errors import Ending, RequestError
 from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.format.shown import json_line, printable
 
 Write = Callable[[Any], object]
 
@@ -40,7 +41,14 @@ def _with_scheme(given: str, path: str) -> str:
     return path if not separator or "://" in path else f"{scheme}://{path}"
 
 
-def dump_file(path: str, write: Write, *, records: bool = False, as_json: bool = False) -> bool:
+def dump_file(
+    path: str,
+    write: Write,
+    *,
+    records: bool = False,
+    as_json: bool = False,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+) -> bool:
     """Write what a file holds.
 
     Parameters
@@ -54,6 +62,8 @@ def dump_file(path: str, write: Write, *, records: bool = False, as_json: bool =
         Write the records of batches, too.
     as_json : bool
         JSON lines; without, a heading and aligned columns.
+    limit_bytes : int
+        The records of a batch that decompresses to more are damage.
 
     Returns
     -------
@@ -69,7 +79,7 @@ def dump_file(path: str, write: Write, *, records: bool = False, as_json: bool =
     """
     good = True
     lines = _JsonLines(path, write) if as_json else _Columns(path, write)
-    for item in _items(path, records, as_json):
+    for item in _items(path, records, as_json, limit_bytes):
         if isinstance(item, dict):
             good &= not item.get("isDamage", False)
             lines.row(item)
@@ -79,7 +89,7 @@ def dump_file(path: str, write: Write, *, records: bool = False, as_json: bool =
     return good
 
 
-def _items(path: str, records: bool, as_json: bool) -> Iterator[Any]:
+def _items(path: str, records: bool, as_json: bool, limit_bytes: int) -> Iterator[Any]:
     files, plain = file_system(path)
     name = parse_file_name(files.split(plain)[1])
     if can_decode(name.kind):
@@ -93,7 +103,7 @@ def _items(path: str, records: bool, as_json: bool) -> Iterator[Any]:
         program = records_program(json_lead(path), _RECORD_FIELDS)
     elif records:
         program = records_program("    {", _SHORT_FIELDS)
-    return batches(open_dir(path).loose[0], program)
+    return batches(open_dir(path).loose[0], program, limit_bytes=limit_bytes)
 
 
 def _looks_like_batches(files: FileSystem, path: str) -> bool:
@@ -111,8 +121,8 @@ class _JsonLines:
         self._path, self._write = path, write
 
     def row(self, row: Row) -> None:
-        line = json.dumps({"file": self._path, **row}, ensure_ascii=False, separators=(",", ":"))
-        self._write(line.encode("utf-8", "surrogatepass") + b"\n")
+        line = json_line({"file": self._path, **row}, separators=(",", ":"))
+        self._write(line.encode() + b"\n")
 
     def end(self) -> None:
         pass
@@ -175,7 +185,7 @@ class _Columns:
             self._line(f"  {level}: bytes {row['position']} to {row['endPosition']}: {row['kind']}: {row['reason']}")
         elif kind == "controlRecord":
             what = row.get("fields") or row.get("reason", "")
-            self._line(f"    offset {row['offset']}  {row['kind']} {json.dumps(what, ensure_ascii=False)}")
+            self._line(f"    offset {row['offset']}  {row['kind']} {json_line(what)}")
         elif kind == "indexRest":
             self._line(f"  {row['zeroSlots']} empty slots, {row['oddBytes']} odd bytes behind the entries")
         elif kind in _COLUMNS:
@@ -193,7 +203,7 @@ class _Columns:
         self._line("  ".join(_justified(_cell(row, name), width) for _, name, width in columns).rstrip())
 
     def _line(self, text: str) -> None:
-        self._write(text.encode("utf-8", "surrogatepass") + b"\n")
+        self._write(printable(text).encode() + b"\n")
 
     def end(self) -> None:
         if not self._written:

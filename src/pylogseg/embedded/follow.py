@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pylogseg.embedded.owned import OwnedLog
 from pylogseg.embedded.slices import SliceReader
-from pylogseg.errors import OffsetOutOfRange, RequestError
+from pylogseg.errors import ClosedError, OffsetOutOfRange, RequestError
 from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.reading.stream import Record, check_columns, records_of
 
@@ -53,9 +53,13 @@ class Follower:
             end = log.readable_end(isolation)
             if position < end:
                 reader = SliceReader(log, position, end, self._options)
-                for chunk in reader:
-                    if len(chunk.columns):
-                        yield chunk
+                try:
+                    for chunk in reader:
+                        if len(chunk.columns):
+                            yield chunk
+                except ClosedError:  # between two looks at it: this is the end, unless its disk failed
+                    log.check_disk()
+                    return
                 position = reader.position
             elif not log.wait_beyond(position, isolation, self._timeout):
                 log.check_disk()

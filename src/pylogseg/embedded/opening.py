@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import time
@@ -14,7 +15,11 @@ from pylogseg.env.scheduler import Scheduler, ThreadScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.log.directory import LogDirectory, make_folder, partition_of
+from pylogseg.log.indexes import LEAST_INDEX_BYTES
 from pylogseg.log.keep import FolderKeeper, Keeper, check_place
+
+#: Arguments that are no settings of Kafka's, for whoever misspells one.
+_OPTIONS = ("topic_id", "leader_epoch", "producer_id_expiration_ms", "keep", "storage", "clock", "scheduler")
 
 
 def open_log(
@@ -79,6 +84,10 @@ def open_log(
     ...     [record.value for record in log.read(offset=1)]
     [b'second']
     """
+    for name in settings:
+        close = difflib.get_close_matches(name, _OPTIONS, 1, 0.8)
+        if name.replace(".", "_") not in LogConfig.__dataclass_fields__ and close:
+            raise RequestError(f"open_log has no option {name!r}: is {close[0]!r} meant?")
     config = LogConfig.of(**{name.replace(".", "_"): value for name, value in settings.items()})
     if leader_epoch is not None and leader_epoch < 0:
         raise RequestError(f"leader_epoch must not be negative, not {leader_epoch}")
@@ -141,6 +150,12 @@ def open_in(
     keeper : Keeper, optional
         Gets what a recovery cuts off or removes, before it does.
     """
+    if config.segment_index_bytes < LEAST_INDEX_BYTES:
+        directory.close()
+        raise RequestError(
+            f"segment.index.bytes = {config.segment_index_bytes}: allowed is at least {LEAST_INDEX_BYTES}, one entry "
+            "of a time index"
+        )
     background = ThreadScheduler(f"pylogseg-{name}") if scheduler is None else scheduler
     storage = directory.storage
     folder = storage.join(directory.path, name)

@@ -38,6 +38,11 @@ class OpenLog:
         """Where the log begins now."""
         return self._log.log_start_offset
 
+    @property
+    def log_end_offset(self) -> int:
+        """Where what can be read ends."""
+        return min(self._log.log_end_offset, self._end)
+
     def offset_of_time(self, timestamp_ms: int) -> int:
         """Offset of the first record that is not older; beyond everything without one."""
         if timestamp_ms < 0:  # asks for something special
@@ -123,7 +128,7 @@ class SliceReader(PartitionReader):
         bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
         if len(bad) or not len(batches):
             at = int(batches.position[bad[0]]) if len(bad) else position
-            raise self._damage(segment.path, at, "its check sum does not hold" if len(bad) else "no batch can be read")
+            raise self._damage(segment.path, at, "its checksum does not hold" if len(bad) else "no batch can be read")
         return batches
 
     def _segment_at(self, base_offset: int) -> Segment:

@@ -9,7 +9,7 @@ import socket as sockets
 import threading
 from collections.abc import Sequence
 
-from pylogseg.env.handles import Handles, open_descriptor
+from pylogseg.env.handles import Handles, open_descriptor, open_folder
 from pylogseg.env.maps import Mapping
 from pylogseg.env.positions import Data, copy_head, read_at, write_at, write_buffers, write_once
 from pylogseg.errors import ClosedError, RequestError, StorageError
@@ -17,13 +17,13 @@ from pylogseg.errors import ClosedError, RequestError, StorageError
 
 def storage_error(path: str, operation: str, error: OSError) -> StorageError:
     """What the system said, with the file and what was tried."""
-    return StorageError(path, operation, error.strerror or str(error))
+    return StorageError(path, operation, error.strerror or str(error), error.errno)
 
 
 def sync_names(folder: str) -> None:
     """Wait until the names in a folder are on the disk; Windows has no such call."""
     if os.name != "nt":
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = open_folder(folder)
         try:
             os.fsync(descriptor)
         finally:
@@ -108,7 +108,7 @@ class LocalAppendFile:
             os.ftruncate(self._descriptor, self.size)
         except OSError as second:
             reason += f"; and what was written cannot be cut off: {second.strerror}"
-        return StorageError(self.path, "append", reason)
+        return StorageError(self.path, "append", reason, error.errno)
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of up to `size` bytes."""
@@ -252,7 +252,8 @@ class LocalAppendFile:
         """Set when the file was last written."""
         with self._lock:
             try:
-                os.utime(self.path, ns=(ms * 1_000_000, ms * 1_000_000))
+                times = (ms * 1_000_000, ms * 1_000_000)
+                os.utime(self.path, ns=times, follow_symlinks=os.utime not in os.supports_follow_symlinks)
             except OSError as error:
                 raise storage_error(self.path, "set the time of", error) from error
 

@@ -1,7 +1,7 @@
-"""Reading files and folders: on local disks by memory maps and `pread`, elsewhere through fsspec.
+"""Reading files and folders: on local disks by `pread`, elsewhere through fsspec.
 
-A sealed file does not shrink, so it may be mapped. A file that a broker still writes is read by `pread`: the broker
-trims and truncates it, and touching a mapped page that has vanished kills the process.
+Nothing that others write is mapped: to touch a mapped page that the disk cannot read, or that was cut off, kills the
+process, where `pread` says what is wrong. Followers truncate sealed segments too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from pylogseg.env.handles import open_descriptor
-from pylogseg.errors import StorageError
+from pylogseg.errors import CorruptionError, StorageError
+
+#: The most that is read of an index, a snapshot, a checkpoint or another small file: an index has 10 MiB unless a
+#: broker is told otherwise, a checkpoint of 100,000 partitions 3 MB.
+_chosen = os.environ.get("PYLOGSEG_SMALL_FILE_BYTES", "")
+SMALL_FILE_BYTES = int(_chosen) if _chosen.isdecimal() else 64 << 20
 
 
 class Entry(NamedTuple):
@@ -56,6 +61,21 @@ class FileView(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def check_small(path: str, size: int) -> None:
+    """Refuse to read a file into memory that is no small one, such as a hole of gigabytes in the place of an index.
+
+    Raises
+    ------
+    CorruptionError
+    """
+    if size > SMALL_FILE_BYTES:
+        reason = (
+            f"the file has {size} bytes, and no checkpoint, snapshot or index has more than {SMALL_FILE_BYTES}"
+            " (PYLOGSEG_SMALL_FILE_BYTES in the environment allows more)"
+        )
+        raise CorruptionError(path, SMALL_FILE_BYTES, reason)
 
 
 def next_data(view: Any, position: int) -> int:
@@ -112,7 +132,7 @@ class _Closing:
 
 
 class MappedFile(_Closing):
-    """A sealed local file, mapped; `read` returns slices of the map, so nothing is copied."""
+    """A local file, mapped; `read` returns slices of the map, so nothing is copied. For files that nobody changes."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -168,33 +188,56 @@ class MappedFile(_Closing):
 
 
 class PositionedFile(_Closing):
-    """A local file that may change or shrink while it is read; `read` copies."""
+    """A local file that may change or shrink while it is read; `read` copies.
+
+    Parameters
+    ----------
+    path : str
+    sealed : bool
+        Whether it has the length that it has now for ever: to find it shorter is an error then.
+    """
 
     is_copied = True
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, sealed: bool = False) -> None:
         self.path = path
         with _named(path, "open"):
             self._descriptor = open_descriptor(path, os.O_RDONLY)
-        self._closed = False
+        self._closed, self._sealed_size = False, -1
+        if sealed:
+            self._sealed_size = self.size
 
     @property
     def size(self) -> int:
-        """Bytes of the file now."""
+        """Bytes of the file now; of a sealed one, when it was opened."""
+        if self._sealed_size >= 0:
+            return self._sealed_size
         with _named(self.path, "stat"):
             return os.fstat(self._descriptor).st_size
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of the bytes that are there now."""
+        count = max(0, min(size, self.size - position))
         with _named(self.path, "read"):
-            return _read_at(
-                self._descriptor, position, max(0, min(size, os.fstat(self._descriptor).st_size - position))
-            )
+            data = _read_at(self._descriptor, position, count)
+        self._check(position, len(data), count)
+        return data
 
     def read_into(self, position: int, memory: memoryview) -> int:
         """See the function `read_into`."""
+        memory = memory[: max(0, self.size - position)]
         with _named(self.path, "read"):
-            return _read_into(self._descriptor, position, memory)
+            done = _read_into(self._descriptor, position, memory)
+        self._check(position, done, len(memory))
+        return done
+
+    def _check(self, position: int, done: int, wanted: int) -> None:
+        if done < wanted and self._sealed_size >= 0:
+            reason = (
+                f"it had {self._sealed_size} bytes when it was opened, and was cut to {position + done} while it was"
+                " read: start again, to read what is there now"
+            )
+            raise StorageError(self.path, "read", reason)
 
     def next_data(self, position: int) -> int:
         """See the function `next_data`."""
@@ -252,7 +295,7 @@ class _named:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise StorageError(self.path, self.operation, error.strerror or str(error)) from error
+            raise StorageError(self.path, self.operation, error.strerror or str(error), error.errno) from error
 
 
 class LocalFiles:
@@ -264,37 +307,34 @@ class LocalFiles:
         with _named(path, "list"), os.scandir(path) as found:
             for item in found:
                 try:
-                    status = item.stat()
+                    entries.append(_entry(item.name, item.stat()))
                 except FileNotFoundError:
-                    continue
-                if (entry := _entry(item.name, status)) is not None:  # to open a pipe would wait for ever
-                    entries.append(entry)
+                    if item.is_symlink():  # to nowhere
+                        entries.append(_entry(item.name, item.stat(follow_symlinks=False)))
         entries.sort()
         return entries
 
     def stat(self, path: str) -> Entry:
         """One file or folder."""
         with _named(path, "stat"):
-            entry = _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))
-            if entry is None:
-                raise OSError(errno.EINVAL, "not a file: pipes and devices cannot be read by position")
-            return entry
+            return _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))
 
     def read_all(self, path: str) -> bytes:
-        """A small file, whole."""
+        """A small file, whole; one that is too large to be one is damaged."""
         with _named(path, "read"):
             descriptor = open_descriptor(path, os.O_RDONLY)
             try:
-                most, parts = os.fstat(descriptor).st_size + 1, []
-                while part := os.read(descriptor, most):
+                size, parts = os.fstat(descriptor).st_size, []
+                check_small(path, size)
+                while part := os.read(descriptor, size + 1):
                     parts.append(part)
                 return b"".join(parts)
             finally:
                 os.close(descriptor)
 
     def open(self, path: str, *, sealed: bool) -> FileView:
-        """Open a file; sealed ones are mapped."""
-        return MappedFile(path) if sealed else PositionedFile(path)
+        """Open a file, to be read by position."""
+        return PositionedFile(path, sealed=sealed)
 
     def join(self, path: str, name: str) -> str:
         """A path in a folder."""
@@ -315,12 +355,11 @@ class LocalFiles:
         return [pattern] if os.path.lexists(pattern) else sorted(glob(pattern))
 
 
-def _entry(name: str, status: os.stat_result) -> Entry | None:
-    """What a file or folder is; None for what is neither. Made for each file of each log that is loaded."""
+def _entry(name: str, status: os.stat_result) -> Entry:
+    """What a file or folder is; what is neither is a file that cannot be opened. Made for each file of each log."""
     kind = stat.S_IFMT(status.st_mode)
-    if kind == stat.S_IFREG:
-        return Entry(name, False, status.st_size, status.st_mtime_ns // 1_000_000)
-    return Entry(name, True, 0, status.st_mtime_ns // 1_000_000) if kind == stat.S_IFDIR else None
+    size = status.st_size if kind == stat.S_IFREG else 0
+    return Entry(name, kind == stat.S_IFDIR, size, status.st_mtime_ns // 1_000_000)
 
 
 def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> tuple[FileSystem, str]:

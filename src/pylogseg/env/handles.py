@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -11,6 +12,9 @@ from typing import Protocol
 
 #: Files with a descriptor or a map at one time; a file needs at most one descriptor.
 DEFAULT_LIMIT = 128
+#: Why something is not opened.
+LINKED = "it is a symbolic link, and nothing is written through one: put the file or folder itself there"
+NO_FILE = "it is not a file: folders, pipes, sockets and devices are not read"
 
 
 class Idle(Protocol):
@@ -79,5 +83,29 @@ class Handles:
 
 
 def open_descriptor(path: str, flags: int) -> int:
-    """A descriptor that child processes do not inherit, without translation of line ends."""
-    return os.open(path, flags | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
+    """A descriptor of a file that child processes do not inherit, without translation of line ends.
+
+    What is no file is refused at once: to open a pipe would wait for its other end. A file that is written is never
+    opened by a symbolic link: who may write into a log directory could let it lead anywhere.
+    """
+    if flags & (os.O_WRONLY | os.O_RDWR):
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    for name in ("O_BINARY", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY"):
+        flags |= getattr(os, name, 0)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP and os.path.islink(path):
+            raise OSError(errno.ELOOP, LINKED, path) from error
+        if error.errno == errno.ENXIO:  # a pipe that nobody reads, a socket, a device that is not there
+            raise OSError(errno.ENXIO, NO_FILE, path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, NO_FILE, path)
+    return descriptor
+
+
+def open_folder(path: str) -> int:
+    """A descriptor of a folder, to force its names to the disk."""
+    return os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))

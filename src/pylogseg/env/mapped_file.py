@@ -141,7 +141,11 @@ class LocalMappedFile:
                 self._forget_maps()
                 for mapping in self._maps:
                     mapping.keep(size, end)
-                os.truncate(self.path, size)
+                descriptor = self._open()
+                try:
+                    os.ftruncate(descriptor, size)
+                finally:
+                    os.close(descriptor)
                 self.size = size
                 self._reserved = min(self._reserved, size)
             except OSError as error:

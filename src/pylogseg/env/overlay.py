@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pylogseg.env.files import Entry, LocalFiles
-from pylogseg.env.locks import check_unlocked
-from pylogseg.env.overlay_files import File, OverlayAppendFile, OverlayMappedFile, read_disk
+from pylogseg.env.files import Entry, LocalFiles, check_small
+from pylogseg.env.handles import LINKED
+from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, read_disk
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile, Storage
 from pylogseg.errors import StorageError
 
@@ -48,7 +48,7 @@ class _Folder:
 class OverlayStorage:
     """See `pylogseg.env.storage.Storage`: the disks of this machine, or another storage, which stay as they are.
 
-    `sync_file`, `sync_folder` and locks do nothing; `lock` refuses where somebody has the lock of a folder on a disk.
+    `sync_file`, `sync_folder` and locks do nothing: who looks at a folder that somebody writes sees a moving picture.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class OverlayStorage:
         self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None
     ) -> AppendFile:
         """Open a file to append to."""
-        found = self._find(path)
+        found = self._writable(path, "open")
         if found is None:
             if not create:
                 raise StorageError(path, "open", "there is no such file")
@@ -84,7 +84,7 @@ class OverlayStorage:
 
     def open_index(self, path: str, size: int | None = None) -> MappedFile:
         """Open a file to write in place."""
-        found = self._find(path)
+        found = self._writable(path, "open")
         if found is None:
             if size is None:
                 raise StorageError(path, "open", "there is no such file")
@@ -96,11 +96,12 @@ class OverlayStorage:
     def read_all(self, path: str) -> bytes:
         """A small file, whole."""
         file = self._as_file(self._find(path), path, "read")
+        check_small(path, file.size)
         return bytes(file.view(0, file.size))
 
     def write_plain(self, path: str, data: Data) -> None:
         """Write a file in place."""
-        found = self._find(path)
+        found = self._writable(path, "write")
         if found is None:
             self._create(path, data, "write")
         else:
@@ -110,6 +111,7 @@ class OverlayStorage:
 
     def write_whole(self, path: str, data: Data) -> None:
         """Replace a file."""
+        self.remove(f"{path}.tmp")
         self.write_plain(f"{path}.tmp", data)
         self.rename(f"{path}.tmp", path)
 
@@ -185,14 +187,12 @@ class OverlayStorage:
             folder.names[name] = None
 
     def lock(self, folder: str) -> Lock:
-        """Refuse if somebody has the lock of a folder of partitions; nothing is taken."""
+        """Keep other users of this object out; nothing is taken on the disk, since nothing is written there."""
         path = self.join(folder, ".lock")
         key = os.path.abspath(folder)
         self._folder(folder, "lock")
         if key in self._locked:
             raise StorageError(path, "lock", "this process has the lock already")
-        if self._is_local:
-            check_unlocked(folder)
         self._locked.add(key)
         return _OverlayLock(path, self._locked, key)
 
@@ -265,6 +265,13 @@ class OverlayStorage:
         entry = self._disk.stat(path)
         return _Folder(path) if entry.is_dir else File(path, entry.size, entry.modified_ms, self._read)
 
+    def _writable(self, path: str, operation: str) -> File | _Folder | None:
+        """What a name stands for, unless it is a link on the disk, which a real run would refuse."""
+        found = self._find(path)
+        if self._is_local and isinstance(found, File) and found.base is not None and os.path.islink(found.base):
+            raise StorageError(path, operation, LINKED)
+        return found
+
     def _folder(self, path: str, operation: str) -> _Folder:
         node = self._find(path)
         if not isinstance(node, _Folder):
@@ -298,7 +305,7 @@ def _entry(name: str, node: File | _Folder) -> Entry:
 def _read_under(under: Storage, path: str, position: int, size: int) -> memoryview:
     file = under.open_log(path, create=False)
     try:
-        return file.view(position, size)
+        return memoryview(file.read(position, size)) if size <= COPIED_BYTES else file.view(position, size)
     finally:
         file.close()
 

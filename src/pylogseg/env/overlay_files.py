@@ -9,16 +9,25 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pylogseg.env.files import MappedFile as DiskFile
+from pylogseg.env.files import PositionedFile
 from pylogseg.env.positions import Data
-from pylogseg.errors import ClosedError, RequestError
+from pylogseg.errors import ClosedError, RequestError, StorageError
 
 _CHUNK_BYTES = 4 << 20
+#: Up to so many bytes are read, so that what the disk has lost is an error; more at a time are mapped.
+COPIED_BYTES = 64 << 20
 Rename = Callable[[str, str], None]
 Read = Callable[[str, int, int], memoryview]
 
 
 def read_disk(path: str, position: int, size: int) -> memoryview:
-    """Bytes of a file on a disk of this machine, mapped."""
+    """Bytes of a file on a disk of this machine; more than are read at a time are mapped."""
+    if size <= COPIED_BYTES:
+        with PositionedFile(path) as file:
+            data = file.read(position, size)
+        if len(data) < size:
+            raise StorageError(path, "read", f"it was cut to {position + len(data)} bytes by another program")
+        return memoryview(data)
     with DiskFile(path) as disk:
         found: memoryview = disk.read(position, size)
     return found
@@ -37,10 +46,10 @@ class File:
         Gives bytes of a file on the disk, by its path, a position and a size.
     """
 
-    __slots__ = ("_base", "_kept", "_read", "modified_ms", "tail")
+    __slots__ = ("_kept", "_read", "base", "modified_ms", "tail")
 
     def __init__(self, base: str | None, kept: int, modified_ms: int = 0, read: Read = read_disk) -> None:
-        self._base, self._kept, self.modified_ms, self._read = base, kept, modified_ms, read
+        self.base, self._kept, self.modified_ms, self._read = base, kept, modified_ms, read
         self.tail: bytearray | memoryview = bytearray()
 
     @property
@@ -55,8 +64,8 @@ class File:
             return memoryview(b"")
         if start >= self._kept:
             return memoryview(bytes(memoryview(self.tail)[start - self._kept : end - self._kept]))
-        assert self._base is not None
-        head = self._read(self._base, start, min(end, self._kept) - start)
+        assert self.base is not None
+        head = self._read(self.base, start, min(end, self._kept) - start)
         return head if end <= self._kept else memoryview(bytes(head) + bytes(self.tail[: end - self._kept]))
 
     def write(self, position: int, data: Data) -> None:
@@ -108,7 +117,7 @@ class File:
 
     def first_difference(self, other: File) -> int | None:
         """Position of the first byte that another file has otherwise; None if the two are equal."""
-        start = min(self._kept, other._kept) if self._base == other._base else 0
+        start = min(self._kept, other._kept) if self.base == other.base else 0
         end = min(self.size, other.size)
         for at in range(start, end, _CHUNK_BYTES):
             stop = min(at + _CHUNK_BYTES, end)

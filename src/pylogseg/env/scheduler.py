@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pylogseg.errors import ClosedError, RequestError
+from pylogseg.errors import ClosedError, PylogsegError, RequestError
 
 _logger = logging.getLogger(__name__)
 
@@ -102,6 +102,8 @@ class ThreadScheduler:
         while (item := self._next()) is not None:
             try:
                 item.body()
+            except PylogsegError as error:  # a full disk, say: what there is to know is in the message
+                _logger.error("the task %s failed: %s", item.name, error)
             except Exception:
                 _logger.exception("the task %s failed", item.name)
             self._again(item)

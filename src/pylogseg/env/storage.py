@@ -10,18 +10,19 @@ import contextlib
 import os
 import shutil
 import socket as sockets
+import stat
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from pylogseg.env.append_file import LocalAppendFile, storage_error
 from pylogseg.env.files import Entry, LocalFiles
-from pylogseg.env.handles import DEFAULT_LIMIT, Handles, open_descriptor
+from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles, open_descriptor, open_folder
 from pylogseg.env.locks import FolderLock
 from pylogseg.env.mapped_file import LocalMappedFile
 from pylogseg.env.positions import Data, write_at
 from pylogseg.errors import StorageError
 
-__all__ = ["AppendFile", "Data", "Entry", "LocalStorage", "Lock", "MappedFile", "Storage"]
+__all__ = ["AppendFile", "Data", "Entry", "LocalStorage", "Lock", "MappedFile", "Storage", "check_no_link"]
 
 _Result = TypeVar("_Result")
 
@@ -258,22 +259,17 @@ class LocalStorage:
     def sync_folder(self, path: str) -> None:
         """Wait until the names in a folder are on the disk; Windows has no such call."""
         if os.name != "nt":
-            self._sync(path, os.O_RDONLY)
+            _tried(path, "sync", lambda: _synced(self.handles.open(lambda: open_folder(path))))
 
     def sync_file(self, path: str) -> None:
         """Wait until the bytes of a file are on the disk, if there is one; it may be removed at the same moment."""
         with contextlib.suppress(FileNotFoundError):
-            self._sync(path, os.O_RDWR, FileNotFoundError)
-
-    def _sync(self, path: str, flags: int, passing: type[OSError] | tuple[()] = ()) -> None:
-        def sync() -> None:
-            descriptor = self.handles.open(lambda: open_descriptor(path, flags))
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-        _tried(path, "sync", sync, passing)
+            _tried(
+                path,
+                "sync",
+                lambda: _synced(self.handles.open(lambda: open_descriptor(path, os.O_RDWR))),
+                FileNotFoundError,
+            )
 
     def write_plain(self, path: str, data: Data) -> None:
         """Write a file in place."""
@@ -285,13 +281,14 @@ class LocalStorage:
 
     def write_whole(self, path: str, data: Data) -> None:
         """Replace a file: after a crash it has the old bytes or the new ones."""
-        self._write(f"{path}.tmp", data, synced=True)
+        self.remove(f"{path}.tmp")  # what a crash left, or a link that somebody put there
+        self._write(f"{path}.tmp", data, os.O_EXCL, synced=True)
         self.rename(f"{path}.tmp", path)
         self.sync_folder(os.path.dirname(path) or ".")
 
-    def _write(self, path: str, data: Data, *, synced: bool) -> None:
+    def _write(self, path: str, data: Data, how: int = os.O_TRUNC, *, synced: bool) -> None:
         def write() -> None:
-            descriptor = self.handles.open(lambda: open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+            descriptor = self.handles.open(lambda: open_descriptor(path, os.O_RDWR | os.O_CREAT | how))
             try:
                 write_at(descriptor, data, 0)
                 if synced:
@@ -306,14 +303,36 @@ class LocalStorage:
         return FolderLock(folder)
 
 
+def check_no_link(folder: str) -> None:
+    """Refuse to write into a folder whose name is a symbolic link.
+
+    Raises
+    ------
+    StorageError
+    """
+    if os.path.islink(folder):
+        raise StorageError(folder, "write into", LINKED)
+
+
 def _size_of(path: str) -> int | None:
-    """Length of a file; None if there is none."""
+    """Length of a file that may be written; None if there is none."""
     try:
-        return os.stat(path).st_size
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise storage_error(path, "open", error) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise StorageError(path, "open", LINKED if stat.S_ISLNK(status.st_mode) else NO_FILE)
+    return status.st_size
+
+
+def _synced(descriptor: int) -> None:
+    """Force what a descriptor is of to the disk, and close it."""
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _tried(

@@ -107,7 +107,7 @@ class _Index:
             If bytes are left behind the last whole slot, or the last entry lies before the first, or below the segment.
         """
         if self.odd_bytes:
-            reason = f"{self.odd_bytes} bytes behind the last entry: the size is no multiple of {self._entry.size}"
+            reason = f"{self.odd_bytes} bytes after the last entry: the size is no multiple of {self._entry.size}"
             self._refuse(self.slot_count, reason)
         if not self.count:
             return
@@ -132,6 +132,9 @@ class _Index:
         negative = np.flatnonzero(self.entries["relative_offset"] < 0)
         if len(negative):
             self._refuse(int(negative[0]), f"entry {negative[0]} has an offset below the segment's first")
+        beyond = np.flatnonzero(self.entries["relative_offset"] > _MAX_INT64 - self.base_offset)
+        if len(beyond):
+            self._refuse(int(beyond[0]), f"entry {beyond[0]} has an offset that no 64 bits hold")
         for name, strictly in self._keys.items():
             self._check_ascending(name, strictly)
         tail = np.frombuffer(self.buffer, np.uint8)[self.count * self._entry.size :]

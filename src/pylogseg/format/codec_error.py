@@ -10,7 +10,16 @@ class CodecError(ValueError):
 
 def over(limit: int) -> CodecError:
     """The error for bytes that would become more than `limit` bytes."""
-    return CodecError(f"decompresses to more than {limit} bytes, the limit for one batch")
+    return CodecError(f"decompresses to more than {limit} bytes, the limit for one batch: {RAISE_IT}")
+
+
+#: What to do about a batch that may be whole; see `in_shell`.
+RAISE_IT = "it may be whole, raise max_decompressed_bytes to read it"
+
+
+def in_shell(text: str) -> str:
+    """A text of an error, with the shell's option in the place of Python's."""
+    return text.replace(RAISE_IT, RAISE_IT.replace("max_decompressed_bytes", "--max-decompressed-bytes"))
 
 
 class ArenaFullError(Exception):

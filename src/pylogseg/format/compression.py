@@ -52,7 +52,7 @@ __all__ = [
 BLOCK_DTYPE = np.dtype([("position", "i8"), ("size", "i4"), ("room", "i4")])
 
 #: Bytes that several batches may become together.
-ARENA_BYTES = 256 << 20
+ARENA_BYTES = 128 << 20
 
 _ARENA = 1 << SOURCE_SHIFT
 _V2_HEADER_BYTES = 61

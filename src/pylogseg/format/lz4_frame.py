@@ -110,13 +110,12 @@ def _take(data: memoryview, position: int, size: int) -> memoryview:
 
 
 def _block(block: memoryview, scratch: bytearray, most: int, room: int, limit: int) -> int:
-    allowed = min(most, room)
     try:
-        size: int = cramjam.lz4.decompress_block_into(block, memoryview(scratch)[:allowed], allowed)
+        size: int = cramjam.lz4.decompress_block_into(block, memoryview(scratch)[:most], most)
     except cramjam.DecompressionError as error:
-        if allowed < most:
-            raise CodecError(f"lz4: a block is broken, or becomes more than {limit} bytes, the limit") from error
         raise CodecError(f"lz4: a block is broken: {error}") from error
+    if size > room:
+        raise over(limit)
     return size
 
 

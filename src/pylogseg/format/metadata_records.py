@@ -20,6 +20,8 @@ TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 _FRAME_VERSION = 1
 #: Tag of the replicas in a change of a partition.
 _REPLICAS_TAG = 2
+#: And of their log directories.
+_DIRECTORIES_TAG = 8
 
 
 class TopicRecord(NamedTuple):
@@ -44,11 +46,14 @@ class PartitionRecord(NamedTuple):
     partition : int
     replicas : tuple of int or None
         Ids of brokers; None for a change of something else.
+    directories : tuple of str or None
+        Ids of their log directories, in the same order; None where that is not said.
     """
 
     topic_id: str
     partition: int
     replicas: tuple[int, ...] | None
+    directories: tuple[str, ...] | None = None
 
 
 class ConfigRecord(NamedTuple):
@@ -115,24 +120,37 @@ def decode_metadata_record(
         frame = fields.uvarint()
         if frame != _FRAME_VERSION:
             raise ValueError(f"frame version {frame} is not {_FRAME_VERSION}")
-        kind, _ = fields.uvarint(), fields.uvarint()
-        return _decode(fields, kind)
+        kind, version = fields.uvarint(), fields.uvarint()
+        return _decode(fields, kind, version)
     except ValueError as error:  # UnicodeDecodeError is one
         raise CorruptionError(path, 0, f"metadata record of {len(data)} bytes: {error}", offset) from None
 
 
-def _decode(fields: _Fields, kind: int) -> MetadataRecord | None:
+def _decode(fields: _Fields, kind: int, version: int) -> MetadataRecord | None:
     if kind == 2:
         return TopicRecord(fields.text(), fields.uuid())
     if kind == 3:
         partition, topic_id = fields.int32(), fields.uuid()
-        return PartitionRecord(topic_id, partition, fields.int32s())
+        replicas = fields.int32s()
+        if version < 1:
+            return PartitionRecord(topic_id, partition, replicas)
+        for _ in range(3):  # in sync, removing, adding
+            fields.int32s()
+        for _ in range(3):  # leader, leader epoch, partition epoch
+            fields.int32()
+        return PartitionRecord(topic_id, partition, replicas, fields.uuids())
     if kind == 4:
         return ConfigRecord(fields.int8(), fields.text(), fields.text(), fields.nullable_text())
     if kind == 5:
         partition, topic_id = fields.int32(), fields.uuid()
-        replicas = fields.tagged().get(_REPLICAS_TAG)
-        return PartitionRecord(topic_id, partition, None if replicas is None else _Fields(replicas).int32s())
+        tagged = fields.tagged()
+        changed, moved = tagged.get(_REPLICAS_TAG), tagged.get(_DIRECTORIES_TAG)
+        return PartitionRecord(
+            topic_id,
+            partition,
+            None if changed is None else _Fields(changed).int32s(),
+            None if moved is None else _Fields(moved).uuids(),
+        )
     if kind == 9:
         return RemoveTopicRecord(fields.uuid())
     return TransactionRecord(_STEPS[kind]) if kind in _STEPS else None
@@ -179,6 +197,9 @@ class _Fields:
             raise ValueError("a list is null")
         raw = self._take(4 * count)
         return struct.unpack(f">{count}i", raw)
+
+    def uuids(self) -> tuple[str, ...]:
+        return tuple(self.uuid() for _ in range(max(self.uvarint() - 1, 0)))
 
     def tagged(self) -> dict[int, bytes]:
         found = {}

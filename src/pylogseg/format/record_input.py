@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,8 +24,9 @@ def columns_from_records(
     ----------
     records : iterable
         Tuples or lists ``(timestamp, key, value)`` or ``(timestamp, key, value, headers)``; mappings and objects with
-        ``timestamp``, ``key``, ``value``, ``headers``, ``offset``, where what is missing is None. Keys and values are
-        bytes-like, text (stored as UTF-8) or None; headers a mapping or pairs of name and value.
+        ``timestamp``, ``key``, ``value``, ``headers``, ``offset``, where what is missing is None. A timestamp is
+        milliseconds, a datetime with a zone, or None. Keys and values are bytes-like, text (stored as UTF-8) or None;
+        headers a mapping or pairs of name and value.
     base_offset : int, optional
         Numbers the records consecutively. Without it they keep their offsets, or start at 0 if they have none.
     timestamp_default_ms : int
@@ -44,7 +46,7 @@ def columns_from_records(
     for i, record in enumerate(records):
         try:
             offset, timestamp, key, value, pairs = _fields(record)
-            timestamps.append(timestamp_default_ms if timestamp is None else operator.index(timestamp))
+            timestamps.append(timestamp_default_ms if timestamp is None else _milliseconds(timestamp))
             offsets.append(offset)
             for payload in (key, value):
                 data = payload if type(payload) is bytes else _payload(payload)
@@ -88,8 +90,31 @@ def _fields(record: Any) -> Sequence[Any]:
             raise ValueError(f"unknown field {sorted(map(str, unknown))[0]!r}")
         return [record.get(name) for name in ("offset", "timestamp", "key", "value", "headers")]
     if not hasattr(record, "value"):
-        raise TypeError(f"{type(record).__name__} is no record: it has no value")
+        what = f"{type(record).__name__} is no record: it has no value"
+        raise TypeError(f"{what}; records are a list of tuples (timestamp, key, value), also a single one")
     return [getattr(record, name, None) for name in ("offset", "timestamp", "key", "value", "headers")]
+
+
+def ms_of(moment: datetime.datetime) -> int:
+    """Milliseconds since 1970.
+
+    Raises
+    ------
+    RequestError
+        If it has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise RequestError(f"{moment!r} has no time zone; say which, e.g. tzinfo=datetime.timezone.utc")
+    return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(milliseconds=1)
+
+
+def _milliseconds(timestamp: Any) -> int:
+    if isinstance(timestamp, datetime.datetime):
+        return ms_of(timestamp)
+    try:
+        return operator.index(timestamp)
+    except TypeError:
+        raise TypeError(f"a timestamp is milliseconds, a datetime or None, not {type(timestamp).__name__}") from None
 
 
 def _payload(payload: Any) -> bytes | None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pylogseg import _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.codec_error import ArenaFullError
+from pylogseg.format.codec_error import RAISE_IT, ArenaFullError
 from pylogseg.format.scratch import COLUMN_NAMES, VIEW_DTYPE, Copies, Scratch, allocate
 
 #: A place is ``(source << SOURCE_SHIFT) | position``: byte ``position`` of ``sources[source]``.
@@ -33,6 +33,11 @@ DECOMPRESSED_LIMIT_BYTES = 64 << 20
 #: The same for work that writes batches anew or drops what is damaged: it must not take a large one for damage. A
 #: broker's cleaner holds the records of one batch in its heap, usually 1 GiB.
 REWRITE_LIMIT_BYTES = 1 << 30
+#: Records that are decoded at a time: their columns take 56 bytes each, though a record may be compressed to nothing.
+SLOTS = 1 << 20
+#: A record of a compressed batch may have so many headers, or one for each 64 bytes that the batch may become, if that
+#: is more: what is made of a header takes more memory than the header.
+_LEAST_HEADERS_LIMIT = 1 << 16
 
 #: What the statuses of the decoder mean (`_kernels/record.pxd`).
 REASONS = (
@@ -53,6 +58,7 @@ REASONS = (
     "the CRC does not hold",
 )
 _CRC_BAD = REASONS[-1]
+_HEADER_COUNT = COLUMN_NAMES.index("header_count")
 
 
 class Tally(NamedTuple):
@@ -251,6 +257,7 @@ def decode(
     bodies, sources, damage = _bodies(table, buffer, file_position, limit_bytes, scratch)
     columns = _decode(table, bodies, sources, scratch, damage, crc=False)
     assert columns is not None
+    columns = _without_many_headers(columns, damage, limit_bytes)
     for bad in damage:
         table.rows["verdict"][bad.row] = batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
     return columns, damage
@@ -261,10 +268,12 @@ def check_and_decode(
 ) -> tuple[RecordColumns, list[BatchDamage]] | None:
     """`decode` for batches none of which is compressed, the CRC of each checked right before its records.
 
-    So its bytes come from memory once. None, if there is one whose CRC does not hold. What is damaged in spite of a
-    good CRC gets no verdict here. The rows must be contiguous.
+    So its bytes come from memory once. None, if there is one whose CRC does not hold, or too many records. What is
+    damaged in spite of a good CRC gets no verdict here. The rows must be contiguous.
     """
     bodies, sources, damage = _bodies(batches, buffer, file_position, 0, scratch)
+    if _records.capacity(batches.rows, bodies)[0] > SLOTS:  # too many at once: `decode_slices`
+        return None
     columns = _decode(batches, bodies, sources, scratch, damage, crc=True)
     if columns is None:
         return None
@@ -286,7 +295,7 @@ def _decode(
     room, bytes_room = _records.capacity(rows, bodies)
     arrays = allocate(room) if scratch is None else scratch.columns(room)
     besides = [] if scratch is None else scratch.besides(room, bytes_room, sources)
-    raw = [None if array is None else array.view(np.uint8) if array.dtype == VIEW_DTYPE else array for array in besides]
+    raw = _as_bytes(besides)
     row = count = 0
     tally = _NO_RECORDS
     while True:
@@ -300,10 +309,7 @@ def _decode(
             damage.append(BatchDamage(row, REASONS[status]))
         row += 1
     damage.sort()
-    views = [None if view is None else view[:count] for view in besides[:2]]
-    made: Any = zip(besides[2::2], besides[3::2], strict=True)
-    copies = [] if scratch is None else scratch.cut([Copies(*pair) for pair in made], count)
-    return columns_of([array[:count] for array in arrays], table, sources, *views, *copies, counted=tally)
+    return _columns(arrays, besides, count, table, sources, scratch, tally)
 
 
 def decode_parts(
@@ -316,10 +322,11 @@ def decode_parts(
 ) -> Iterator[tuple[RecordColumns, list[BatchDamage]]]:
     """Decode the records of whole batches, in as many steps as it takes to hold little at once.
 
-    Usually one; more where batches decompress to hundreds of times their size. Parameters are those of `decode`; rows
-    of the damage are those of the ``batches`` of the columns beside it.
+    Usually one; more where batches decompress to hundreds of times their size, or have very many records. A batch is
+    never divided, whatever it holds: see `decode_slices`. Parameters are those of `decode`; rows of the damage are
+    those of the ``batches`` of the columns beside it.
     """
-    pending = [batches]
+    pending = _runs(batches)
     while pending:
         part = pending.pop()
         try:
@@ -327,6 +334,164 @@ def decode_parts(
         except ArenaFullError:
             half = len(part) // 2
             pending += [part[half:], part[:half]]
+
+
+class Slice(NamedTuple):
+    """Some of the records that are decoded at a time.
+
+    Attributes
+    ----------
+    columns : RecordColumns
+    damage : list of BatchDamage
+        Rows are those of the ``batches`` of the columns.
+    continues, ends : bool
+        Whether the records are of a batch that the slice before this one had records of, and whether no other slice
+        has records of its last batch. Only a batch of more than `SLOTS` records has several slices, and a slice of it
+        holds records of no other.
+    """
+
+    columns: RecordColumns
+    damage: list[BatchDamage]
+    continues: bool = False
+    ends: bool = True
+
+
+def decode_slices(
+    batches: BatchTable,
+    buffer: Any,
+    file_position: int = 0,
+    *,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    scratch: Scratch | None = None,
+) -> Iterator[Slice]:
+    """Decode the records of whole batches, at most `SLOTS` at a time: for who does not need a batch as a whole.
+
+    The records of a damaged batch are not among them, as with `decode`, whose parameters these are.
+    """
+    options: Any = {"limit_bytes": limit_bytes, "scratch": scratch}
+    for part in reversed(_runs(batches)):
+        if len(part) == 1 and part.count[0] > SLOTS and part.magic[0] == 2:
+            yield from _slices_of_one(part, buffer, file_position, limit_bytes, scratch)
+        else:
+            for columns, damage in decode_parts(part, buffer, file_position, **options):
+                yield Slice(columns, damage)
+
+
+def _runs(batches: BatchTable) -> list[BatchTable]:
+    """Runs of batches that may have `SLOTS` records together, or one batch; the last one first."""
+    counts = np.maximum(batches.rows["count"], 1)
+    if int(counts.sum(dtype=np.int64)) <= SLOTS:
+        return [batches]
+    ends = np.cumsum(counts, dtype=np.int64)
+    runs, begin = [], 0
+    while begin < len(batches):
+        done = int(ends[begin - 1]) if begin else 0
+        end = max(int(np.searchsorted(ends, done + SLOTS, "right")), begin + 1)
+        runs.append(batches[begin:end])
+        begin = end
+    return runs[::-1]
+
+
+def _slices_of_one(
+    batch: BatchTable, buffer: Any, file_position: int, limit_bytes: int, scratch: Scratch | None
+) -> Iterator[Slice]:
+    """The records of one batch of magic 2, which is walked to its end before the first of them is given."""
+    table = BatchTable(np.ascontiguousarray(batch.rows))
+    bodies, sources, damage = _bodies(table, buffer, file_position, limit_bytes, scratch)
+    room, bytes_room = _records.capacity(table.rows, bodies)
+    if damage or room <= SLOTS:
+        columns = _decode(table, bodies, sources, scratch, damage, crc=False)
+        assert columns is not None
+        columns = _without_many_headers(columns, damage, limit_bytes)
+        found = [Slice(columns, damage)]
+    else:
+        reason = _reason_against(table, bodies, sources, scratch, limit_bytes)
+        if not reason:
+            yield from _good_slices(table, bodies, sources, scratch, bytes_room)
+            return
+        arrays: list[npt.NDArray[Any]] = [array[:0] for array in allocate(0)]
+        found = [Slice(columns_of(arrays, table, sources), [BatchDamage(0, reason)])]
+    if found[0].damage:
+        batch.rows["verdict"] = table.rows["verdict"] = Verdict.RECORDS_BAD
+    yield from found
+
+
+def _reason_against(
+    table: BatchTable, bodies: npt.NDArray[Any], sources: tuple[Any, ...], scratch: Scratch | None, limit_bytes: int
+) -> str:
+    """What is wrong with the records of a batch, walked through the same memory; empty if nothing is."""
+    arrays = [array[:SLOTS] for array in (allocate(SLOTS) if scratch is None else scratch.columns(SLOTS))]
+    done = at = 0
+    while done < table.count[0]:
+        _, count, _, status, place = _records.decode(table.rows, 0, bodies, sources, 0, *arrays, done=done, at=at)
+        if status:
+            return REASONS[status]
+        most = int(arrays[_HEADER_COUNT][:count].max(initial=0))
+        if most > _most_headers(limit_bytes) and table.codec[0]:
+            return _many_headers(most, limit_bytes)
+        done, at = done + count, int(place - bodies["place"][0])
+    return ""
+
+
+def _good_slices(
+    table: BatchTable, bodies: npt.NDArray[Any], sources: tuple[Any, ...], scratch: Scratch | None, bytes_room: int
+) -> Iterator[Slice]:
+    done, at, total = 0, 0, int(table.count[0])
+    while done < total:
+        room = min(SLOTS, total - done)
+        arrays = [array[:room] for array in (allocate(room) if scratch is None else scratch.columns(room))]
+        besides = [] if scratch is None else scratch.besides(room, bytes_room, sources)
+        raw = _as_bytes(besides)
+        _, count, added, _, place = _records.decode(table.rows, 0, bodies, sources, 0, *arrays, *raw, done=done, at=at)
+        columns = _columns(arrays, besides, count, table, sources, scratch, Tally(*added))
+        yield Slice(columns, [], done > 0, done + count == total)
+        done, at = done + count, int(place - bodies["place"][0])
+
+
+def _most_headers(limit_bytes: int) -> int:
+    return max(limit_bytes >> 6, _LEAST_HEADERS_LIMIT)
+
+
+def _many_headers(count: int, limit_bytes: int) -> str:
+    return f"a record has {count} headers, more than {_most_headers(limit_bytes)}, the limit for one record: {RAISE_IT}"
+
+
+def _without_many_headers(columns: RecordColumns, damage: list[BatchDamage], limit_bytes: int) -> RecordColumns:
+    """Records without those of compressed batches that have one with too many headers: these are damage."""
+    if columns.tally().headers <= _most_headers(limit_bytes):
+        return columns
+    many = (columns.header_count > _most_headers(limit_bytes)) & (columns.batches.codec[columns.batch] != 0)
+    rows, first = np.unique(columns.batch[many], return_index=True)
+    if not len(rows):
+        return columns
+    counts = columns.header_count[many][first]
+    damage += [
+        BatchDamage(row, _many_headers(n, limit_bytes)) for row, n in zip(rows.tolist(), counts.tolist(), strict=True)
+    ]
+    damage.sort()
+    return columns.take(~np.isin(columns.batch, rows))
+
+
+def _as_bytes(besides: list[npt.NDArray[Any] | None]) -> list[Any]:
+    return [
+        None if array is None else array.view(np.uint8) if array.dtype == VIEW_DTYPE else array for array in besides
+    ]
+
+
+def _columns(
+    arrays: list[npt.NDArray[Any]],
+    besides: list[npt.NDArray[Any] | None],
+    count: int,
+    table: BatchTable,
+    sources: tuple[Any, ...],
+    scratch: Scratch | None,
+    tally: Tally,
+) -> RecordColumns:
+    """The first records of what the decoder filled."""
+    views = [None if view is None else view[:count] for view in besides[:2]]
+    made: Any = zip(besides[2::2], besides[3::2], strict=True)
+    copies = [] if scratch is None else scratch.cut([Copies(*pair) for pair in made], count)
+    return columns_of([array[:count] for array in arrays], table, sources, *views, *copies, counted=tally)
 
 
 def _bodies(

@@ -6,6 +6,7 @@ partition and segment are the same for all records of a call, so they are part o
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,7 @@ from pylogseg import _text
 from pylogseg._text import TextBuffer
 from pylogseg.errors import RequestError, Verdict
 from pylogseg.format.records import RecordColumns
+from pylogseg.format.shown import readable
 
 __all__ = [
     "CSV_FIELDS",
@@ -30,6 +32,7 @@ __all__ = [
     "dump_lines",
     "find",
     "json_lines",
+    "payload_of",
     "render",
     "template",
 ]
@@ -65,6 +68,9 @@ FIELD_NAMES = (*_CONSTANTS, *_FIELD_OPS)
 JSON_FIELDS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 #: The same for CSV.
 CSV_FIELDS = JSON_FIELDS
+
+#: Before the base64 of bytes that are no text: `_kernels/quote.h` has it too.
+MARK = "base64:"
 
 _Part = bytes | tuple[int, int]
 
@@ -124,7 +130,8 @@ def _fields(
 ) -> Iterable[tuple[str, _Part]]:
     for field in fields:
         if field in _CONSTANTS:
-            yield field, constant(constants[field]).encode("utf-8", "surrogateescape")
+            value = constants[field]
+            yield field, constant(readable(value) if isinstance(value, str) else value).encode()
         else:
             yield field, (_FIELD_OPS[field], styles.get(field, _RAW))
 
@@ -139,7 +146,9 @@ def json_lines(
     partition: int | None = None,
     segment: str | None = None,
 ) -> Program:
-    r"""Compile JSON lines: one object a record, on one line, in ASCII and UTF-8.
+    r"""Compile JSON lines: one object a record, on one line, in well-formed UTF-8, whatever the bytes are.
+
+    What a terminal acts on (control characters, changes of the direction of text) is always escaped.
 
     Parameters
     ----------
@@ -149,8 +158,8 @@ def json_lines(
         How keys, values and the values of headers are written; null is always ``null``.
 
         ``"text"``
-            A string. A byte NN (hex) that is not part of well-formed UTF-8 becomes ``\udcNN``, so that
-            ``json.loads(line)["value"].encode("utf-8", "surrogateescape")`` gives the bytes back.
+            A string. Bytes that are not well-formed UTF-8 become ``base64:`` and their base64, and so does text that
+            begins with ``base64:`` itself: `payload_of` gives the bytes back.
         ``"base64"``, ``"hex"``
             A string; standard alphabet with padding; small letters.
         ``"json"``
@@ -163,8 +172,8 @@ def json_lines(
     Returns
     -------
     Program
-        Headers are ``[{"key": name, "value": ...}, ...]`` in their order, repeated names kept. Names that are not
-        UTF-8 are written like text.
+        Headers are ``[{"key": name, "value": ...}, ...]`` in their order, repeated names kept. Names are written like
+        text.
     """
     _check_fields(fields)
     styles = _styles(_JSON_STYLES, key, value, _style(_JSON_STYLES, header, "headers")) | {"timestampType": _JSON_TEXT}
@@ -192,8 +201,8 @@ def csv(
     fields : sequence of str
         Names of columns, in their order (`FIELD_NAMES`).
     key, value : str
-        ``"text"`` (the bytes as they are: CSV knows no escapes, so the file is UTF-8 only if they are), ``"base64"``
-        or ``"hex"``.
+        ``"text"`` (as in `json_lines`, but without escapes, which CSV does not know: what has a NUL is base64 too),
+        ``"base64"`` or ``"hex"``.
     delimiter : str
         One ASCII character that no number, base64 or quote has.
     topic, partition, segment
@@ -217,6 +226,17 @@ def csv(
     for _, part in _fields(fields, constants, _styles(_CSV_STYLES, key, value, _JSON_TEXT), constant):
         parts += [between if parts else b"", part]
     return _program([*parts, b"\n"], ord(delimiter))
+
+
+def payload_of(written: str | None) -> bytes | None:
+    """The bytes of a payload that JSON lines or CSV have as text.
+
+    >>> payload_of("text"), payload_of("base64:AAE=").hex()
+    (b'text', '0001')
+    """
+    if written is None or not written.startswith(MARK):
+        return None if written is None else written.encode()
+    return base64.b64decode(written.removeprefix(MARK), validate=True)
 
 
 def csv_header(fields: Sequence[str] = CSV_FIELDS, delimiter: str = ",") -> bytes:
@@ -288,7 +308,7 @@ def _template_field(letter: str, constants: dict[str, Any], styles: dict[str, in
     if letter == "R":
         return (_VALUE_SIZE_BE, _RAW)
     if letter in constants:
-        return b"" if constants[letter] is None else str(constants[letter]).encode("utf-8", "surrogateescape")
+        return b"" if constants[letter] is None else readable(str(constants[letter])).encode()
     if letter not in _LETTERS:
         raise RequestError(f"unknown field %{letter} in the template; there are %t %p %o %T %k %s %K %S %R %h %%")
     field = _LETTERS[letter]

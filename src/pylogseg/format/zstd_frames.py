@@ -25,6 +25,7 @@ except ImportError:
 Failure: type[Exception] = cramjam.DecompressionError if library is None else library.ZstdError
 
 DEFAULT_LEVEL = 3
+_PIECE_BYTES = 1 << 20
 
 _SKIPPABLE = b"\x2a\x4d\x18"  # behind a byte 0x50 to 0x5f
 
@@ -91,12 +92,26 @@ def _one(data: memoryview, room: int, most: int, limit: int) -> bytes:
             return bytes(memoryview(target)[: cramjam.zstd.decompress_into(data, target)])
         out: bytes = _contexts.decompress(data, max_output_size=max(room, 1))
     except (Failure, cramjam.DecompressionError) as error:
-        if room < most:
-            raise CodecError(f"zstd: broken, or becomes more than {limit} bytes, the limit: {error}") from error
+        if room < most and _becomes_more(data, room):
+            raise over(limit) from error
         raise CodecError(f"zstd: {error}") from error
     if len(out) > room:
         raise over(limit)
     return out
+
+
+def _becomes_more(data: memoryview, room: int) -> bool:
+    """Whether a frame really becomes more bytes than there is room for, and does not break off before."""
+    if library is None:  # which tells only that there was no room: all that can be said
+        return True
+    made = 0
+    try:
+        with library.ZstdDecompressor(max_window_size=0).stream_reader(data) as reader:
+            while made <= room and (piece := reader.read(_PIECE_BYTES)):
+                made += len(piece)
+    except Failure:
+        return False
+    return made > room
 
 
 def compressor(level: int | None) -> Callable[[memoryview], bytes]:

@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from pylogseg import arrow
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import text
+from pylogseg.format.names import parse_partition_folder
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.wanted import Wanted
+from pylogseg.reading.wanted import LogFiles, Wanted
 
 #: Forms of a file, and the end of its name.
 FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
@@ -94,10 +95,17 @@ class Exported:
 
 def target_of(wanted: Wanted, out: Path, form: Form) -> Path:
     """Where the file of a part goes: ``OUT/topic=NAME/partition=N/<base offset>.<form>``."""
-    segment = wanted.log.segments[0]
-    topic = segment.topic or NO_VALUE
-    partition = str(segment.partition) if segment.partition >= 0 else NO_VALUE
-    return out / f"topic={topic}" / f"partition={partition}" / f"{segment.base_offset:020d}{FORMS[form.name]}"
+    return folder_of(wanted.log, out) / f"{wanted.log.segments[0].base_offset:020d}{FORMS[form.name]}"
+
+
+def folder_of(log: LogFiles, out: Path) -> Path:
+    """Where the files of a log go: ``OUT/topic=NAME/partition=N``."""
+    if log.segments:
+        topic, number = log.segments[0].topic, log.segments[0].partition
+    else:
+        of = parse_partition_folder(log.name)
+        topic, number = (of.topic, of.partition) if of else ("", -1)
+    return out / f"topic={topic or NO_VALUE}" / f"partition={number if number >= 0 else NO_VALUE}"
 
 
 def export_part(wanted: Wanted, out: Path, form: Form, advance: Callable[[int], None] | None = None) -> Exported:
@@ -140,7 +148,7 @@ def export_part(wanted: Wanted, out: Path, form: Form, advance: Callable[[int], 
             beside.unlink()
         # What a write says names no file: a disk that is full, a limit of size.
         if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
-            raise StorageError(target, "write", error.strerror or str(error)) from error
+            raise StorageError(target, "write", error.strerror or str(error), error.errno) from error
         raise
     return Exported(str(target), records, target.stat().st_size, part.gaps)
 

@@ -1,6 +1,8 @@
-"""The records of a part of a log as Parquet or Arrow files by topic and date, as tables of a data lake are laid out.
+"""The records of logs as Parquet or Arrow files by topic and date, as tables of a data lake are laid out.
 
-All files of a part appear at its end, and a note of them beside the table: who comes again sees what there is to do.
+A part of a log is what the table has of one segment. Its files appear at its end, and a note of them beside the table:
+which offsets they cover, and of which file. Who comes again sees by the notes what there is to do, and which files are
+of segments that are in the log no more.
 """
 
 from __future__ import annotations
@@ -8,124 +10,455 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pylogseg.disk import Segment
+from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.jobs.export import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form
-from pylogseg.reading.findings import Gap
-from pylogseg.reading.partition import Chunk
-from pylogseg.reading.wanted import Wanted
+from pylogseg.reading.findings import Finding
+from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.transactions import Transactions, last_stable_offset
+from pylogseg.reading.wanted import LogFiles, Wanted
 
 #: The topic is in the name of a folder; the partition is not, so it is a column.
 COLUMNS = ("partition", *DEFAULT_COLUMNS)
-#: Readers of datasets pass by names that begin with an underscore.
+#: Readers of datasets skip names that begin with an underscore.
 NOTES = "_pylogseg"
+_TABLE = "table.json"
+_NOTE = re.compile(r"(?P<topic>.+)-(?P<partition>-?\d+)-(?P<base>\d{20})\.json", re.DOTALL)
+_FILE = re.compile(r"topic=[^/]+/date=[^/]+/(?P<partition>-?\d+)-\d{20}-\d{4,}\.[a-z]+", re.DOTALL)
+_WRITING = "writing-"
 _DAY_MS = 86_400_000
 #: Files that are open at the same time: a timestamp may be anything, and each file holds a row group in memory.
 _OPEN_FILES = 16
 
 
 @dataclass(frozen=True)
+class Span:
+    """What of a log is asked for, or in the table.
+
+    Attributes
+    ----------
+    first, end : int
+        Offsets, half-open.
+    since, until : int or None
+        Timestamps in milliseconds, half-open.
+    """
+
+    first: int
+    end: int
+    since: int | None
+    until: int | None
+
+    def joined(self, other: Span) -> Span:
+        """What covers both.
+
+        Raises
+        ------
+        RequestError
+            If there are times between the two that are in neither.
+        """
+        for early, late in ((self, other), (other, self)):
+            if early.until is not None and late.since is not None and early.until < late.since:
+                raise RequestError(
+                    f"the table has records up to time {early.until}, or from {late.since} on, and those between were "
+                    "not asked for: export them too, or export to another folder"
+                )
+        since = None if self.since is None or other.since is None else min(self.since, other.since)
+        until = None if self.until is None or other.until is None else max(self.until, other.until)
+        return Span(min(self.first, other.first), max(self.end, other.end), since, until)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the table shall have of one segment.
+
+    Attributes
+    ----------
+    log : LogFiles
+        Of the segment and those after it, as far as they are needed to read it.
+    segment : Segment
+    span : Span
+    lowest, highest : int
+        Offsets that the part may have, half-open, whatever the table has of it already.
+    options : ReadOptions
+    superseded : tuple of str
+        Notes of segments that are in the log no more, and whose offsets this one has now.
+    """
+
+    log: LogFiles
+    segment: Segment
+    span: Span
+    lowest: int
+    highest: int
+    options: ReadOptions
+    superseded: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """Name of its note."""
+        return f"{self.segment.topic or NO_VALUE}-{self.segment.partition}-{self.segment.base_offset:020d}.json"
+
+
+@dataclass(frozen=True)
 class ExportedPart:
-    """What became of one part of a log.
+    """What became of a part.
 
     Attributes
     ----------
     topic, partition, base_offset : str, int, int
-        Of its first segment.
-    source_bytes, modified_ms : int
-        Of that segment: what tells whether it has changed since.
-    form : str
-        Columns and compression of the files.
+        Of its segment.
+    state : str
+        ``"written"``, ``"unchanged"``; ``"to do"`` in a dry run; ``"gone"`` if retention removed the segment meanwhile;
+        ``"left"`` for what comes after damage under ``on_corrupt="stop"``.
     files : list of (str, int, int)
         Path below the folder of the table, records, bytes.
-    state : str
-        ``"written"``, ``"unchanged"``, or ``"to do"`` in a dry run.
-    gaps : list of Gap
+    problem : str or None
         What could not be read.
     """
 
     topic: str
     partition: int
     base_offset: int
-    source_bytes: int
-    modified_ms: int
-    form: str
-    files: list[tuple[str, int, int]]
     state: str
-    gaps: list[Gap]
+    files: list[tuple[str, int, int]] = field(default_factory=list)
+    problem: str | None = None
 
 
-def export_part_by_date(
-    wanted: Wanted,
-    out: Path,
-    form: Form,
-    advance: Callable[[int], None] | None = None,
-    *,
-    dry_run: bool = False,
-) -> ExportedPart:
-    """Write the records of a part to ``OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet``.
+class Table:
+    """The folder of a table while one export writes to it.
 
     Parameters
     ----------
-    wanted : Wanted
-        For example one segment, from `Wanted.by_segment`.
     out : Path
-        The folder of the table; made where it is not there.
+        The folder; made where it is not there.
     form : Form
         ``parquet`` or ``arrow``, columns and compression. Dates are those of the timestamps, in UTC.
-    advance : callable, optional
-        Gets the bytes read since its last call; may raise, to end the work.
+    isolation : str
+        Of what is read.
     dry_run : bool
-        Only say whether there is something to do.
+        Whether nothing is written.
+    overwrite : bool
+        Whether what earlier exports have written there goes first.
+
+    Raises
+    ------
+    RequestError
+        If the table was written with other columns, another form or isolation, or by somebody else.
+    StorageError
+        If another export is writing to it.
+    """
+
+    def __init__(
+        self, out: Path, form: Form, isolation: str, *, dry_run: bool = False, overwrite: bool = False
+    ) -> None:
+        if form.name not in ("parquet", "arrow"):
+            raise RequestError(f"files by date are parquet or arrow, not {form.name}")
+        self.out, self.form, self.dry_run = out, form, dry_run
+        self._shape = {"form": form.name, "columns": list(form.columns), "isolation": isolation}
+        self._overwrite = overwrite
+        #: Whether what is there already does not count.
+        self.starts_empty = overwrite and dry_run
+        self._mark = uuid.uuid4().hex
+
+    @property
+    def folder(self) -> Path:
+        """Where files lie until their part is whole."""
+        return self.out / NOTES / f"{_WRITING}{self._mark}"
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Take the table for one run, and say at the end that it is whole; an error leaves it to the next run."""
+        if self.dry_run:
+            if not self._overwrite:
+                self._check()
+            yield
+            return
+        notes = self.out / NOTES
+        notes.mkdir(parents=True, exist_ok=True)
+        lock = LocalStorage().lock(str(notes))
+        try:
+            # Nobody else writes here: what is there is of runs that died.
+            for litter in [*notes.glob(f"{_WRITING}*"), *notes.glob(".*.tmp")]:
+                _remove(litter)
+            if self._overwrite:
+                self._clear()
+            self._check()
+            self._say("writing")
+            self.folder.mkdir()
+            yield
+            self._say("whole")
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            lock.release()
+
+    def notes(self) -> dict[tuple[str, int], list[int]]:
+        """Base offsets of what is noted, ascending, by topic and partition."""
+        found: dict[tuple[str, int], list[int]] = {}
+        if (self.out / NOTES).is_dir() and not self.starts_empty:
+            for name in os.listdir(self.out / NOTES):
+                match = _NOTE.fullmatch(name)
+                if match is not None:
+                    found.setdefault((match["topic"], int(match["partition"])), []).append(int(match["base"]))
+        return {key: sorted(bases) for key, bases in found.items()}
+
+    def _check(self) -> None:
+        said = state_of(self.out)
+        if said is None:
+            if self.notes():
+                raise RequestError(
+                    f"{self.out}: an earlier version of this program wrote the table, without noting which offsets it "
+                    "has: export to another folder, or write it again (overwrite)"
+                )
+            return
+        for name, value in self._shape.items():
+            if said.get(name) != value:
+                raise RequestError(
+                    f"{self.out}: the table has {name} {_words(said.get(name))}, and {_words(value)} is asked for: "
+                    "export to another folder, or write the whole table again (overwrite)"
+                )
+
+    def _say(self, state: str) -> None:
+        write_note(self.out / NOTES / _TABLE, {**self._shape, "state": state})
+
+    def _clear(self) -> None:
+        for note in (self.out / NOTES).glob("*.json"):
+            if _NOTE.fullmatch(note.name):
+                _unlink(self.out, files_of(_noted(note)))
+                note.unlink()
+        (self.out / NOTES / _TABLE).unlink(missing_ok=True)
+
+
+def state_of(out: Path) -> dict[str, Any] | None:
+    """What a table says of itself: ``state`` is ``writing`` until a run has ended; None if it says nothing."""
+    return _noted(out / NOTES / _TABLE)
+
+
+def parts_of(
+    logs: Iterable[LogFiles],
+    table: Table,
+    options: ReadOptions,
+    times: tuple[int | None, int | None] = (None, None),
+    *,
+    keep_deleted: bool = True,
+) -> list[list[Part]]:
+    """What an export has to look at.
+
+    Parameters
+    ----------
+    logs : iterable of LogFiles
+        From `logs_of`.
+    table : Table
+        Where they go.
+    options : ReadOptions
+        How they are read.
+    times : (int or None, int or None)
+        Range of timestamps in milliseconds, half-open.
+    keep_deleted : bool
+        Whether the table keeps records below the log start offset, which retention has removed from the log.
 
     Returns
     -------
-    ExportedPart
-        ``unchanged`` if the same was done before and the segment has not changed since.
+    list of list of Part
+        Each inner list is done in its order by one `export_parts`. Under ``on_corrupt="stop"`` it has a whole log.
+
+    Raises
+    ------
+    RequestError
+        If two files are the same part of the same partition.
+    StorageError
+        For a log whose folder cannot be listed.
     """
-    if form.name not in ("parquet", "arrow"):
-        raise RequestError(f"files by date are parquet or arrow, not {form.name}")
-    segment = wanted.log.segments[0]
-    shape = f"{form.name} {form.compression} {','.join(form.columns)} {wanted.options.isolation}"
-    shape += f" {wanted.first_offset}:{wanted.end_offset} {wanted.since}:{wanted.until}"
-    now = ExportedPart(
-        segment.topic, segment.partition, segment.base_offset, segment.size, segment.modified_ms, shape, [], "to do", []
-    )
-    note = out / NOTES / f"{segment.topic or NO_VALUE}-{segment.partition}-{segment.base_offset:020d}.json"
-    before = _noted(note)
-    if before is not None and _is_same(now, before, out):
-        return replace(now, files=[(f[0], f[1], f[2]) for f in before["files"]], state="unchanged")
-    if dry_run:
-        return now
-    part = wanted.apart(advance)
-    files = _write(part, out, form, f"{segment.partition}-{segment.base_offset:020d}")
-    for stale in {each[0] for each in (before or {"files": []})["files"]} - {each[0] for each in files}:
-        (out / stale).unlink(missing_ok=True)
-    done = replace(now, files=files, state="written", gaps=part.gaps)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    beside = note.with_name(f".{note.name}.{uuid.uuid4().hex}.tmp")
-    beside.write_text(json.dumps({name: value for name, value in asdict(done).items() if name != "gaps"}))
-    os.replace(beside, note)
+    notes = table.notes()
+    groups: list[list[Part]] = []
+    seen: dict[str, str] = {}
+    for log in logs:
+        if log.error is not None:
+            raise StorageError(log.error.path, log.error.operation, log.error.reason, log.error.errno)
+        parts = _parts_of_log(log, table, notes, options, times, keep_deleted)
+        for part in parts:
+            other = seen.setdefault(part.note, part.segment.path)
+            if other != part.segment.path:
+                raise RequestError(
+                    f"{other} and {part.segment.path} are the same part of the same partition: export one of them"
+                )
+        groups += [parts] if options.on_corrupt == "stop" else [[part] for part in parts]
+    return [group for group in groups if group]
+
+
+def _parts_of_log(
+    log: LogFiles,
+    table: Table,
+    notes: dict[tuple[str, int], list[int]],
+    options: ReadOptions,
+    times: tuple[int | None, int | None],
+    keep_deleted: bool,
+) -> list[Part]:
+    if not log.segments:
+        return []
+    wanted, end = Wanted.of(log, (0, OPEN_END), times, options), OPEN_END
+    if options.isolation == "read_committed":
+        # Below it all transactions are decided for ever, so each segment can be read by itself, now and later.
+        stable = last_stable_offset(list(log.segments), log.snapshots)
+        end = OPEN_END if stable is None else stable
+        log = _Decided(*log)
+    head = log.segments[0]
+    key = (head.topic or NO_VALUE, head.partition)
+    known = notes.get(key, [])
+    before = [base for base in known if base < head.base_offset]
+    lowest = 0 if keep_deleted else log.log_start_offset
+    if before and keep_deleted:
+        newest = _noted(table.out / NOTES / _note_name(key, before[-1]))
+        lowest = max(lowest, 0 if newest is None else int(newest.get("covered", 0)))
+    parts: list[Part] = []
+    bases = [segment.base_offset for segment in log.segments]
+    for i, segment in enumerate(log.segments):
+        following = bases[i + 1] if i + 1 < len(bases) else OPEN_END
+        first = max(lowest, wanted.first_offset, segment.base_offset)
+        highest = min(following, end)
+        last = min(highest, wanted.end_offset)
+        if first >= last:
+            continue
+        files = log if isinstance(log, _Decided) else log._replace(segments=[segment])
+        span = Span(first, last, *times)
+        stale = [base for base in known if segment.base_offset < base < following]
+        names = tuple(_note_name(key, base) for base in stale)
+        parts.append(Part(files, segment, span, max(lowest, segment.base_offset), highest, options, names))
+    if not parts:
+        return []
+    # What was noted beyond the end is of a log that was truncated, or of a topic that was deleted and made again.
+    beyond = [] if times[1] is not None else [base for base in known if base > parts[-1].segment.base_offset]
+    own = {part.segment.base_offset for part in parts}
+    start = max(head.base_offset, log.log_start_offset)
+    deleted = [] if keep_deleted else [base for base in known if base < start and base not in own]
+    names = tuple(_note_name(key, base) for base in deleted)
+    parts[0] = replace(parts[0], superseded=(*names, *parts[0].superseded))
+    more = {*parts[-1].superseded, *(_note_name(key, base) for base in beyond)}
+    parts[-1] = replace(parts[-1], superseded=tuple(sorted(more)))
+    return parts
+
+
+class _Decided(LogFiles):
+    """A log that is read up to its last stable offset at most, a segment at a time."""
+
+    __slots__ = ()
+
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+        """See `LogFiles`."""
+        segments = list(self.segments)
+        outcomes = Transactions(segments, self.snapshots, first_offset, ends_stable=True)
+        number = max(0, bisect_right([segment.base_offset for segment in segments], first_offset) - 1)
+        yield from PartitionReader(
+            segments[number : number + 1], first_offset, end_offset, options, transactions=outcomes
+        )
+
+
+def export_parts(
+    parts: Sequence[Part], table: Table, advance: Callable[[int], None] | None = None
+) -> list[ExportedPart]:
+    """Write what has changed to ``OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet``.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        One of the lists of `parts_of`.
+    table : Table
+        The same; it may have travelled to another process.
+    advance : callable, optional
+        Gets the bytes read since its last call; may raise, to end the work.
+
+    Returns
+    -------
+    list of ExportedPart
+        ``unchanged`` if the table has the part, and the segment has not changed since.
+    """
+    done: list[ExportedPart] = []
+    for number, part in enumerate(parts):
+        done.append(_export_part(part, table, advance))
+        if part.options.on_corrupt == "stop" and done[-1].problem is not None and done[-1].state != "gone":
+            left = parts[number + 1 :]
+            problem = f"after the damage: {done[-1].problem}"
+            done += [_result(each, "left", problem=problem) for each in left]
+            if not table.dry_run:
+                for each in left:
+                    _withdraw(table.out, [each.note, *each.superseded])
+            break
     return done
 
 
-def clear_up(out: Path, parts: Iterable[ExportedPart]) -> None:
-    """Remove what attempts that died have begun beside the files of parts; for when no attempt is running any more."""
-    starts: dict[Path, set[str]] = {}
-    for part in parts:
-        for path, _, _ in part.files if part.state == "written" else ():
-            starts.setdefault((out / path).parent, set()).add(f".{part.partition}-{part.base_offset:020d}-")
-    for folder, names in starts.items():
-        for entry in os.scandir(folder):
-            if entry.name.endswith(".tmp") and any(entry.name.startswith(name) for name in names):
-                Path(entry.path).unlink(missing_ok=True)
+def _export_part(part: Part, table: Table, advance: Callable[[int], None] | None) -> ExportedPart:
+    out, notes = table.out, table.out / NOTES
+    before = None if table.starts_empty else _noted(notes / part.note)
+    others = [found for name in part.superseded if (found := _noted(notes / name)) is not None]
+    span = part.span
+    for found in (before, *others):
+        span = span if found is None or "span" not in found else span.joined(Span(*found["span"]))
+    span = replace(span, first=max(span.first, part.lowest), end=min(span.end, part.highest))
+    state = [part.segment.size, part.segment.modified_ms]
+    if before is not None and not part.superseded and _is_same(before, span, state, part.options.on_corrupt, out):
+        return _result(part, "unchanged", [(f[0], f[1], f[2]) for f in before["files"]], before["problem"])
+    if table.dry_run:
+        return _result(part, "to do")
+    options = replace(part.options, gaps=[], on_bytes=advance)
+    # To the end of the file: there may be damage after the last offset.
+    end = OPEN_END if span.end == part.segment.next_base else span.end
+    wanted = Wanted(part.log, span.first, end, span.since, span.until, None, options)
+    files = _Files(table, f"{part.segment.partition}-{part.segment.base_offset:020d}")
+    written = _write(wanted, files, out)
+    if any(gap.kind is Finding.REMOVED for gap in options.gaps):
+        # What the table has of it is all that there will be.
+        files.discard()
+        kept = [] if before is None else [(f[0], f[1], f[2]) for f in before["files"]]
+        return _result(part, "gone", kept, "; ".join(map(str, options.gaps)))
+    problem = "; ".join(str(gap) for gap in options.gaps if gap.is_alarm) or None
+    note = {
+        "span": [span.first, span.end, span.since, span.until],
+        "covered": files.covered if span.end == OPEN_END else span.end,
+        "source": state,
+        "on_corrupt": part.options.on_corrupt,
+        "problem": problem,
+        "files": [list(each) for each in written],
+    }
+    stale = {path for found in (before, *others) for path in files_of(found)} - {each[0] for each in written}
+    # Said before it is done: who comes after a crash in the middle knows all names that may be there.
+    pending = sorted(stale | {each[0] for each in written})
+    write_note(notes / part.note, {"pending": pending, "span": note["span"]})
+    files.name_all()
+    _unlink(out, stale)
+    for name in part.superseded:
+        (notes / name).unlink(missing_ok=True)
+    write_note(notes / part.note, note)
+    return _result(part, "written", written, problem)
+
+
+def _result(
+    part: Part, state: str, files: Iterable[tuple[str, int, int]] = (), problem: str | None = None
+) -> ExportedPart:
+    segment = part.segment
+    return ExportedPart(segment.topic, segment.partition, segment.base_offset, state, list(files), problem)
+
+
+def _is_same(before: dict[str, Any], span: Span, state: list[int], on_corrupt: str, out: Path) -> bool:
+    if "pending" in before or before["source"] != state or Span(*before["span"]) != span:
+        return False
+    # Where something could not be read it depends on what was asked for then.
+    if before["problem"] is not None and before["on_corrupt"] != on_corrupt:
+        return False
+    return all((out / path).is_file() and (out / path).stat().st_size == size for path, _, size in before["files"])
+
+
+def _note_name(key: tuple[str, int], base: int) -> str:
+    return f"{key[0]}-{key[1]}-{base:020d}.json"
 
 
 def _noted(note: Path) -> dict[str, Any] | None:
@@ -136,15 +469,46 @@ def _noted(note: Path) -> dict[str, Any] | None:
     return found
 
 
-def _is_same(now: ExportedPart, before: dict[str, Any], out: Path) -> bool:
-    names = ("source_bytes", "modified_ms", "form")
-    if any(before.get(name) != getattr(now, name) for name in names):
-        return False
-    return all((out / path).is_file() and (out / path).stat().st_size == size for path, _, size in before["files"])
+def write_note(path: Path, content: dict[str, Any]) -> None:
+    """Put a small file in place as a whole."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    beside.write_text(json.dumps(content))
+    os.replace(beside, path)
 
 
-def _write(part: Wanted, out: Path, form: Form, name: str) -> list[tuple[str, int, int]]:
-    files = _Files(out, form, name)
+def files_of(note: dict[str, Any] | None) -> list[str]:
+    """Paths of the data files that a note names, below the folder of the table."""
+    if note is None:
+        return []
+    return [*(each[0] for each in note.get("files", ())), *note.get("pending", ())]
+
+
+def _withdraw(out: Path, names: Iterable[str]) -> None:
+    """Remove what notes name, and them."""
+    for name in names:
+        _unlink(out, files_of(_noted(out / NOTES / name)))
+        (out / NOTES / name).unlink(missing_ok=True)
+
+
+def _unlink(out: Path, paths: Iterable[str]) -> None:
+    """Remove data files; a name that no export gives is left alone, whatever a note says."""
+    for path in paths:
+        if _FILE.fullmatch(path):
+            (out / path).unlink(missing_ok=True)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _words(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _write(part: Wanted, files: _Files, out: Path) -> list[tuple[str, int, int]]:
     try:
         for chunk in part.chunks():
             for date, records in _by_date(chunk):
@@ -154,7 +518,7 @@ def _write(part: Wanted, out: Path, form: Form, name: str) -> list[tuple[str, in
         files.discard()
         # What a write says names no file: a disk that is full, a limit of size.
         if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
-            raise StorageError(str(out), "write", error.strerror or str(error)) from error
+            raise StorageError(str(out), "write", error.strerror or str(error), error.errno) from error
         raise
 
 
@@ -173,12 +537,15 @@ def _date(day: int) -> str:
 class _Files:
     """The files of one part: a few open ones, and those that are finished; none has its name before the end."""
 
-    def __init__(self, out: Path, form: Form, name: str) -> None:
-        self._out, self._form, self._name = out, form, name
+    def __init__(self, table: Table, name: str) -> None:
+        self._out, self._form, self._name = table.out, table.form, name
+        self._folder = table.folder
         self._open: dict[str, tuple[Path, contextlib.ExitStack, Any]] = {}
         self._records: dict[Path, int] = {}
         self._numbers: dict[str, int] = {}
         self._mark = uuid.uuid4().hex  # another attempt at the same part may be running
+        #: Offset after the last record.
+        self.covered = 0
 
     def write(self, date: str, chunk: Chunk) -> None:
         """Add records of one date."""
@@ -189,33 +556,37 @@ class _Files:
         target, _, sink = self._open[date]
         sink.write(chunk)
         self._records[target] += len(chunk.columns)
+        self.covered = max(self.covered, chunk.columns.tally().highest_offset + 1)
 
     def _begin(self, date: str, chunk: Chunk) -> None:
         number = self._numbers[date] = self._numbers.get(date, -1) + 1
         folder = self._out / f"topic={chunk.topic or NO_VALUE}" / f"date={date}"
-        folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{self._name}-{number:04d}{FORMS[self._form.name]}"
         stack = contextlib.ExitStack()
-        file = stack.enter_context(self._beside(target).open("wb"))
+        file = stack.enter_context(self._apart(target).open("wb"))
         sink = stack.enter_context(SINKS[self._form.name](file, self._form))
         self._open[date], self._records[target] = (target, stack, sink), 0
 
-    def _beside(self, target: Path) -> Path:
-        return target.with_name(f".{target.name}.{self._mark}.tmp")
+    def _apart(self, target: Path) -> Path:
+        return self._folder / f"{target.parent.name}-{target.name}.{self._mark}"
 
     def _close(self, date: str) -> None:
         self._open.pop(date)[1].close()
 
     def finish(self) -> list[tuple[str, int, int]]:
-        """Give all files their names: path below the folder, records, bytes."""
+        """Close all files: path below the folder, records, bytes."""
         for date in list(self._open):
             self._close(date)
-        for target in self._records:
-            os.replace(self._beside(target), target)
         return [
-            (target.relative_to(self._out).as_posix(), records, target.stat().st_size)
+            (target.relative_to(self._out).as_posix(), records, self._apart(target).stat().st_size)
             for target, records in self._records.items()
         ]
+
+    def name_all(self) -> None:
+        """Give all files their names."""
+        for target in self._records:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self._apart(target), target)
 
     def discard(self) -> None:
         """Remove what was written."""
@@ -223,4 +594,4 @@ class _Files:
             with contextlib.suppress(Exception):
                 stack.close()
         for target in self._records:
-            self._beside(target).unlink(missing_ok=True)
+            self._apart(target).unlink(missing_ok=True)

@@ -96,7 +96,15 @@ def regular_expression(written: str, ignore_case: bool = False) -> re.Pattern[by
     >>> regular_expression("^user-[0-9]+$").search(b"user-17") is not None
     True
     """
+    from pylogseg.jobs.regex import in_re2, may_explode  # they load pyarrow
+
     try:
-        return re.compile(written.encode("utf-8", "surrogateescape"), re.IGNORECASE if ignore_case else 0)
-    except re.error as error:
+        pattern = re.compile(written.encode("utf-8", "surrogateescape"), re.IGNORECASE if ignore_case else 0)
+    except (re.error, OverflowError) as error:
         raise RequestError(f"{written!r} is no regular expression: {error}") from None
+    if in_re2(pattern.pattern) is None and may_explode(pattern.pattern):
+        raise RequestError(
+            f"{written!r} might take for ever: it repeats what is repeated, or alternatives, and only Python's re "
+            "knows the rest of it (look-around, references, $ but at the end). Write it without the one or the other"
+        )
+    return pattern

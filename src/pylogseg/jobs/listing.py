@@ -9,7 +9,7 @@ import numpy as np
 
 from pylogseg.disk import Partition, Segment
 from pylogseg.env.files import FileView
-from pylogseg.errors import CorruptionError
+from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.index import TimeIndex
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
@@ -34,15 +34,18 @@ class SegmentRow:
     modified_ms : int
     first_timestamp, largest_timestamp : int or None
         Of the first record that has one, and the largest in any header; None if no record has one.
+    error : StorageError or None
+        Why nothing is known but what the folder's listing tells: the end and the timestamps are None then.
     """
 
     path: str
     base_offset: int
-    end_offset: int
+    end_offset: int | None
     size_bytes: int
     modified_ms: int
     first_timestamp: int | None
     largest_timestamp: int | None
+    error: StorageError | None = None
 
 
 @dataclass(frozen=True)
@@ -56,19 +59,26 @@ class PartitionRow:
         Of the first record in the files that has one.
     newest_timestamp : int or None
         The largest one in the last segment that has any: older segments are not opened.
+    error : StorageError or None
+        Why a segment that had to be opened could not be: the end and the timestamps are None then.
     """
 
     log_start_offset: int
-    log_end_offset: int
+    log_end_offset: int | None
     first_timestamp: int | None
     newest_timestamp: int | None
+    error: StorageError | None = None
 
 
 def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
     """List one segment. Damage is passed over: `pylogseg verify` looks for it."""
-    opened = open_unless_removed(segment)
+    base, modified_ms = segment.base_offset, segment.modified_ms
+    try:
+        opened = open_unless_removed(segment)
+    except StorageError as error:
+        return SegmentRow(segment.path, base, None, segment.size, modified_ms, None, None, error)
     if opened is None:
-        return SegmentRow(segment.path, segment.base_offset, segment.base_offset, 0, segment.modified_ms, None, None)
+        return SegmentRow(segment.path, base, base, 0, modified_ms, None, None)
     with opened as view:
         first, largest = _first_timestamp(segment, view), _largest_timestamp(segment, view)
         size = view.size
@@ -80,15 +90,16 @@ def partition_row(partition: Partition, advance: Advance | None = None) -> Parti
     """List one partition: from its first and its last segment."""
     segments = partition.segments
     start = partition.log_start_offset
-    first = _first_of(segments, _first_timestamp)
-    newest = _first_of(segments[::-1], _largest_timestamp)
+    try:
+        first = _first_of(segments, _first_timestamp)
+        newest = _first_of(segments[::-1], _largest_timestamp)
+    except StorageError as error:
+        return PartitionRow(start, None, None, None, error)
     return PartitionRow(start, max(start, end_offset(segments)), first, newest)
 
 
 def _first_of(segments: Sequence[Segment], find: Callable[[Segment, FileView], int | None]) -> int | None:
     for segment in segments:
-        if not segment.size:
-            continue
         opened = open_unless_removed(segment)
         if opened is None:
             continue
@@ -126,7 +137,7 @@ def _largest_from(segment: Segment, view: FileView, start: int) -> int:
 
 def _indexed_timestamp(segment: Segment, view: FileView) -> int | None:
     """From the last entry of the time index, if the batch that it names agrees."""
-    data = segment.companion(FileKind.TIME_INDEX)
+    data = segment.hint(FileKind.TIME_INDEX)
     if not data:
         return None
     try:

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.config import LogConfig
+from pylogseg.disk import open_dir
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.files import Entry
 from pylogseg.env.overlay import FileChange, OverlayStorage
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage, Storage
-from pylogseg.errors import CorruptionError, PylogsegError, StorageError
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
-from pylogseg.jobs.place import Place, marked_epoch
+from pylogseg.jobs.place import Place, marked_epoch, moving_picture, sizes_in
 from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.jobs.remarks import REMEDIES
+from pylogseg.jobs.remarks import REMEDIES, Remark
+from pylogseg.jobs.startup import check_start
 from pylogseg.log.directory import LogDirectory, Start
 from pylogseg.log.keep import FolderKeeper, KeepError, PlannedKeeper, check_place
 from pylogseg.log.log import Log
@@ -140,7 +142,7 @@ class Recovery:
         self.log_dir, self._parent = place.log_dir, place.parent
         if options.keep is not None:
             check_place(options.keep, place.parent, place.names[0] if self.log_dir is None else None)
-        self.notes: list[str] = []
+        self.notes: list[str] = moving_picture(place.parent) if options.dry_run else []
         self.changes: list[FileChange] = []
         self.is_closed_clean = False
 
@@ -153,8 +155,14 @@ class Recovery:
         for name in self._place.names:
             folder = parse_partition_folder(name)
             point = points.get((folder.topic, folder.partition), 0) if folder else 0
-            total += _unflushed_bytes(self._storage.list_folder(self._storage.join(self._parent, name)), point)
+            total += _unflushed_bytes(sizes_in(self._storage, self._storage.join(self._parent, name)), point)
         return total
+
+    def refusals(self) -> list[Remark]:
+        """What will keep a broker from starting on the log directory, however well its logs are."""
+        if self.log_dir is None or not self._place.is_whole:
+            return []
+        return [remark for remark in check_start(open_dir(self.log_dir).log_dirs) if remark.is_damage]
 
     def _is_marked(self) -> bool:
         marker = FileKind.CLEAN_SHUTDOWN.value
@@ -230,6 +238,11 @@ class Recovery:
             reason = self._place.reason_to_leave(name)
             if reason:
                 return Outcome(name, self._storage.join(self._parent, name), "left", reason)
+            try:
+                self._place.check(self._storage, name)
+            except PylogsegError as error:
+                path = self._storage.join(self._parent, name)
+                return Outcome(name, path, "failed", str(error), _remedy(error), error=error)
             return self._recover(name, claim(name), done, advance)
 
         return map_ordered(work, sorted(self._place.names), self._options.jobs, self._on_bytes)
@@ -281,6 +294,8 @@ def _remedy(error: PylogsegError) -> str:
         return "see to the disk or to the permissions, and start again: what was recovered stays so"
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.LEADER_EPOCHS.value):
         return REMEDIES["leader-epoch"]
+    if isinstance(error, RequestError):
+        return "nothing was written there"
     return "take the partition from another replica: a broker cannot load it either"
 
 

@@ -16,15 +16,18 @@ import numpy.typing as npt
 from pylogseg.disk import Segment
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_parts
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.jobs.sketch import Distinct, Histogram, hash_spans
-from pylogseg.reading.findings import Gap
+from pylogseg.reading.findings import Gap, offsets_text
+from pylogseg.reading.order import Order
 from pylogseg.reading.partition import Throttle, records_gap
-from pylogseg.reading.removal import open_unless_removed, removed_gap
+from pylogseg.reading.removal import open_or_gap
 from pylogseg.reading.windows import Window, walk
 
 _V2_HEADER_BYTES = 61
+#: Stretches of offsets of a segment, without a record or of control records, that are known one by one.
+MAX_STRETCHES = 1000
 
 
 @dataclass
@@ -83,6 +86,13 @@ class Stats:
         Offsets that batches claim and no record in them has: only the cleaner does that.
     gaps : list of Gap
         What could not be read.
+    base_offset : int
+        Of the segment; -1 of several.
+    empty, control : list of (int, int)
+        Offsets between `first_offset` and `end_offset` that no record has, and those of control records, half-open: the
+        first ones of the segment, up to `MAX_STRETCHES`. They are not merged.
+    unlisted : int
+        How many such stretches there are beyond these.
     """
 
     segments: int = 0
@@ -112,6 +122,10 @@ class Stats:
     producers: Counter[int] = field(default_factory=Counter)
     left_out: int = 0
     gaps: list[Gap] = field(default_factory=list)
+    base_offset: int = -1
+    empty: list[tuple[int, int]] = field(default_factory=list)
+    control: list[tuple[int, int]] = field(default_factory=list)
+    unlisted: int = 0
 
     def merge(self, other: Stats) -> None:
         """Add what another one counted, of any partition."""
@@ -181,18 +195,22 @@ def segment_stats(
     -------
     Stats
     """
-    stats, scratch, done = Stats(segments=1), Scratch(), 0
-    opened = open_unless_removed(segment)
-    if opened is None:
-        stats.gaps.append(removed_gap(segment, 0, None))
+    stats, scratch, done = Stats(segments=1, base_offset=segment.base_offset), Scratch(), 0
+    opened = open_or_gap(segment, 0, None)
+    if isinstance(opened, Gap):
+        stats.gaps.append(opened)
         return stats
     with opened as view:
         stats.size_bytes = view.size
+        order, after = Order(segment, view), -1
         for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
             if isinstance(item, Gap):
-                stats.gaps.append(item)
+                stats.gaps += [*order.finish(item.next_offset), item]
                 continue
-            _add_window(stats, item, segment, limit_bytes, scratch)
+            rows, gaps, _ = order.check(item.batches)
+            stats.gaps += gaps
+            if len(rows):
+                after = _add_window(stats, item._replace(batches=rows), segment, limit_bytes, scratch, after)
             end = int(item.batches.position[-1] + item.batches.size[-1])
             if throttle is not None:
                 throttle.spend(end - done)
@@ -201,35 +219,69 @@ def segment_stats(
             if advance is not None:
                 advance(end - done)
             done = end
+        stats.gaps += order.finish()
+    if stats.end_offset > after >= 0:
+        _add_stretches(stats, stats.empty, [after], [stats.end_offset])
     return stats
 
 
-def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int, scratch: Scratch) -> None:
+def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int, scratch: Scratch, after: int) -> int:
+    """Count a window; `after` is the offset after the last record of those before, -1 if there is none."""
     _add_headers(stats, window.batches)
     codecs = window.batches.codec
     first = int(window.batches.base_offset[0])
+    offsets, control = [], []
     # One codec at a time: the size of the arena is then that of its batches.
     for codec in np.unique(codecs).tolist():
-        parts = decode_parts(
+        parts = decode_slices(
             window.batches[codecs == codec],
             window.buffer,
             window.file_position,
             limit_bytes=limit_bytes,
             scratch=scratch,
         )
-        for columns, damage in parts:
+        for columns, damage, continues, _ in parts:
             rows = columns.batches
             stats.gaps += [records_gap(segment, rows, bad) for bad in damage]
-            good = np.ones(len(rows), np.bool_)
+            good = np.full(len(rows), not continues)
             good[[bad.row for bad in damage]] = False
-            _add_codec(stats, int(codec), rows[good], columns)
+            _add_codec(stats, int(codec), rows[good], columns, continues)
             _add_records(stats, columns)
             _add_left_out(stats, rows[good], columns)
             if len(columns):  # a compressed legacy wrapper does not tell its base offset, but its first record does
                 first = min(first, int(columns.offset[0]))
+                offsets.append(columns.offset)
+                control.append(columns.offset[columns.batches.is_control[columns.batch]])
     if stats.first_offset < 0:
         stats.first_offset = first
     stats.end_offset = max(stats.end_offset, int(window.batches.last_offset.max()) + 1)
+    return _add_missing(stats, _joined_sorted(offsets), _joined_sorted(control), first if after < 0 else after)
+
+
+def _joined_sorted(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    """Offsets of records in their order: decoding goes by codec."""
+    offsets = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    return offsets if (offsets[1:] > offsets[:-1]).all() else np.sort(offsets)
+
+
+def _add_missing(stats: Stats, offsets: npt.NDArray[np.int64], control: npt.NDArray[np.int64], after: int) -> int:
+    """Note which offsets have no record, and which a control record; the offset after the last one."""
+    if not len(offsets):
+        return after
+    before = np.concatenate(([after], offsets[:-1] + 1))
+    jumps = offsets > before
+    _add_stretches(stats, stats.empty, before[jumps].tolist(), offsets[jumps].tolist())
+    if len(control):
+        ends = np.append(np.flatnonzero(np.diff(control) > 1), len(control) - 1)
+        begins = np.concatenate(([0], ends[:-1] + 1))
+        _add_stretches(stats, stats.control, control[begins].tolist(), (control[ends] + 1).tolist())
+    return int(offsets[-1]) + 1
+
+
+def _add_stretches(stats: Stats, known: list[tuple[int, int]], first: Sequence[int], end: Sequence[int]) -> None:
+    room = MAX_STRETCHES - len(known)
+    known += zip(first[:room], end[:room], strict=True)
+    stats.unlisted += max(0, len(first) - room)
 
 
 def _add_headers(stats: Stats, batches: BatchTable) -> None:
@@ -248,7 +300,7 @@ def _count(counter: Counter[int], values: npt.NDArray[Any]) -> None:
     counter.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
 
 
-def _add_codec(stats: Stats, number: int, batches: BatchTable, columns: RecordColumns) -> None:
+def _add_codec(stats: Stats, number: int, batches: BatchTable, columns: RecordColumns, continues: bool) -> None:
     codec = stats.codecs.setdefault(number, CodecStats())
     heads = int(np.where(batches.magic == 2, _V2_HEADER_BYTES, 0).sum())
     stored = int(batches.size.sum(dtype=np.int64))
@@ -256,7 +308,8 @@ def _add_codec(stats: Stats, number: int, batches: BatchTable, columns: RecordCo
     codec.records += len(columns)
     codec.stored_bytes += stored
     codec.body_bytes += stored - heads
-    codec.raw_bytes += len(columns.sources[1]) if number else stored - heads
+    if not continues:  # else the bytes of its batch were counted
+        codec.raw_bytes += len(columns.sources[1]) if number else stored - heads
 
 
 def _add_records(stats: Stats, columns: RecordColumns) -> None:
@@ -329,6 +382,33 @@ class Missing(NamedTuple):
     unexplained: int
 
 
+class Stretch(NamedTuple):
+    """Offsets next to each other that are missing for the same reason.
+
+    Attributes
+    ----------
+    name : str
+        Of the partition.
+    first_offset, end_offset : int
+        Half-open.
+    reason : {"log start", "markers", "compaction", "damage", "unexplained"}
+        As `Missing` has them.
+    """
+
+    name: str
+    first_offset: int
+    end_offset: int
+    reason: str
+
+    @property
+    def is_news(self) -> bool:
+        """Whether somebody should look: what brokers do to a log is no news."""
+        return self.reason in ("damage", "unexplained")
+
+    def __str__(self) -> str:
+        return f"{self.name}: {offsets_text(self.first_offset, self.end_offset)} ({self.reason})"
+
+
 def explain(segments: Sequence[Stats], log_start_offset: int, is_cleaned: bool) -> Missing:
     """Say why offsets are missing.
 
@@ -339,17 +419,18 @@ def explain(segments: Sequence[Stats], log_start_offset: int, is_cleaned: bool) 
     log_start_offset : int
         Of the partition.
     is_cleaned : bool
-        Whether the cleaner's checkpoint names the partition. An empty batch, a delete horizon or a batch with fewer
-        records than offsets tell of the cleaner too.
+        Whether the cleaner's checkpoint names the partition, or its topic is a compacted one. An empty batch, a delete
+        horizon or a batch with fewer records than offsets tell of the cleaner too.
     """
     held = [stats for stats in segments if stats.first_offset >= 0]
     first, end = (held[0].first_offset, held[-1].end_offset) if held else (log_start_offset, log_start_offset)
+    begin = _begin(segments, held, log_start_offset) if held else end
     control = sum(stats.control_records for stats in held)
     there = control + sum(stats.records for stats in held)
     left_out = sum(stats.left_out for stats in held)
-    damage = _damaged(segments)
-    between = max(0, end - first - there - left_out - damage)
-    cleaned = is_cleaned or left_out or any(stats.empty_batches or stats.horizon_batches for stats in held)
+    damage = sum(last - begun for begun, last in _damaged(segments))
+    between = max(0, end - begin - there - left_out - damage)
+    cleaned = _is_cleaned(held, is_cleaned)
     return Missing(
         control,
         log_start_offset,
@@ -360,13 +441,59 @@ def explain(segments: Sequence[Stats], log_start_offset: int, is_cleaned: bool) 
     )
 
 
-def _damaged(segments: Sequence[Stats]) -> int:
-    """Offsets that damage took; what it took at the end of a segment ends where the next one begins."""
-    count = 0
+def stretches(
+    name: str, segments: Sequence[Stats], log_start_offset: int, is_cleaned: bool
+) -> tuple[list[Stretch], int]:
+    """Which offsets of a partition are missing, and why; and how many stretches of them are not listed.
+
+    Parameters
+    ----------
+    name : str
+        Of the partition.
+    segments, log_start_offset, is_cleaned
+        As of `explain`.
+    """
+    held = [stats for stats in segments if stats.first_offset >= 0]
+    damaged = _damaged(segments)
+    reason = "compaction" if _is_cleaned(held, is_cleaned) else "unexplained"
+    found = [Stretch(name, 0, log_start_offset, "log start")] if log_start_offset > 0 else []
+    found += [Stretch(name, first, end, "damage") for first, end in damaged]
+    after = _begin(segments, held, log_start_offset) if held else 0
+    for stats in held:
+        found += [Stretch(name, first, end, "markers") for first, end in stats.control]
+        for first, end in ([(after, stats.first_offset)] if stats.first_offset > after else []) + stats.empty:
+            found += [Stretch(name, *rest, reason) for rest in _without(max(first, log_start_offset), end, damaged)]
+        after = max(after, stats.end_offset)
+    return sorted(found, key=lambda stretch: stretch.first_offset), sum(stats.unlisted for stats in held)
+
+
+def _begin(segments: Sequence[Stats], held: Sequence[Stats], log_start_offset: int) -> int:
+    """The offset that the first record would have: the first segment's base offset, unless records were deleted."""
+    base = segments[0].base_offset
+    return held[0].first_offset if base < 0 else min(held[0].first_offset, max(base, log_start_offset))
+
+
+def _is_cleaned(held: Sequence[Stats], is_cleaned: bool) -> bool:
+    return is_cleaned or any(stats.left_out or stats.empty_batches or stats.horizon_batches for stats in held)
+
+
+def _without(first: int, end: int, damaged: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is left of a stretch without what damage took."""
+    left = []
+    for begin, last in damaged:
+        if begin > first and min(begin, end) > first:
+            left.append((first, min(begin, end)))
+        first = max(first, last)
+    return [*left, (first, end)] if end > first else left
+
+
+def _damaged(segments: Sequence[Stats]) -> list[tuple[int, int]]:
+    """Offsets that damage took, by rising offsets; at the end of a segment up to where the next one begins."""
+    found: list[tuple[int, int]] = []
     for i, stats in enumerate(segments):
         follows = next((later.first_offset for later in segments[i + 1 :] if later.first_offset >= 0), None)
-        for gap in stats.gaps:
+        for gap in sorted(stats.gaps, key=lambda gap: gap.first_offset):
             end = gap.next_offset if gap.next_offset is not None else follows
-            if gap.is_alarm and end is not None:
-                count += max(0, end - gap.first_offset)
-    return count
+            if gap.is_alarm and end is not None and end > gap.first_offset:
+                found.append((gap.first_offset, end))
+    return found

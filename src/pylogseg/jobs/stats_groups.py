@@ -10,9 +10,12 @@ from pylogseg.disk import Disk, Partition, Segment
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.names import FileKind
+from pylogseg.jobs.cluster import INTERNAL_TOPICS, clusters_of
 from pylogseg.jobs.sketch import Histogram
-from pylogseg.jobs.stats import Missing, Stats
+from pylogseg.jobs.stats import Missing, Stats, Stretch, explain, stretches
 
+#: Stretches of missing offsets of a group that are listed.
+MAX_LISTED = 10_000
 #: What timestamps are, by their type.
 TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
 
@@ -25,10 +28,17 @@ class Group:
     partitions: int = 0
     stats: Stats = field(default_factory=Stats)
     missing: Missing = field(default_factory=lambda: Missing(0, 0, 0, 0, 0, 0))
+    stretches: list[Stretch] = field(default_factory=list)
+    unlisted: int = 0
 
-    def add(self, rows: list[Stats], missing: Missing) -> None:
+    def add(self, name: str, rows: list[Stats], log_start_offset: int, is_cleaned: bool) -> None:
         """Count a partition."""
         self.partitions += 1
+        missing = explain(rows, log_start_offset, is_cleaned)
+        found, unlisted = stretches(name, rows, log_start_offset, is_cleaned)
+        room = MAX_LISTED - len(self.stretches)
+        self.stretches += found[:room]
+        self.unlisted += unlisted + len(found[room:])
         for row in rows:
             self.stats.merge(row)
         self.missing = Missing(*(a + b for a, b in zip(self.missing, missing, strict=True)))
@@ -47,19 +57,27 @@ class Unit(NamedTuple):
         Of the partition.
     cleaned_to : int or None
         Up to where the cleaner's checkpoint says that it was compacted; None if it does not name it.
+    is_compacted : bool
+        Whether its topic is compacted by all brokers, or by what the cluster's metadata beside it says.
     """
 
     name: str
     segments: Sequence[Segment]
     log_start_offset: int
     cleaned_to: int | None
+    is_compacted: bool = False
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Whether a cleaner removes offsets of it."""
+        return self.is_compacted or self.cleaned_to is not None
 
 
 def units_of(disk: Disk, partitions: Iterable[Partition]) -> list[Unit]:
     """The partitions that can be listed, and the files of a disk that were named by themselves."""
-    cleaned = _cleaned(disk)
+    cleaned, compacted = _cleaned(disk), _compacted(disk)
     units = [
-        Unit(p.name, p.segments, p.log_start_offset, cleaned.get((p.topic, p.partition)))
+        Unit(p.name, p.segments, p.log_start_offset, cleaned.get((p.topic, p.partition)), p.topic in compacted)
         for p in partitions
         if p.error is None
     ]
@@ -79,6 +97,14 @@ def _cleaned(disk: Disk) -> dict[tuple[str, int], int]:
         if path is not None:
             found.update(parse_offset_checkpoint(log_dir.files.read_all(path), path))
     return found
+
+
+def _compacted(disk: Disk) -> set[str]:
+    """Topics that all brokers compact, and those that the cluster's metadata on the disk names."""
+    clusters, _ = clusters_of(disk)
+    ids = {id(cluster): cluster for cluster in clusters.values()}.values()
+    named = {t for c in ids for t in c.topic_ids if "compact" in c.of_topic(t).get("cleanup.policy", "")}
+    return named | {t for t, settings in INTERNAL_TOPICS.items() if settings.get("cleanup_policy") == "compact"}
 
 
 def _sizes(histogram: Histogram) -> dict[str, Any]:
@@ -143,5 +169,17 @@ def stats_row(group: Group) -> dict[str, Any]:
             "damage": missing.damage,
             "unexplained": missing.unexplained,
         },
-        "gaps": [str(gap) for gap in stats.gaps],
+        "missingRanges": [
+            {
+                "partition": found.name,
+                "first": found.first_offset,
+                "last": found.end_offset - 1,
+                "count": found.end_offset - found.first_offset,
+                "reason": found.reason,
+            }
+            for found in group.stretches
+        ],
+        "missingRangesNotListed": group.unlisted,
+        "gaps": [str(gap) for gap in stats.gaps]
+        + [str(found) for found in group.stretches if found.reason == "unexplained"],
     }

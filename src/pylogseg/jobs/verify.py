@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,17 +13,19 @@ import numpy.typing as npt
 from pylogseg.disk import Segment
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_parts
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_slices
 from pylogseg.format.scratch import Scratch
-from pylogseg.jobs.remarks import Level, Remark, of_gap
+from pylogseg.jobs.remarks import Level, Remark, of_failure, of_gap
 from pylogseg.jobs.verify_indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
-from pylogseg.jobs.verify_records import check_records
+from pylogseg.jobs.verify_records import RecordsCheck
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.removal import open_unless_removed, removed_gap
 from pylogseg.reading.windows import Window, walk
 
 #: Remarks of one kind about one file, beyond which only their number is told.
 MAX_REMARKS = 20
+#: Missing stretches of offsets of a segment that are told one by one.
+MAX_MISSING = 1000
 
 
 @dataclass
@@ -42,8 +45,16 @@ class SegmentReport:
         could be told only by decoding.
     max_timestamp : int
         Of all headers, -1 if none.
+    missing : list of (int, int)
+        Offsets that are missing between two batches, half-open: the first stretches, up to `MAX_MISSING`.
     jumps : int
-        Places where the next batch does not begin with the next offset.
+        How many stretches there are.
+    begins_damaged : bool
+        Whether what the first batches were cannot be read.
+    end_gap : Gap or None
+        What lies between the last good batch and the end of the file.
+    end_position : int
+        Of the file, as far as it was read.
     is_compacted : bool
         Whether batches lack records or have a delete horizon: then offsets may be missing anywhere.
     epochs : list of (int, int)
@@ -69,7 +80,11 @@ class SegmentReport:
     first_offset: int = -1
     next_offset: int = -1
     max_timestamp: int = -1
+    missing: list[tuple[int, int]] = field(default_factory=list)
     jumps: int = 0
+    begins_damaged: bool = False
+    end_gap: Gap | None = None
+    end_position: int = -1
     is_compacted: bool = False
     epochs: list[tuple[int, int]] = field(default_factory=list)
     unindexed_aborts: list[tuple[int, int]] = field(default_factory=list)
@@ -77,6 +92,11 @@ class SegmentReport:
     ongoing: dict[int, int] = field(default_factory=dict)
     undecided: list[str] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
+
+    @property
+    def is_end_known(self) -> bool:
+        """Whether `next_offset` is where the segment ends: nothing is known behind damage."""
+        return self.end_position >= 0 and (self.end_gap is None or not self.end_gap.is_alarm)
 
     @property
     def is_damaged(self) -> bool:
@@ -119,19 +139,19 @@ def verify_segment(
     try:
         check.run(advance or (lambda size: None), drop_behind)
     except StorageError as error:
-        report.remarks.append(Remark(error.path, "unreadable", True, f"cannot {error.operation}: {error.reason}"))
-    report.remarks = _shortened(report.remarks)
+        report.remarks.append(of_failure(error))
+    report.remarks = _shortened(report.remarks, check.untold)
     return report
 
 
-def _shortened(remarks: list[Remark]) -> list[Remark]:
-    """The first ones of each kind and file; then how many more there are."""
+def _shortened(remarks: list[Remark], untold: Counter[tuple[str, str, bool]]) -> list[Remark]:
+    """The first ones of each kind and file; then how many more there are, those that were not kept included."""
     kept: list[Remark] = []
-    counts: dict[tuple[str, str, bool], int] = {}
+    counts = Counter(untold)
     for remark in remarks:
         key = (remark.path, remark.kind, remark.is_damage)
-        counts[key] = counts.get(key, 0) + 1
-        if counts[key] <= MAX_REMARKS:
+        counts[key] += 1
+        if counts[key] - untold[key] <= MAX_REMARKS:
             kept.append(remark)
     for (path, kind, is_damage), count in counts.items():
         if count > MAX_REMARKS:
@@ -148,6 +168,10 @@ class _SegmentCheck:
         self._begun = False
         self._behind_gap = False
         self._scratch = Scratch()
+        self._check_records = RecordsCheck()
+        #: Of remarks beyond the first ones of their kind, how many: they could be as many as batches.
+        self.untold: Counter[tuple[str, str, bool]] = Counter()
+        self._told: Counter[tuple[str, str, bool]] = Counter()
         self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
         self._transactions: TransactionCheck | None = None
 
@@ -159,7 +183,8 @@ class _SegmentCheck:
         opened = open_unless_removed(segment)
         if opened is None:
             report.first_offset = report.next_offset = segment.base_offset
-            report.remarks = [of_gap(removed_gap(segment, 0, None))]
+            report.end_gap = removed_gap(segment, 0, None)
+            report.remarks = [of_gap(report.end_gap)]
             return
         with opened as view:
             for item in walk(
@@ -168,14 +193,16 @@ class _SegmentCheck:
                 if isinstance(item, Gap):
                     end = item.end_position
                     self._gap(item)
+                    report.end_gap = item
                 else:
                     end = int(item.batches.position[-1] + item.batches.size[-1])
                     self._window(item)
+                    report.end_gap = None
                 if drop_behind:
                     view.drop(done, end)
                 advance(end - done)
                 done = end
-        report.next_offset = self._next
+        report.next_offset, report.end_position = self._next, done
         if report.first_offset < 0:
             report.first_offset = segment.base_offset
         for index in self._indexes:
@@ -223,11 +250,15 @@ class _SegmentCheck:
             # The broker's cleaner and its deletion of records move the first batch; this is seen from outside.
             # A wrapper tells it only when it is decoded.
             report.first_offset = -1 if _wrappers(rows[:1])[0] else int(rows.base_offset[0])
+            report.begins_damaged = self._behind_gap
             jumps[0] = False
         elif self._behind_gap:
             jumps[0] = False
         # A wrapper does not tell where its offsets begin.
-        report.jumps += int((jumps & ~_wrappers(rows)).sum())
+        jumped = np.flatnonzero(jumps & ~_wrappers(rows))
+        report.jumps += len(jumped)
+        jumped = jumped[: MAX_MISSING - len(report.missing)]
+        report.missing += zip(before[jumped].tolist(), rows.base_offset[jumped].tolist(), strict=True)
         self._begun, self._behind_gap = True, False
         self._next = max(self._next, int(rows.last_offset.max()) + 1)
         report.max_timestamp = max(report.max_timestamp, int(rows.max_timestamp.max()))
@@ -236,7 +267,7 @@ class _SegmentCheck:
     def _order(self, rows: BatchTable, before: npt.NDArray[np.int64]) -> None:
         for row in np.flatnonzero(rows.base_offset < before).tolist():
             first = row == 0 and not self._begun
-            limit = "the segment's base offset" if first else "the offset behind the batch before it"
+            limit = "the segment's base offset" if first else "the offset after the batch before it"
             self._remark("order", rows, row, f"base offset {rows.base_offset[row]} is below {before[row]}, {limit}")
 
     def _fields(self, rows: BatchTable) -> None:
@@ -262,13 +293,18 @@ class _SegmentCheck:
                 known.append((int(epochs[row]), int(rows.base_offset[row])))
 
     def _remark(self, kind: str, rows: BatchTable, row: int, reason: str, is_damage: bool = True) -> None:
+        kinds = (self._segment.path, kind, is_damage)
+        self._told[kinds] += 1
+        if self._told[kinds] > MAX_REMARKS:
+            self.untold[kinds] += 1
+            return
         place, offset = int(rows.position[row]), int(rows.base_offset[row])
         self._report.remarks.append(Remark(self._segment.path, kind, is_damage, reason, place, offset))
 
     # ---- records ----
 
     def _records(self, window: Window) -> None:
-        for columns, damage in decode_parts(
+        for columns, damage, continues, ends in decode_slices(
             window.batches, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
         ):
             rows = columns.batches
@@ -281,7 +317,7 @@ class _SegmentCheck:
             self._report.records += len(columns)
             if self._report.first_offset < 0 and len(columns):
                 self._report.first_offset = int(columns.offset[0])
-            for kind, row, reason, is_damage in check_records(columns):
+            for kind, row, reason, is_damage in self._check_records(columns, continues, ends):
                 self._remark(kind, rows, row, reason, is_damage)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pylogseg.disk import Disk, LogDir, Partition, Segment
+from pylogseg.disk import Disk, Partition, Segment
+from pylogseg.env.files import FileSystem
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.jobs.cluster import ClusterMetadata, clusters_of
 from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.jobs.remarks import Level, Remark
+from pylogseg.jobs.remarks import Level, Remark, of_failure
+from pylogseg.jobs.startup import check_replicas, check_start
 from pylogseg.jobs.verify import SegmentReport, verify_segment
 from pylogseg.jobs.verify_files import check_log_dir
+from pylogseg.jobs.verify_missing import Checkpoints, check_partitions, is_asked
 from pylogseg.jobs.verify_partition import check_partition
-from pylogseg.reading.findings import Finding
 
 
 @dataclass
@@ -61,12 +64,14 @@ class Summary:
 
 
 _BY_LEVEL = {
-    Level.CRC: "check sums (--level crc)",
+    Level.CRC: "checksums (--level crc)",
     Level.RECORDS: "records, and what is inside of compressed batches (--level records)",
-    Level.INDEXES: "indexes, snapshots, checkpoints and other small files (--level indexes)",
+    Level.INDEXES: "indexes, snapshots, checkpoints and other small files; what is missing or keeps a broker from "
+    "starting, as they tell (--level indexes)",
 }
 _NEVER = (
     "whether producer snapshots and checkpoints say what the log says, beyond their form and their ends",
+    "whether whole segments are missing where no checkpoint, leader epoch or snapshot tells, as of compacted logs",
     "whether other replicas hold the same records",
 )
 
@@ -80,6 +85,8 @@ def verify(
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     drop_behind: bool = False,
     on_bytes: Callable[[int], None] | None = None,
+    names: Sequence[str] = (),
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[Remark]:
     """Check a disk.
 
@@ -99,6 +106,8 @@ def verify(
         Give the pages of the page cache back.
     on_bytes : callable, optional
         Gets the bytes done.
+    names, numbers
+        As of `judge`.
 
     Yields
     ------
@@ -111,7 +120,8 @@ def verify(
     def check(segment: Segment, advance: Advance) -> SegmentReport:
         return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance, drop_behind=drop_behind)
 
-    yield from judge(disk, chosen, map_ordered(check, segments_of(disk, chosen), jobs, on_bytes), summary)
+    results = map_ordered(check, segments_of(disk, chosen), jobs, on_bytes)
+    yield from judge(disk, chosen, results, summary, names=names, numbers=numbers)
 
 
 def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
@@ -120,7 +130,13 @@ def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
 
 
 def judge(
-    disk: Disk, chosen: Sequence[Partition], results: Iterator[SegmentReport], summary: Summary
+    disk: Disk,
+    chosen: Sequence[Partition],
+    results: Iterator[SegmentReport],
+    summary: Summary,
+    *,
+    names: Sequence[str] = (),
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[Remark]:
     """What reports of segments say, and what lies between and beside the segments.
 
@@ -134,49 +150,85 @@ def judge(
         Of `segments_of`, in its order; taken as they are needed.
     summary : Summary
         As of `verify`.
+    names, numbers : sequence of str, sequence of int
+        What `chosen` was asked for by: of other partitions nobody wants to know whether they are missing.
 
     Yields
     ------
     Remark
     """
-    level = summary.level
-    ends: dict[str, dict[tuple[str, int], int]] = {}
+    clusters, unread = clusters_of(disk)
+    summary.not_checked += unread
+    around = _Around(disk, clusters)
     for part in chosen:
         if part.error is not None:
-            reason = f"cannot {part.error.operation}: {part.error.reason}"
-            yield summary.add_remark(Remark(part.path, Finding.UNREADABLE.value, True, reason))
+            yield summary.add_remark(of_failure(part.error))
             continue
         reports = [next(results) for _ in part.segments]
-        yield from map(summary.add_remark, _partition_remarks(part, reports, summary))
-        if reports and not part.state:
-            folder = part.files.split(part.path)[0]
-            ends.setdefault(folder, {})[part.topic, part.partition] = reports[-1].next_offset
+        yield from map(summary.add_remark, _partition_remarks(part, reports, summary, around))
     for report in results:  # files named by themselves
         summary.add_segment(report)
         yield from map(summary.add_remark, report.remarks)
-    for log_dir in disk.log_dirs:
-        summary.log_dirs += 1
-        found = check_log_dir(log_dir, ends.get(_absolute(log_dir), {}), level)
-        yield from map(summary.add_remark, found)
+    yield from map(summary.add_remark, _log_dirs(disk, summary, around, is_asked(names, numbers)))
     _say_what_was_not(disk, chosen, summary)
 
 
-def _absolute(log_dir: LogDir) -> str:
+class _Around:
+    """What lies around the partitions: the checkpoints of their log directories, each read once, and the cluster."""
+
+    def __init__(self, disk: Disk, clusters: Mapping[str, ClusterMetadata]) -> None:
+        self.clusters = clusters
+        self._by_folder: dict[str, Checkpoints] = {}
+        self._clusters = {_absolute(d.files, d.path): clusters[d.path] for d in disk.log_dirs if d.path in clusters}
+
+    def checkpoints(self, files: FileSystem, folder: str) -> Checkpoints:
+        """Of a log directory."""
+        if folder not in self._by_folder:
+            self._by_folder[folder] = Checkpoints(files, folder)
+        return self._by_folder[folder]
+
+    def of(self, part: Partition) -> tuple[Checkpoints, ClusterMetadata | None]:
+        """Of the log directory that a partition lies in."""
+        folder = part.files.split(part.path)[0]
+        return self.checkpoints(part.files, folder), self._clusters.get(folder)
+
+
+def _absolute(files: FileSystem, log_dir: str) -> str:
     """As `split` gives the folder of a partition."""
-    return log_dir.files.split(log_dir.files.join(log_dir.path, "x"))[0]
+    return files.split(files.join(log_dir, "x"))[0]
 
 
-def _partition_remarks(part: Partition, reports: list[SegmentReport], summary: Summary) -> Iterator[Remark]:
+def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[str, int], bool]) -> Iterator[Remark]:
+    summary.log_dirs += len(disk.log_dirs)
+    if summary.level < Level.INDEXES:
+        return
+    places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
+    gone = set()
+    for log_dir in disk.log_dirs:
+        yield from check_log_dir(log_dir)
+        checkpoints = around.checkpoints(log_dir.files, _absolute(log_dir.files, log_dir.path))
+        for remark in check_partitions(log_dir, checkpoints, places, asked):
+            gone.add(remark.path)
+            yield remark
+    yield from check_replicas(disk.log_dirs, around.clusters, asked, gone)
+    yield from check_start(disk.log_dirs, around.clusters, asked)
+
+
+def _partition_remarks(
+    part: Partition, reports: list[SegmentReport], summary: Summary, around: _Around
+) -> Iterator[Remark]:
     summary.partitions += 1
     for report in reports:
         summary.add_segment(report)
         yield from report.remarks
-    yield from check_partition(part, reports, summary, summary.level)
+    checkpoints, cluster = around.of(part)
+    yield from check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
 
 
 def _say_what_was_not(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:
     summary.not_checked += [text for level, text in _BY_LEVEL.items() if level > summary.level]
-    left_out = [part for part in disk.partitions if part not in chosen]
+    checked = {part.path for part in chosen}
+    left_out = [part for part in disk.partitions if part.path not in checked]
     for state, what in (
         ("delete", "waiting for deletion"),
         ("future", "being moved here"),

@@ -17,7 +17,7 @@ from pylogseg.files.status import parse_partition_metadata, parse_quorum_state
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
-from pylogseg.jobs.remarks import Level, Remark, of_error
+from pylogseg.jobs.remarks import Level, Remark, of_error, of_failure
 from pylogseg.jobs.verify import SegmentReport, verify_segment
 from pylogseg.reading.windows import Window, walk
 
@@ -69,7 +69,7 @@ def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str],
     except StorageError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None, []
-        return None, [Remark(path, "unreadable", True, f"cannot {error.operation}: {error.reason}")]
+        return None, [of_failure(error)]
 
 
 def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentReport]) -> Iterator[Remark]:
@@ -80,10 +80,6 @@ def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentRe
             reason = f"{what} follows {before.epoch} from {before.start_offset} on"
             yield Remark(path, "leader-epoch", True, reason, None, after.start_offset)
             return
-    end = reports[-1].next_offset if reports else epochs[-1].start_offset
-    if epochs[-1].start_offset > end:
-        reason = f"epoch {epochs[-1].epoch} begins at {epochs[-1].start_offset}, behind the end of the log, {end}"
-        yield Remark(path, "leader-epoch", False, reason, None, epochs[-1].start_offset)
     starts = [entry.start_offset for entry in epochs]
     for report in reports:
         for epoch, offset in report.epochs:
@@ -123,38 +119,24 @@ def _control_kinds(segment: Segment) -> list[ControlKind]:
 # ---- log directory ----
 
 
-def check_log_dir(
-    log_dir: LogDir, ends: Mapping[tuple[str, int], int], level: Level = Level.INDEXES
-) -> Iterator[Remark]:
+def check_log_dir(log_dir: LogDir) -> Iterator[Remark]:
     """Check the files of a log directory itself.
 
     Parameters
     ----------
     log_dir : LogDir
         As `pylogseg.open_dir` finds it.
-    ends : mapping of (topic, partition) to int
-        Log end offsets of the partitions that were checked.
-    level : Level
-        Below INDEXES nothing is checked.
     """
-    if level < Level.INDEXES:
-        return
     for kind, path in log_dir.checkpoints.items():
         if kind is FileKind.META_PROPERTIES:
             yield from _parsed(log_dir.files, path, "metadata", parse_meta_properties)[1]
         elif kind.is_offset_checkpoint:
             offsets, remarks = _parsed(log_dir.files, path, "checkpoint", parse_offset_checkpoint)
             yield from remarks
-            yield from _beyond_end(path, offsets or {}, ends)
+            yield from _negative(path, offsets or {})
 
 
-def _beyond_end(
-    path: str, offsets: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
-) -> Iterator[Remark]:
+def _negative(path: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Remark]:
     for (topic, partition), offset in offsets.items():
-        end = ends.get((topic, partition))
         if offset < 0:
             yield Remark(path, "checkpoint", True, f"offset {offset} of {topic}-{partition} is negative", None, offset)
-        elif end is not None and offset > end:
-            reason = f"offset {offset} of {topic}-{partition} is behind the end of its log, {end}"
-            yield Remark(path, "checkpoint", False, reason, None, offset)

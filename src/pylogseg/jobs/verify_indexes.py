@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pylogseg.disk import Segment
-from pylogseg.errors import CorruptionError
+from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import decode
-from pylogseg.jobs.remarks import Remark, of_error
+from pylogseg.jobs.remarks import Remark, of_error, of_failure
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.windows import Window
 
@@ -28,6 +28,22 @@ def _missing(segment: Segment, kind: FileKind) -> Remark | None:
         return None
     path = segment.path[: -len(FileKind.LOG.value)] + kind.value
     return Remark(path, "missing-index", False, "a segment without this file")
+
+
+def _index_bytes(segment: Segment, kind: FileKind, name: str, remarks: list[Remark]) -> bytes | None:
+    """Bytes of an index; None where it is missing or cannot be read, with a remark unless that is in order."""
+    try:
+        data = segment.companion(kind)
+    except CorruptionError as error:
+        remarks.append(of_error(name, error))
+        return None
+    except StorageError as error:
+        remarks.append(of_failure(error))
+        return None
+    if data is None and kind is not FileKind.TXN_INDEX:
+        missing = _missing(segment, kind)
+        remarks += [missing] if missing else []
+    return data
 
 
 class OffsetIndexCheck:
@@ -44,10 +60,8 @@ class OffsetIndexCheck:
     @classmethod
     def open(cls, segment: Segment, remarks: list[Remark]) -> OffsetIndexCheck | None:
         """The check of a segment's index; None if it is missing or its own bytes are wrong."""
-        data = segment.companion(FileKind.OFFSET_INDEX)
+        data = _index_bytes(segment, FileKind.OFFSET_INDEX, "offset-index", remarks)
         if data is None:
-            missing = _missing(segment, FileKind.OFFSET_INDEX)
-            remarks += [missing] if missing else []
             return None
         index = OffsetIndex(data, segment.base_offset, segment.companions[FileKind.OFFSET_INDEX])
         try:
@@ -94,7 +108,7 @@ class OffsetIndexCheck:
                 self._index.path,
                 "offset-index",
                 True,
-                f"entry {slot}: position {self._positions[slot]} is behind the end of the log, {self._end}",
+                f"entry {slot}: position {self._positions[slot]} is after the end of the log, {self._end}",
                 slot * 8,
                 int(self._offsets[slot]),
             )
@@ -120,10 +134,8 @@ class TimeIndexCheck:
     @classmethod
     def open(cls, segment: Segment, remarks: list[Remark]) -> TimeIndexCheck | None:
         """The check of a segment's index; None if it is missing or its own bytes are wrong."""
-        data = segment.companion(FileKind.TIME_INDEX)
+        data = _index_bytes(segment, FileKind.TIME_INDEX, "time-index", remarks)
         if data is None:
-            missing = _missing(segment, FileKind.TIME_INDEX)
-            remarks += [missing] if missing else []
             return None
         index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
         try:
@@ -169,7 +181,7 @@ class TimeIndexCheck:
                 self._index.path,
                 "time-index",
                 True,
-                f"entry {slot}: offset {self._offsets[slot]} is behind the last one of the log, {next_offset - 1}",
+                f"entry {slot}: offset {self._offsets[slot]} is after the last one of the log, {next_offset - 1}",
                 slot * 12,
                 int(self._offsets[slot]),
             )
@@ -184,7 +196,8 @@ class TransactionCheck:
         self._segment, self._remarks = segment, remarks
         self._ongoing: dict[int, int] = {}
         self._ended: set[int] = set()
-        self._aborts: dict[int, tuple[int, bool]] = {}  # offset -> producer, whether its data was seen
+        #: Offset to producer, whether its data was seen, whether no marker of the producer comes before.
+        self._aborts: dict[int, tuple[int, bool, bool]] = {}
         self._gap = False
 
     def window(self, rows: BatchTable, window: Window) -> None:
@@ -199,9 +212,9 @@ class TransactionCheck:
                 self._ongoing.setdefault(producer, offset)
                 continue
             seen = self._ongoing.pop(producer, None) is not None
-            self._ended.add(producer)
             if markers.get(offset) is ControlKind.ABORT:
-                self._aborts[offset] = (producer, seen)
+                self._aborts[offset] = (producer, seen, producer not in self._ended)
+            self._ended.add(producer)
 
     def gap(self, gap: Gap) -> None:
         """Markers of what cannot be read are not known."""
@@ -213,23 +226,24 @@ class TransactionCheck:
         report.ongoing, report.ended = self._ongoing, sorted(self._ended)
         if entries is None:
             return
-        for offset, (producer, seen) in self._aborts.items():
+        for offset, (producer, seen, is_first) in self._aborts.items():
             if offset in entries:
                 named = entries.pop(offset)
                 if named != producer:
                     self._remark(f"the entry for offset {offset} names producer {named}, the marker {producer}", offset)
             elif seen:
                 self._remark(f"no entry for the abort marker of producer {producer} at offset {offset}", offset)
-            else:
+            elif is_first:  # its data may be in an earlier segment; else compaction has removed all of it
                 report.unindexed_aborts.append((producer, offset))
         if not self._gap:
             for offset, producer in entries.items():
                 self._remark(f"an entry for producer {producer}, but no abort marker at offset {offset}", offset)
 
     def _entries(self) -> dict[int, int] | None:
-        data = self._segment.companion(FileKind.TXN_INDEX)
+        known = len(self._remarks)
+        data = _index_bytes(self._segment, FileKind.TXN_INDEX, "transaction-index", self._remarks)
         if data is None:
-            return {}
+            return {} if len(self._remarks) == known else None
         try:
             index = TxnIndex(data, self._segment.companions[FileKind.TXN_INDEX])
             index.check(self._segment.base_offset)
@@ -237,7 +251,7 @@ class TransactionCheck:
             self._remarks.append(of_error("transaction-index", error))
             return None
         if index.odd_bytes:
-            reason = f"{index.odd_bytes} bytes behind the last entry: one is cut off"
+            reason = f"{index.odd_bytes} bytes after the last entry: one is cut off"
             self._remarks.append(Remark(index.path, "transaction-index", True, reason, len(data) - index.odd_bytes))
         return {txn.last_offset: txn.producer_id for txn in index}
 

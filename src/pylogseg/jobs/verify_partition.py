@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from pylogseg.disk import OtherFile, Partition
-from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.files.checkpoint import parse_offset_checkpoint
+from pylogseg.disk import OtherFile, Partition, Segment
 from pylogseg.format.names import FileKind
+from pylogseg.jobs.cluster import ClusterMetadata
 from pylogseg.jobs.remarks import Level, Remark
-from pylogseg.jobs.verify import SegmentReport
+from pylogseg.jobs.verify import SegmentReport, verify_segment
 from pylogseg.jobs.verify_files import check_partition_files
+from pylogseg.jobs.verify_missing import Checkpoints, check_ends, check_orphans, gaps_of
+from pylogseg.reading.findings import offsets_text
 
 
 class Explained(Protocol):
@@ -22,7 +23,13 @@ class Explained(Protocol):
 
 
 def check_partition(
-    partition: Partition, reports: Sequence[SegmentReport], summary: Explained, level: Level = Level.INDEXES
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    summary: Explained,
+    level: Level = Level.INDEXES,
+    *,
+    checkpoints: Checkpoints | None = None,
+    cluster: ClusterMetadata | None = None,
 ) -> Iterator[Remark]:
     """Check what no single segment can tell.
 
@@ -36,15 +43,22 @@ def check_partition(
         Its `explained_gaps` grows by the missing stretches of offsets that compaction explains.
     level : Level
         How much to check.
+    checkpoints : Checkpoints, optional
+        Of the log directory around it.
+    cluster : ClusterMetadata, optional
+        What the metadata of the cluster says.
 
     Yields
     ------
     Remark
     """
-    yield from _continuity(partition, reports, summary)
+    yield from _continuity(partition, reports, summary, checkpoints, cluster)
     yield from _unindexed_aborts(partition, reports)
     yield from _leftovers(partition)
+    yield from _swaps(partition, level)
     if level >= Level.INDEXES:
+        yield from check_orphans(partition, reports)
+        yield from check_ends(partition, reports, checkpoints, cluster)
         yield from check_partition_files(partition, reports, level)
 
 
@@ -54,64 +68,49 @@ def check_partition(
 _COMPACTED_TOPICS = frozenset(["__consumer_offsets", "__transaction_state", "__share_group_state"])
 
 
-def is_compacted(partition: Partition, reports: Sequence[SegmentReport]) -> bool:
-    """Whether the cleaner went over the partition: batches tell, or the topic's name, or the cleaner's checkpoint."""
+def is_compacted(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    checkpoints: Checkpoints | None = None,
+    cluster: ClusterMetadata | None = None,
+) -> bool:
+    """Whether a cleaner went over the log: batches tell, the topic's name, settings, or the cleaner's checkpoint."""
     if partition.topic in _COMPACTED_TOPICS or any(report.is_compacted for report in reports):
         return True
-    files = partition.files
-    beside = files.join(files.split(partition.path)[0], FileKind.CLEANER_OFFSETS.value)
-    try:
-        cleaned = parse_offset_checkpoint(files.read_all(beside), beside)
-    except (CorruptionError, StorageError):
-        return False
-    return (partition.topic, partition.partition) in cleaned
+    if cluster is not None and "compact" in cluster.of_topic(partition.topic).get("cleanup.policy", ""):
+        return True
+    key = partition.topic, partition.partition
+    return checkpoints is not None and checkpoints.of(FileKind.CLEANER_OFFSETS, key) is not None
 
 
-class Gaps(NamedTuple):
-    """Missing stretches of offsets: inside of segments, and in front of them (from, segment)."""
-
-    inside: list[SegmentReport]
-    between: list[tuple[int, SegmentReport]]
-
-    @property
-    def total(self) -> int:
-        """How many stretches are missing."""
-        return len(self.between) + sum(report.jumps for report in self.inside)
-
-
-def gaps_of(reports: Sequence[SegmentReport]) -> Gaps:
-    """Where offsets are missing; not behind damage, which has a remark already."""
-    between = [
-        (before.next_offset, after)
-        for before, after in pairwise(reports)
-        if after.first_offset > before.next_offset and not _is_torn(before)
-    ]
-    return Gaps([report for report in reports if report.jumps], between)
-
-
-def _continuity(partition: Partition, reports: Sequence[SegmentReport], summary: Explained) -> Iterator[Remark]:
+def _continuity(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    summary: Explained,
+    checkpoints: Checkpoints | None,
+    cluster: ClusterMetadata | None,
+) -> Iterator[Remark]:
     for before, after in pairwise(reports):
         if before.next_offset > after.base_offset:
             last = before.next_offset - 1
             reason = f"offsets up to {last} are in the segment before, this one begins at {after.base_offset}"
-            yield Remark(after.path, "overlap", True, reason, None, after.base_offset)
-    gaps = gaps_of(reports)
-    if not gaps.total:
+            yield Remark(after.path, "overlap", True, reason, None, after.base_offset, last)
+    gaps = gaps_of(reports, partition.log_start_offset)
+    unlisted = sum(report.jumps - len(report.missing) for report in reports)
+    if not gaps and not unlisted:
         return
-    if is_compacted(partition, reports):
-        summary.explained_gaps += gaps.total
+    if is_compacted(partition, reports, checkpoints, cluster):
+        summary.explained_gaps += len(gaps) + unlisted
         return
-    for report in gaps.inside:
-        reason = f"{report.jumps} times offsets are missing between batches, and nothing tells of a compaction"
-        yield Remark(report.path, "gap", False, reason, None, report.base_offset)
-    for first, after in gaps.between:
-        reason = f"offsets {first} to {after.first_offset - 1} are missing in front of this segment's first batch"
-        yield Remark(after.path, "gap", False, reason, None, first)
-
-
-def _is_torn(report: SegmentReport) -> bool:
-    """Whether its end is not known: the damage has a remark already."""
-    return any(remark.path == report.path and remark.is_damage for remark in report.remarks)
+    # A partition by itself does not tell how its topic is kept.
+    is_known = cluster is not None and partition.topic in cluster.topic_ids
+    is_certain = is_known or (checkpoints is not None and bool(checkpoints.partitions))
+    for gap in gaps:
+        missing = f"{offsets_text(gap.first, gap.end)} {'is' if gap.end == gap.first + 1 else 'are'} missing"
+        reason = f"{missing} {gap.where}, and nothing tells of a compaction"
+        yield Remark(gap.path, "gap", is_certain, reason, None, gap.first, gap.end - 1)
+    if unlisted:
+        yield Remark(partition.path, "gap", is_certain, f"and {unlisted} more stretches of offsets are missing")
 
 
 def _unindexed_aborts(partition: Partition, reports: Sequence[SegmentReport]) -> Iterator[Remark]:
@@ -129,17 +128,31 @@ def _unindexed_aborts(partition: Partition, reports: Sequence[SegmentReport]) ->
 
 
 def _leftovers(partition: Partition) -> Iterator[Remark]:
-    bases = {segment.base_offset for segment in partition.segments}
     by_suffix: dict[str, list[OtherFile]] = {}
     for other in partition.others:
         name = other.name
         if name.suffix:
             by_suffix.setdefault(name.suffix, []).append(other)
-        elif name.kind.is_index and name.offset not in bases:
-            yield Remark(other.path, "orphan", False, "an index without its segment", None, name.offset)
     for suffix, found in by_suffix.items():
         more = f", and {len(found) - 1} more with this suffix" if len(found) > 1 else ""
         yield Remark(found[0].path, "leftover", False, f"{_SUFFIXES[suffix]}{more}", None, found[0].name.offset)
+
+
+def _swaps(partition: Partition, level: Level) -> Iterator[Remark]:
+    """Segments that a load puts in the place of others: what they lack is lost then."""
+    for other in partition.others:
+        base = other.name.offset
+        if other.name.kind is not FileKind.LOG or other.name.suffix != ".swap" or base is None:
+            continue
+        swap = Segment(partition.files, other.path, base, other.size, 0, False, partition.topic, partition.partition)
+        bad = next(
+            (remark for remark in verify_segment(swap, min(level, Level.RECORDS)).remarks if remark.is_damage), None
+        )
+        if bad is not None:
+            reason = (
+                f"a load puts this file in the place of the segments that it replaces, and it is damaged: {bad.reason}"
+            )
+            yield Remark(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
 
 
 _SUFFIXES = {

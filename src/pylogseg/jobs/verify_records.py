@@ -16,18 +16,32 @@ RecordRemark = tuple[str, int, str, bool]
 _RECORDS = "records"
 
 
-def check_records(columns: RecordColumns) -> Iterator[RecordRemark]:
-    """What is wrong with records that could be decoded: offsets, greatest timestamps, check sums inside wrappers."""
-    if not len(columns):
-        return
-    # Columns by batch, not by record: there are many fewer of them.
-    starts = np.flatnonzero(np.concatenate(([True], columns.batch[1:] != columns.batch[:-1])))
-    yield from _offsets(columns, starts)
-    yield from _timestamps(columns, starts)
-    yield from _inner_crcs(columns)
+class RecordsCheck:
+    """What is wrong with records that could be decoded: offsets, greatest timestamps, check sums inside wrappers.
+
+    Called with each slice of a file's records in their order (`format.records.Slice`): a large batch has several.
+    """
+
+    def __init__(self) -> None:
+        self._last_offset = self._greatest = -1
+
+    def __call__(self, columns: RecordColumns, continues: bool = False, ends: bool = True) -> Iterator[RecordRemark]:
+        """Remarks on a slice; whether it continues the batch of the one before, and ends its last batch."""
+        if not len(columns):
+            return
+        # Columns by batch, not by record: there are many fewer of them.
+        starts = np.flatnonzero(np.concatenate(([True], columns.batch[1:] != columns.batch[:-1])))
+        yield from _offsets(columns, starts, self._last_offset if continues else None)
+        greatest = np.maximum.reduceat(columns.timestamp, starts)
+        if continues:
+            greatest[0] = max(greatest[0], self._greatest)
+        if ends:
+            yield from _timestamps(columns, starts, greatest)
+        self._last_offset, self._greatest = int(columns.offset[-1]), int(greatest[-1])
+        yield from _inner_crcs(columns)
 
 
-def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp]) -> Iterator[RecordRemark]:
+def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp], before: int | None) -> Iterator[RecordRemark]:
     offsets, rows, of = columns.offset, columns.batches, columns.batch[starts]
     ends = np.append(starts[1:], len(offsets)) - 1
     # A wrapper does not tell its base offset.
@@ -36,16 +50,25 @@ def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp]) -> Iterator[R
         row = int(of[at])
         found = f"offsets {offsets[starts[at]]} to {offsets[ends[at]]}"
         yield _RECORDS, row, f"{found} in a batch of {rows.base_offset[row]} to {rows.last_offset[row]}", True
-    disorder = np.flatnonzero(offsets[1:] <= offsets[:-1]) + 1
-    for i in np.setdiff1d(disorder, starts).tolist():
-        reason = f"offset {offsets[i]} follows offset {offsets[i - 1]} in the same batch"
+    is_low = offsets[1:] <= offsets[:-1]
+    is_low[starts[1:] - 1] = False
+    disorder = np.flatnonzero(is_low) + 1
+    if before is not None and offsets[0] <= before:
+        disorder = np.concatenate(([0], disorder))
+    # One remark a batch: a small file may have millions of such records.
+    first, times = np.unique(columns.batch[disorder], return_index=True, return_counts=True)[1:]
+    for i, more in zip(disorder[first].tolist(), (times - 1).tolist(), strict=True):
+        last = offsets[i - 1] if i else before
+        reason = f"offset {offsets[i]} follows offset {last} in the same batch"
+        reason += f", and {more} more follow one that is not below them" if more else ""
         yield _RECORDS, int(columns.batch[i]), reason, True
 
 
-def _timestamps(columns: RecordColumns, starts: npt.NDArray[np.intp]) -> Iterator[RecordRemark]:
+def _timestamps(
+    columns: RecordColumns, starts: npt.NDArray[np.intp], greatest: npt.NDArray[np.int64]
+) -> Iterator[RecordRemark]:
     """The header's greatest timestamp, by which segments are rolled, kept and searched."""
     rows, of = columns.batches, columns.batch[starts]
-    greatest = np.maximum.reduceat(columns.timestamp, starts)
     wrong = (greatest != rows.max_timestamp[of]) & ~rows.is_log_append_time[of] & (rows.magic[of] > 0)
     for at in np.flatnonzero(wrong).tolist():
         row = int(of[at])
@@ -66,7 +89,7 @@ def _inner_crcs(columns: RecordColumns) -> Iterator[RecordRemark]:
         # Old brokers left wrappers around messages of the other magic (KAFKA-4298).
         found = [_crc_of(data, key, which) for which in (magic, 1 - magic)]
         if True not in found:
-            yield "inner-crc", row, f"the check sum of the message at offset {columns.offset[i]} does not hold", True
+            yield "inner-crc", row, f"the checksum of the message at offset {columns.offset[i]} does not hold", True
 
 
 def _crc_of(data: memoryview, key: int, magic: int) -> bool | None:

@@ -15,6 +15,8 @@ _PREFIX_BYTES = 17
 _SMALLEST_BYTES = 14
 _V2_HEADER_BYTES = 61
 _HIGHEST_CODEC = 4
+#: The log's end comes after it.
+HIGHEST_OFFSET = 2**63 - 2
 
 
 class Analysis(NamedTuple):
@@ -111,7 +113,7 @@ def analyze(
         skip = skip or (origin is Origin.REPLICATION and epoch > leader_epoch)
         if skip:
             continue
-        batch, good = _header(view, position, size, size_limit, where)
+        batch, good = header_of(view, position, size, size_limit, where)
         if not batches:
             first, last_of_first = (base_offset if magic == 2 else -1), batch.last_offset
         disorder = monotonic and last >= batch.last_offset
@@ -123,6 +125,8 @@ def analyze(
         if batch.codec > _HIGHEST_CODEC:
             raise RequestError(f"{where}: the batch at {position} has the unknown codec {batch.codec}")
         codec = batch.codec or codec
+        if monotonic and not batch.base_offset <= last <= HIGHEST_OFFSET:
+            raise InvalidRecord(f"{where}: the batch at {position} has the offsets {base_offset} to {last}")
         if disorder:
             raise OffsetsOutOfOrder(f"{where}: last offset {last} of the batch at {position} follows on {before}")
         batches.append(batch)
@@ -130,7 +134,14 @@ def analyze(
     return Analysis(batches, first, last, last_of_first, greatest, codec, valid)
 
 
-def _header(view: memoryview, position: int, size: int, size_limit: int | None, where: str) -> tuple[Batch, bool]:
+def header_of(view: memoryview, position: int, size: int, size_limit: int | None, where: str) -> tuple[Batch, bool]:
+    """Header of a whole batch, and whether its CRC holds.
+
+    Raises
+    ------
+    CorruptionError, RequestError, TooLarge
+        If it is too short for its header, or longer than the limit.
+    """
     if view[position + 16] == 2 and size < _V2_HEADER_BYTES:
         if size < 27:  # the field that the last offset comes from is not there
             raise RequestError(f"{where}: the batch at {position} has {size} bytes, its header {_V2_HEADER_BYTES}")

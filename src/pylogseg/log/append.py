@@ -7,16 +7,19 @@ from typing import Any
 
 from pylogseg._run import BODY, PRODUCER, Run
 from pylogseg.env.positions import Data
-from pylogseg.errors import TooLarge
+from pylogseg.errors import InvalidRecord, TooLarge
 from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.format.batches import scan
 from pylogseg.format.buffers import byte_view
+from pylogseg.log.analysis import HIGHEST_OFFSET
 from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.core import LogCore
+from pylogseg.log.facts import first_offset
 from pylogseg.log.many import append_many, producer_of
 from pylogseg.log.offsets import OffsetMetadata
-from pylogseg.log.producer_state import CompletedTxn, Origin
+from pylogseg.log.producer_state import Checked, CompletedTxn, Origin
 from pylogseg.log.segment import LogSegment
-from pylogseg.log.validation import Prepared, follower, leader
+from pylogseg.log.validation import LAST_START, Prepared, follower, leader
 
 _MAX_RELATIVE = 2**31 - 1
 _ATTRIBUTES_AT, _CODEC_MASK = 22, 7
@@ -88,7 +91,7 @@ class AppendingLog(LogCore):
     ) -> Appended | None:
         """The short way of a batch for which nothing has to be done first: a run of its own. None for any other."""
         segment, run, end = self.segments.active, self._run, self.offsets.end.offset
-        if segment is None or not self.epochs.is_current(leader_epoch, end):
+        if segment is None or end > LAST_START or not self.epochs.is_current(leader_epoch, end):
             return None
         if run is None or run.next_offset != end or run.position != segment.log.size or self._run_of is not segment:
             run = self._begin_run(segment, end)
@@ -121,10 +124,10 @@ class AppendingLog(LogCore):
                 if known is None or not run.know(*known):
                     return None
             elif run.reason == BODY and body is None:
-                from pylogseg.log.bodies import body_of  # codecs are loaded when they are needed
+                from pylogseg.log.bodies import body_of, limit_of  # codecs are loaded when they are needed
 
                 view = byte_view(data)
-                body = body_of(view, view[_ATTRIBUTES_AT] & _CODEC_MASK)
+                body = body_of(view, view[_ATTRIBUTES_AT] & _CODEC_MASK, limit_of(self.rules))
                 if not body:
                     return None
             else:
@@ -217,15 +220,8 @@ class AppendingLog(LogCore):
             raise TooLarge(
                 f"{self.folder}: {size} bytes at once are more than segment.bytes, {self.config.segment_bytes}"
             )
-        segment = self._segment_for(prepared, size, now_ms)
-        checked = self.producers.check(
-            prepared.batches,
-            prepared.records,
-            origin,
-            segment_base=segment.base_offset,
-            position=segment.size,
-            transaction_version=transaction_version,
-        )
+        segment = self._segment_for(prepared, size, origin, transaction_version, now_ms)
+        checked = self._check_producers(prepared, origin, transaction_version, segment.base_offset, segment.size)
         if checked.duplicate is not None:
             old = checked.duplicate
             return Appended(
@@ -262,9 +258,44 @@ class AppendingLog(LogCore):
             segment.add_aborted(AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable))
         self.producers.complete(txn)
 
-    def _segment_for(self, prepared: Prepared, size: int, now_ms: int) -> LogSegment:
-        segment = self.active
+    def _check_producers(
+        self, prepared: Prepared, origin: Origin, transaction_version: int, base: int, position: int
+    ) -> Checked:
+        return self.producers.check(
+            prepared.batches,
+            prepared.records,
+            origin,
+            segment_base=base,
+            position=position,
+            transaction_version=transaction_version,
+        )
+
+    def _segment_for(
+        self, prepared: Prepared, size: int, origin: Origin, transaction_version: int, now_ms: int
+    ) -> LogSegment:
+        """The segment that batches go to, a new one if need be; what it could not hold is refused before that."""
+        segment, end = self.active, self.offsets.end.offset
         if not segment.should_roll(self.config, size, prepared.max_timestamp, prepared.last_offset, now_ms):
+            self._check_reach(prepared, segment.base_offset)
             return segment
         first = prepared.first_offset
-        return self.roll(first if first >= 0 else prepared.last_offset - _MAX_RELATIVE)
+        base = max(first if first >= 0 else prepared.last_offset - _MAX_RELATIVE, end)
+        self._check_reach(prepared, base)
+        if base > end:  # a refusal after the roll would leave a segment that takes nothing that goes on at the end
+            self._check_producers(prepared, origin, transaction_version, base, 0)
+        return self.roll(base)
+
+    def _check_reach(self, prepared: Prepared, base: int) -> None:
+        """Refuse offsets that a segment cannot hold, and legacy messages that no load could open."""
+        for batch in prepared.batches:
+            first, last = batch.base_offset, batch.last_offset
+            if batch.magic < 2:
+                whole = byte_view(prepared.records)[batch.position : batch.position + batch.size]
+                rows = scan(whole, crc=False).batches
+                if not len(rows):
+                    raise InvalidRecord(f"{self.folder}: a message of {len(whole)} bytes is too short for its fields")
+                first = min(first, first_offset(rows, whole, self.folder))
+            if not base <= first <= last <= min(base + _MAX_RELATIVE, HIGHEST_OFFSET):
+                raise InvalidRecord(
+                    f"{self.folder}: the offsets {first} to {last} of a batch do not fit into a segment from {base} on"
+                )

@@ -9,8 +9,10 @@ from __future__ import annotations
 import cramjam
 
 from pylogseg import _encoder
+from pylogseg._append import Rules
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.codecs import LZ4, SNAPPY, decompress
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.format.xerial import HEADER as XERIAL_HEADER
 
 _V2_HEADER_BYTES = 61
@@ -20,8 +22,13 @@ _LZ4_BLOCK_BYTES = 64 << 10
 _XERIAL_BLOCK_BYTES = 32 << 10
 
 
-def body_of(batch: memoryview, codec: int) -> bytes | memoryview | None:
-    """The records of a batch of magic 2; None if they cannot be decompressed."""
+def limit_of(rules: Rules) -> int:
+    """Most bytes that an appended batch may decompress to: a message of the size that the log allows, at least."""
+    return max(DECOMPRESSED_LIMIT_BYTES, rules.size_limit)
+
+
+def body_of(batch: memoryview, codec: int, limit: int) -> bytes | memoryview | None:
+    """The records of a batch of magic 2; None if they cannot be decompressed, or to more than a limit."""
     payload = batch[_V2_HEADER_BYTES:]
     try:
         if codec == LZ4 and (quick := _one_lz4_block(payload)) is not None:
@@ -31,7 +38,7 @@ def body_of(batch: memoryview, codec: int) -> bytes | memoryview | None:
     except cramjam.DecompressionError:
         return None
     try:
-        return decompress(codec, payload)
+        return decompress(codec, payload, limit=limit)
     except CodecError:
         return None
 

@@ -5,6 +5,7 @@ One lock covers everything that changes the log.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
@@ -132,7 +133,9 @@ class LogCore:
         """Raise what says why the log cannot be used."""
         if self._closed:
             raise ClosedError(f"{self.folder}: the log is closed")
-        raise StorageError(self.folder, "use", f"the log is offline since {self._offline}")
+        failed = self._offline
+        number = None if failed is None else failed.errno
+        raise StorageError(self.folder, "use", f"the log is offline since {failed}", number)
 
     def _guarded(self, work: Callable[[], _Result]) -> _Result:
         """Run work on the disk; its first failure takes the log offline."""
@@ -257,7 +260,8 @@ class LogCore:
             return
         if snapshot is not None:
             self.storage.sync_file(snapshot)
-        self.flush_to(base)
+        with contextlib.suppress(ClosedError):
+            self.flush_to(base)
 
     def _begin_segment(self, base: int) -> LogSegment:
         active = self.active
@@ -316,6 +320,14 @@ class LogCore:
 
     def _flush(self, offset: int, inclusive: bool) -> None:
         def work() -> None:
+            try:
+                until_nothing_changes()
+            except StorageError:
+                if not self._closed:
+                    raise
+                self._refuse()  # its folder may have another name by now, which is no failure of the disk
+
+        def until_nothing_changes() -> None:
             while True:
                 changes = self._changes
                 # A cut may have come before: what is appended in its place from now on will not have been flushed.

@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import threading
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from pylogseg.env.storage import Storage
@@ -13,6 +14,7 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.files.status import encode_clean_shutdown
 from pylogseg.format.names import METADATA_TOPIC, FileKind, check_topic, parse_partition_folder, partition_folder_name
+from pylogseg.format.shown import printable
 from pylogseg.log.core import LogCore
 
 _log = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class LogDirectory:
     At first the lock is taken, which a running broker has as well. Then the marker `.kafka_cleanshutdown` is noted and
     removed, so that a crash is noticed later; it comes back with the last `close` if all partitions here are known to
     be closed in order: those that were opened, and the others if the marker was there. Checkpoints keep the entries
-    of partitions that are not opened. Nothing else is put into the folder.
+    of partitions that are not opened, until `keep_only` is told which are there. Nothing else is put into the folder.
 
     Parameters
     ----------
@@ -136,7 +138,8 @@ class LogDirectory:
         try:
             return parse_offset_checkpoint(self.storage.read_all(path), path)
         except CorruptionError as error:  # as for a broker
-            _log.error("%s; it is taken as empty: logs are recovered whole, deleted records may be back", error)
+            shown = printable(str(error))
+            _log.error("%s; it is taken as empty: logs are recovered whole, deleted records may be back", shown)
             return {}
 
     # ---- partitions ----
@@ -163,9 +166,8 @@ class LogDirectory:
                 )
             self._logs[name] = None
             is_new = not self.storage.exists(self.storage.join(self.path, name))
-            if is_new and key:  # what the checkpoints say is of another one, that was deleted
-                for offsets in (*self._tables, self._cleaned):
-                    offsets.pop(key, None)
+            if is_new and key:  # what the checkpoints say is of another one, that was deleted; not for a crash either
+                self._drop({key})
             clean = self._closed_clean.get(name, self.was_clean or is_new)
             points, starts, marks = (offsets.get(key, 0) if key else 0 for offsets in self._tables)
             return Start(clean, starts, points, marks)
@@ -187,27 +189,51 @@ class LogDirectory:
         clean : bool
             Whether its log is closed in order: flushed, and without a failure of the disk.
         gone : bool
-            Whether its folder was removed.
+            Whether its folder was removed or renamed, so that no checkpoint may say anything of it.
         write : bool
-            Whether the checkpoints are written now; `close` does it anyway.
+            Whether the checkpoints are written now; `close` does it anyway, and so does `gone`.
         new_name : str, optional
             What the folder is called now.
         """
         with self._mutex:
             if clean and not gone:
                 self._note(name)
-            if gone:
-                key = _key_of(name)
-                if key is not None:
-                    for offsets in self._tables:
-                        offsets.pop(key, None)
-                self._closed_clean.pop(name, None)
-            else:
-                self._closed_clean.pop(name, None)
-                self._closed_clean[name if new_name is None else new_name] = clean
             self._logs.pop(name, None)
-            if write:
+            self._closed_clean.pop(name, None)
+            key = _key_of(name) if gone else None
+            if not gone:
+                self._closed_clean[name if new_name is None else new_name] = clean
+            if key is not None:
+                self._drop({key})
+            elif write:
                 self.checkpoint()
+
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Drop what the checkpoints say of partitions that are gone, as a broker does.
+
+        Parameters
+        ----------
+        names : iterable of str
+            All folders of partitions in the directory.
+
+        Raises
+        ------
+        StorageError
+            If a checkpoint cannot be written.
+        """
+        with self._mutex:
+            here = {_key_of(name) for name in names}
+            self._drop({key for offsets in (*self._tables, self._cleaned) for key in offsets if key not in here})
+
+    def _drop(self, keys: Set[Key]) -> None:
+        """Take partitions out of the checkpoints, and write those that change."""
+        for offsets in self._tables:
+            for key in keys:
+                offsets.pop(key, None)
+        if keys:
+            self.checkpoint()
+        if not keys.isdisjoint(self._cleaned):
+            self._write_cleaned({key: at for key, at in self._cleaned.items() if key not in keys})
 
     # ---- checkpoints ----
 
@@ -289,8 +315,11 @@ class LogDirectory:
             new = {each: at for each, at in self._cleaned.items() if each in here}
             if offset is not None:
                 new[key] = offset
-            self.storage.write_whole(self._file(FileKind.CLEANER_OFFSETS), encode_offset_checkpoint(new))
-            self._cleaned = new
+            self._write_cleaned(new)
+
+    def _write_cleaned(self, offsets: dict[Key, int]) -> None:
+        self.storage.write_whole(self._file(FileKind.CLEANER_OFFSETS), encode_offset_checkpoint(offsets))
+        self._cleaned = offsets
 
     # ---- the end ----
 

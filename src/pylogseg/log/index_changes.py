@@ -39,7 +39,7 @@ class IndexChanges:
             if old is None and (new or path in self._missing):
                 self._reasons[path] = "it was missing; built from the log"
             elif old is not None and (old[: len(new)] != new or np.frombuffer(old, np.uint8)[len(new) :].any()):
-                self._reasons[path] = f"it had other entries than recovery gives it; built anew ({len(new)} bytes)"
+                self._reasons[path] = f"it had other entries than recovery gives it; rebuilt ({len(new)} bytes)"
 
     def changes(self) -> list[tuple[str, str]]:
         """Path and reason of every index that was made, by name."""

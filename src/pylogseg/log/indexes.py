@@ -20,6 +20,8 @@ from pylogseg.files.txnindex import AbortedTxn, TxnIndex, encode_txn_index
 _MAX_RELATIVE = 2**31 - 1
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
+#: An index has room for an entry.
+LEAST_INDEX_BYTES = _TIME_ENTRY.size
 _TXN_ENTRY_BYTES = 34
 _FEW_ENTRIES = 512
 
@@ -208,6 +210,12 @@ class OffsetIndex(_Index):
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry; offsets ascend."""
+        self.check(offset)
+        self._put(offset - self.base_offset, position)
+        self.last_offset = offset
+
+    def check(self, offset: int) -> None:
+        """Refuse an entry that there is no room for, or that does not come after the last one."""
         if self.is_full:
             raise RequestError(f"{self.path}: the index is full ({self._entries} entries)")
         if self._entries and offset <= self.last_offset:
@@ -216,8 +224,6 @@ class OffsetIndex(_Index):
             )
         if not self.can_hold(offset):  # a roll to an offset above the log's end lets lower ones come
             raise RequestError(f"{self.path}: offset {offset} is out of reach of {self.base_offset}")
-        self._put(offset - self.base_offset, position)
-        self.last_offset = offset
 
     def extend(self, entries: bytes, last_offset: int) -> None:
         """Add entries as they lie in the file, for which there is room; the offset of the last one."""
@@ -284,6 +290,13 @@ class TimeIndex(_Index):
 
     def maybe_append(self, timestamp: int, offset: int, *, last: bool = False) -> None:
         """Add an entry if its timestamp is above the last one's; `last` may take the reserved slot."""
+        self.check(timestamp, offset, last=last)
+        if timestamp > self.last[0]:
+            self._put(timestamp, offset - self.base_offset)
+            self.last = (timestamp, offset)
+
+    def check(self, timestamp: int, offset: int, *, last: bool = False) -> None:
+        """Refuse an entry that there is no room for, or that lies below the last one."""
         if not last and self.is_full:
             raise RequestError(f"{self.path}: the index is full ({self._entries} entries)")
         before = self.last_entry()
@@ -291,11 +304,8 @@ class TimeIndex(_Index):
             raise InvalidOffsetError(f"{self.path}: offset {offset} is below the last entry's, {before[1]}")
         if self._entries and timestamp < before[0]:
             raise RequestError(f"{self.path}: timestamp {timestamp} is below the last entry's, {before[0]}")
-        if timestamp > before[0]:
-            if not self.can_hold(offset):
-                raise RequestError(f"{self.path}: offset {offset} is out of reach of {self.base_offset}")
-            self._put(timestamp, offset - self.base_offset)
-            self.last = (timestamp, offset)
+        if timestamp > before[0] and not self.can_hold(offset):
+            raise RequestError(f"{self.path}: offset {offset} is out of reach of {self.base_offset}")
 
     def extend(self, entries: bytes, last: tuple[int, int]) -> None:
         """Add entries as they lie in the file, for which there is room; timestamp and offset of the last one."""

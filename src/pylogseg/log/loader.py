@@ -19,6 +19,7 @@ from pylogseg.files.checkpoint import EpochEntry
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.format.shown import printable
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.index_changes import IndexChanges
 from pylogseg.log.indexes import InvalidOffsetError
@@ -244,7 +245,7 @@ class Loader:
                     usable, why = False, str(error)
                 if not usable:
                     if self._clean or base < self._recovery_point:
-                        _log.error("%s: %s; recovering the segment", segment.path, why)
+                        _log.error("%s; recovering the segment", printable(f"{segment.path}: {why}"))
                     self._recover_early(segment, why)
                 self._segments.add(segment)
 
@@ -368,7 +369,7 @@ class Loader:
                 cut = segment.truncate_to(segment.base_offset)
             if cut > 0:
                 gone = unflushed[i + 1 :]
-                self._drop(gone, "it lies behind a segment that lost bytes")
+                self._drop(gone, "it lies after a segment that lost bytes")
                 if gone:
                     self._remover.remove_snapshots(gone, self._producers)
                 return
@@ -382,17 +383,18 @@ class Loader:
             if position < active.size:
                 self._tell_overlooked(active, end, position)
             return end
-        self._drop(list(self._segments), f"the log ends at {end}, below its start {self._log_start}")
+        keeps = "without its line in log-start-offset-checkpoint, before this, all segments would stay"
+        self._drop(list(self._segments), f"the log ends at {end}, below its start {self._log_start}; {keeps}")
         self._epochs.clear()
         self._producers.truncate_fully(self._log_start)
         return None
 
     def _tell_overlooked(self, active: LogSegment, end: int, position: int) -> None:
         if any(len(stretch.batches) for stretch in active.windows(position)):
-            reason = f"offsets go back there, and a broker takes the log to end at {end}, in front of these batches"
+            reason = f"offsets go back there, and a broker takes the log to end at {end}, before these batches"
             self._add(Action(ActionKind.HIDDEN, active.path, reason, True, position, active.size))
         elif self._clean:
-            reason = "no batch begins there, and an orderly stop leaves no such bytes"
+            reason = "no batch begins there, and a clean shutdown leaves no such bytes"
             self._add(Action(ActionKind.GARBAGE, active.path, reason, True, position, active.size))
 
     def _drop(self, segments: Iterable[LogSegment], why: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.scheduler import Scheduler
-from pylogseg.env.storage import Storage
+from pylogseg.env.storage import Storage, check_no_link
 from pylogseg.errors import OffsetOutOfRange, RequestError, StorageError
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, parse_partition_metadata
 from pylogseg.format.names import FileKind
@@ -92,10 +92,13 @@ class Log(AppendingLog):
         StorageError, CorruptionError
             If the folder cannot be read, or a file without which the log cannot be is malformed.
         """
+        check_no_link(folder)
         if not storage.exists(folder):
             storage.make_folder(folder)
             storage.sync_folder(storage.split(folder)[0])
         files = {entry.name: entry.size for entry in storage.list_folder(folder) if not entry.is_dir}
+        if FileKind.PARTITION_METADATA.value in files:
+            check_topic_id(storage, folder, topic_id)  # which may refuse the load, so before anything is cut
         segments = Segments()
         watched = WatchedScheduler(scheduler)
         epochs_path = storage.join(folder, FileKind.LEADER_EPOCHS.value)
@@ -148,11 +151,7 @@ class Log(AppendingLog):
 
     def _note_topic_id(self, topic_id: str | None, is_there: bool) -> None:
         path = self.storage.join(self.folder, FileKind.PARTITION_METADATA.value)
-        if is_there or self.storage.exists(path):
-            found = parse_partition_metadata(self.storage.read_all(path), path).topic_id
-            if topic_id is not None and found != topic_id:
-                raise RequestError(f"{path}: topic id is {found}, not {topic_id}")
-        elif topic_id is not None:
+        if topic_id is not None and not is_there and not check_topic_id(self.storage, self.folder, topic_id):
             self.storage.write_whole(path, encode_partition_metadata(PartitionMetadata(topic_id)))
 
     # ---- reading ----
@@ -297,3 +296,14 @@ class Log(AppendingLog):
             now_ms=self.clock.now_ms(),
             clean=False,
         )
+
+
+def check_topic_id(storage: Storage, folder: str, topic_id: str | None = None) -> bool:
+    """Whether a partition's folder has a `partition.metadata`; raises if no load takes it, or it has another id."""
+    path = storage.join(folder, FileKind.PARTITION_METADATA.value)
+    if not storage.exists(path):
+        return False
+    found = parse_partition_metadata(storage.read_all(path), path).topic_id
+    if topic_id is not None and found != topic_id:
+        raise RequestError(f"{path}: topic id is {found}, not {topic_id}")
+    return True

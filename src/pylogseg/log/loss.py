@@ -56,7 +56,7 @@ def of_tail(file: Readable, position: int, first_offset: int, *, is_last: bool) 
             next_offset = int(item.batches.last_offset.max()) + 1
     reason = first.reason if first is not None else "no batch can be read here"
     if batches:
-        reason += f"; {batches} good batch{'es' * (batches > 1)} behind it go{'es' * (batches == 1)} with it"
+        reason += f"; {batches} good batch{'es' * (batches > 1)} after it go{'es' * (batches == 1)} with it"
     if next_offset is None:
         next_offset = _of_header(file, position, first_offset)
     is_alarm = first is None or first.is_alarm

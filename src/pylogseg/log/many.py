@@ -19,6 +19,7 @@ from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.core import LogCore
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.segment import LogSegment
+from pylogseg.log.validation import LAST_START
 
 #: Bytes that are judged, copied and written at a time: they stay in the processor's cache meanwhile.
 _RUN_BYTES = 1 << 20
@@ -107,7 +108,12 @@ class _Work:
         """Make a run that goes on where the log ends; None if the next batch has to go alone."""
         log, run, segment = self.log, self.run, self.log.segments.active
         next_offset = log.offsets.end.offset
-        if segment is None or not log.is_usable or not log.epochs.is_current(self.leader_epoch, next_offset):
+        if (
+            segment is None
+            or not log.is_usable
+            or next_offset > LAST_START
+            or not log.epochs.is_current(self.leader_epoch, next_offset)
+        ):
             return None
         run.next_offset = next_offset
         run.flush_offset = min(log.offsets.recovery_point + log.config.flush_messages, 2**63 - 1)

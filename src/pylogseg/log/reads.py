@@ -13,7 +13,7 @@ from pylogseg import _seek
 from pylogseg.errors import OffsetOutOfRange, RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import scan
-from pylogseg.format.records import decode
+from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata
 from pylogseg.log.segment import LogSegment
@@ -243,7 +243,7 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
         if found[2] >= 0:
             return Found(*found[1:])
         part = scan(view, start=found[0], crc=False, max_rows=1, any_magic=True).batches
-        columns, _ = decode(part, view)
+        columns, _ = decode(part, view, limit_bytes=REWRITE_LIMIT_BYTES)
         hits = ((columns.timestamp >= timestamp) & (columns.offset >= log_start_offset)).nonzero()[0]
         if len(hits):
             first = int(hits[0])
@@ -258,7 +258,7 @@ def _max_timestamp(segments: Segments) -> Found | None:
     for stretch in best.windows(best.offset_index.floor(offset)[1]):
         for row in (stretch.batches.max_timestamp == timestamp).nonzero()[0].tolist():
             part = stretch.batches[row : row + 1]
-            columns, _ = decode(part, stretch.view, stretch.start)
+            columns, _ = decode(part, stretch.view, stretch.start, limit_bytes=REWRITE_LIMIT_BYTES)
             if part.magic[0] == 0 or not len(columns):
                 return None
             first = int((columns.timestamp == columns.timestamp.max()).nonzero()[0][0])

@@ -14,8 +14,8 @@ from pylogseg import _codec
 from pylogseg._append import Batch, Rules
 from pylogseg.errors import CorruptionError, InvalidRecord, PylogsegError, RequestError
 from pylogseg.format.batches import scan
-from pylogseg.format.codec_error import CodecError
-from pylogseg.format.records import RecordColumns, decode
+from pylogseg.format.codec_error import RAISE_IT, CodecError
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
 
 _V2_HEADER_BYTES = 61
 _KEY_AT = (18, 26)
@@ -42,7 +42,15 @@ class Judged(NamedTuple):
     magic_differs: npt.NDArray[np.bool_]
 
 
-def read_records(view: memoryview, batch: Batch, *, where: str, lenient: bool = False, crc: bool = True) -> Judged:
+def read_records(
+    view: memoryview,
+    batch: Batch,
+    *,
+    where: str,
+    lenient: bool = False,
+    crc: bool = True,
+    limit: int = DECOMPRESSED_LIMIT_BYTES,
+) -> Judged:
     """Read what the rules look at.
 
     Parameters
@@ -58,6 +66,8 @@ def read_records(view: memoryview, batch: Batch, *, where: str, lenient: bool = 
         it is: the declared lengths of its records are then not compared with anything.
     crc : bool
         Whether to check the CRCs of inner messages.
+    limit : int
+        Most bytes that a batch may decompress to.
 
     Raises
     ------
@@ -70,14 +80,14 @@ def read_records(view: memoryview, batch: Batch, *, where: str, lenient: bool = 
     """
     whole = view[batch.position : batch.position + batch.size]
     if batch.magic < 2:
-        return _wrapped(whole, batch, where, crc) if batch.codec else _alone(whole, batch, where)
+        return _wrapped(whole, batch, where, crc, limit) if batch.codec else _alone(whole, batch, where)
     if batch.count < 0:
         raise InvalidRecord(f"{where}: a count of {batch.count} records")
-    columns, reason = _decoded(whole, batch)
+    columns, reason = _decoded(whole, batch, limit)
     if reason and batch.codec and lenient:
-        return _partial(whole, batch, where)
+        return _partial(whole, batch, where, limit)
     if reason:
-        raise _damage(whole, batch, reason, where)
+        raise _damage(whole, batch, reason, where, limit)
     return Judged(
         columns.offset, columns.timestamp, columns.key_size.astype(np.int64), np.zeros(len(columns), np.bool_)
     )
@@ -147,34 +157,39 @@ def _time_error(late: bool, timestamp: int, rules: Rules, now_ms: int) -> str:
     return "its timestamp type is LogAppendTime, which producers may not set"
 
 
-def _decoded(whole: memoryview, batch: Batch) -> tuple[RecordColumns, str]:
+def _decoded(whole: memoryview, batch: Batch, limit: int) -> tuple[RecordColumns, str]:
     """Columns, and why there are none."""
-    columns, damage = decode(scan(whole, crc=False).batches, whole)
+    columns, damage = decode(scan(whole, crc=False).batches, whole, limit_bytes=limit)
     return columns, damage[0].reason if damage else ""
 
 
-def _damage(whole: memoryview, batch: Batch, reason: str, where: str) -> PylogsegError:
+def _damage(whole: memoryview, batch: Batch, reason: str, where: str, limit: int) -> PylogsegError:
     """The error that a record that cannot be read is to Kafka."""
     if batch.codec:
         try:
-            _body(whole, batch)
+            _body(whole, batch, limit)
         except CodecError as error:
-            return RequestError(f"{where}: the records cannot be decompressed: {error}")
+            return RequestError(f"{where}: the records cannot be decompressed: {_remedied(error)}")
     return InvalidRecord(f"{where}: {reason}")
 
 
-def _body(whole: memoryview, batch: Batch) -> bytes:
+def _remedied(error: CodecError) -> str:
+    """The error, with the setting that counts here."""
+    return str(error).replace(RAISE_IT, "raise max_message_bytes to append it")
+
+
+def _body(whole: memoryview, batch: Batch, limit: int) -> bytes:
     from pylogseg.format.codecs import decompress  # codecs are loaded when they are needed
 
-    return decompress(batch.codec, whole[_V2_HEADER_BYTES:], magic=2)
+    return decompress(batch.codec, whole[_V2_HEADER_BYTES:], magic=2, limit=limit)
 
 
-def _partial(whole: memoryview, batch: Batch, where: str) -> Judged:
+def _partial(whole: memoryview, batch: Batch, where: str, limit: int) -> Judged:
     """A compressed batch of magic 2, field by field, passing over keys, values and headers."""
     try:
-        body = _body(whole, batch)
+        body = _body(whole, batch, limit)
     except CodecError as error:
-        raise RequestError(f"{where}: the records cannot be decompressed: {error}") from None
+        raise RequestError(f"{where}: the records cannot be decompressed: {_remedied(error)}") from None
     offsets, timestamps, keys = [], [], []
     at = 0
     try:
@@ -190,7 +205,7 @@ def _partial(whole: memoryview, batch: Batch, where: str) -> Judged:
             keys.append(key)
         if at != len(body):
             raise ValueError("bytes remain behind the last declared record")
-    except (ValueError, PylogsegError) as error:
+    except (ValueError, IndexError, PylogsegError) as error:
         raise InvalidRecord(f"{where}: record {len(keys)}: {error}") from None
     return _judged(offsets, timestamps, keys)
 
@@ -235,9 +250,9 @@ def _check_fields(entry: memoryview, magic: int, where: str) -> None:
         at += 4 + max(_int(entry, at), 0)
 
 
-def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool) -> Judged:
+def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool, limit: int) -> Judged:
     """The inner messages of a compressed one, whose CRCs are checked."""
-    inner = _inner_messages(whole, batch, where)
+    inner = _inner_messages(whole, batch, where, limit)
     offsets, timestamps, keys, differs = [], [], [], []
     base = _inner_base(inner, batch, where)
     for entry in inner:
@@ -261,7 +276,7 @@ def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool) -> Judged:
     return _judged(offsets, timestamps, keys)._replace(magic_differs=np.array(differs, np.bool_))
 
 
-def _inner_messages(whole: memoryview, batch: Batch, where: str) -> list[memoryview]:
+def _inner_messages(whole: memoryview, batch: Batch, where: str, limit: int) -> list[memoryview]:
     if batch.codec == _ZSTD:
         raise InvalidRecord(f"{where}: a message of magic {batch.magic} cannot be compressed by zstd")
     value_at = _KEY_AT[batch.magic] + 4 + max(_key_size(whole, batch.magic, where), 0)
@@ -273,9 +288,10 @@ def _inner_messages(whole: memoryview, batch: Batch, where: str) -> list[memoryv
     from pylogseg.format.codecs import decompress  # codecs are loaded when they are needed
 
     try:
-        body = memoryview(decompress(batch.codec, whole[value_at + 4 : value_at + 4 + size], magic=batch.magic))
+        value = whole[value_at + 4 : value_at + 4 + size]
+        body = memoryview(decompress(batch.codec, value, magic=batch.magic, limit=limit))
     except CodecError as error:
-        raise RequestError(f"{where}: the inner messages cannot be decompressed: {error}") from None
+        raise RequestError(f"{where}: the inner messages cannot be decompressed: {_remedied(error)}") from None
     found: list[memoryview] = []
     at = 0
     while len(body) - at >= 12:

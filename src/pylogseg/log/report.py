@@ -7,6 +7,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
+from pylogseg.format.shown import printable
+from pylogseg.reading.findings import offsets_text
+
 _log = logging.getLogger(__name__)
 
 
@@ -115,8 +118,7 @@ class Action:
         if self.bytes_gone:
             text += f", bytes {self.position} to {self.end_position}"
         if self.first_offset is not None:
-            text += f", offsets {self.first_offset} to "
-            text += "?" if self.next_offset is None else str(self.next_offset - 1)
+            text += f", {offsets_text(self.first_offset, self.next_offset)}"
         return text
 
     def __str__(self) -> str:
@@ -159,7 +161,7 @@ class LoadReport:
     def add(self, action: Action) -> None:
         """Note an action, and log it."""
         self.actions.append(action)
-        _log.log(logging.WARNING if action.is_alarm else logging.INFO, "%s", action)
+        _log.log(logging.WARNING if action.is_alarm else logging.INFO, "%s", printable(str(action)))
 
     def _count(self, *kinds: ActionKind) -> int:
         return sum(action.kind in kinds for action in self.actions)

@@ -26,6 +26,8 @@ from pylogseg.log.stretches import Stretch
 STAYS, GOES, ANEW = -1, 0, 1
 #: A broker counts positions in a segment by 32 bits.
 _MOST_BYTES = 2**31 - 1
+#: So far from its first offset a segment reaches.
+_REACH = 2**31 - 1
 
 
 class Filtered(NamedTuple):
@@ -128,14 +130,16 @@ class SegmentWriter:
         Of the first one.
     most_bytes : int, optional
         Batches that do not fit, or whose index entries do not, begin another segment. Without it all must fit.
+    leaps : bool
+        Whether an offset that is out of reach of the segment's first one begins another segment too.
 
     Attributes
     ----------
     segments : list of LogSegment
     """
 
-    def __init__(self, home: Home, base_offset: int, most_bytes: int | None = None) -> None:
-        self._home, self._most_bytes = home, most_bytes
+    def __init__(self, home: Home, base_offset: int, most_bytes: int | None = None, *, leaps: bool = False) -> None:
+        self._home, self._most_bytes, self._leaps = home, most_bytes, leaps
         self.segments = [self._new(base_offset)]
         self._since_entry, self._next_offset = 0, base_offset
 
@@ -149,7 +153,7 @@ class SegmentWriter:
         while len(rows):
             count = len(rows) if self._most_bytes is None else self._fitting(rows, self._most_bytes)
             if count == 0:
-                self.segments.append(self._new(self._next_offset))
+                self.segments.append(self._new(self._base_for(rows)))
                 self._since_entry = 0
                 continue
             part, rows = rows[:count], rows[count:]
@@ -157,6 +161,14 @@ class SegmentWriter:
             last = int(part.last_offset.max())
             self.segments[-1].append(last, data[:size], batch_facts(part))
             data, self._next_offset = data[size:], last + 1
+
+    def _base_for(self, rows: BatchTable) -> int:
+        """Name of the segment that the next batch begins."""
+        if not self._leaps or int(rows.last_offset[0]) - self._next_offset < _REACH:
+            return self._next_offset
+        # A wrapper does not tell its first offset.
+        is_wrapper = rows.magic[0] < 2 and rows.codec[0]
+        return int(rows.last_offset[0]) - _REACH // 2 if is_wrapper else int(rows.base_offset[0])
 
     def _fitting(self, rows: BatchTable, most_bytes: int) -> int:
         """How many batches the last segment takes; an empty one takes the first whatever its size."""
@@ -166,7 +178,8 @@ class SegmentWriter:
         at, since, count = target.size, self._since_entry, 0
         for size, last_offset in zip(rows.size.tolist(), rows.last_offset.tolist(), strict=True):
             is_entry = since > target.index_interval_bytes
-            if at and (at + size > most_bytes or entries < is_entry or not index.can_hold(last_offset)):
+            reaches = index.can_hold(last_offset)
+            if (at and (at + size > most_bytes or entries < is_entry or not reaches)) or (self._leaps and not reaches):
                 break
             entries -= is_entry
             at, since, count = at + size, size + (0 if is_entry else since), count + 1

@@ -125,7 +125,7 @@ class LogSegment:
     def first_timestamp(self) -> int | None:
         """Greatest timestamp of the first batch, None for an empty segment."""
         if self._first_timestamp is None and self.size:
-            head = scan(self.log.view(0, min(self.size, 1 << 16)), crc=False, max_rows=1, any_magic=True)
+            head = scan(self.log.read(0, min(self.size, 1 << 16)), crc=False, max_rows=1, any_magic=True)
             if not len(head.batches):  # the first batch is larger than that
                 head = scan(self.log.view(0, self.size), crc=False, max_rows=1, any_magic=True)
             if len(head.batches):
@@ -168,16 +168,29 @@ class LogSegment:
         _ = self.offset_index.file  # the first append makes the index, whether it gets an entry or not
         if not self.offset_index.can_hold(last_offset):
             raise OffsetOverflowError(self, last_offset, self.size)
-        position = self.log.append(data)
+        position, since, greatest = self.log.size, self._bytes_since_entry, self.max_timestamp_so_far()
+        entries: list[tuple[int, int, tuple[int, int]]] = []
         for timestamp, offset, size in batches:
-            if timestamp > self.max_timestamp_so_far()[0]:
-                self._max_timestamp = (timestamp, offset)
-            if self._bytes_since_entry > self.index_interval_bytes:
-                self.offset_index.append(offset, position)
-                self.time_index.maybe_append(*self.max_timestamp_so_far())
-                self._bytes_since_entry = 0
+            if timestamp > greatest[0]:
+                greatest = (timestamp, offset)
+            if since > self.index_interval_bytes and len(entries) < self._room_for_entries():
+                entries.append((offset, position, greatest))
+                since = 0
             position += size
-            self._bytes_since_entry += size
+            since += size
+        if entries:  # what an index refuses is refused before anything is written
+            self.offset_index.check(entries[0][0])
+            self.time_index.check(*entries[0][2])
+        self.log.append(data)
+        for offset, place, latest in entries:
+            self.offset_index.append(offset, place)
+            self.time_index.maybe_append(*latest)
+        self._max_timestamp, self._bytes_since_entry = greatest, since
+
+    def _room_for_entries(self) -> int:
+        """Entries that both indexes have room for; without, batches are found by those before them."""
+        offset_index, time_index = self.offset_index, self.time_index
+        return min(offset_index.max_entries - offset_index.entries, time_index.max_entries - 1 - time_index.entries)
 
     def begin_run(self, run: Run, config: LogConfig) -> bool:
         """Let a run go on where the segment ends; False if the next batch begins the segment, or another one."""
@@ -203,8 +216,7 @@ class LogSegment:
         run.max_timestamp, run.max_timestamp_offset = self.max_timestamp_so_far()
         run.entry_timestamp, run.entry_timestamp_offset = time_index.last_entry()
         run.entry_offset = offset_index.last_offset if offset_index.entries else self.base_offset - 1
-        offset_room = offset_index.max_entries - offset_index.entries
-        run.entries_left = min(offset_room, time_index.max_entries - 1 - time_index.entries)
+        run.entries_left = self._room_for_entries()
 
     def append_run(self, data: Data, run: Run) -> None:
         """Write the batches of a run at the end."""
@@ -256,7 +268,7 @@ class LogSegment:
         """The same, and a view of the file that it lies in: base offset, position, size, view."""
         entries, count = self.offset_index.raw()
         view = self.log.view(0, self.log.size)
-        position, base, length = _seek.place(entries, count, view, len(view), self.base_offset, offset)
+        position, base, length = _seek.place(entries, count, view, len(view), self.base_offset, min(offset, 2**63 - 1))
         if position < 0:
             # Was it the end of the file, or of what can be read?
             for _ in self.windows(self.offset_index.floor(offset)[1]):
@@ -353,8 +365,9 @@ class LogSegment:
                 if not self.offset_index.can_hold(offset):
                     raise OffsetOverflowError(self, offset, run.position)
                 self._max_timestamp = max(self.max_timestamp_so_far(), (timestamp, offset), key=itemgetter(0))
-                self.offset_index.append(offset, run.position)
-                self.time_index.maybe_append(*self._max_timestamp)
+                if self._room_for_entries() > 0:
+                    self.offset_index.append(offset, run.position)
+                    self.time_index.maybe_append(*self._max_timestamp)
                 self._tell_indexes(run)
                 run.since_entry, run.position, row = size, run.position + size, row + 1
 

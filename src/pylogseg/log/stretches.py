@@ -30,7 +30,7 @@ class Viewed(Protocol):
 
     @property
     def size(self) -> int: ...
-    def view(self, position: int, size: int) -> memoryview: ...
+    def read(self, position: int, size: int) -> bytes | memoryview: ...
 
 
 def stretches(file: Viewed, path: str, start: int, *, recovering: bool) -> Iterator[Stretch]:
@@ -41,7 +41,8 @@ def stretches(file: Viewed, path: str, start: int, *, recovering: bool) -> Itera
     size = file.size
     want = _WINDOW_BYTES
     while start < size:
-        view = file.view(start, min(want, size - start))
+        # A copy: to touch a mapped page that the disk has lost would end the process.
+        view = memoryview(file.read(start, min(want, size - start)))
         found = scan(view, file_position=start, crc=recovering, any_magic=True)
         if recovering:
             _refuse_negative_magic(found.batches, view, start)

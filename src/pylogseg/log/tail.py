@@ -20,7 +20,7 @@ class Tail:
         self.start, self.size = start, file.size
         self.bytes = memoryview(file.read(start, self.size - start))
 
-    def view(self, position: int, size: int) -> memoryview:
+    def read(self, position: int, size: int) -> memoryview:
         """As of the file."""
         return self.bytes[position - self.start : position - self.start + size]
 
@@ -61,5 +61,12 @@ def _last_batch(file: AppendFile, index: OffsetIndex, base_offset: int, offset: 
     if start is None or not 0 <= start <= file.size <= start + _MOST_BYTES:
         return None
     tail = Tail(file, start)
-    position, _, length = _seek.place(b"", 0, tail.bytes, len(tail.bytes), base_offset, offset)
+    position, _, length = _seek.place(
+        b"",
+        0,
+        tail.bytes,
+        len(tail.bytes),
+        base_offset,
+        min(offset, 2**63 - 1),  # an entry may lead beyond
+    )
     return (start + position, tail) if position >= 0 < length else None

@@ -19,13 +19,15 @@ from pylogseg.format.batches import scan
 from pylogseg.format.buffers import byte_view
 from pylogseg.format.builder import TRANSACTIONAL, build, columns_of, shared_row
 from pylogseg.format.records import RecordColumns, decode
-from pylogseg.log.analysis import Analysis, analyze, frames
+from pylogseg.log.analysis import HIGHEST_OFFSET, Analysis, analyze, frames, header_of
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.record_checks import Judged, check_records, read_records
 
 __all__ = ["Batch", "Origin", "Prepared", "Rules", "follower", "leader"]
 
 _SHOWN_OFFSETS = 10
+#: Above it, the offsets of a batch might not end before the highest one that there is.
+LAST_START = HIGHEST_OFFSET - 2**31
 
 
 def leader(
@@ -74,13 +76,15 @@ def leader(
         As Kafka judges; the first of them with the records that are to blame. Nothing was changed then, but `data`
         if it may be.
     """
+    if next_offset > LAST_START:
+        raise RequestError(f"{where}: the log ends at {next_offset}: there are no offsets left for a batch")
     if target_magic == 2:
         client = origin is Origin.CLIENT
         done = rules.usual(data, next_offset, leader_epoch, now_ms, client, in_place)
         if isinstance(done, int):
-            from pylogseg.log.bodies import body_of  # codecs are loaded when they are needed
+            from pylogseg.log.bodies import body_of, limit_of  # codecs are loaded when they are needed
 
-            body = body_of(byte_view(data), done)
+            body = body_of(byte_view(data), done, limit_of(rules))
             done = rules.usual(data, next_offset, leader_epoch, now_ms, client, in_place, body) if body else None
         if isinstance(done, Prepared):
             return done
@@ -166,8 +170,8 @@ def _with_offsets(error: OffsetsOutOfOrder, view: memoryview, most: int | None, 
     for position, size in frames(view, where):
         if most is not None and len(offsets) >= most:
             break
-        batch = _append.read_batch(view, position, size)[0]
         try:
+            batch = header_of(view, position, size, None, where)[0]
             offsets += read_records(view, batch, where=where, crc=False).offset.tolist()
         except PylogsegError as damage:
             return damage
@@ -194,6 +198,9 @@ class _Careful:
         self.origin, self.magic, self.where = origin, target_magic, where
         self.first = found.batches[0]
         self.codec = found.codec if rules.codec < 0 else rules.codec
+        from pylogseg.log.bodies import limit_of  # codecs are loaded when they are needed
+
+        self.limit = limit_of(rules)
 
     def prepare(self) -> Prepared:
         """Judge, and assign or rebuild."""
@@ -238,7 +245,7 @@ class _Careful:
         first = 0
         for batch in self.found.batches:
             self.check_batch(batch)
-            judged = read_records(self.view, batch, lenient=lenient, where=self.where)
+            judged = read_records(self.view, batch, lenient=lenient, where=self.where, limit=self.limit)
             count = len(judged.timestamp)
             unwritable = None if broken is None else np.flatnonzero(broken[first : first + count])
             worst = int(unwritable[0]) if unwritable is not None and len(unwritable) else None
@@ -294,11 +301,11 @@ class _Careful:
         table = scan(self.view, crc=False).batches
         if len(table) < len(self.found.batches):
             raise RequestError(f"{self.where}: the message at {self.found.batches[len(table)].position} is too small")
-        columns, damage = decode(table, self.view)
+        columns, damage = decode(table, self.view, limit_bytes=self.limit)
         if damage:
             batch = self.found.batches[damage[0].row]
             if batch.magic == 2:
-                read_records(self.view, batch, where=self.where)  # knows the error
+                read_records(self.view, batch, where=self.where, limit=self.limit)  # knows the error
             raise RequestError(f"{self.where}: records cannot be rewritten: {damage[0].reason}")
         return columns
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
-from pylogseg.files.properties import MetaProperties, parse_meta_properties
+from pylogseg.files.properties import MetaProperties, encode_meta_properties, parse_meta_properties
+from pylogseg.format.control import format_uuid
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
 from pylogseg.log.directory import LogDirectory
 
@@ -70,6 +73,7 @@ class Directories:
             for path in real:
                 self._open(path)
             self._compare()
+            self._label_new()
         except BaseException:
             self.close()
             raise
@@ -117,6 +121,23 @@ class Directories:
                     raise RequestError(f"{path} and {other} have the same directory.id: one is a copy of the other")
             seen[path] = meta
 
+    def _label_new(self) -> None:
+        """Give a log directory without `meta.properties` one where others have it: a broker would not start else."""
+        label = next((self.meta[each.path] for each in self.online if each.path in self.meta), None)
+        if label is None:
+            return
+        for directory in [each for each in self.online if each.path not in self.meta]:
+            own = label._replace(directory_id=_new_directory_id()) if label.directory_id is not None else label
+            path = self._storage.join(directory.path, FileKind.META_PROPERTIES.value)
+            date = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
+            try:
+                self._storage.write_whole(path, encode_meta_properties(own, date))
+            except StorageError as error:
+                self.take_offline(directory, error)
+                directory.close()
+            else:
+                self.meta[directory.path] = own
+
     def find(self, wanted: str) -> LogDirectory:
         """The log directory with a path or a ``directory.id``.
 
@@ -159,3 +180,10 @@ class Directories:
             except PylogsegError as error:
                 errors.append(error)
         return errors
+
+
+def _new_directory_id() -> str:
+    """A random one, as Kafka makes them: a name that begins with ``-`` is a nuisance in a shell."""
+    while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
+        pass
+    return text

@@ -91,6 +91,7 @@ class OpenLogs:
         for directory in list(self.directories.online):
             try:
                 contents = self.directories.contents(directory)
+                directory.keep_only([*contents.live, *contents.future])
             except StorageError as error:
                 self.fail(directory, error)
                 continue
@@ -160,9 +161,9 @@ class OpenLogs:
         """Delete what a move to another log directory has copied so far, if there is one."""
         place = self.futures.get((topic, partition))
         if place is not None:
-            self.remove_later(place[0], self.rename_away(*place, "delete"))
+            self.remove_later(place[0], self.rename_away(*place[1:], "delete"))
 
-    def rename_away(self, directory: LogDirectory, name: str, log: EmbeddedLog, state: str) -> str:
+    def rename_away(self, name: str, log: EmbeddedLog, state: str) -> str:
         """Close a log and rename its folder for a state; the folder's name then."""
         folder = parse_partition_folder(name)
         assert folder is not None
@@ -170,8 +171,6 @@ class OpenLogs:
         log.move_away(new_name)
         (self.futures if folder.state else self.current).pop((folder.topic, folder.partition))
         self.cleaning.uncleanable.pop(log.folder, None)
-        if not folder.state:
-            directory.note_cleaned(name, None)
         return new_name
 
     def remove_later(self, directory: LogDirectory, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -14,7 +14,7 @@ from pylogseg.embedded.log import EmbeddedLog
 from pylogseg.embedded.opening import local_storage
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.scheduler import Scheduler, ThreadScheduler
-from pylogseg.env.storage import Storage
+from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import ClosedError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import check_topic, partition_folder_name
 from pylogseg.log.directory import LogDirectory
@@ -23,8 +23,10 @@ from pylogseg.manager.cleaning import Place
 from pylogseg.manager.logs import OpenLogs, TopicPartition
 from pylogseg.manager.moving import Mover, topic_id_of
 from pylogseg.manager.settings import BrokerSettings
+from pylogseg.manager.topics import TopicSettings
 
 _log = logging.getLogger(__name__)
+_MOST_NAMED = 20
 
 
 class LogManager:
@@ -39,7 +41,8 @@ class LogManager:
     settings : BrokerSettings
         Log directories, defaults of topics, intervals.
     topics : mapping of str to mapping, optional
-        Settings of topics that differ from the defaults, by Kafka's names with underscores.
+        Settings of topics that differ from the defaults, by Kafka's names with underscores. They come before those of
+        the cluster's metadata, which is read from the log directories of a broker.
     storage, clock, scheduler : optional
         The world it lives in; this machine's if not given.
 
@@ -79,10 +82,9 @@ class LogManager:
         self._storage = local_storage() if storage is None else storage
         self._clock = SystemClock() if clock is None else clock
         self._owns_scheduler = scheduler is None
-        self._topics = {topic: dict(changes) for topic, changes in (topics or {}).items()}
-        for topic in self._topics:
-            self.config_of(topic)
+        self._topics = TopicSettings(settings, topics or {})
         self._moving: set[TopicPartition] = set()
+        self._warned: set[str] = set()
         self._scheduler = ThreadScheduler("pylogseg-manager") if scheduler is None else scheduler
         self._open = OpenLogs(settings, self._storage, self._clock, self._scheduler, self.config_of)
         self.directories, self.cleaning = self._open.directories, self._open.cleaning
@@ -90,12 +92,16 @@ class LogManager:
             settings, self._scheduler, self._clock, self.places, lambda: self.directories.online, self._open.fail
         )
         try:
+            if isinstance(self._storage, LocalStorage):
+                online = [each.path for each in self.directories.online]
+                self._topics.read_metadata(online, [meta.node_id for meta in self.directories.meta.values()])
             self._open.load()
         except BaseException:
             self._open.ending = True
             self._open.abandon()
             self._end()
             raise
+        self._warn(self.unknown_topics)
         self._background.start(self._flush_interval())
         if settings.log_cleaner_enable:
             self.cleaning.start()
@@ -145,10 +151,8 @@ class LogManager:
         check_topic(topic)
         with self._open.mutex:
             self._check_open()
-            place = self._open.current.get((topic, partition))
-            if place is not None:
-                # One that was closed by its own `close` is opened again.
-                return self._open.open(*place[:2]) if place[2].is_closed else place[2]
+            if (topic, partition) in self._open.current:
+                return self._opened(topic, partition)[2]
             if self.directories.failed and log_dir is None:
                 failed = ", ".join(self.directories.failed)
                 raise StorageError(
@@ -157,9 +161,12 @@ class LogManager:
             name = partition_folder_name(topic, partition)
             for directory in self._open.choices() if log_dir is None else [self.directories.find(log_dir)]:
                 try:
-                    return self._open.open(directory, name, topic_id)
+                    made = self._open.open(directory, name, topic_id)
                 except StorageError as error:
                     self._open.fail(directory, error)
+                else:
+                    self._warn([topic])
+                    return made
             raise StorageError(name, "make", "no log directory can be used")
 
     def delete(self, topic: str, partition: int) -> None:
@@ -183,14 +190,19 @@ class LogManager:
         with log.undisturbed(), self._open.mutex:
             directory, name, log = self._place(topic, partition)
             self._open.drop_future(topic, partition)
-            return directory, self._open.rename_away(directory, name, log, state)
+            return directory, self._open.rename_away(name, log, state)
 
     def _place(self, topic: str, partition: int) -> Place:
         with self._open.mutex:
             self._check_open()
             if (topic, partition) not in self._open.current:
                 raise RequestError(f"{topic}-{partition}: there is no such partition")
-            return self._open.current[topic, partition]
+            return self._opened(topic, partition)
+
+    def _opened(self, topic: str, partition: int) -> Place:
+        """A partition that is there; one that was closed by its own `close` is opened again."""
+        directory, name, log = self._open.current[topic, partition]
+        return directory, name, self._open.open(directory, name) if log.is_closed else log
 
     def move(
         self, topic: str, partition: int, log_dir: str, *, progress: Callable[[int, int], object] | None = None
@@ -242,7 +254,7 @@ class LogManager:
                 self._open.futures.pop((topic, partition))
                 target.note_cleaned(name, directory.cleaned_to(name))
                 future[2].rename(name)
-                self._open.remove_later(directory, self._open.rename_away(directory, name, log, "delete"))
+                self._open.remove_later(directory, self._open.rename_away(name, log, "delete"))
                 return self._open.open(target, name)
         finally:
             self._moving.discard((topic, partition))
@@ -251,7 +263,34 @@ class LogManager:
 
     def config_of(self, topic: str) -> LogConfig:
         """Settings of a topic's logs."""
-        return self.settings.topic_defaults.with_changes(**self._topics.get(topic, {}))
+        return self._topics.of(topic)
+
+    @property
+    def unknown_topics(self) -> dict[str, str]:
+        """Topics whose settings are not known, and why: they are neither retained nor compacted.
+
+        A broker's topics have their settings in the cluster's metadata. A topic that is not there, or whose metadata
+        cannot be read, may be compacted or have to be kept for ever, so nothing of it is deleted. What the program says
+        of the topic itself (``cleanup_policy``, ``retention_ms`` or ``retention_bytes``) makes it a known one.
+        """
+        with self._open.mutex:
+            topics = sorted({topic for topic, _ in self._open.current})
+        return {topic: why for topic in topics if (why := self._topics.why_unknown(topic))}
+
+    def _warn(self, topics: Iterable[str]) -> None:
+        """Tell of topics that are not known, of each once."""
+        unknown = {topic: why for topic in topics if (why := self._topics.why_unknown(topic))}
+        new = [topic for topic in unknown if topic not in self._warned]
+        self._warned.update(new)
+        if new:
+            more = f" and {len(new) - _MOST_NAMED} more" if len(new) > _MOST_NAMED else ""
+            _log.warning(
+                "%s%s: neither retained nor compacted, since the settings are not known (%s); say them, "
+                "topics={name: {...}}, or see LogManager.unknown_topics",
+                ", ".join(new[:_MOST_NAMED]),
+                more,
+                unknown[new[0]],
+            )
 
     def configure(self, topic: str, **changes: Any) -> LogConfig:
         """Change settings of a topic; they count from the next operation of its logs on.
@@ -270,10 +309,10 @@ class LogManager:
         """
         check_topic(topic)
         with self._open.mutex:
-            merged = {**self._topics.get(topic, {}), **changes}
+            merged = {**self._topics.said.get(topic, {}), **changes}
             kept = {name: value for name, value in merged.items() if value is not None}
-            config = self.settings.topic_defaults.with_changes(**kept)
-            self._topics[topic] = kept
+            config = self._topics.after(kept, topic)
+            self._topics.said[topic] = kept
             self._background.flush_every(self._flush_interval())
             logs = [log for (name, _), (_, _, log) in self._open.current.items() if name == topic]
         for log in logs:
@@ -293,7 +332,9 @@ class LogManager:
 
     def _flush_interval(self) -> int:
         """How often to look for logs that wait to be flushed: as often as the one that waits least."""
-        return min([self.settings.topic_defaults.flush_ms, *(self.config_of(topic).flush_ms for topic in self._topics)])
+        found = [self.config_of(topic).flush_ms for topic in self._topics.said]
+        found += [log.config.flush_ms for _, _, log in self.places()]
+        return min([self.settings.topic_defaults.flush_ms, *found])
 
     # ---- the end ----
 

@@ -53,11 +53,15 @@ class BrokerSettings:
     ----------
     log_dirs : tuple of str
     topic_defaults : LogConfig
-        For topics that say nothing else.
+        For topics that say nothing else. If it is not given, Kafka's, but for ``retention.ms``, which is -1 then: what
+        nobody asked to be deleted is kept.
+    metadata_log_dir : str or None
+        Where ``__cluster_metadata-0`` is, if not in one of `log_dirs`.
     """
 
     log_dirs: tuple[str, ...]
-    topic_defaults: LogConfig = field(default_factory=LogConfig)
+    topic_defaults: LogConfig = field(default_factory=lambda: LogConfig(retention_ms=-1))
+    metadata_log_dir: str | None = None
     log_retention_check_interval_ms: int = _setting(300_000, 1)
     log_flush_offset_checkpoint_interval_ms: int = _setting(60_000)
     log_flush_start_offset_checkpoint_interval_ms: int = _setting(60_000)
@@ -110,11 +114,12 @@ class BrokerSettings:
         values: dict[str, Any] = {}
         for name in cls.__dataclass_fields__:
             text = properties.get(kafka_name(name))
-            if text is not None and name not in ("log_dirs", "topic_defaults"):
+            if text is not None and name not in ("log_dirs", "topic_defaults", "metadata_log_dir"):
                 values[name] = _value(name, text, cls.__dataclass_fields__[name].type)
         dirs = properties.get("log.dirs") or properties.get("log.dir") or ""
+        values["metadata_log_dir"] = (properties.get("metadata.log.dir") or "").strip() or None
         values["log_dirs"] = tuple(part.strip() for part in dirs.split(",") if part.strip())
-        values["topic_defaults"] = _topic_defaults(properties)
+        values["topic_defaults"] = LogConfig.of(**{"retention_ms": -1, **topic_fields(properties)})
         return cls(**{**values, **changes})
 
     @classmethod
@@ -124,8 +129,20 @@ class BrokerSettings:
             return cls.from_properties(parse_properties(file.read(), os.fspath(path)), **changes)
 
 
-def _topic_defaults(properties: Mapping[str, str]) -> LogConfig:
-    found: dict[str, Any] = {}
+def topic_fields(properties: Mapping[str, str]) -> dict[str, str]:
+    """What the properties of a broker say of all topics, by the fields of `LogConfig`.
+
+    Parameters
+    ----------
+    properties : mapping of str to str
+        As for `BrokerSettings.from_properties`.
+
+    Raises
+    ------
+    RequestError
+        For a value that Kafka refuses, naming it.
+    """
+    found: dict[str, str] = {}
     for name in LogConfig.__dataclass_fields__:
         for synonym, factor in _SYNONYMS.get(name, ((f"log.{kafka_name(name)}", 1),)):
             text = properties.get(synonym)
@@ -138,7 +155,7 @@ def _topic_defaults(properties: Mapping[str, str]) -> LogConfig:
                 except RequestError as error:
                     raise RequestError(f"{synonym}: {error}") from None
                 break
-    return LogConfig.of(**found)
+    return found
 
 
 def _value(name: str, text: str, kind: Any) -> Any:

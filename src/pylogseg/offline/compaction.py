@@ -18,6 +18,10 @@ from pylogseg.offline.outcome import Result
 from pylogseg.offline.part import Part
 from pylogseg.offline.running import run
 
+_NAME_IT = (
+    "whether it is compacted is not known: name the settings (--cluster-metadata, or --config cleanup.policy=compact), "
+    "or take it all the same by --force"
+)
 _MORE = "give it more by map_bytes (--map-memory)"
 
 
@@ -56,6 +60,10 @@ def compact(
     shared = Options.of(options)
 
     def work(part: Part) -> None:
+        unknown = part.settings.why_unknown(part.topic)
+        if unknown and not force and not part.settings.knows(part.topic, "cleanup_policy"):
+            part.outcome.leave(unknown, _NAME_IT, undone=True)
+            return
         if not part.config.compact and not force:
             part.outcome.leave("cleanup.policy has no compact", "take it all the same by --force")
             return

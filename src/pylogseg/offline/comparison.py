@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk import Disk, open_dir
+from pylogseg.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
+from pylogseg.folders import not_here
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.jobs.pool import Advance, map_ordered
@@ -71,6 +72,8 @@ class Difference:
         Ranges beyond these.
     compared : tuple of (int, int)
         The offsets that were looked at, half-open.
+    log_starts : tuple of (int, int)
+        Log start offsets of A and B: below them lie no records.
     gaps : list of Gap
         What could not be read: with an alarm among them, "the same" means nothing.
     """
@@ -86,12 +89,14 @@ class Difference:
     ranges: list[Range] = field(default_factory=list)
     unlisted: int = 0
     compared: tuple[int, int] = (0, 0)
+    log_starts: tuple[int, int] = (0, 0)
     gaps: list[Gap] = field(default_factory=list)
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs."""
-        return None not in (self.path_a, self.path_b) and not (self.missing or self.extra or self.changed)
+        """Whether nothing differs, and all could be read: what is there twice is damage too."""
+        differs = self.missing or self.extra or self.changed
+        return None not in (self.path_a, self.path_b) and not (differs or self.is_damaged)
 
     @property
     def is_damaged(self) -> bool:
@@ -113,6 +118,8 @@ class Difference:
             "changed": self.changed,
             "firstOffset": self.compared[0],
             "endOffset": self.compared[1],
+            "logStartA": self.log_starts[0],
+            "logStartB": self.log_starts[1],
             "ranges": [
                 {
                     "kind": found.kind,
@@ -129,8 +136,8 @@ class Difference:
 
 
 def diff(
-    a: Path | Disk,
-    b: Path | Disk,
+    a: Path | Disk | Partition,
+    b: Path | Disk | Partition,
     topic: str | Sequence[str] | None = None,
     partition: int | Sequence[int] | None = None,
     *,
@@ -142,6 +149,7 @@ def diff(
     from_log_start: bool = True,
     max_ranges: int = 1000,
     memory_bytes: int = MEMORY_BYTES,
+    max_decompressed_bytes: int = 64 << 20,
     max_bytes_per_second: float | None = None,
     jobs: int = 1,
     on_bytes: Callable[[int], None] | None = None,
@@ -153,7 +161,7 @@ def diff(
 
     Parameters
     ----------
-    a, b : path, URL or Disk
+    a, b : path, URL, Disk or Partition
         Log directories, partitions' folders or files. Partitions are compared with those of the same name; where each
         side is one log, these two.
     topic : str or list of str, optional
@@ -171,13 +179,15 @@ def diff(
     isolation : {"read_uncommitted", "read_committed"}
         ``read_committed`` does not look at aborted transactions.
     on_corrupt : {"raise", "stop", "skip"}
-        At damage; with the last two, `Difference.gaps` tells.
+        At damage; with the last two, `Difference.gaps` tells. What the disk refuses to read is a gap in any case.
     from_log_start : bool
         Leave out records below the log start offset.
     max_ranges : int
         Ranges listed for each partition; all are counted.
     memory_bytes : int
         In mode ``"latest"``: of the map of keys of each side.
+    max_decompressed_bytes : int
+        A batch that decompresses to more counts as damaged.
     max_bytes_per_second : float, optional
         Read no faster.
     jobs : int
@@ -205,16 +215,20 @@ def diff(
         isolation,
         on_corrupt,
         control=mode != "latest",
+        limit_bytes=max_decompressed_bytes,
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         scratch=Scratch,
+        skip_unreadable=True,
     )
     latest = Latest(memory_bytes=memory_bytes) if mode == "latest" else None
     if latest is not None:
         latest.check(options)
-    sides = [_logs(side, topic, partition, from_log_start) for side in (a, b)]
-    pairs = _pairs(*sides)
-    if topic is not None and not pairs:
-        raise RequestError(f"no topic or partition {topic!r} on either side")
+    names = [topic] if isinstance(topic, str) else topic
+    numbers = [partition] if isinstance(partition, int) else partition
+    one, other = as_disk(a), as_disk(b)
+    disks = named_on_either(one, other, names)
+    Disk((), disks[0].partitions + disks[1].partitions, disks[0].loose + disks[1].loose).check_numbers(numbers or ())
+    pairs = _pairs(*(_logs(disk, numbers, names is not None, from_log_start) for disk in disks))
     comparison = _Comparison(mode, offset, common, options, latest, max_ranges)
     return map_ordered(comparison.run, pairs, jobs, on_bytes)
 
@@ -222,16 +236,30 @@ def diff(
 _Pair = tuple[str, LogFiles | None, LogFiles | None]
 
 
-def _logs(
-    side: Path | Disk, topic: str | Sequence[str] | None, partition: int | Sequence[int] | None, from_log_start: bool
-) -> list[LogFiles]:
-    disk = side if isinstance(side, Disk) else open_dir(side)
-    try:
-        if topic is not None:
-            disk = disk.select([topic] if isinstance(topic, str) else topic)
-        return logs_of(disk, partition, by_name=topic is not None, from_log_start=from_log_start)
-    except RequestError:
-        return []  # what only the other side has is missing here
+def named_on_either(a: Disk, b: Disk, names: Sequence[str] | None) -> tuple[Disk, Disk]:
+    """What names ask for on two sides; all of them, if `names` is None.
+
+    Raises
+    ------
+    RequestError
+        If a name is on neither side.
+    """
+    if names is None:
+        return a, b
+    for name in names:
+        if not a.has(name) and not b.has(name):
+            raise not_here(name, (p.name for side in (a, b) for p in side.partitions), "on either side")
+    one, other = (side.select(name for name in names if side.has(name)) for side in (a, b))
+    return one, other
+
+
+def _logs(disk: Disk, numbers: Sequence[int] | None, by_name: bool, from_log_start: bool) -> list[LogFiles]:
+    """Of one side; what only the other has is missing here."""
+    if numbers is not None:
+        there = {p.partition for p in disk.partitions if by_name or not p.state}
+        there |= {segment.partition for segment in disk.loose}
+        numbers = [number for number in numbers if number in there]
+    return logs_of(disk, numbers, by_name=by_name, from_log_start=from_log_start)
 
 
 def _pairs(left: Sequence[LogFiles], right: Sequence[LogFiles]) -> list[_Pair]:
@@ -261,9 +289,17 @@ class _Comparison(NamedTuple):
         if a is None or b is None:
             return found
         present = [a, b]
+        found.log_starts = a.log_start_offset, b.log_start_offset
         first, end = found.compared = self._range(present)
         wanted = [
-            Wanted(log, first, end, options=replace(self.options, gaps=[], on_bytes=advance), latest=self.latest)
+            # Each side from its own log start offset on: what a consumer of it sees.
+            Wanted(
+                log,
+                max(first, log.log_start_offset),
+                end,
+                options=replace(self.options, gaps=[], on_bytes=advance),
+                latest=self.latest,
+            )
             for log in present
         ]
         sides = [_Side(part.chunks()) for part in wanted]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.env.storage import LocalStorage, Storage
-from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
-from pylogseg.jobs.place import Place
+from pylogseg.jobs.place import Place, chosen_in, sizes_in
 from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.log.directory import make_folder
+from pylogseg.offline import unfinished
 from pylogseg.offline.partition_copy import PartitionCopier, PartitionCopy
 
 _CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
@@ -58,7 +59,7 @@ class Copied:
             "source": self.source,
             "target": self.target,
             "dryRun": self.dry_run,
-            **{state: states.count(state) for state in ("copied", "gone", "left")},
+            **{state: states.count(state) for state in ("copied", "gone", "left", "failed")},
             "bytes": sum(partition.bytes for partition in self.partitions),
             "cleanShutdown": self.is_marked_clean,
             "notes": self.notes,
@@ -87,7 +88,8 @@ def copy(
     Parameters
     ----------
     source : path
-        A log directory, or the folder of a partition.
+        A log directory, or the folder of a partition. Of a folder with several log directories each is copied, into a
+        folder of its name; one that fails does not stop the others, and its error is raised at the end.
     target : path
         The new log directory: an empty folder, or one that is not there. A partition becomes a folder in it.
     topics : sequence of str
@@ -117,10 +119,35 @@ def copy(
         If the disk fails, or a partition changes faster than it can be copied.
     """
     disk = LocalStorage() if storage is None else storage
-    place = Place.find(disk, os.fspath(source))
-    names = place.chosen(topics, partitions)
-    job = _Copy(disk, place, names, os.fspath(target), on_partition)
-    return job.plan() if dry_run else job.run(jobs, on_bytes)
+    places, into = Place.find_all(disk, os.fspath(source)), os.fspath(target)
+    chosen = chosen_in(places, topics, partitions)
+    if len(places) == 1:
+        job = _Copy(disk, *chosen[0], into, on_partition)
+        return job.plan() if dry_run else job.run(jobs, on_bytes)
+    _check_free(disk, into)
+    if isinstance(disk, LocalStorage) and _is_within(into, os.fspath(source)):
+        raise RequestError(f"{into} lies in {source}, which is copied: name a folder outside of it")
+    result, failed = Copied(os.fspath(source), into, dry_run=dry_run, is_marked_clean=True), list[PylogsegError]()
+    for place, names in chosen:
+        try:
+            if place.error is not None:
+                raise place.error
+            job = _Copy(disk, place, names, disk.join(into, os.path.basename(place.parent)), on_partition)
+            done = job.plan() if dry_run else job.run(jobs, on_bytes)
+        except PylogsegError as error:
+            failed.append(error)
+            continue
+        result.partitions += done.partitions
+        result.notes += [f"{place.parent}: {note}" for note in done.notes]
+        result.is_marked_clean &= done.is_marked_clean
+    if failed:  # the others are copied, and this one has no place in the copy
+        raise failed[0]
+    return result
+
+
+def _check_free(storage: Storage, target: str) -> None:
+    if storage.exists(target) and (not storage.stat(target).is_dir or storage.list_folder(target)):
+        raise RequestError(f"{target}: a copy goes into an empty folder, or one that is not there yet")
 
 
 class _Copy:
@@ -134,11 +161,11 @@ class _Copy:
     ) -> None:
         self._storage, self._place, self._names, self._on_partition = storage, place, names, on_partition
         self._result = Copied(place.parent, target)
+        self._errors: list[StorageError | CorruptionError] = []
         self._target = os.path.abspath(target) if isinstance(storage, LocalStorage) else target
         self._above, name = storage.split(self._target)
         self._unfinished = storage.join(self._above, f".{name}.pylogseg-unfinished")
-        if storage.exists(target) and (not storage.stat(target).is_dir or storage.list_folder(target)):
-            raise RequestError(f"{target}: a copy goes into an empty folder, or one that is not there yet")
+        _check_free(storage, target)
         if isinstance(storage, LocalStorage) and place.log_dir and _is_within(target, place.log_dir):
             raise RequestError(f"{target} lies in {place.parent}, which is copied: name a folder outside of it")
 
@@ -149,7 +176,7 @@ class _Copy:
         for name in self._names:
             row = self._row(name)
             if row.state == "copied":
-                files = [(parse_file_name(entry.name), entry.size) for entry in storage.list_folder(row.source)]
+                files = [(parse_file_name(entry.name), entry.size) for entry in sizes_in(storage, row.source)]
                 sizes = [size for parsed, size in files if parsed.kind is FileKind.LOG and parsed.is_live]
                 row.bytes, row.segments = sum(sizes), len(sizes)
             self._done(row)
@@ -158,10 +185,8 @@ class _Copy:
     def run(self, jobs: int, on_bytes: Callable[[int], None] | None) -> Copied:
         """Copy, and give the copy its name."""
         storage = self._storage
-        make_folder(storage, self._unfinished)
-        lock = storage.lock(self._unfinished)  # refuses while another run makes the same copy
+        lock = unfinished.begin(storage, self._unfinished)
         try:
-            self._empty()
             self._copy_all(jobs, on_bytes)
             lock.release()
             self._finish()
@@ -172,15 +197,6 @@ class _Copy:
             raise
         return self._result
 
-    def _empty(self) -> None:
-        """Remove what a run that was killed has left."""
-        for entry in self._storage.list_folder(self._unfinished):
-            path = self._storage.join(self._unfinished, entry.name)
-            if entry.is_dir:
-                self._storage.remove_folder(path)
-            elif entry.name != FileKind.LOCK.value:
-                self._storage.remove(path)
-
     def _copy_all(self, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
         marker = self._marker()
         # What they say now is no more than what is copied later.
@@ -188,6 +204,8 @@ class _Copy:
         for row in map_ordered(self._copy, self._names, jobs, on_bytes):
             row.target = self._storage.join(self._result.target, row.name)
             self._done(row)
+        if self._errors and not any(self._copied()):
+            raise self._errors[0]
         for kind, offsets in checkpoints.items():
             self._write_checkpoint(kind, offsets)
         self._copy_small_files(marker)
@@ -213,8 +231,14 @@ class _Copy:
         row = self._row(name)
         if row.state != "left":
             target = self._storage.join(self._unfinished, name)
-            row = PartitionCopier(self._storage, row.source, target, advance).run()
-            if row.state == "gone":
+            try:
+                row = PartitionCopier(self._storage, row.source, target, advance).run()
+            except (StorageError, CorruptionError) as error:
+                if not _is_of_source(error):
+                    raise
+                self._errors.append(error)
+                row.state, row.reason = "failed", str(error)
+            if row.state in ("gone", "failed"):
                 self._storage.remove_folder(target)
         return row
 
@@ -277,6 +301,16 @@ _STATES = {
     "future": "it is being moved here from another log directory",
     "stray": "a replica that this broker should not have",
 }
+
+
+#: What a disk says that takes nothing more: the copy cannot go on.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+def _is_of_source(error: StorageError | CorruptionError) -> bool:
+    """Whether a partition cannot be read, so that others may be copied all the same."""
+    cause = error.__cause__
+    return isinstance(error, CorruptionError) or (isinstance(cause, OSError) and cause.errno not in _FULL)
 
 
 def _is_within(path: str, folder: str) -> bool:

@@ -49,16 +49,18 @@ def delete_records(
         ``numbers`` of an outcome: ``segmentsDeleted``, ``logStartBefore``.
     """
     shared = Options.of(options)
+    if isinstance(offsets, Mapping) and not offsets:
+        raise RequestError("no offsets are given: which partitions shall begin where?")
     named = offsets if isinstance(offsets, Mapping) else {"the offset": offsets}
     for name, offset in named.items():
         if offset < HIGH_WATERMARK:
             raise RequestError(f"{name}: {offset} is neither an offset nor -1 for the high watermark")
-    place = Place.find(shared.storage, os.fspath(path))
+    places = Place.find_all(shared.storage, os.fspath(path))
     missing: list[str] = []
     if isinstance(offsets, Mapping) and not shared.topics:
-        missing = sorted(set(offsets) - set(place.names))
+        missing = sorted(set(offsets).difference(*(place.names for place in places)))
         shared = dataclasses.replace(shared, topics=sorted(set(offsets) - set(missing)) or sorted(offsets))
-    elif place.is_whole and not shared.topics and not shared.partitions:
+    elif places[0].is_whole and not shared.topics and not shared.partitions:
         raise RequestError("one offset for all partitions there are: name those that are meant, or '*' for all")
 
     def work(part: Part) -> None:
@@ -70,7 +72,8 @@ def delete_records(
         else:
             _delete(part, part.open(), wanted)
 
-    result = run(path, shared, work)
+    result = run(path, shared, work, frees=True)
+    result.missing = missing
     result.notes += [f"{name} is not here" for name in missing]
     return result
 

@@ -11,7 +11,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.jobs.place import Place
-from pylogseg.log.directory import make_folder
+from pylogseg.offline import unfinished
 from pylogseg.offline.checkpoints import read_checkpoints
 from pylogseg.offline.file_copy import copy_file
 
@@ -57,11 +57,9 @@ class Destination:
         """
         storage = self._storage
         _check_unlocked(storage, place.parent)
-        make_folder(storage, self.unfinished)
-        lock = storage.lock(self.unfinished)  # refuses if this is being made by somebody else
+        lock = unfinished.begin(storage, self.unfinished)
         self._is_ours = True
         try:
-            self._empty()
             for name in names:
                 self._copy_partition(place, name, on_bytes)
             if place.log_dir is not None:
@@ -72,15 +70,6 @@ class Destination:
             lock.release()
         is_log_dir = place.log_dir is not None or all(parse_partition_folder(name) for name in names)
         return Place(self.unfinished, tuple(names), self.unfinished if is_log_dir else None, place.is_whole)
-
-    def _empty(self) -> None:
-        """An earlier try may have ended in the middle."""
-        for entry in self._storage.list_folder(self.unfinished):
-            path = self._storage.join(self.unfinished, entry.name)
-            if entry.is_dir:
-                self._storage.remove_folder(path)
-            elif entry.name != ".lock":
-                self._storage.remove(path)
 
     def _copy_partition(self, place: Place, name: str, on_bytes: Callable[[int], None]) -> None:
         storage = self._storage

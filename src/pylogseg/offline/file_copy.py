@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import copy_with_holes
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import StorageError
@@ -34,11 +35,16 @@ def copy_file(storage: Storage, source: str, target: str) -> tuple[int, int]:
 
 def _copy_local(source: str, target: str) -> tuple[int, int]:
     try:
-        with open(source, "rb", buffering=0) as original, open(target, "xb", buffering=0) as copy:
-            status = os.fstat(original.fileno())
-            copy_with_holes(original.fileno(), copy.fileno(), status.st_size)
-            os.fsync(copy.fileno())
+        original = open_descriptor(source, os.O_RDONLY)
+        try:
+            status = os.fstat(original)
+            with open(target, "xb", buffering=0) as copy:
+                copy_with_holes(original, copy.fileno(), status.st_size)
+                os.fsync(copy.fileno())
+        finally:
+            os.close(original)
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     except OSError as error:
-        raise StorageError(error.filename or target, f"copy {source} to it", error.strerror or str(error)) from error
+        reason = error.strerror or str(error)
+        raise StorageError(error.filename or target, f"copy {source} to it", reason, error.errno) from error
     return status.st_size, status.st_mtime_ns // 1_000_000

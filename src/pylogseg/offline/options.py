@@ -12,6 +12,8 @@ from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.offline.outcome import Outcome
 
+#: None or left out is "all"; what was computed and came out empty is not.
+_CHOICES = ("topics", "partitions")
 _PATHS = ("into", "server_properties", "cluster_metadata")
 
 
@@ -33,9 +35,9 @@ class Options:
     Attributes
     ----------
     topics : sequence of str
-        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if empty.
+        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if left out. An empty one is refused.
     partitions : sequence of int
-        Only these numbers; all if empty.
+        Only these numbers; all if left out. An empty one is refused.
     dry_run : bool
         Whether everything is only played through, and the disk stays as it is.
     into : str or None
@@ -48,7 +50,7 @@ class Options:
         The broker's file of settings: what the cluster's metadata does not say.
     cluster_metadata : str or None
         The folder ``__cluster_metadata-0`` with the topics' own settings; looked for in the log directory and in the
-        ones beside it if None, and not at all if ``"none"``.
+        ones that `server_properties` names if None, and not at all if ``"none"``.
     now_ms : int or None
         What time it is, milliseconds since 1970; the clock's if None.
     jobs : int
@@ -83,10 +85,27 @@ class Options:
         RequestError
             For one that there is not, and for a dry run on a storage that is not the disk of this machine.
         """
-        known = cls.__dataclass_fields__
+        known, options = cls.__dataclass_fields__, dict(options)
+        for one, several in (("topic", "topics"), ("partition", "partitions")):  # as `pylogseg.read` calls them
+            if one in options:
+                if several in options:
+                    raise RequestError(f"{one} and {several} mean the same: give one of them")
+                given = options.pop(one)
+                if given is not None:
+                    if given == "" or (not isinstance(given, int) and not len(given)):
+                        raise RequestError(f"{one} is empty: it chooses nothing; leave it out for all")
+                    options[several] = [given] if isinstance(given, (str, int)) else given
         for name in options:
             if name not in known:
                 raise RequestError(f"there is no option {name!r}; there are {', '.join(known)}")
+        options = {name: value for name, value in options.items() if value is not None or name not in _CHOICES}
+        for name in _CHOICES:
+            if name in options and not isinstance(options[name], str):
+                options[name] = tuple(options[name])
+                if not options[name]:
+                    raise RequestError(f"{name} is empty: leave it out (or None) for all that there are")
+                if "" in options[name]:
+                    raise RequestError(f"{name}: a name is empty")
         paths = {name: os.fspath(options[name]) for name in _PATHS if options.get(name) is not None}
         made = cls(**{**options, **paths})
         if isinstance(made.topics, str):

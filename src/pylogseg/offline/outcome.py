@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -45,6 +47,8 @@ class Outcome:
         Changed; nothing to change; not looked at, or not asked for; given up.
     reason, remedy : str
         Why it was left or failed, and what to do about that.
+    is_undone : bool
+        Whether it was left although it was asked for, by its name or as part of what the command is for.
     log_start, log_end : int or None
         Offsets afterwards; None if the log was not opened.
     bytes_before, bytes_after : int
@@ -73,6 +77,7 @@ class Outcome:
     state: State = "done"
     reason: str = ""
     remedy: str = ""
+    is_undone: bool = False
     log_start: int | None = None
     log_end: int | None = None
     bytes_before: int = 0
@@ -88,9 +93,9 @@ class Outcome:
     error: PylogsegError | None = None
     changes: list[FileChange] = field(default_factory=list)
 
-    def leave(self, reason: str, remedy: str = "") -> None:
-        """The partition is not touched."""
-        self.state, self.reason, self.remedy = "left", reason, remedy
+    def leave(self, reason: str, remedy: str = "", *, undone: bool = False) -> None:
+        """The partition is not touched; `undone` says that it should have been."""
+        self.state, self.reason, self.remedy, self.is_undone = "left", reason, remedy, undone
 
     def as_row(self) -> dict[str, Any]:
         """Fields for a JSON line."""
@@ -110,6 +115,7 @@ class Outcome:
             **self.numbers,
             "notes": self.notes,
             "replicas": list(self.replicas),
+            "undone": self.is_undone,
             "recovery": self.report.as_row(),
             **({"changes": [change._asdict() for change in self.changes]} if self.changes else {}),
         }
@@ -134,6 +140,10 @@ class Result:
         In a dry run: how the files of the log directory itself would differ.
     is_closed_clean : bool
         Whether a broker that starts now trusts the whole log directory.
+    missing : list of str
+        Partitions that were asked for and are not here.
+    node_id : int or None
+        Of the broker whose directory it is, as far as that is known.
     """
 
     outcomes: list[Outcome] = field(default_factory=list)
@@ -143,6 +153,8 @@ class Result:
     checkpoints: list[CheckpointChange] = field(default_factory=list)
     changes: list[FileChange] = field(default_factory=list)
     is_closed_clean: bool = False
+    missing: list[str] = field(default_factory=list)
+    node_id: int | None = None
 
     def __iter__(self) -> Iterator[Outcome]:
         return iter(self.outcomes)
@@ -154,10 +166,11 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """For a shell: 2 if the disk failed, 1 if a partition was given up or records were lost, else 0."""
+        """For a shell: 2 if the disk failed, 1 if not all was done that was asked for or records were lost, else 0."""
         if any(is_of_disk(outcome.error) for outcome in self.failed):
             return 2
-        return int(bool(self.failed) or any(outcome.report.is_alarm for outcome in self.outcomes))
+        undone = self.missing or any(outcome.is_undone or outcome.report.is_alarm for outcome in self.outcomes)
+        return int(bool(self.failed or undone))
 
     def as_row(self) -> dict[str, Any]:
         """Fields of the last JSON line."""
@@ -172,11 +185,38 @@ class Result:
             "checkpoints": [change._asdict() for change in self.checkpoints],
             "cleanShutdown": self.is_closed_clean,
             "otherReplicas": "unchanged",
+            "missing": self.missing,
             "notes": self.notes,
             "changes": [change._asdict() for change in self.changes],
         }
 
 
+def merged(path: str, results: Sequence[Result]) -> Result:
+    """What was done in several log directories, as one; names of checkpoints become their paths."""
+    return Result(
+        [outcome for result in results for outcome in result],
+        path,
+        any(result.dry_run for result in results),
+        [f"{result.log_dir}: {note}" for result in results for note in result.notes],
+        [
+            change._replace(file=f"{result.log_dir}/{change.file}")
+            for result in results
+            for change in result.checkpoints
+        ],
+        [change for result in results for change in result.changes],
+        all(result.is_closed_clean for result in results),
+        node_id=next((result.node_id for result in results), None),
+    )
+
+
 def is_of_disk(error: PylogsegError | None) -> bool:
     """Whether the disk failed, as opposed to what lies on it."""
     return isinstance(error, StorageError) and not isinstance(error, KeepError)
+
+
+def is_full(error: PylogsegError | None) -> bool:
+    """Whether there was no room on the disk."""
+    return isinstance(error, StorageError) and is_of_disk(error) and error.reason in _NO_ROOM
+
+
+_NO_ROOM = [os.strerror(number) for number in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))]

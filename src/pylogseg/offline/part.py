@@ -18,8 +18,8 @@ from pylogseg.log.keep import Keeper, KeepError
 from pylogseg.log.log import Log
 from pylogseg.log.replace import CLEANED, SWAP
 from pylogseg.log.report import Action
-from pylogseg.manager.settings import BrokerSettings
-from pylogseg.offline.outcome import Outcome
+from pylogseg.offline.outcome import Outcome, is_full
+from pylogseg.offline.settings import Settings
 
 
 class Part:
@@ -40,6 +40,8 @@ class Part:
     start : Start
         What the log directory knows of it.
     config : LogConfig
+    settings : Settings
+        Where that comes from, and what is not known.
     broker : BrokerSettings
     clock : Clock
     outcome : Outcome
@@ -58,7 +60,7 @@ class Part:
         directory: LogDirectory | None,
         start: Start,
         config: LogConfig,
-        broker: BrokerSettings,
+        settings: Settings,
         clock: Clock,
         outcome: Outcome,
         advance: Advance,
@@ -66,11 +68,13 @@ class Part:
         self.folder, self.name, self.storage = folder, name, storage
         parsed = parse_partition_folder(name)
         self.topic, self.partition = (parsed.topic, parsed.partition) if parsed else ("", -1)
-        self.directory, self.start, self.config, self.broker, self.clock = directory, start, config, broker, clock
+        self.directory, self.start, self.config, self.clock = directory, start, config, clock
+        self.settings, self.broker = settings, settings.broker
         self.outcome, self.advance = outcome, advance
         self.log: Log | None = None
         self._scheduler = CollectingScheduler()
         self._opening = False
+        self._before: dict[str, int] = {}
 
     def open(
         self,
@@ -105,6 +109,7 @@ class Part:
         """
         start = self.start
         self._opening = True
+        self._before = self._live_files()
         log = Log.open(
             self.storage,
             self.folder,
@@ -142,9 +147,31 @@ class Part:
             self._remove_unfinished()
             return True
         if self.log is not None:
+            with contextlib.suppress(StorageError):
+                if isinstance(error, PylogsegError) and is_full(error) and self._is_as_before(self.log):
+                    self._remove_unfinished()
+                    return True
             self.log.close_handles()
             self._remove_unfinished()
         return False
+
+    def _is_as_before(self, log: Log) -> bool:
+        """Close a log that was in order and of which nothing was changed when the disk was full; whether that is so."""
+        if not self.start.clean or self._live_files() != self._before:
+            return False
+        try:
+            log.producers.take_snapshot()
+            for segment in log.segments:
+                segment.close()
+            self.storage.sync_folder(self.folder)
+        except PylogsegError:
+            return False
+        return True
+
+    def _live_files(self) -> dict[str, int]:
+        """Segments, and what was about to replace some, with their sizes."""
+        entries = self.storage.list_folder(self.folder)
+        return {entry.name: entry.size for entry in entries if entry.name.endswith((".log", SWAP))}
 
     def _remove_unfinished(self) -> None:
         """Remove segments that were being written, which the next load would do: the disk may be full."""

@@ -43,8 +43,9 @@ class PartitionCopy:
     name : str
         Of its folder.
     source, target : str
-    state : {"copied", "gone", "left"}
-        Gone: the broker deleted the partition meanwhile. Left: see `reason`.
+    state : {"copied", "gone", "left", "failed"}
+        Gone: the broker deleted the partition meanwhile. Left, and failed because a part of it cannot be read: see
+        `reason`.
     reason : str
     log_end : int
         Offset behind the last record of the copy.

@@ -10,14 +10,16 @@ import numpy as np
 
 from pylogseg.env.files import file_system
 from pylogseg.errors import RequestError
+from pylogseg.format.batches import scan
 from pylogseg.format.names import parse_partition_folder
-from pylogseg.format.records import RecordColumns
+from pylogseg.format.records import RecordColumns, decode
 from pylogseg.offline.changes import change_part, levels_of
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import Result
 from pylogseg.offline.part import Part
 from pylogseg.offline.redactor import Blank, HasHeader, KeySet, Mask, Redaction, Wanted, any_of
 from pylogseg.offline.running import run
+from pylogseg.write import encode
 
 #: Folders that no consumer reads and that may hold the same records.
 _HIDDEN = ("delete", "future", "stray")
@@ -32,6 +34,7 @@ def redact(
     matches: Iterable[Wanted] = (),
     blank: Blank | None = None,
     everywhere: bool = False,
+    force: bool = False,
     **options: Any,
 ) -> Result:
     """Delete or blank records in every segment, compacted or not; all others keep offsets, order and batches.
@@ -56,6 +59,8 @@ def redact(
     everywhere : bool
         Take folders too that no consumer reads: replicas that the broker should not have (``-stray``) or that are being
         moved (``-future``); and remove those of deleted partitions (``-delete``).
+    force : bool
+        Allow what may mean all records: an empty key, a pattern that matches nothing at all.
     **options
         Fields of `pylogseg.offline.options.Options`.
 
@@ -67,7 +72,12 @@ def redact(
     """
     shared = Options.of(options)
     conditions: list[Wanted] = list(matches)
-    if given := list(keys):
+    given, headers = _of_bytes("keys", keys), list(headers)
+    _of_bytes("names of headers", [name for name, _ in headers])
+    _of_bytes("values of headers", [value for _, value in headers if value is not None])
+    if not force:
+        _refuse_empty(given, headers, conditions)
+    if given:
         conditions.append(KeySet(given))
     for name, value in headers:
         conditions.append(HasHeader(name, value))
@@ -96,6 +106,33 @@ def redact(
         if outcome.state == "left" and folder is not None and folder.state:
             outcome.remedy = "it may hold such records too: take it as well by --everywhere"
     return result
+
+
+def _of_bytes(what: str, values: Iterable[bytes]) -> list[bytes]:
+    """The values as a list, if they are bytes."""
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise RequestError(f"{what} are a list, not one value: [{values!r}]")
+    given = list(values)
+    for value in given:
+        if not isinstance(value, bytes):
+            meant = f", such as {value.encode()!r}" if isinstance(value, str) else ""
+            raise RequestError(f"{what} are bytes{meant}, not {value!r}")
+    return given
+
+
+def _refuse_empty(keys: list[bytes], headers: list[tuple[bytes, bytes | None]], matches: list[Wanted]) -> None:
+    """What an unset variable of a shell would ask for."""
+    for what, values in (("key", keys), ("name of a header", [name for name, _ in headers])):
+        if b"" in values:
+            raise RequestError(f"an empty {what} is asked for: if that is meant, use force (--force)")
+    empty = encode([(0, b"", b"")])
+    records = decode(scan(empty).batches, empty)[0]
+    if any(found := [bool(match(records).any()) for match in matches]):
+        number = found.index(True)
+        raise RequestError(
+            f"pattern {number + 1} of {len(matches)} matches the empty string, so it would take all records: if that "
+            "is meant, use force (--force)"
+        )
 
 
 def _of_arrow(where: Callable[[Any], Any]) -> Wanted:

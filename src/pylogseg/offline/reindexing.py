@@ -159,7 +159,7 @@ class _Reindexing:
                 raise CorruptionError(action.path, action.position or 0, action.reason)
             if action.kind not in _BESIDE and not action.path.endswith(DELETED):
                 reason = f"the log was not left in order: {action}"
-                self._part.outcome.leave(reason, "put it in order first, by `pylogseg recover`")
+                self._part.outcome.leave(reason, "recover it first, by `pylogseg recover`")
                 return False
         return True
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +13,11 @@ from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import AppendFile, LocalStorage
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import parse_leader_epochs
-from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.jobs.place import Place
 from pylogseg.log.keep import FolderKeeper, Keeper, PlannedKeeper, check_place
+from pylogseg.log.log import check_topic_id
+from pylogseg.log.loss import of_tail
 from pylogseg.log.removal import Remover
 from pylogseg.log.replace import replace_segments
 from pylogseg.log.report import Action, ActionKind
@@ -21,7 +25,7 @@ from pylogseg.log.rewrite import SegmentWriter
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
 from pylogseg.offline.options import Options
-from pylogseg.offline.outcome import Result
+from pylogseg.offline.outcome import Outcome, Result
 from pylogseg.offline.part import Part
 from pylogseg.offline.running import run
 from pylogseg.offline.salvage import Survey, kept_batches, survey
@@ -29,6 +33,8 @@ from pylogseg.reading.findings import Finding, Gap
 
 #: Damage that a broker's recovery does not see, or does not mind.
 _KEPT_BY_BROKERS = (Finding.RECORDS_BAD, Finding.ORDER)
+#: A load may find more to do when the one before it has cut something, at most so often.
+_MOST_RUNS = 4
 #: Gaps that are told to a person.
 _FEW = 20
 
@@ -39,15 +45,16 @@ def repair(
     """Cut out what is damaged, and build indexes, producer snapshots and leader epochs anew.
 
     Every segment is read, and every record. Each stretch of bytes that holds no good batch is a gap in ``rows`` of the
-    outcome, with the offsets that may be missing for it.
+    outcome, with the offsets that may be missing for it. A second run finds nothing to do.
 
     Parameters
     ----------
     path : path
         A log directory, or the folder of one partition.
     keep_behind : bool
-        Keep the good batches behind damage, so that a gap is left in the offsets. Without it everything behind the
-        first damage goes, as at a broker's own recovery.
+        Keep the good batches after damage, so that a gap is left in the offsets. Without it everything after the
+        first damage goes, as at a broker's own recovery. Damage that a broker does not see, records that cannot be
+        decoded or batches out of their place, goes by itself in either case.
     keep : str, optional
         A folder that gets copies of what is cut out, removed or replaced. No copies without it.
     **options
@@ -61,30 +68,44 @@ def repair(
     shared = Options.of(options)
     keeper: Keeper = _NoCopies()
     if keep is not None:
-        place = Place.find(shared.storage, os.fspath(path))
-        check_place(keep, place.parent, None if place.log_dir is not None else place.names[0])
+        for place in Place.find_all(shared.storage, os.fspath(path)):
+            check_place(keep, place.parent, None if place.log_dir is not None else place.names[0])
         if shared.into is not None:
             check_place(keep, shared.into)
         keeper = (PlannedKeeper if shared.dry_run else FolderKeeper)(LocalStorage(), keep)
 
     def work(part: Part) -> None:
         mender = _Mender(part, keeper, keep_behind)
-        mender.mend_epochs()
-        part.open(clean=False, recovery_point=0, keeper=keeper, mend=mender.mend)
-        outcome = part.outcome
-        outcome.rows = [_row(part.name, gap) for gap in mender.gaps]
-        missing = {(gap.first_offset, gap.next_offset) for gap in mender.gaps if gap.next_offset is not None}
-        outcome.numbers = {
-            "gaps": len(mender.gaps),
-            "gapBytes": sum(gap.end_position - gap.position for gap in mender.gaps),
-            "offsetsMissing": sum(max(following - first, 0) for first, following in missing),
-        }
-        outcome.loses_records |= outcome.report.is_alarm
-        outcome.notes += mender.notes()
-        if not outcome.report.actions:
-            outcome.state = "unchanged"
+        try:
+            mender.mend_epochs()
+            for again in range(_MOST_RUNS):
+                known = len(part.outcome.report.actions)
+                part.open(clean=False, recovery_point=0, keeper=keeper, mend=mender.mend)
+                if len(part.outcome.report.actions) == known or again == _MOST_RUNS - 1:
+                    break
+                part.close()  # and once more: what was cut may change what is built from the rest
+        except CorruptionError as error:
+            if not error.path.endswith(FileKind.PARTITION_METADATA.value):
+                part.outcome.remedy = "do what the reason says, or take the partition from another replica"
+            raise
+        finally:  # what was done is told, whatever comes next
+            _tell(part.outcome, mender)
 
     return run(path, shared, work)
+
+
+def _tell(outcome: Outcome, mender: _Mender) -> None:
+    outcome.rows = [_row(outcome.name, gap) for gap in mender.gaps]
+    missing = {(gap.first_offset, gap.next_offset) for gap in mender.gaps if gap.next_offset is not None}
+    outcome.numbers = {
+        "gaps": len(mender.gaps),
+        "gapBytes": sum(gap.end_position - gap.position for gap in mender.gaps),
+        "offsetsMissing": sum(max(following - first, 0) for first, following in missing),
+    }
+    outcome.loses_records |= outcome.report.is_alarm
+    outcome.notes = [*dict.fromkeys(outcome.notes), *mender.notes()]
+    if not outcome.report.actions:
+        outcome.state = "unchanged"
 
 
 def _row(name: str, gap: Gap) -> dict[str, Any]:
@@ -121,14 +142,11 @@ class _Mender:
     ----------
     gaps : list of Gap
         All that were found.
-    left : int
-        How many of them neither this nor a recovery cuts out.
     """
 
     def __init__(self, part: Part, keeper: Keeper, keep_behind: bool) -> None:
         self._part, self._keeper, self._keep_behind = part, keeper, keep_behind
         self.gaps: list[Gap] = []
-        self.left = 0
 
     def notes(self) -> list[str]:
         """What a person should know of the gaps that were not cut out here."""
@@ -137,13 +155,12 @@ class _Mender:
         notes = [f"gap: {gap}" for gap in self.gaps[:_FEW]]
         if len(self.gaps) > _FEW:
             notes.append(f"{len(self.gaps) - _FEW:,} more gaps: the rows of --json have all of them")
-        if self.left:
-            notes.append(f"a broker leaves damage such as {self.left} of these gaps: --keep-behind cuts it out")
         return notes
 
     def mend_epochs(self) -> None:
         """Remove a checkpoint of leader epochs that cannot be read: the batches say them too."""
         part = self._part
+        check_topic_id(part.storage, part.folder)  # which the load refuses: then nothing is done
         path = part.storage.join(part.folder, FileKind.LEADER_EPOCHS.value)
         if not part.storage.exists(path):
             return
@@ -159,33 +176,78 @@ class _Mender:
             part.storage.remove(path)
 
     def mend(self) -> None:
-        """Look through all segments, and cut out their gaps if good batches behind damage are to stay."""
+        """Look through all segments and cut out gaps, all of them or those that a recovery does not see.
+
+        Unless good batches behind damage are to stay, the recovery that comes next cuts at the first other gap.
+        """
         part = self._part
         names = [parse_file_name(entry.name) for entry in part.storage.list_folder(part.folder) if not entry.is_dir]
         live = [name.offset for name in names if name.kind is FileKind.LOG and name.is_live]
         bases = sorted(offset for offset in live if offset is not None)
-        is_cut, open_txns = False, set[int]()
-        for base, end in zip(bases, [*bases[1:], None], strict=True):
-            segment = LogSegment(part.storage, part.folder, base, part.config, part.clock)
-            try:
-                found = survey(segment.log, base, end, open_txns, part.advance)
-                self.gaps += found.gaps
-                alarms = [gap for gap in found.gaps if gap.is_alarm]
-                if any(gap.kind is Finding.FOREIGN for gap in alarms):
-                    raise alarms[0].as_error()
-                if alarms and self._keep_behind:
+        surveys, open_txns = list[Survey](), set[int]()
+        for number, base in enumerate(bases):  # all of them before the first change
+            end = bases[number + 1] if number + 1 < len(bases) else None
+            with self._opened(base) as segment:
+                surveys.append(survey(segment.log, base, end, open_txns, part.advance, bases))
+            self.gaps += surveys[-1].gaps
+            foreign = [gap for gap in surveys[-1].gaps if gap.kind is Finding.FOREIGN and gap.is_alarm]
+            if foreign:
+                raise foreign[0].as_error()
+        for number, (base, found) in enumerate(zip(bases, surveys, strict=True)):
+            alarms = [gap for gap in found.gaps if gap.is_alarm]
+            cuts = [] if self._keep_behind else [gap for gap in alarms if gap.kind not in _KEPT_BY_BROKERS]
+            if not alarms:
+                continue
+            with self._opened(base) as segment:
+                if cuts:
+                    found = self._cut(segment, found, cuts[0], bases[number + 1 :])
+                if any(gap.is_alarm for gap in found.gaps):
                     self._rewrite(segment, found)
-                elif not is_cut:
-                    is_cut = any(gap.kind not in _KEPT_BY_BROKERS for gap in alarms)
-                    self.left += sum(gap.kind in _KEPT_BY_BROKERS for gap in alarms)
-            finally:
-                segment.close_handles()
+            if cuts:
+                return
+
+    @contextlib.contextmanager
+    def _opened(self, base: int) -> Iterator[LogSegment]:
+        part = self._part
+        segment = LogSegment(part.storage, part.folder, base, part.config, part.clock)
+        try:
+            yield segment
+        finally:
+            segment.close_handles()
+
+    def _cut(self, segment: LogSegment, found: Survey, gap: Gap, behind: list[int]) -> Survey:
+        """Let the log end where a gap begins; what is left of the segment."""
+        for base in reversed(behind):
+            self._drop(base)
+        at = gap.position
+        loss = of_tail(segment.log, at, gap.first_offset, is_last=not behind)
+        reason = loss.reason if loss.is_alarm else gap.reason
+        action = Action(ActionKind.CUT, gap.path, reason, True, at, segment.size, gap.first_offset, loss.next_offset)
+        self._report(action, segment.log)
+        segment.log.truncate(at)
+        segment.log.sync()
+        runs = [(start, min(end, at)) for start, end in found.runs if start < at]
+        return Survey([each for each in found.gaps if each.position < at], runs)
+
+    def _drop(self, base: int) -> None:
+        """Remove a segment behind one that will be cut; the load removes what lies beside it."""
+        part = self._part
+        path = part.storage.join(part.folder, segment_file_name(base, FileKind.LOG))
+        file = part.storage.open_log(path)
+        try:
+            reason = "it lies behind a segment that lost bytes"
+            action = Action(ActionKind.DROPPED, path, reason, file.size > 0, 0, file.size, base, None)
+            self._report(action, file)
+        finally:
+            file.close()
+        part.storage.remove(path)
+        part.storage.sync_folder(part.folder)
 
     def _rewrite(self, segment: LogSegment, found: Survey) -> None:
         part = self._part
         for gap in found.gaps:
             self._report(_action(gap), segment.log)
-        writer = SegmentWriter(part, segment.base_offset, max(part.config.segment_bytes, segment.size))
+        writer = SegmentWriter(part, segment.base_offset, max(part.config.segment_bytes, segment.size), leaps=True)
         scheduler, segments = CollectingScheduler(), Segments()
         segments.add(segment)
         try:

@@ -6,16 +6,23 @@ import os
 from typing import Any
 
 from pylogseg.errors import RequestError
+from pylogseg.format.names import parse_partition_folder
+from pylogseg.jobs.place import Place
 from pylogseg.log.log import Log
 from pylogseg.log.retention import apply_retention
 from pylogseg.log.segment import LogSegment
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import Result
 from pylogseg.offline.part import Part
-from pylogseg.offline.running import run
+from pylogseg.offline.running import is_named, run
 from pylogseg.offline.settings import Settings
 
 _ALL_THE_SAME = "take it all the same by --force"
+_SAY = (
+    "nothing is deleted by Kafka's defaults: say what shall go (--ms, --bytes, --before-offset, --before-time), or "
+    "name the settings (--cluster-metadata, --server-properties, --config)"
+)
+_NAME_IT = "it may be compacted: name it or its metadata (--cluster-metadata), or take it all the same by --force"
 
 
 def retain(
@@ -43,7 +50,7 @@ def retain(
     max_bytes : int, optional
         Segments without which the log still has so many bytes.
     before_offset : int, optional
-        Segments that lie below this offset.
+        Segments that lie below this offset. Partitions whose high watermark is below it are given up.
     before_ms : int, optional
         Segments whose newest record is older than this time, milliseconds since 1970.
     force : bool
@@ -60,7 +67,8 @@ def retain(
     Raises
     ------
     RequestError
-        If no rule is given and no settings are found: Kafka's defaults would delete what is older than a week.
+        If nothing may be done: no rule is given, and the settings of none of the topics are known. Where this is so of
+        some topics, these are left, with ``is_undone``: Kafka's defaults would delete what is older than a week.
     """
     shared = Options.of(options)
     for name, value in {"ms": ms, "max_bytes": max_bytes, "before_offset": before_offset}.items():
@@ -72,10 +80,14 @@ def retain(
             raise RequestError(f"before_ms {before_ms} lies {-age_ms} ms ahead of the present time")
         ms = age_ms if ms is None else min(ms, age_ms)
     by_rule = ms is not None or max_bytes is not None or before_offset is not None
+    named = is_named(Place.find_all(shared.storage, os.fspath(path))[0], shared)
 
     def work(part: Part) -> None:
         config = part.config
-        if not config.delete and not force:
+        unknown = "" if force or (by_rule and named) else _why_unknown(part.settings, part.topic, by_rule)
+        if unknown:
+            part.outcome.leave(unknown, _SAY if not by_rule else _NAME_IT, undone=True)
+        elif not config.delete and not force:
             part.outcome.leave("cleanup.policy has no delete", _ALL_THE_SAME)
         elif config.remote_storage_enable and not force:
             part.outcome.leave("which segments lie in remote storage is not known here", _ALL_THE_SAME)
@@ -86,21 +98,40 @@ def retain(
                     retention_ms=-1 if ms is None else ms,
                     retention_bytes=-1 if max_bytes is None else max_bytes,
                 )
+            elif not part.settings.knows(part.topic, "retention_ms"):
+                part.config = config.with_changes(retention_ms=-1)
+                part.outcome.notes.append("retention.ms is not known, so nothing goes by its age")
             _retain(part, part.open(), before_offset)
 
-    return run(path, shared, work, check=None if by_rule else _check_known)
+    def check(settings: Settings, names: list[str]) -> None:
+        """Refuse as a whole if there is nothing that may be done."""
+        folders = [folder for name in names if (folder := parse_partition_folder(name)) and not folder.state]
+        unknown = [_why_unknown(settings, folder.topic, by_rule) for folder in folders]
+        if unknown and all(unknown) and not force and not (by_rule and named):
+            others = len(set(unknown)) - 1
+            more = f" ({others:,} more topic{'s' * (others > 1)} likewise)" if others else ""
+            raise RequestError(f"{unknown[0]}{more}: {_SAY if not by_rule else _NAME_IT}")
+
+    return run(path, shared, work, check=check, frees=True)
 
 
-def _check_known(settings: Settings) -> None:
-    if not settings.sources:
-        raise RequestError(
-            "no settings of these topics are found, and Kafka's defaults would delete what is older than a week: say "
-            "what shall go, or name --server-properties, --cluster-metadata or --config"
-        )
+def _why_unknown(settings: Settings, topic: str, by_rule: bool) -> str:
+    """Why it is not known what retention is to do with a topic; empty if it is."""
+    if not settings.knows(topic, "cleanup_policy") and (unknown := settings.why_unknown(topic)):
+        return unknown
+    if by_rule or settings.knows(topic, "retention_ms", "retention_bytes"):
+        return ""
+    unknown = settings.why_unknown(topic)
+    return unknown or f"neither retention.ms nor retention.bytes of topic {topic} is in the metadata"
 
 
 def _retain(part: Part, log: Log, before_offset: int | None) -> None:
     start = log.log_start_offset
+    if before_offset is not None and before_offset > log.high_watermark:
+        raise RequestError(
+            f"{part.folder}: offset {before_offset} is above the high watermark, {log.high_watermark} (the log ends at "
+            f"{log.log_end_offset}); a time is given by --before-time"
+        )
     count = apply_retention(log)
     if before_offset is not None:
         end = log.log_end_offset

@@ -6,24 +6,31 @@ leaves the rest to `run`: the lock, settings, a dry run, a copy to work on, chec
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import logging
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 
 from pylogseg.env.overlay import OverlayStorage
-from pylogseg.env.storage import Storage
-from pylogseg.errors import CorruptionError, PylogsegError, StorageError
-from pylogseg.format.names import FileKind, parse_partition_folder
-from pylogseg.jobs.place import Place, marked_epoch
+from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, segment_file_name
+from pylogseg.jobs.cluster import FOLDER, metadata_beside
+from pylogseg.jobs.place import Place, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
 from pylogseg.jobs.pool import Advance, map_ordered
+from pylogseg.jobs.remarks import REMEDIES
 from pylogseg.log.directory import LogDirectory, Start, partition_of
 from pylogseg.log.keep import KeepError, check_place
 from pylogseg.offline.checkpoints import differences, read_checkpoints
 from pylogseg.offline.destination import Destination
 from pylogseg.offline.options import Options
-from pylogseg.offline.outcome import Outcome, Result, is_of_disk
+from pylogseg.offline.outcome import Outcome, Result, is_full, is_of_disk, merged
 from pylogseg.offline.part import Part
 from pylogseg.offline.settings import Settings
+
+_log = logging.getLogger(__name__)
 
 Work = Callable[[Part], None]
 _NOT_KNOWN = -1
@@ -33,15 +40,17 @@ def run(
     path: str | os.PathLike[str],
     options: Options,
     work: Work,
-    check: Callable[[Settings], None] | None = None,
+    check: Callable[[Settings, list[str]], None] | None = None,
     takes: Collection[str] = (),
+    frees: bool = False,
 ) -> Result:
     """Take the chosen partitions through a command.
 
     Parameters
     ----------
     path : path
-        A log directory, or the folder of one partition.
+        A log directory, a folder of several, or the folder of one partition. Of several each is done; one that fails
+        does not stop the others.
     options : Options
         What the user chose.
     work : callable
@@ -49,9 +58,12 @@ def run(
         ``"unchanged"`` where there was nothing to do. What it raises of this package's errors ends that partition
         alone.
     check : callable, optional
-        Gets the settings before anything else is done.
+        Gets the settings and the names of the folders that will not be left before anything else is done.
     takes : collection of str
         States of folders (``"delete"``, ``"future"``, ``"stray"``) that the command takes too. Else they are left.
+    frees : bool
+        Whether the command removes the oldest segments: on a full disk they go before the log is opened, since what a
+        crash left may need room to be put in order.
 
     Returns
     -------
@@ -64,13 +76,67 @@ def run(
     StorageError
         If a broker or another writer has the lock, or the log directory cannot be written.
     """
-    place = Place.find(options.storage, os.fspath(path))
-    names = place.chosen(options.topics, options.partitions)
+    places = Place.find_all(options.storage, os.fspath(path))
+    chosen = chosen_in(places, options.topics, options.partitions)
+    if len(places) == 1:
+        return _run_one(*chosen[0], options, work, check, takes, frees)
+    if not options.dry_run and isinstance(options.storage, LocalStorage):
+        refuse_if_locked(places)
+    into = None if options.into is None else _folder_for_several(options.storage, options.into)
+    done = []
+    for place, names in chosen:
+        own = dataclasses.replace(options, cluster_metadata=options.cluster_metadata or _metadata_beside(place, places))
+        if into is not None:
+            own = dataclasses.replace(own, into=options.storage.join(into, os.path.basename(place.parent)))
+        try:
+            if place.error is not None:
+                raise place.error
+            done.append(_run_one(place, names, own, work, check, takes, frees))
+        except RequestError:
+            raise
+        except PylogsegError as error:
+            done.append(_failed(place, error, options))
+    return merged(os.fspath(path), done)
+
+
+def _folder_for_several(storage: Storage, path: str) -> str:
+    if storage.exists(path) and (not storage.stat(path).is_dir or storage.list_folder(path)):
+        raise RequestError(f"{path}: the results go into an empty folder, or one that is not there yet")
+    return path
+
+
+def _metadata_beside(place: Place, places: Sequence[Place]) -> str | None:
+    """The cluster's metadata of another log directory that was named, where this one has none and is of the cluster."""
+    if FOLDER in place.names:
+        return None
+    beside = metadata_beside(place.parent)
+    known = [os.path.abspath(other.parent) for other in places]
+    return beside if beside is not None and os.path.dirname(os.path.abspath(beside)) in known else None
+
+
+def _failed(place: Place, error: PylogsegError, options: Options) -> Result:
+    """A log directory that nothing could be done in."""
+    outcome = Outcome(os.path.basename(place.parent), place.parent, "failed", str(error), _remedy(error), error=error)
+    if options.on_outcome is not None:
+        options.on_outcome(outcome)
+    return Result([outcome], place.parent, options.dry_run)
+
+
+def _run_one(
+    place: Place,
+    names: list[str],
+    options: Options,
+    work: Work,
+    check: Callable[[Settings, list[str]], None] | None,
+    takes: Collection[str],
+    frees: bool,
+) -> Result:
+    """The same in one log directory."""
     settings = Settings(place, options)
     if check is not None:
-        check(settings)
+        check(settings, [name for name in names if not _reason_to_leave(place, name, takes)])
     if options.into is None:
-        return _Run(place, names, settings, options, work, takes).run()
+        return _Run(place, names, settings, options, work, takes, frees=frees).run()
     check_place(options.into, place.parent, names[0] if place.log_dir is None else None)
     into = Destination(options.storage, options.into)
     if options.dry_run:
@@ -89,12 +155,17 @@ def run(
     return result
 
 
+def is_named(place: Place, options: Options) -> bool:
+    """Whether partitions were asked for, as opposed to all that there are."""
+    return bool(not place.is_whole or options.topics or options.partitions)
+
+
 def chosen_bytes(path: str, options: Options) -> int:
     """Bytes of the files in the chosen partitions' folders, for a bar of progress."""
     storage = options.storage
-    place = Place.find(storage, path)
-    folders = [storage.join(place.parent, name) for name in place.chosen(options.topics, options.partitions)]
-    return sum(entry.size for folder in folders for entry in storage.list_folder(folder) if entry.name.endswith(".log"))
+    chosen = chosen_in(Place.find_all(storage, path), options.topics, options.partitions)
+    folders = [storage.join(place.parent, name) for place, names in chosen for name in names]
+    return sum(entry.size for folder in folders for entry in sizes_in(storage, folder) if entry.name.endswith(".log"))
 
 
 class _Run:
@@ -107,14 +178,20 @@ class _Run:
         work: Work,
         takes: Collection[str],
         into: Destination | None = None,
+        frees: bool = False,
     ) -> None:
         self._place, self._names, self._settings, self._takes = place, names, settings, takes
         self._options, self._work, self._into = options, work, into
-        self._storage: Storage = OverlayStorage() if options.dry_run else options.storage
+        self._frees = frees and not options.dry_run
+        self._storage: Storage = self._overlay() if options.dry_run else options.storage
+        self._is_named = is_named(place, options)
         self._directory: LogDirectory | None = None
         self._marks: dict[tuple[str, int], int] = {}
         shown = place.log_dir if into is None else into.path
         self._result = Result(log_dir=shown, dry_run=options.dry_run, notes=[settings.describe()])
+        self._result.node_id = settings.node_id
+        if options.dry_run and isinstance(options.storage, LocalStorage):
+            self._result.notes += moving_picture(place.parent)
 
     def run(self) -> Result:
         if self._place.log_dir is None:
@@ -145,41 +222,115 @@ class _Run:
         result.is_closed_clean = storage.exists(storage.join(log_dir, FileKind.CLEAN_SHUTDOWN.value))
 
     def _take_all(self) -> None:
-        options = self._options
+        options, waiting = self._options, []
         for outcome in map_ordered(self._take, self._names, options.jobs, options.on_bytes):
-            self._result.outcomes.append(outcome)
-            if options.on_outcome is not None:
-                options.on_outcome(outcome)
+            if self._frees and is_full(outcome.error):
+                waiting.append(outcome)  # until the others have made room
+            else:
+                self._add(outcome)
+        freed = any(outcome.state == "done" for outcome in self._result)
+        for outcome in waiting:
+            self._add(self._take(outcome.name, options.on_bytes or (lambda size: None)) if freed else outcome)
+        self._result.outcomes.sort(key=lambda outcome: outcome.name)
+
+    def _add(self, outcome: Outcome) -> None:
+        self._result.outcomes.append(outcome)
+        if self._options.on_outcome is not None:
+            self._options.on_outcome(outcome)
 
     def _take(self, name: str, advance: Advance) -> Outcome:
+        outcome = self._tried(name, advance)
+        if not (self._frees and is_full(outcome.error)):
+            return outcome
+        planned = self._foretold(name)
+        first, count = self._remove_oldest(planned)
+        if not count:
+            return outcome
+        outcome = self._tried(name, advance, first)
+        outcome.bytes_before, outcome.segments_before = planned.bytes_before, planned.segments_before
+        removed = outcome.numbers.get("segmentsDeleted", 0) + count
+        outcome.numbers = {**planned.numbers, "segmentsDeleted": removed}
+        if outcome.state == "unchanged":
+            outcome.state = "done"
+        outcome.notes.append(f"the disk was full, so the oldest segments ({count:,}) went before the log was opened")
+        return outcome
+
+    def _foretold(self, name: str) -> Outcome:
+        """What a dry run says of a partition."""
+        options = dataclasses.replace(self._options, dry_run=True, jobs=1, on_outcome=None, on_bytes=None)
+        run = _Run(self._place, [name], self._settings, options, self._work, self._takes)
+        (outcome,) = run.run()
+        return outcome
+
+    def _remove_oldest(self, planned: Outcome) -> tuple[int, int]:
+        """Remove the segments that a command would remove, from the oldest on; where the log begins now, and how many.
+
+        The last one stays: it tells where the log ends.
+        """
+        storage, folder = self._storage, planned.path
+        if planned.log_start is None or planned.state != "done":
+            return 0, 0
+        gone = {os.path.basename(change.path) for change in planned.changes if change.after is None}
+        files: dict[int, list[str]] = {}
+        logs = set()
+        for entry in storage.list_folder(folder):
+            name = parse_file_name(entry.name)
+            if name.is_live and name.offset is not None and name.kind.is_segment_file:
+                files.setdefault(name.offset, []).append(entry.name)
+                if name.kind is FileKind.LOG:
+                    logs.add(name.offset)
+        bases, count = sorted(logs), 0
+        for base, next_base in pairwise(bases):
+            if next_base > planned.log_start or segment_file_name(base, FileKind.LOG) not in gone:
+                break
+            for file in files[base]:
+                storage.remove(storage.join(folder, file))
+            count += 1
+        if count:
+            storage.sync_folder(folder)
+        return bases[count] if count else 0, count
+
+    def _tried(self, name: str, advance: Advance, log_start: int = 0) -> Outcome:
         storage = self._storage
         if isinstance(storage, OverlayStorage):
-            storage = OverlayStorage()  # of its own, so that its memory is given back
+            storage = self._overlay()  # of its own, so that its memory is given back
         outcome = Outcome(name, storage.join(self._place.parent, name))
         reason = _reason_to_leave(self._place, name, self._takes)
         if reason:
-            outcome.leave(reason)
+            outcome.leave(reason, undone=self._is_named)
             return outcome
         try:
-            self._work_on(name, storage, outcome, advance)
+            self._work_on(name, storage, outcome, advance, log_start)
         except PylogsegError as error:
             if self._into is not None and is_of_disk(error):
                 raise  # half of a copy is none
             outcome.state, outcome.reason, outcome.error = "failed", str(error), error
-            outcome.remedy = _remedy(error)
+            outcome.remedy = outcome.remedy or _remedy(error)
+        except Exception as error:  # a fault of ours: it must not keep the partitions after this one from their turn
+            _log.exception("%s: %s", outcome.path, type(error).__name__)
+            outcome.error = PylogsegError(f"{outcome.path}: {type(error).__name__}: {error}")
+            outcome.state, outcome.reason = "failed", str(outcome.error)
+            outcome.remedy = "this is a fault of pylogseg: report it, with a copy of the partition if you can"
         if isinstance(storage, OverlayStorage):
             outcome.changes = self._place.changes(storage)
+        outcome.is_undone |= outcome.state == "left" and self._is_named
         return outcome if self._into is None else self._in_its_place(outcome, self._into)
 
-    def _work_on(self, name: str, storage: Storage, outcome: Outcome, advance: Advance) -> None:
+    def _overlay(self) -> OverlayStorage:
+        storage = self._options.storage
+        return OverlayStorage() if isinstance(storage, LocalStorage) else OverlayStorage(storage)
+
+    def _work_on(self, name: str, storage: Storage, outcome: Outcome, advance: Advance, log_start: int) -> None:
+        self._place.check(storage, name)
         folder = parse_partition_folder(name)
         topic, partition = (folder.topic, folder.partition) if folder else ("", -1)
         config = self._settings.config_of(topic)
         outcome.replicas = self._settings.replicas_of(topic, partition)
         path, clock = storage.join(self._place.parent, name), self._options.clock
         start = self._claim(name)
+        start = start._replace(log_start_offset=max(start.log_start_offset, log_start))
         directory = None if _is_deleted(name) else self._directory
-        part = Part(path, name, storage, directory, start, config, self._settings.broker, clock, outcome, advance)
+        part = Part(path, name, storage, directory, start, config, self._settings, clock, outcome, advance)
         closed = False
         try:
             outcome.bytes_before, outcome.segments_before = part.sizes()
@@ -189,6 +340,8 @@ class _Run:
             outcome.bytes_after, outcome.segments_after = part.sizes()
         except BaseException as error:
             closed = closed or part.give_up(error)
+            with contextlib.suppress(StorageError):
+                outcome.bytes_after, outcome.segments_after = part.sizes()
             raise
         finally:
             self._release(part, closed)
@@ -239,9 +392,11 @@ def _reason_to_leave(place: Place, name: str, takes: Collection[str]) -> str:
 
 def _remedy(error: PylogsegError) -> str:
     if isinstance(error, KeepError):
-        return "put it in order first, by `pylogseg repair` or `pylogseg recover`; no record was touched"
+        return "mend it first, by `pylogseg repair` or `pylogseg recover`; no record was touched"
     if isinstance(error, StorageError):
         return "see to the disk or to the permissions, and start again: what was done stays so"
+    if isinstance(error, CorruptionError) and error.path.endswith(FileKind.PARTITION_METADATA.value):
+        return REMEDIES["metadata"]
     if isinstance(error, CorruptionError):
         return "look at it by `pylogseg verify`, and put it in order by `pylogseg repair`"
     return ""

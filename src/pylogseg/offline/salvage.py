@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg import _append
 from pylogseg.env.storage import AppendFile
-from pylogseg.errors import CorruptionError, Verdict
+from pylogseg.errors import CorruptionError, InvalidRecord, RequestError, Verdict
 from pylogseg.format.batches import BatchTable, joined_rows, scan
-from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode_parts
+from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode_slices
+from pylogseg.format.scratch import Scratch
+from pylogseg.jobs.verify_records import RecordsCheck
 from pylogseg.log.facts import first_offset
+from pylogseg.log.markers import marker_of
 from pylogseg.log.rewrite import Filtered
 from pylogseg.log.stretches import stretches
 from pylogseg.reading.findings import Finding, Gap
@@ -44,6 +48,7 @@ def survey(
     end_offset: int | None,
     open_txns: set[int],
     on_bytes: Callable[[int], None] = lambda size: None,
+    taken: Collection[int] = (),
 ) -> Survey:
     """Look through a whole segment: headers, check sums, records, and the order of offsets.
 
@@ -59,6 +64,8 @@ def survey(
         Producers that have a transaction open where the segment begins; brought to its end.
     on_bytes : callable
         Gets the bytes that were looked through.
+    taken : collection of int
+        Names of all segments.
 
     Raises
     ------
@@ -68,7 +75,10 @@ def survey(
     rows, gaps = _good_batches(file, base_offset, end_offset, on_bytes)
     if len(rows) and (rows.last_offset < base_offset).all():
         first, last = int(rows.base_offset[0]), int(rows.last_offset[-1])
-        reason = f"its batches have offsets {first} to {last}, below its name: rename its files to {first:020}.*"
+        advice = f"rename its files to {first:020}.*"
+        if first in taken:
+            advice = f"{first:020}.log is there as well: look at both by `pylogseg dump`, and take this one away"
+        reason = f"its batches have offsets {first} to {last}, below its name: {advice}"
         raise CorruptionError(file.path, int(rows.position[0]), reason, first)
     chosen = ascending(rows, base_offset, end_offset)
     left_out = np.setdiff1d(np.arange(len(rows)), chosen)
@@ -87,18 +97,44 @@ def _good_batches(
     """Batches whose check sums hold and whose records can be had, and the gaps between them."""
     gaps: list[Gap] = []
     tables: list[npt.NDArray[Any]] = []
-    for item in walk(file, lowest_offset=base_offset, is_last=end_offset is None):
+    for item in _walked(file, base_offset, end_offset):
         if isinstance(item, Window):
             bad = dict(_unreadable(item))
             gaps += [_gap(file, item.batches, row, Finding.RECORDS_BAD, why) for row, why in bad.items()]
             tables.append(np.delete(item.batches.rows, list(bad)))
             on_bytes(int(item.batches.size.sum(dtype=np.int64)))
+        elif item.kind is Finding.UNREADABLE:  # what the disk cannot read today is not cut off
+            raise item.as_error()
         else:
             gaps.append(item)
             on_bytes(item.end_position - item.position)
     gaps, overlooked = _without_overlooked(file, gaps, base_offset)
     rows = joined_rows([*tables, *overlooked])
     return BatchTable(rows[np.argsort(rows["position"], kind="stable")]), gaps
+
+
+def _walked(file: AppendFile, base_offset: int, end_offset: int | None) -> Iterator[Window | Gap]:
+    """All windows and gaps; a batch whose offset is too high for the segment does not hide those behind damage.
+
+    A walk looks behind damage for offsets above those that it has read. No check sum covers an offset.
+    """
+    limit = base_offset + _MAX_RELATIVE if end_offset is None else end_offset
+    search = BatchSearch(file, 0, file.size)
+    start, again = 0, True
+    while again:
+        highest, again = -1, False
+        for item in walk(file, start=start, lowest_offset=base_offset, is_last=end_offset is None):
+            if isinstance(item, Window):
+                highest = max(highest, int(item.batches.last_offset.max(initial=-1)))
+                yield item
+            elif highest < limit or item.kind in (Finding.FOREIGN, Finding.REMOVED):
+                yield item
+            else:
+                found = search.next(item.position + 1, base_offset)
+                start = item.end_position if found is None else min(found, item.end_position)
+                yield item._replace(end_position=start)
+                again = start < file.size
+                break
 
 
 def ascending(rows: BatchTable, base_offset: int, end_offset: int | None) -> npt.NDArray[np.intp]:
@@ -165,7 +201,9 @@ def _without_overlooked(
     left: list[Gap] = []
     found: list[npt.NDArray[Any]] = []
     for gap in gaps:
-        if not left or left[-1].end_position != gap.position:
+        # Where a batch with a good check sum begins and ends is known: nothing lies across its borders.
+        is_known = gap.kind is Finding.RECORDS_BAD or (bool(left) and left[-1].kind is Finding.RECORDS_BAD)
+        if not left or left[-1].end_position != gap.position or is_known:
             left.append(gap)
             continue
         batches = _batches_up_to(file, left[-1].position + 1, gap.end_position, base_offset)
@@ -181,23 +219,39 @@ def _batches_up_to(file: AppendFile, start: int, end: int, lowest_offset: int) -
     """Good batches that run to a position; what does not may be the payload of a record that looks like batches."""
     search = BatchSearch(file, start, end)
     while (at := search.next(start, lowest_offset)) is not None:
-        batches, stop, _ = scan(file.view(at, end - at), file_position=at)
+        view = file.view(at, end - at)
+        batches, stop, _ = scan(view, file_position=at)
         if stop == end and (batches.verdict == Verdict.GOOD).all():
-            return batches.rows
+            bad = dict(_unreadable(Window(batches, view, at)))
+            return np.delete(batches.rows, list(bad)) if len(bad) < len(batches) else None
         search.spend(stop - at)
         start = at + 1
     return None
 
 
 def _unreadable(window: Window) -> Iterator[tuple[int, str]]:
-    """Batches whose records cannot be had, though their check sum holds."""
-    first = 0
-    for columns, damage in decode_parts(
-        window.batches, window.buffer, window.file_position, limit_bytes=REWRITE_LIMIT_BYTES
+    """Batches whose records cannot be had or deny their header, or whose marker no load takes; check sums hold."""
+    first, check = 0, RecordsCheck()
+    for columns, damage, continues, ends in decode_slices(
+        window.batches, window.buffer, window.file_position, limit_bytes=REWRITE_LIMIT_BYTES, scratch=Scratch()
     ):
         for bad in damage:
             yield first + bad.row, bad.reason
-        first += len(columns.batches)
+        for _, row, reason, is_damage in check(columns, continues, ends):
+            if is_damage:
+                yield first + row, reason
+        first += len(columns.batches) if ends else 0
+    rows = window.batches
+    wrong = (rows.magic == 2) & ((rows.count < 0) | (rows.count > rows.last_offset - rows.base_offset + 1))
+    for row in np.flatnonzero(wrong).tolist():
+        width = rows.last_offset[row] - rows.base_offset[row] + 1
+        yield row, f"{rows.count[row]} records declared for {width} offsets"
+    markers = np.flatnonzero((rows.magic == 2) & rows.is_control & (rows.producer_id >= 0))
+    for row, batch in zip(markers.tolist(), _append.batches_of(rows[markers].rows, True), strict=True):
+        try:
+            marker_of(window.buffer, batch, window.file_position)
+        except (InvalidRecord, RequestError, CorruptionError) as error:
+            yield row, f"a marker that cannot be read: {error}"
 
 
 def _refused(rows: BatchTable, open_txns: set[int]) -> dict[int, str]:

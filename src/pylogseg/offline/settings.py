@@ -10,18 +10,11 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.properties import parse_properties
 from pylogseg.format.names import FileKind
+from pylogseg.jobs.cluster import FOLDER, ClusterMetadata, find_metadata, metadata_beside
 from pylogseg.jobs.place import Place
-from pylogseg.manager.settings import BrokerSettings
-from pylogseg.offline.cluster import ClusterMetadata, find_metadata
+from pylogseg.manager.settings import BrokerSettings, topic_fields
 from pylogseg.offline.options import Options
 
-_TOPIC_FIELDS = {*LogConfig.__dataclass_fields__, "internal_segment_bytes"}
-#: What a broker gives topics of its own when it makes them: without it, nobody should take them for usual ones.
-_INTERNAL = {
-    "__consumer_offsets": {"cleanup_policy": "compact"},
-    "__transaction_state": {"cleanup_policy": "compact"},
-    "__share_group_state": {"retention_ms": "-1"},
-}
 _BROKER_FIELDS = set(BrokerSettings.__dataclass_fields__) - {"log_dirs", "topic_defaults"}
 
 
@@ -39,6 +32,8 @@ class Settings:
     broker : BrokerSettings
     sources : list of str
         Where settings come from, those that count most first; empty if Kafka's defaults are all there is.
+    node_id : int or None
+        Of the broker, if the directory or the broker's file says it.
 
     Raises
     ------
@@ -53,10 +48,14 @@ class Settings:
         self._flags = {name: value for name, value in flags.items() if name not in _BROKER_FIELDS}
         self.sources = [", ".join(f"{name}={value}" for name, value in options.config.items())] if flags else []
         properties = _properties(options.server_properties)
+        self._place, self._folder, self._has_file = place, "", options.server_properties is not None
         self._metadata = self._read_metadata(place, options, properties)
-        properties.update(self._metadata.of_broker(_node_id(place, options, properties)))
+        node_id = _node_id(place, options, properties)
+        self.node_id = int(node_id) if node_id.isdecimal() else None
+        properties.update(self._metadata.of_broker(node_id))
         if options.server_properties is not None:
             self.sources.append(options.server_properties)
+        self._of_broker = set(topic_fields(properties))
         properties.update({name.replace("_", "."): value for name, value in flags.items() if name in _BROKER_FIELDS})
         properties.setdefault("log.dirs", place.parent)
         self.broker = BrokerSettings.from_properties(properties)
@@ -67,10 +66,11 @@ class Settings:
             return ClusterMetadata()
         listed = (properties.get("metadata.log.dir", ""), *properties.get("log.dirs", "").split(","))
         others = [path.strip() for path in listed if path.strip()]
-        folder = find_metadata(place.parent, others, options.cluster_metadata)
+        folder = find_metadata([place.parent, *others], options.cluster_metadata)
         if folder is None:
             return ClusterMetadata()
         self.sources.append(folder)
+        self._folder = folder
         try:
             return ClusterMetadata.read(folder)
         except CorruptionError as error:
@@ -90,12 +90,30 @@ class Settings:
         RequestError
             If a value of the topic is one that Kafka refuses.
         """
-        own = {name.replace(".", "_"): value for name, value in self._metadata.of_topic(topic).items()}
-        known = {name: value for name, value in own.items() if name in _TOPIC_FIELDS}  # a newer Kafka may have more
+        own = self._metadata.fields_of_topic(topic) or {}
         try:
-            return self._checked({**_INTERNAL.get(topic, {}), **known, **self._flags})
+            return self._checked({**own, **self._flags})
         except RequestError as error:
             raise RequestError(f"{topic}: {error}") from None
+
+    def knows(self, topic: str, *fields: str) -> bool:
+        """Whether any of some fields of `LogConfig` is said of a topic, as opposed to being one of Kafka's defaults.
+
+        The broker's file tells by its silence as well, for topics that are in the metadata.
+        """
+        own = self._metadata.fields_of_topic(topic)
+        said = {*self._flags, *self._of_broker, *(own or {})}
+        return not said.isdisjoint(fields) or (own is not None and self._has_file)
+
+    def why_unknown(self, topic: str) -> str:
+        """Why a topic's own settings are not known; empty if they are."""
+        if self._metadata.fields_of_topic(topic) is not None:
+            return ""
+        if self._folder:
+            return f"topic {topic} is not in the metadata, {self._folder}"
+        beside = metadata_beside(self._place.parent)
+        hint = f"; {beside} is of the same cluster" if beside else ""
+        return f"the settings of topic {topic} are not known: {self._place.parent} has no {FOLDER}{hint}"
 
     def replicas_of(self, topic: str, partition: int) -> tuple[int, ...]:
         """Brokers that hold a partition; empty if that is not known."""

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from pylogseg.errors import RequestError
-from pylogseg.jobs.place import Place
+from pylogseg.jobs.place import Place, chosen_in
 from pylogseg.log.log import Log
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import Result
@@ -41,9 +41,10 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Any) -> Result:
     shared = Options.of(options)
     if to < 0:
         raise RequestError(f"{to} is no offset: 0 is the lowest a log can end at")
-    names = Place.find(shared.storage, os.fspath(path)).chosen(shared.topics, shared.partitions)
-    if len(names) != 1:
-        raise RequestError(f"one offset for {len(names)} partitions: name the one that shall end at {to}")
+    chosen = chosen_in(Place.find_all(shared.storage, os.fspath(path)), shared.topics, shared.partitions)
+    count = sum(len(names) for _, names in chosen)
+    if count != 1:
+        raise RequestError(f"one offset for {count} partitions: name the one that shall end at {to}")
     return run(path, shared, lambda part: _truncate(part, part.open(), to))
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from pylogseg.errors import CorruptionError
+from pylogseg.errors import CorruptionError, StorageError
+
+
+def offsets_text(first: int, end: int | None) -> str:
+    """A half-open range of offsets as all output has them: both ends inclusive; None for an end that is not known."""
+    if end is None:
+        return f"offsets {first} on"
+    return f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
 
 
 class Finding(enum.Enum):
@@ -67,11 +74,14 @@ class Gap(NamedTuple):
             f"{self.path}: bytes {self.position} to {self.end_position} ({self.kind.value}; {missing}): {self.reason}"
         )
 
-    def as_error(self) -> CorruptionError:
-        """The same as an exception, with the remedy."""
+    def as_error(self) -> CorruptionError | StorageError:
+        """The same as an exception, with the remedy; of the disk, where that refuses."""
+        if self.kind is Finding.UNREADABLE:
+            reason = f'{self.reason} (offset {self.first_offset}; on_corrupt="skip" goes on after it)'
+            return StorageError(self.path, f"read from position {self.position} on", reason)
         return CorruptionError(
             self.path,
             self.position,
-            f'{self.reason} (on_corrupt="skip" goes on behind the damage, "stop" ends before it)',
+            f'{self.reason} (on_corrupt="skip" goes on after the damage, "stop" ends before it)',
             self.first_offset,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
-from pylogseg.format.records import BatchDamage, RecordColumns, check_and_decode, decode_parts
+from pylogseg.format.records import BatchDamage, RecordColumns, Slice, check_and_decode, decode_slices
 from pylogseg.format.scratch import Scratch
 
 Decoded = tuple[RecordColumns, list[BatchDamage]]
@@ -53,17 +53,17 @@ class OnePass:
                 return scan(buffer, file_position=file_position, crc=True)
         return found
 
-    def decode(self, batches: BatchTable, buffer: Any, file_position: int) -> Iterator[Decoded]:
-        """`decode_parts` of batches of the window that was scanned last."""
+    def decode(self, batches: BatchTable, buffer: Any, file_position: int) -> Iterator[Slice]:
+        """`decode_slices` of batches of the window that was scanned last."""
         decoded, self._decoded = self._decoded, None
         is_whole = self._buffer is buffer and len(batches) == self._scanned
         # Who leaves out batches of this window (aborted ones, markers) will leave out some of the next.
         self._is_worth_it = is_whole
         if decoded is None or not is_whole:
-            yield from decode_parts(
+            yield from decode_slices(
                 batches, buffer, file_position, limit_bytes=self._limit_bytes, scratch=self._scratch
             )
             return
         for bad in decoded[1]:
             batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
-        yield decoded
+        yield Slice(*decoded)

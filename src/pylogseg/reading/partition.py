@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
@@ -19,18 +18,21 @@ from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns
 from pylogseg.format.scratch import Scratch
+from pylogseg.format.shown import printable
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.one_pass import OnePass
-from pylogseg.reading.order import last_too_high, order_gaps
-from pylogseg.reading.removal import open_unless_removed, removed_gap
+from pylogseg.reading.order import Order
+from pylogseg.reading.removal import open_or_gap
 from pylogseg.reading.seek import position_of_offset
-from pylogseg.reading.transactions import Outcomes, Transactions
+from pylogseg.reading.transactions import Outcomes, Tail, Transactions
 from pylogseg.reading.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
 
 OnCorrupt = Literal["raise", "stop", "skip"]
 Isolation = Literal["read_uncommitted", "read_committed"]
 #: Where a range of offsets ends that is open: above every offset there can be.
 OPEN_END = 2**63
+#: Headers of a chunk; a record that has more is a chunk of its own.
+HEADERS = 1 << 20
 
 _log = logging.getLogger("pylogseg.reading")
 
@@ -80,7 +82,10 @@ class Throttle:
 
 @dataclass
 class ReadOptions:
-    """How to read; see `pylogseg.read`. Batches that `batches` does not want are not decoded."""
+    """How to read; see `pylogseg.read`. Batches that `batches` does not want are not decoded.
+
+    With `skip_unreadable` what the disk refuses is a gap under ``on_corrupt="raise"`` too: for who tells of it later.
+    """
 
     isolation: Isolation = "read_uncommitted"
     on_corrupt: OnCorrupt = "raise"
@@ -95,6 +100,7 @@ class ReadOptions:
     gaps: list[Gap] = field(default_factory=list)
     on_bytes: Callable[[int], None] | None = None
     batches: Callable[[BatchTable], npt.NDArray[np.bool_]] | None = None
+    skip_unreadable: bool = False
 
     def __post_init__(self) -> None:
         _one_of("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
@@ -129,6 +135,8 @@ class PartitionReader:
         Paths of producer snapshots by offset, for ``read_committed``.
     transactions : Outcomes, optional
         What became of the transactions, where more is known of the log than these segments.
+    tail : Tail, optional
+        For ``read_committed``: what was known of the end of the log when it was read before.
     """
 
     def __init__(
@@ -139,6 +147,7 @@ class PartitionReader:
         options: ReadOptions,
         snapshots: dict[int, str] | None = None,
         transactions: Outcomes | None = None,
+        tail: Tail | None = None,
     ) -> None:
         self._segments = [
             segment
@@ -146,13 +155,12 @@ class PartitionReader:
             if segment.base_offset < end_offset
             and not (i + 1 < len(segments) and segments[i + 1].base_offset <= first_offset)
         ]
-        self._bases = [segment.base_offset for segment in segments]
         self._first, self._end, self._options = first_offset, end_offset, options
         # The end might not fit the columns it would be compared with.
         self._last = min(end_offset, OPEN_END) - 1
         self._one_pass = OnePass(options.limit_bytes, None if options.scratch is None else options.scratch())
         if transactions is None and options.isolation == "read_committed":
-            transactions = Transactions(list(segments), snapshots or {}, first_offset)
+            transactions = Transactions(list(segments), snapshots or {}, first_offset, tail=tail)
         self._transactions = transactions
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -167,11 +175,11 @@ class PartitionReader:
     def _read(self, segment: Segment) -> Iterator[Chunk | None]:
         """Chunks of a segment; None ends the partition."""
         options = self._options
-        opened = open_unless_removed(segment)
-        if opened is None:
-            later = (other.base_offset for other in self._segments if other.base_offset > segment.base_offset)
-            end = None if self._last + 1 == OPEN_END else self._last + 1
-            self._ends_at(removed_gap(segment, self._first, next(later, end)))
+        ends = [end for end in (segment.next_base, self._last + 1) if end is not None and end != OPEN_END]
+        opened = open_or_gap(segment, self._first, min(ends, default=None))
+        if isinstance(opened, Gap):
+            if self._ends_at(opened):
+                yield None
             return
         with opened as view:
             start = position_of_offset(segment, view, self._first)
@@ -187,47 +195,38 @@ class PartitionReader:
                 memory=self._one_pass.memory,
             )
             done = dropped = start
-            previous: BatchTable | None = None
+            order = Order(segment, view, starts_inside=start > 0)
             for item in found:
                 if isinstance(item, Gap):
-                    if self._ends_at(item):
+                    if self._ends_at_any(order.finish(item.next_offset)) or self._ends_at(item):
                         yield None
                         return
                     continue
                 done, dropped = self._account(view, item, done, dropped)
-                rows = item.batches
-                order = [*order_gaps(segment, rows, previous)]
-                too_high = last_too_high(
-                    segment, rows, previous, functools.partial(self._following, segment, view, done)
-                )
-                breaches = [gap for gap in [*order, *too_high] if self._concerns(gap)]
-                previous = rows[:-1] if too_high else rows
-                if breaches and options.on_corrupt != "skip":  # what is good in front of it is given first
-                    rows = rows[rows.position < breaches[0].position]
-                    yield from self._decode(segment, self._wanted(rows)[0], item) if len(rows) else ()
-                for gap in breaches:
-                    if self._ends_at(gap):
-                        yield None
-                        return
-                # The first may be one that is too high.
-                summary = rows.summary()
-                if summary.first_base_offset > self._last and rows.magic[0] == 2 and not (too_high or order):
+                rows, gaps, is_done = order.check(item.batches, self._last)
+                if options.on_corrupt != "skip":
+                    gaps = gaps or order.finish()
+                breach = next((gap for gap in gaps if self._concerns(gap)), None)
+                if breach is not None and options.on_corrupt != "skip":  # what is good before it is given first
+                    rows = rows[rows.position < breach.position]
+                    rows = self._wanted(rows)[0] if len(rows) else rows
+                    yield from self._decode(segment, rows, item) if len(rows) else ()
+                if self._ends_at_any(gaps):
+                    yield None
+                    return
+                if not len(rows):
+                    continue
+                if rows.summary().first_base_offset > self._last and rows.magic[0] == 2:
                     yield None
                     return
                 rows, undecided = self._wanted(rows)
                 if len(rows):
                     yield from self._decode(segment, rows, item)
-                if undecided or (item.batches.summary().last_offset >= self._last and not too_high):
+                if undecided or is_done:
                     yield None
                     return
-
-    def _following(self, segment: Segment, view: FileView, position: int) -> int | None:
-        """Offset of what follows a window that ends at a position: the next batch, or the next segment's first."""
-        if position < view.size:
-            head = bytes(view.read(position, 17))
-            is_batch = len(head) == 17 and head[16] == 2 and any(head[8:12])
-            return int.from_bytes(head[:8], "big", signed=True) if is_batch else None
-        return next((base for base in self._bases if base > segment.base_offset), None)
+            if self._ends_at_any(order.finish()):
+                yield None
 
     def _account(self, view: FileView, window: Window, done: int, dropped: int) -> tuple[int, int]:
         """Count the bytes of a window, wait for them to be paid for, and give back the pages before it."""
@@ -270,16 +269,28 @@ class PartitionReader:
 
     def _decode(self, segment: Segment, rows: BatchTable, window: Window) -> Iterator[Chunk | None]:
         options = self._options
-        for columns, damage in self._one_pass.decode(rows, window.buffer, window.file_position):
+        for columns, damage, *_ in self._one_pass.decode(rows, window.buffer, window.file_position):
             for bad in damage:
                 ends = options.on_corrupt != "skip"
                 if ends:  # what is good in front of the damage is given first
-                    yield self._chunk(columns.take(columns.batch < bad.row), segment)
+                    yield from self._chunks(columns.take(columns.batch < bad.row), segment)
                 self._ends_at(records_gap(segment, columns.batches, bad))
                 if ends:
                     yield None
                     return
+            yield from self._chunks(columns, segment)
+
+    def _chunks(self, columns: RecordColumns, segment: Segment) -> Iterator[Chunk]:
+        """Records as a chunk; as several, where they have more headers than are held at once."""
+        if columns.tally().headers <= HEADERS:
             yield self._chunk(columns, segment)
+            return
+        ends, begin = np.cumsum(columns.header_count, dtype=np.int64), 0
+        while begin < len(columns):
+            done = int(ends[begin - 1]) if begin else 0
+            end = max(int(np.searchsorted(ends, done + HEADERS, "right")), begin + 1)
+            yield self._chunk(columns.take(slice(begin, end)), segment)
+            begin = end
 
     def _chunk(self, columns: RecordColumns, segment: Segment) -> Chunk:
         # Not the first and the last alone: in a damaged batch, and where damage has put one, offsets may go down.
@@ -292,14 +303,18 @@ class PartitionReader:
         """Whether a gap may hold what is read; else it lies before that."""
         return gap.next_offset is None or gap.next_offset > self._first
 
+    def _ends_at_any(self, gaps: list[Gap]) -> bool:
+        return any(self._ends_at(gap) for gap in gaps)
+
     def _ends_at(self, gap: Gap) -> bool:
         """Report a gap; whether the reading ends at it."""
         if not self._concerns(gap):
             return False
-        if gap.is_alarm and self._options.on_corrupt == "raise":
+        is_skipped = self._options.skip_unreadable and gap.kind is Finding.UNREADABLE
+        if gap.is_alarm and self._options.on_corrupt == "raise" and not is_skipped:
             raise gap.as_error()
         self._options.gaps.append(gap)
-        _log.log(logging.WARNING if gap.is_alarm else logging.INFO, "%s", gap)
+        _log.log(logging.WARNING if gap.is_alarm else logging.INFO, "%s", printable(str(gap)))
         return gap.is_alarm and self._options.on_corrupt == "stop"
 
 

@@ -44,6 +44,22 @@ def open_unless_removed(segment: Segment) -> FileView | None:
     return segment.open()
 
 
+def open_or_gap(segment: Segment, first_offset: int, next_offset: int | None) -> FileView | Gap:
+    """Open a segment's file of batches, or say why nothing of it is read.
+
+    Parameters
+    ----------
+    segment : Segment
+        To be opened as by `open_unless_removed`.
+    first_offset, next_offset : int, int or None
+        The offsets that a gap would begin with, and that follow it.
+    """
+    try:
+        return open_unless_removed(segment) or removed_gap(segment, first_offset, next_offset)
+    except StorageError as error:
+        return unreadable_gap(segment, error, first_offset, next_offset)
+
+
 def _left(segment: Segment) -> tuple[set[int], bool]:
     """Base offsets of the segments in the folder now, and whether the cleaner is about to put one of them in place."""
     folder = segment.files.split(segment.path)[0]
@@ -66,3 +82,10 @@ def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) ->
         "deleted or truncated away by the broker since its folder was listed",
         False,
     )
+
+
+def unreadable_gap(segment: Segment, error: StorageError, first_offset: int, next_offset: int | None) -> Gap:
+    """What to report of a segment of which nothing can be read."""
+    reason = f"cannot {error.operation}: {error.reason}"
+    first = max(first_offset, segment.base_offset)
+    return Gap(segment.path, Finding.UNREADABLE, 0, segment.size, first, next_offset, reason, True)

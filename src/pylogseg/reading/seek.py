@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from pylogseg.disk import Segment
 from pylogseg.env.files import FileView
+from pylogseg.errors import StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex, TimestampOffset
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
@@ -32,7 +34,7 @@ def position_of_offset(segment: Segment, view: FileView, offset: int) -> int:
     """
     if offset <= segment.base_offset:
         return 0
-    data = segment.companion(FileKind.OFFSET_INDEX)
+    data = segment.hint(FileKind.OFFSET_INDEX)
     if not data:
         return 0
     index = OffsetIndex(data, segment.base_offset, segment.companions[FileKind.OFFSET_INDEX])
@@ -69,14 +71,17 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
     log_start_offset : int
         Records below it do not count.
     """
-    late = late_segments(segments, timestamp_ms, log_start_offset)
+    late = late_segments(segments, timestamp_ms, log_start_offset, is_exact=True)
     return next((offset for offset in late if offset is not None), default)
 
 
-def late_segments(segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int = 0) -> Iterator[int | None]:
+def late_segments(
+    segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int = 0, *, is_exact: bool = False
+) -> Iterator[int | None]:
     """Where each segment that may have records as late as a moment has the first of them.
 
-    Parameters are those of `offset_of_time`.
+    Parameters are those of `offset_of_time`; with `is_exact`, a time index is compared with the segment before it is
+    believed.
 
     Yields
     ------
@@ -87,9 +92,13 @@ def late_segments(segments: Sequence[Segment], timestamp_ms: int, log_start_offs
     """
     for segment, following in itertools.zip_longest(segments, segments[1:]):
         index = _time_index(segment)
-        if _tells_all_are_older(index, following, timestamp_ms):
+        if not is_exact and _tells_all_are_older(index, following, timestamp_ms):
             continue
-        opened = open_unless_removed(segment)
+        try:
+            opened = open_unless_removed(segment)
+        except StorageError:  # it may have such a record: who reads on from there is told
+            yield max(segment.base_offset, log_start_offset)
+            continue
         if opened is None:
             continue
         with opened as view:
@@ -97,7 +106,7 @@ def late_segments(segments: Sequence[Segment], timestamp_ms: int, log_start_offs
                 largest = _largest_timestamp(segment, view, index)
                 if (largest if largest >= 0 else segment.modified_ms) < timestamp_ms:
                     continue
-            yield _search(segment, view, index, timestamp_ms, log_start_offset)
+            yield _search(segment, view, index, timestamp_ms, log_start_offset, is_exact=is_exact)
 
 
 def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms: int) -> int | None:
@@ -121,7 +130,10 @@ def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms
     index = _time_index(segment)
     if _tells_all_are_older(index, following, timestamp_ms):
         return None
-    opened = open_unless_removed(segment)
+    try:
+        opened = open_unless_removed(segment)
+    except StorageError:
+        return segment.base_offset
     if opened is None:
         return None
     with opened as view:
@@ -146,7 +158,7 @@ def _tells_all_are_older(index: TimeIndex | None, following: Segment | None, tim
 
 
 def _time_index(segment: Segment) -> TimeIndex | None:
-    data = segment.companion(FileKind.TIME_INDEX)
+    data = segment.hint(FileKind.TIME_INDEX)
     if not data:
         return None
     index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
@@ -171,53 +183,98 @@ def _holds(segment: Segment, view: FileView, entry: TimestampOffset) -> bool:
 
 
 def _search(
-    segment: Segment, view: FileView, index: TimeIndex | None, timestamp_ms: int, log_start_offset: int
+    segment: Segment,
+    view: FileView,
+    index: TimeIndex | None,
+    timestamp_ms: int,
+    log_start_offset: int,
+    *,
+    is_exact: bool,
 ) -> int | None:
     first = log_start_offset
     entry = None if index is None else index.floor(timestamp_ms)
     if entry is not None and entry.offset > first and _holds(segment, view, entry):
         first = entry.offset
     start = position_of_offset(segment, view, first)
-    for item in walk(
-        view, start=start, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES
-    ):
-        if not isinstance(item, Window):
-            continue
+    end = 2**63 if segment.next_base is None else segment.next_base
+    before = max(segment.base_offset, log_start_offset) if start == 0 else first
+    for rows, item in _windows(view, segment, start):
         # A magic 0 batch has no timestamp; it counts as -1, as in Kafka.
-        late = item.batches.max_timestamp >= timestamp_ms
+        late = rows.max_timestamp >= timestamp_ms
         for row in late.nonzero()[0].tolist():
-            columns, _ = decode(item.batches[row : row + 1], item.buffer, item.file_position)
+            columns, damage = decode(rows[row : row + 1], item.buffer, item.file_position)
+            if damage and is_exact:  # it may have such a record: who reads on from there is told, or has a higher limit
+                known = int(rows.last_offset[row - 1]) + 1 if row else before
+                return max(known, log_start_offset)
             hits = columns.offset[(columns.timestamp >= timestamp_ms) & (columns.offset >= log_start_offset)]
-            if len(hits):
+            # A batch of another segment, in a file that has a wrong name, is nothing that anybody reads here.
+            if len(hits) and segment.base_offset <= hits[0] < end:
+                known = int(rows.last_offset[row - 1]) + 1 if row else before
+                if is_exact and known < rows.base_offset[row] > rows.base_offset[min(row + 1, len(rows) - 1)]:
+                    return max(known, log_start_offset)  # damaged upwards: the records after it must not be missed
                 return int(hits[0])
+        before = int(rows.last_offset[-1]) + 1
     return None
 
 
 def _headers(view: FileView, segment: Segment, start: int) -> Iterator[BatchTable]:
+    return (rows for rows, _ in _windows(view, segment, start))
+
+
+def _windows(view: FileView, segment: Segment, start: int) -> Iterator[tuple[BatchTable, Window]]:
     for item in walk(
         view, start=start, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES
     ):
         if isinstance(item, Window):
-            yield item.batches
+            yield item.batches, item
+
+
+class LogEnd(NamedTuple):
+    """Where a log ends.
+
+    Attributes
+    ----------
+    offset : int
+        After the last whole batch.
+    is_at_file_end : bool
+        Whether nothing follows that batch in its file: no torn tail, and no damage.
+    """
+
+    offset: int
+    is_at_file_end: bool
 
 
 def end_offset(segments: Sequence[Segment]) -> int:
     """Offset after the last whole batch of a partition: its log end offset, 0 if it has no segment.
 
-    The offset index of the last segment is the way in; headers from there on are read.
+    The offset index of the last segment is the way in; headers from there on are read. Of a segment that cannot be read
+    no more is known than where it begins.
     """
+    return end_of(segments).offset
+
+
+def end_of(segments: Sequence[Segment]) -> LogEnd:
+    """`end_offset`, and whether the file ends there too."""
     for last in reversed(segments):
-        opened = open_unless_removed(last)
+        try:
+            opened = open_unless_removed(last)
+        except StorageError:
+            return LogEnd(last.base_offset, False)
         if opened is not None:
             return _end_of(last, opened)
-    return segments[-1].base_offset if segments else 0
+    return LogEnd(segments[-1].base_offset if segments else 0, True)
 
 
-def _end_of(segment: Segment, opened: FileView) -> int:
+def _end_of(segment: Segment, opened: FileView) -> LogEnd:
     with opened as view:
-        start = position_of_offset(segment, view, 2**63 - 1)
-        end = segment.base_offset
-        for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
-            if isinstance(item, Window):
-                end = max(end, int(item.batches.last_offset[-1]) + 1)
-    return end
+        # The batch that the last index entry names may be cut off: then the end is before it.
+        for start in dict.fromkeys((position_of_offset(segment, view, 2**63 - 1), 0)):
+            end, position = segment.base_offset, start
+            for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
+                if isinstance(item, Window):
+                    summary = item.batches.summary()
+                    end = max(end, int(item.batches.last_offset[-1]) + 1)
+                    position = summary.end_position
+            if position > start:
+                break
+        return LogEnd(end, position >= view.size)

@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pylogseg.disk import Disk, open_dir
+from pylogseg.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
+from pylogseg.format.record_input import ms_of
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.findings import Gap
@@ -26,7 +27,7 @@ from pylogseg.reading.partition import (
     Throttle,
     small_window,
 )
-from pylogseg.reading.wanted import Source, in_time, logs_of, range_of, whole_number
+from pylogseg.reading.wanted import Source, check_order, in_time, logs_of, range_of, timed, whole_number
 
 #: What a record has, by the names and in the order of Spark's Kafka source.
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -100,6 +101,10 @@ class Reader:
         self.logs, self.columns, self._latest = logs, columns, latest
         self._offsets, self._times, self._limit, self._options = offsets, times, limit, options
 
+    def __repr__(self) -> str:
+        """Short: how much it is about, and no path."""
+        return f"<pylogseg.Reader of {len(self.logs)} log{'' if len(self.logs) == 1 else 's'}>"
+
     @property
     def gaps(self) -> list[Gap]:
         """What the last iteration passed over."""
@@ -129,7 +134,7 @@ class Reader:
         first, end = range_of(log, self._offsets, self._times)
 
         def in_range(options: ReadOptions) -> Iterator[Chunk]:
-            for chunk in log.chunks(first, end, options):
+            for chunk in log.chunks(first, end, timed(options, *self._times)):
                 yield Chunk(in_time(chunk.columns, *self._times), chunk.segment)
 
         if self._latest is None:
@@ -150,6 +155,12 @@ class Reader:
         wanted = schema(self.columns)
         made = pa.RecordBatchReader.from_batches(wanted, record_batches(self.chunks(), wanted))
         return made.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> Any:
+        """All records as a pandas DataFrame with the columns of `pylogseg.read_arrow`; they have to fit into memory."""
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_stream(self).read_pandas()
 
 
 def records_of(chunk: Chunk, wanted: Sequence[str] | None = None) -> Iterator[Record]:
@@ -190,7 +201,7 @@ def _headers(columns: RecordColumns) -> list[tuple[tuple[str, bytes | None], ...
 
 
 def read(
-    path: Path | Sequence[Path] | Disk,
+    path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
     topic: str | Sequence[str] | None = None,
     partition: int | Sequence[int] | None = None,
     offset: int | tuple[int | None, int | None] | None = None,
@@ -215,17 +226,18 @@ def read(
 
     Parameters
     ----------
-    path : path, URL, list of them, or Disk
+    path : path, URL, list of them, Disk, Partition or list of partitions
         A log directory, a folder of log directories, a partition's folder or a file of batches.
     topic : str or list of str, optional
         Topics, partitions (``"orders-3"``) or shell patterns; all live partitions by default.
     partition : int or list of int, optional
         Only partitions with these numbers.
     offset : int or (int, int), optional
-        First offset, or a half-open range; either end may be None.
+        First offset, or a half-open range; either end may be None. A negative one counts from the end of each
+        partition: -3 are the last three offsets.
     timestamp : int (ms), datetime, or a pair, optional
-        From the first record whose timestamp is not below the start, up to (not including) the first one that is not
-        below the end; records in between that are out of the range of time are left out. A datetime must have a zone.
+        Records whose timestamps are not below the start and below the end, wherever in the log they are: timestamps
+        need not rise, so with an end the log is read to its own. A datetime must have a zone.
     limit : int, optional
         Give at most so many records, over all partitions.
     isolation : {"read_uncommitted", "read_committed"}
@@ -281,7 +293,7 @@ def read(
     [b'committed', b'committed']
     """
     limit = None if limit is None else whole_number(limit, "limit")
-    disk = path if isinstance(path, Disk) else open_dir(path)
+    disk = as_disk(path)
     if topic is not None:
         disk = disk.select([topic] if isinstance(topic, str) else topic)
     options = ReadOptions(
@@ -295,7 +307,7 @@ def read(
         drop_behind=drop_behind,
         scratch=_scratch(reuse_buffers),
     )
-    logs = logs_of(disk, partition, by_name=topic is not None, from_log_start=from_log_start)
+    logs = logs_of(disk, partition, by_name=topic is not None or disk.is_named, from_log_start=from_log_start)
     wish = Latest(tombstones, latest_memory_bytes) if latest else None
     return reader_of(logs, offset, timestamp, limit, options, columns, wish)
 
@@ -318,6 +330,7 @@ def reader_of(
     if limit is not None and limit < 0:
         raise RequestError(f"limit must not be negative, not {limit}")
     first, end = (None if number is None else whole_number(number, "offset") for number in _pair(offset))
+    check_order(first, end)
     times = _pair(timestamp)
     return Reader(
         logs,
@@ -358,9 +371,5 @@ def _pair(value: Any) -> tuple[Any, Any]:
 
 def _milliseconds(moment: Moment | None) -> int | None:
     if isinstance(moment, datetime.datetime):
-        if moment.tzinfo is None:
-            raise RequestError(f"{moment!r} has no time zone; say which, e.g. tzinfo=datetime.timezone.utc")
-        return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(
-            milliseconds=1
-        )
+        return ms_of(moment)
     return None if moment is None else whole_number(moment, "timestamp")

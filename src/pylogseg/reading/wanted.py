@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -11,15 +10,17 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk import Disk, Partition, Segment
+from pylogseg.disk import Disk, Partition, Segment, check_once
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import text
+from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset, offset_of_time
+from pylogseg.reading.transactions import Tail
 
 
 class Source(Protocol):
@@ -27,6 +28,8 @@ class Source(Protocol):
 
     ``log_start_offset``
         Records below it are not given.
+    ``log_end_offset``
+        What negative offsets count from.
     ``offset_of_time(timestamp_ms) -> int``
         Offset of the first record that is not older; `OPEN_END` without one.
     ``chunks(first_offset, end_offset, options) -> iterator of Chunk``
@@ -35,6 +38,8 @@ class Source(Protocol):
 
     @property
     def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
     def offset_of_time(self, timestamp_ms: int) -> int: ...
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]: ...
 
@@ -55,6 +60,8 @@ class LogFiles(NamedTuple):
         Why the segments are not known.
     path : str
         Of the partition's folder, or of the file.
+    tail : Tail or None
+        What somebody who reads it again and again knows of its end.
     """
 
     segments: Sequence[Segment]
@@ -63,6 +70,12 @@ class LogFiles(NamedTuple):
     name: str = ""
     error: StorageError | None = None
     path: str = ""
+    tail: Tail | None = None
+
+    @property
+    def log_end_offset(self) -> int:
+        """See `Source`."""
+        return end_offset(self.segments)
 
     def offset_of_time(self, timestamp_ms: int) -> int:
         """See `Source`."""
@@ -71,8 +84,8 @@ class LogFiles(NamedTuple):
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
         """See `Source`. An unknown log is an error, or a gap from the first wanted offset on."""
         if self.error is None:
-            yield from PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots)
-        elif options.on_corrupt == "raise":
+            yield from PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots, tail=self.tail)
+        elif options.on_corrupt == "raise" and not options.skip_unreadable:
             raise _again(self.error)
         else:
             reason = f"cannot {self.error.operation}: {self.error.reason}"
@@ -94,21 +107,29 @@ def partitions_of(
     """What of a disk is read: live partitions, and others only where they were asked for or are all there is.
 
     Those that cannot be listed come last, so that all that can be read is read before an error ends the reading.
+
+    Raises
+    ------
+    RequestError
+        If there is no partition with one of these numbers, or one lies in two folders.
     """
-    chosen = _chosen(disk, partition, by_name)
+    numbers = _numbers(partition)
+    if numbers is None:
+        sole = len(disk.partitions) == 1
+        chosen = [p for p in disk.partitions if by_name or sole or not p.state]
+    else:
+        there = [p for p in disk.partitions if by_name or not p.state]
+        Disk((), tuple(there), disk.loose).check_numbers(numbers)
+        chosen = [p for p in there if p.partition in numbers]
+    check_once(chosen)
     return [p for p in chosen if p.error is None] + [p for p in chosen if p.error is not None]
 
 
-def _chosen(disk: Disk, partition: int | Sequence[int] | None, by_name: bool) -> list[Partition]:
+def _numbers(partition: int | Sequence[int] | None) -> set[int] | None:
     if partition is None:
-        sole = len(disk.partitions) == 1
-        return [p for p in disk.partitions if by_name or sole or not p.state]
+        return None
     several = partition if isinstance(partition, Iterable) and not isinstance(partition, str) else [partition]
-    numbers = {whole_number(number, "partition") for number in several}
-    chosen = [p for p in disk.partitions if (by_name or not p.state) and p.partition in numbers]
-    if not chosen:
-        raise RequestError(f"no partition {', '.join(map(str, sorted(numbers)))} among those asked for")
-    return chosen
+    return {whole_number(number, "partition") for number in several}
 
 
 def logs_of(
@@ -119,12 +140,14 @@ def logs_of(
     Raises
     ------
     RequestError
-        If there is no partition of these numbers.
+        If there is no partition with one of these numbers, or one lies in two folders.
     StorageError
         If nothing of what was chosen can be listed.
     """
     chosen = partitions_of(disk, partition, by_name=by_name)
-    if chosen and chosen[0].error is not None and not disk.loose:
+    numbers = _numbers(partition)
+    files = [segment for segment in disk.loose if numbers is None or segment.partition in numbers]
+    if chosen and chosen[0].error is not None and not files:
         raise _again(chosen[0].error)
     logs = [
         LogFiles(
@@ -146,7 +169,7 @@ def logs_of(
             None,
             segment.path,
         )
-        for segment in disk.loose
+        for segment in files
     ]
     readable = sum(log.error is None for log in logs)
     return logs[:readable] + loose + logs[readable:]
@@ -154,7 +177,7 @@ def logs_of(
 
 def _again(error: StorageError) -> StorageError:
     """The same error, to be raised another time."""
-    return StorageError(error.path, error.operation, error.reason)
+    return StorageError(error.path, error.operation, error.reason, error.errno)
 
 
 def _snapshots(partition: Partition) -> dict[int, str]:
@@ -165,16 +188,48 @@ def _snapshots(partition: Partition) -> dict[int, str]:
     }
 
 
+def check_order(first: int | None, end: int | None) -> None:
+    """Refuse a range of offsets that ends before it begins; negative ones count from the end.
+
+    Raises
+    ------
+    RequestError
+        With both.
+    """
+    if first is not None and end is not None and (first < 0) == (end < 0) and end < first:
+        raise RequestError(f"the range of offsets {first}:{end} ends before it begins")
+
+
 def range_of(log: Source, offsets: tuple[int, int], times: tuple[int | None, int | None]) -> tuple[int, int]:
-    """The offsets of a log that lie in a range of offsets and in one of timestamps, both half-open."""
+    """The offsets of a log that lie in a range of offsets and may lie in one of timestamps, both half-open.
+
+    A negative offset counts from the end of the log. Timestamps need not rise: after the first record that is as late
+    as the end, others may come that are not.
+    """
     first, end = offsets
-    since, until = times
+    if first < 0 or end < 0:
+        log_end = log.log_end_offset
+        first, end = (max(0, log_end + offset) if offset < 0 else offset for offset in (first, end))
     first = max(first, log.log_start_offset)
-    if since is not None:
-        first = max(first, log.offset_of_time(since))
-    if until is not None:
-        end = min(end, log.offset_of_time(until))
+    if times[0] is not None:
+        first = max(first, log.offset_of_time(times[0]))
     return first, end
+
+
+def timed(options: ReadOptions, since: int | None, until: int | None) -> ReadOptions:
+    """The same without batches whose headers tell that no record is in a range of timestamps."""
+    if since is None and until is None:
+        return options
+
+    def may_be(rows: BatchTable) -> npt.NDArray[np.bool_]:
+        mask = np.ones(len(rows), np.bool_) if options.batches is None else options.batches(rows)
+        if since is not None:
+            mask &= rows.max_timestamp >= since
+        if until is not None:  # of LogAppendTime all records have the time of their batch
+            mask &= (rows.timestamp_type != 1) | (rows.max_timestamp < until)
+        return mask
+
+    return replace(options, batches=may_be)
 
 
 def in_time(columns: RecordColumns, since: int | None, until: int | None) -> RecordColumns:
@@ -250,7 +305,7 @@ class Wanted:
         return replace(self, options=replace(self.options, gaps=[], on_bytes=on_bytes))
 
     def by_segment(self) -> list[Wanted]:
-        """One part for each segment, to be read on their own in any order. Each has the next segment too, as its end.
+        """One part for each segment, to be read on their own in any order: together the same records and gaps.
 
         Not where the outcome of one depends on those before it: read_committed ends at an open transaction, and
         ``on_corrupt="stop"`` at damage.
@@ -262,19 +317,17 @@ class Wanted:
             or self.latest
         ):
             return [self.apart()]
-        bases = [segment.base_offset for segment in self.log.segments]
-        parts = []
-        for i in range(max(0, bisect_right(bases, self.first_offset) - 1), len(bases)):
-            end = min(self.end_offset, bases[i + 1]) if i + 1 < len(bases) else self.end_offset
-            first = max(self.first_offset, bases[i])
-            if first < end:
-                parts.append(replace(self.apart(), log=self.log._replace(segments=self.log.segments[i : i + 2]),
-                                     first_offset=first, end_offset=end))  # fmt: skip
-        return parts
+        return [
+            replace(self.apart(), log=self.log._replace(segments=[segment]))
+            for segment in self.log.segments
+            if segment.base_offset < self.end_offset
+            and (segment.next_base is None or segment.next_base > self.first_offset)
+        ]
 
     def read(self, options: ReadOptions | None = None) -> Iterator[Chunk]:
         """Chunks of the range of offsets, unfiltered; some may be empty."""
-        yield from self.log.chunks(self.first_offset, self.end_offset, options or self.options)
+        options = timed(options or self.options, self.since, self.until)
+        yield from self.log.chunks(self.first_offset, self.end_offset, options)
 
     def filtered(self, chunk: Chunk) -> Chunk:
         """The records of a chunk that are wanted."""

@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from pylogseg import _codec
 from pylogseg.env.files import Readable, read_into
-from pylogseg.errors import Ending, Verdict
+from pylogseg.errors import Ending, StorageError, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
 from pylogseg.format.foreign import LOOK_BYTES, packed_as
 from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.search import BUDGET_FACTOR, BatchSearch, is_zero
+from pylogseg.reading.unreadable import Patched
 
 SMALL_WINDOW_BYTES = 64 << 10
 #: The most that is read at a time: a window costs 0.1 ms besides its records.
@@ -26,6 +27,8 @@ WINDOW_BYTES = 8 << 20
 #: The same of compressed batches, which become several times as large: less takes more calls, and what more becomes
 #: leaves the near caches.
 COMPRESSED_WINDOW_BYTES = 3 << 19
+#: The same where it is copied out of the system's memory: more leaves the caches before it is decoded.
+COPIED_WINDOW_BYTES = 4 << 20
 #: A first window: little may be wanted.
 MEDIUM_WINDOW_BYTES = 2 << 20
 _V2_HEADER_BYTES = 61
@@ -52,6 +55,33 @@ class Window(NamedTuple):
     batches: BatchTable
     buffer: Any
     file_position: int
+
+
+class _Reached(NamedTuple):
+    """How far the offsets of the good batches go.
+
+    Attributes
+    ----------
+    offset : int
+        What can follow the last one.
+    sure : int
+        The same without the last one, if its offset leaps: no checksum covers it, so lower ones may follow.
+    """
+
+    offset: int
+    sure: int
+
+    def after(self, rows: BatchTable) -> _Reached:
+        """The same after some batches more."""
+        first, base = int(rows.base_offset[0]), int(rows.base_offset[-1])
+        offset = first if self.sure <= first < self.offset else self.offset
+        before = _behind(int(rows.last_offset[-2])) if len(rows) > 1 else offset
+        offset = max(offset, _behind(rows.summary().last_offset))
+        return _Reached(offset, offset if base <= before else min(before, offset))
+
+    def up_to(self, next_offset: int | None) -> int:
+        """First offset that may be missing where a batch with that one follows."""
+        return self.sure if next_offset is not None and self.sure <= next_offset < self.offset else self.offset
 
 
 def _no_memory(_size: int) -> memoryview | None:
@@ -100,20 +130,29 @@ def walk(
         A consumer that wants no more behind a gap stops to iterate.
     """
     end = view.size if end is None else min(end, view.size)
-    position, size, expected = start, first_window_bytes, lowest_offset
-    search, is_copied = BatchSearch(view, start, end), getattr(view, "is_copied", False)
+    position, size, reached = start, first_window_bytes, _Reached(lowest_offset, lowest_offset)
+    is_copied = getattr(view, "is_copied", False)
+    view = patched = Patched(view)
+    search = BatchSearch(view, start, end)
     is_compressed = False
     while position < end:
         room = memory(min(size, end - position)) if is_compressed or is_copied else None
-        (batches, stop, ending), buffer = _scan_window(view, position, end, size, room, crc, scanner)
+        try:
+            (batches, stop, ending), buffer = _scan_window(view, position, end, size, room, crc, scanner)
+        except StorageError as error:  # not some bytes of it: the file cannot be read any more
+            reason = f"cannot {error.operation}: {error.reason}"
+            yield Gap(view.path, Finding.UNREADABLE, position, end, reached.offset, None, reason, True)
+            return
         if not len(buffer):  # cut off while we read it
             return
+        if patched.lost:
+            batches.rows["verdict"][patched.touched(batches)] = _CRC_BAD
         is_compressed = len(batches) > 0 and batches.summary().is_compressed
-        most = min(window_bytes, COMPRESSED_WINDOW_BYTES) if is_compressed else window_bytes
-        reached, size = position + len(buffer), min(size * 2, most)
+        most = min(window_bytes, COMPRESSED_WINDOW_BYTES if is_compressed else COPIED_WINDOW_BYTES)
+        read_to, size = position + len(buffer), min(size * 2, most)
         # The window's edge cuts a batch, or zeros of its header: the next window begins with it.
         whole = stop == end or (
-            ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and stop > position and reached < end
+            ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and stop > position and read_to < end
         )
         bad = _crc_bad(batches)
         if is_last and len(bad):
@@ -126,17 +165,17 @@ def walk(
             # A bad CRC and no batch behind it: the length is as doubtful as the rest, so look for batches in it too.
             search.spend(int(batches.size[-1]))
             batches, bad, stop, whole = batches[:-1], bad[:-1], int(batches.position[-1]), False
-        found = list(_good_stretches(view, batches, bad, buffer, position, end, expected))
+        found = list(_good_stretches(view, batches, bad, buffer, position, end, reached))
         if is_last and isinstance(found[0] if found else None, Gap) and _has_changed(view, position, buffer, position):
             continue
-        yield from found
+        yield from (patched.told(item) if isinstance(item, Gap) else item for item in found)
         for item in found:
             if isinstance(item, Window):  # what a damaged batch says of its offsets is not believed
-                expected = max(expected, _behind(item.batches.summary().last_offset))
+                reached = reached.after(item.batches)
         file_position, position = position, stop
         if whole:
             continue
-        gap = _gap(view, search, ending, position, end, expected, is_last)
+        gap = patched.told(_gap(view, search, ending, position, end, reached, is_last))
         if is_last and gap.is_alarm and _has_changed(view, position, buffer, file_position):
             continue
         yield gap
@@ -194,22 +233,22 @@ def _good_stretches(
     buffer: Any,
     file_position: int,
     end: int,
-    expected: int,
+    reached: _Reached,
 ) -> Iterator[Window | Gap]:
     """The window around its batches with a bad CRC, each of which is a gap."""
     first = 0
     for row in bad.tolist():
         if row > first:
             yield Window(batches[first:row], buffer, file_position)
-            expected = _behind(int(batches.last_offset[row - 1]))
-        yield from _crc_gap(view, batches, row, buffer, file_position, end, expected)
+            reached = reached.after(batches[first:row])
+        yield from _crc_gap(view, batches, row, buffer, file_position, end, reached)
         first = row + 1
     if first < len(batches):
         yield Window(batches[first:] if first else batches, buffer, file_position)
 
 
 def _crc_gap(
-    view: Readable, batches: BatchTable, row: int, buffer: Any, file_position: int, end: int, expected: int
+    view: Readable, batches: BatchTable, row: int, buffer: Any, file_position: int, end: int, reached: _Reached
 ) -> Iterator[Window | Gap]:
     """A batch with a bad CRC; where its length looks damaged too, the good batches that it covers come out."""
     position, size, stored = int(batches.position[row]), int(batches.size[row]), int(batches.crc[row])
@@ -217,18 +256,10 @@ def _crc_gap(
     data = memoryview(buffer)[position - file_position : position - file_position + size]
     computed = _codec.crc32c(data[21:]) if batches.magic[row] == 2 else _codec.crc32(data[16:])
     reason = f"CRC mismatch in a batch of {size} bytes: stored {stored:#010x}, computed {computed:#010x}"
-    inner = [] if next_offset == int(batches.last_offset[row]) + 1 else _inner_batches(data, position, expected)
+    inner = [] if next_offset == int(batches.last_offset[row]) + 1 else _inner_batches(data, position, reached.sure)
     begin = int(inner[0].batches.position[0]) if inner else position + size
-    yield Gap(
-        view.path,
-        Finding.CRC_BAD,
-        position,
-        begin,
-        expected,
-        int(inner[0].batches.base_offset[0]) if inner else next_offset,
-        reason,
-        True,
-    )
+    next_offset = int(inner[0].batches.base_offset[0]) if inner else next_offset
+    yield Gap(view.path, Finding.CRC_BAD, position, begin, reached.up_to(next_offset), next_offset, reason, True)
     yield from inner
 
 
@@ -246,32 +277,32 @@ def _inner_batches(data: memoryview, position: int, expected: int) -> list[Windo
 
 
 def _gap(
-    view: Readable, search: BatchSearch, ending: Ending, position: int, end: int, expected: int, is_last: bool
+    view: Readable, search: BatchSearch, ending: Ending, position: int, end: int, reached: _Reached, is_last: bool
 ) -> Gap:
     """What lies at `position`, where no batch can be read, up to the next good batch or the end."""
     if ending is Ending.FOREIGN:
         reason = "another program's format: this is a segment of Redpanda, not of Kafka"
-        return Gap(view.path, Finding.FOREIGN, position, end, expected, None, reason, True)
+        return Gap(view.path, Finding.FOREIGN, position, end, reached.offset, None, reason, True)
     packed = packed_as(bytes(view.read(0, min(LOOK_BYTES, end)))) if position == 0 else None
     if packed is not None:
         reason = f"this is a {packed} file, not a log: unpack it first"
-        return Gap(view.path, Finding.FOREIGN, position, end, expected, None, reason, True)
+        return Gap(view.path, Finding.FOREIGN, position, end, reached.offset, None, reason, True)
     if ending is Ending.ZEROS and is_zero(view, position, end):
         return Gap(
             view.path,
             Finding.ZEROS,
             position,
             end,
-            expected,
+            reached.offset,
             None,
             f"only zero bytes follow, {end - position} of them",
             not is_last,
         )
-    found = search.next(position + 1, expected)
+    found = search.next(position + 1, reached.sure)
     if is_last and found is None and _is_half_written(view, position, end):
         reason = "a batch that is not written whole, and only zero bytes behind what is there of it"
-        return Gap(view.path, Finding.TORN, position, end, expected, None, reason, False)
-    kind, reason = _explain(view, ending, position, end, expected, found is not None)
+        return Gap(view.path, Finding.TORN, position, end, reached.offset, None, reason, False)
+    kind, reason = _explain(view, ending, position, end, reached.offset, found is not None)
     if found is None and search.is_exhausted:
         reason += "; the search for the next batch was given up, because too much looks like one"
     following = None if found is None else _offset_at(view, found, end)
@@ -280,7 +311,7 @@ def _gap(
         kind,
         position,
         end if found is None else found,
-        expected,
+        reached.up_to(following),
         following,
         reason,
         kind.is_damage or not is_last,

@@ -123,7 +123,9 @@ class Staging:
                 raise RequestError(f"{target}: it is there already; mode overwrite puts the new one in its place")
         return by_partition
 
-    def commit(self, written: Sequence[Written], *, overwrite: bool = False) -> list[Placed]:
+    def commit(
+        self, written: Sequence[Written], *, overwrite: bool = False, files: Mapping[str, bytes] | None = None
+    ) -> list[Placed]:
         """Put all partitions in place; doing it again, or after a crash in the middle, ends in the same.
 
         Parameters
@@ -132,6 +134,8 @@ class Staging:
             What the tasks whose work counts wrote; other attempts are forgotten.
         overwrite : bool
             Whether partitions that are there give way.
+        files : mapping of str to bytes, optional
+            Small files that the folder gets with the partitions, by name: who dies in between leaves both or neither.
 
         Raises
         ------
@@ -146,10 +150,16 @@ class Staging:
                 if not self._storage.exists(plan_path):
                     by_partition = self.check(written, overwrite=overwrite)
                     moves = [self._joined(parts) for parts in by_partition]
-                    plan = {"write": self.write_id, "partitions": moves}
+                    texts = {name: data.decode() for name, data in (files or {}).items()}
+                    plan = {"write": self.write_id, "partitions": moves, "files": texts}
                     self._storage.write_whole(plan_path, json.dumps(plan).encode())
                 _finish(self._storage, self.root, self.folder)
         return self._placed(written)
+
+    def forget(self) -> None:
+        """Remove the mark of the commit, when nobody will commit again."""
+        if self._storage.exists(self._marker):
+            self._storage.remove(self._marker)
 
     def abort(self) -> None:
         """Remove everything that was written apart, unless it is being put in place."""
@@ -256,6 +266,8 @@ def _finish(storage: Storage, root: str, folder: str) -> None:
         storage.rename(source, target)
     storage.sync_folder(root)
     _note_checkpoints(storage, root, {move["to"]: move["checkpoints"] for move in plan["partitions"]})
+    for name, text in plan.get("files", {}).items():
+        storage.write_whole(storage.join(root, name), text.encode())
     storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
     # Readers pass by what has no plan, and nobody else touches it: it may go in any order.
     storage.remove(path)

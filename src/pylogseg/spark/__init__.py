@@ -4,17 +4,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pylogseg.spark.door import batches, read, read_segments, register, segments
+    from pylogseg.spark.lagging import lag
 
 # Loaded on first use: a planner's process imports this package, and needs little of it.
 _HOMES = {
     "batches": "pylogseg.spark.door",
+    "lag": "pylogseg.spark.lagging",
     "read": "pylogseg.spark.door",
     "read_segments": "pylogseg.spark.door",
     "register": "pylogseg.spark.door",
     "segments": "pylogseg.spark.door",
 }
 
-__all__ = ["batches", "read", "read_segments", "register", "segments"]
+__all__ = ["batches", "lag", "read", "read_segments", "register", "segments"]
 
 
 def __getattr__(name: str) -> Any:

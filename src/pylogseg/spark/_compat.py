@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,8 @@ __all__ = [
     "is_connect",
     "pushes_filters",
     "small_frame",
+    "struct_of",
+    "warn_of_pushdown",
 ]
 
 #: Spark plans in this module when it pushes filters down, and in another one when it does not.
@@ -110,6 +113,24 @@ def enable_pushdown(spark: Any) -> None:
     """Let Spark push filters into Python data sources, where the version can."""
     if VERSION >= (4, 1):
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def warn_of_pushdown() -> None:
+    """Say what filters that are pushed down cost."""
+    warnings.warn(
+        "pushFilters: Spark keeps the plan of a DataFrame's first query, with its filters, for all queries of that "
+        "DataFrame, so that others of them get too few rows: load a DataFrame for each query, join none with itself",
+        stacklevel=3,
+    )
+
+
+def struct_of(schema: Any) -> Any:
+    """A schema as StructType, from one or from its text."""
+    from pyspark.sql import types
+
+    if not isinstance(schema, str):
+        return schema
+    return types.StructType.fromDDL(schema) if VERSION >= (4, 0) else types._parse_datatype_string(schema)
 
 
 def small_frame(spark: Any, rows: Sequence[Mapping[str, Any]], schema: str) -> Any:

@@ -32,7 +32,7 @@ which the workers see by the same names; NAMES are topics (orders), partitions
 
 \b
 Results are tables; --json prints a line for each row. Exit codes: 0 fine;
-1 damage was found; 2 wrong usage, or a job failed; 130 interrupted.
+1 damage or a difference was found, or grep found nothing; 2 wrong usage, or a job failed; 130 interrupted.
 """
 _DRY_RUN = "Only say what there is to do."
 
@@ -187,7 +187,7 @@ def grep(
     out: str | None,
     as_json: bool,
 ) -> None:
-    """Records that hold a text or match an expression; only they leave the workers."""
+    """Records that hold a text or match an expression; only they leave the workers. Exit code 1 if there is none."""
     from pylogseg.spark import jobs
 
     options = {} if subscribe is None else {"subscribe": subscribe}
@@ -204,8 +204,10 @@ def grep(
         )
         if out is not None:
             found.write.parquet(out)
+            is_found = not spark.read.parquet(out).isEmpty()
         else:
-            _print(found, as_json)
+            is_found = _print(found, as_json) > 0
+    common.end_with(not is_found)
 
 
 @shell.command()
@@ -218,18 +220,28 @@ def grep(
 @click.option("--until", metavar="TIME", callback=common.parsed(common.parse_moment), help="Itself not included.")
 @common.isolation_option
 @common.on_corrupt_option()
+@click.option("--drop-deleted", is_flag=True, help="Also from the table, what retention removed from the log.")
+@click.option("--overwrite", is_flag=True, help="All that earlier runs wrote to OUT goes first.")
 @click.option("--dry-run", is_flag=True, help=_DRY_RUN)
 @_job
 def export(
     session: Any, path: str, out: str, names: tuple[str, ...], columns: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Records as Parquet in OUT/topic=NAME/date=DAY; what is there and has not changed is passed by."""
+    """Records as Parquet in OUT/topic=NAME/date=DAY; what is there and has not changed is skipped."""
     from pylogseg.spark import jobs
+
+    options["keep_deleted"] = not options.pop("drop_deleted")
 
     if columns is not None:
         options["columns"] = [name.strip() for name in columns.split(",")]
     with session() as spark:
-        _print(jobs.export(spark, path, out, names, **options), as_json)
+        done = jobs.export(spark, path, out, names, **options)
+        _print(done if as_json else done.drop("problem"), as_json)
+        problems = [row.problem for row in done.filter("problem is not null").select("problem").distinct().collect()]
+        partial = done.filter("problem is not null and state != 'gone'").count() > 0
+    for problem in problems:
+        click.echo(f"pylogseg: {problem}", err=True)
+    common.end_with(partial)
 
 
 @shell.command()
@@ -303,16 +315,18 @@ def _print_outcomes(frame: Any, as_json: bool) -> None:
     common.end_with(frame.filter("state = 'failed'").count() > 0)
 
 
-def _print(frame: Any, as_json: bool) -> None:
-    """Rows of a DataFrame, as they come."""
+def _print(frame: Any, as_json: bool) -> int:
+    """Rows of a DataFrame, as they come; how many there are."""
     names: Sequence[str] = frame.columns
     if as_json:
-        for row in frame.toLocalIterator():
+        count = 0
+        for count, row in enumerate(frame.toLocalIterator(), 1):  # noqa: B007
             click.echo(json.dumps(row.asDict(recursive=True), default=_plain, ensure_ascii=False))
-        return
+        return count
     rows = [[_shown(value) for value in row] for row in frame.collect()]
     common.print_table([name.upper() for name in names], rows)
     click.echo(f"{len(rows)} rows", err=True)
+    return len(rows)
 
 
 def _plain(value: Any) -> Any:

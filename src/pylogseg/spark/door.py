@@ -20,6 +20,7 @@ from pylogseg.spark.options import Options, as_text, parse, paths_of
 from pylogseg.spark.plan import Task, plan, url_of
 from pylogseg.spark.schema import columns_of, spark_schema
 from pylogseg.spark.task import read_task
+from pylogseg.spark.work import packed, unpacked
 from pylogseg.spark.worker import settle
 
 Path = str | os.PathLike[str]
@@ -53,6 +54,7 @@ def read(spark: Any, path: Paths, **options: Any) -> Any:
     """
     register(spark)
     if parse(options).push_filters:
+        _compat.warn_of_pushdown()
         _compat.enable_pushdown(spark)
     texts = {name: as_text(value) for name, value in options.items()}
     return spark.read.format("pylogseg").options(**texts).option("path", _joined(path)).load()
@@ -121,13 +123,38 @@ def read_segments(
     """
     paths, parsed = read_options(path, options, columns)
     names = columns_of(parsed)
+    gives = spark_schema(names) if schema is None else _compat.struct_of(schema)
+    expected = [(field.name, field.dataType.simpleString()) for field in gives]
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
         found = read_task(task, parsed, names)
-        return found if batch_fn is None else map(batch_fn, found)
+        return found if batch_fn is None else _checked(map(batch_fn, found), expected)
 
     tasks = plan(paths, parsed, cores=_compat.cores_of(spark))
-    return map_tasks(spark, tasks, work, spark_schema(names) if schema is None else schema)
+    return map_tasks(spark, tasks, work, gives)
+
+
+def _checked(batches: Iterator[pa.RecordBatch], expected: list[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
+    """Batches that a user's function gave, if they have the columns that were promised to Spark."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    known: pa.Schema | None = None
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise RequestError(f"batch_fn gave a {type(batch).__name__}, not a pyarrow.RecordBatch")
+        if known is None or not batch.schema.equals(known):
+            given = [(field.name, field.dataType.simpleString()) for field in from_arrow_schema(batch.schema)]
+            if given != expected:
+                raise RequestError(
+                    f"batch_fn gave the columns {_columns(given)}, and schema says {_columns(expected)}: "
+                    "names, order and types must be the same"
+                )
+            known = batch.schema
+        yield batch
+
+
+def _columns(pairs: list[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in pairs) or "(none)"
 
 
 def batches(spark: Any, path: Paths, **options: Any) -> Any:
@@ -207,10 +234,13 @@ def map_tasks(spark: Any, tasks: list[Task], work: _Work, schema: Any) -> Any:
     if not tasks:
         return spark.createDataFrame([], schema)
 
+    # Spark ships this function to every task as it is; a task unpacks its own part of the plan.
+    shipped = [packed(list(task)) for task in tasks]
+
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from work(tasks[number])
+                yield from work(tuple(unpacked(shipped[number])))
         settle()
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, schema)

@@ -6,19 +6,24 @@ They are Arrow UDFs from Spark 4.1 on and pandas UDFs before. All of one `select
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyspark.sql.functions as sql
 
 from pylogseg import arrow, arrow_batches, arrow_functions
 from pylogseg.arrow_functions import OnError
+from pylogseg.errors import RequestError
+from pylogseg.spark import _compat
 
 _RECORD = (
     "key: binary, value: binary, offset: bigint, timestamp: timestamp, timestampType: int, "
     "headers: array<struct<key: string, value: binary>>"
 )
+_CONFLUENT = "struct<schemaId: int, payload: binary>"
 _ENCODED = "batch binary, baseOffset bigint, lastOffset bigint, records int"
 
 _Function = Callable[..., pa.Array]
@@ -57,11 +62,13 @@ def decode_varint(column: Any, on_error: OnError = "raise") -> Any:
     on_error : {"raise", "null"}
         What becomes of a value that is not.
     """
+    arrow_functions.check_on_error(on_error)
     return _apply(arrow_functions.decode_varint, "bigint", column, on_error)
 
 
 def decode_uvarint(column: Any, on_error: OnError = "raise") -> Any:
     """The number that every value is as an unsigned varint of up to 32 bits, as bigint; see `decode_varint`."""
+    arrow_functions.check_on_error(on_error)
     return _apply(arrow_functions.decode_uvarint, "bigint", column, on_error)
 
 
@@ -85,8 +92,8 @@ def confluent(column: Any, on_error: OnError = "raise") -> Any:
     on_error : {"raise", "null"}
         What becomes of a value that is shorter, or begins with another byte.
     """
-    kind = "struct<schemaId: int, payload: binary>"
-    return _apply(arrow_functions.confluent, kind, column, on_error)
+    arrow_functions.check_on_error(on_error)
+    return _apply(arrow_functions.confluent, _CONFLUENT, column, on_error)
 
 
 def to_confluent(payload: Any, schema_id: int) -> Any:
@@ -109,6 +116,7 @@ def to_records(column: Any, on_error: OnError = "raise") -> Any:
     on_error : {"raise", "null"}
         What becomes of a value that holds anything else, or a batch that is damaged.
     """
+    arrow_functions.check_on_error(on_error)
     return _apply(arrow_batches.to_records, f"array<struct<{_RECORD}>>", column, on_error)
 
 
@@ -133,7 +141,8 @@ def decode_batches(
     Parameters
     ----------
     df : DataFrame
-        For example ``spark.read.format("binaryFile").load(...)``.
+        For example ``spark.read.format("binaryFile").load(...)``, which makes one value of a whole file: for small
+        files only, since Spark holds it several times; segments are read by `pylogseg.spark.read_segments`.
     column : str
         That holds the batches.
     keep : sequence of str
@@ -167,6 +176,69 @@ def encode_batches(df: Any, **options: Any) -> Any:
     """
     wanted = [name for name in ("key", "value", "offset", "timestamp", "headers") if name in df.columns]
     return df.select(*wanted).mapInArrow(arrow_batches.encoder(**options), _ENCODED)
+
+
+def register(spark: Any, prefix: str = "") -> list[str]:
+    """Make the functions known to SQL, for a session.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    prefix : str
+        What their names begin with there, where one is taken: Spark has none of these names.
+
+    Returns
+    -------
+    list of str
+        The names in SQL. A value that is not what it should be is an error; those that end with ``_or_null`` give null.
+    """
+    kinds: dict[str, tuple[_Function, str]] = {
+        "crc32c": (arrow_functions.crc32c, "bigint"),
+        "murmur2": (arrow_functions.murmur2, "int"),
+        "kafka_partition": (_partition_of, "int"),
+        "decode_varint": (arrow_functions.decode_varint, "bigint"),
+        "decode_uvarint": (arrow_functions.decode_uvarint, "bigint"),
+        "encode_varint": (arrow_functions.encode_varint, "binary"),
+        "encode_uvarint": (arrow_functions.encode_uvarint, "binary"),
+        "confluent": (arrow_functions.confluent, _CONFLUENT),
+        "headers_map": (arrow_functions.headers_map, "map<string, binary>"),
+        "to_records": (arrow_batches.to_records, f"array<struct<{_RECORD}>>"),
+    }
+    if not hasattr(sql, "arrow_udf"):
+        raise RequestError(f"Spark {_compat.VERSION[0]}.{_compat.VERSION[1]}: functions in SQL need Spark 4.1")
+    for name in ("decode_varint", "decode_uvarint", "confluent", "to_records"):
+        function, returns = kinds[name]
+        kinds[f"{name}_or_null"] = (functools.partial(function, on_error="null"), returns)
+    names = []
+    for name, (function, returns) in kinds.items():
+        make = _of_two if name == "kafka_partition" else _of_one
+        spark.udf.register(prefix + name, sql.arrow_udf(make(function), returns))
+        names.append(prefix + name)
+    return names
+
+
+def _of_one(function: _Function) -> Callable[[pa.Array], pa.Array]:
+    def of_arrow(values: pa.Array) -> pa.Array:
+        return function(values)
+
+    return of_arrow
+
+
+def _of_two(function: _Function) -> Callable[[pa.Array, pa.Array], pa.Array]:
+    def of_arrow(values: pa.Array, numbers: pa.Array) -> pa.Array:
+        return function(values, numbers)
+
+    return of_arrow
+
+
+def _partition_of(keys: pa.Array, counts: pa.Array) -> pa.Array:
+    """As `arrow_functions.kafka_partition`, with the number of partitions in a column: SQL has no other arguments."""
+    found = pa.nulls(len(keys), pa.int32())
+    for count in counts.drop_null().unique().to_pylist():
+        here = pc.fill_null(pc.equal(counts, count), False)
+        found = pc.if_else(here, arrow_functions.kafka_partition(keys, count), found)
+    return found
 
 
 def _apply(function: _Function, returns: str, column: Any, *args: Any, **options: Any) -> Any:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pylogseg.disk import Disk, Partition, Segment, open_dir
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.disk import Disk, Partition, Segment, check_once, open_dir
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
-from pylogseg.reading.seek import end_offset, late_segments
+from pylogseg.reading.partition import OPEN_END, PartitionReader, ReadOptions
+from pylogseg.reading.seek import LogEnd, end_of, late_segments
 from pylogseg.reading.transactions import last_stable_offset
 from pylogseg.reading.wanted import logs_of
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, Options, TopicPartition
@@ -54,16 +56,10 @@ def find_logs(paths: Sequence[str], options: Options) -> list[Partition]:
     logs = [log for log in disk.partitions if not log.state] or list(disk.partitions)
     logs += [_of_file(segment) for segment in disk.loose]
     chosen = _chosen(logs, options)
-    seen: dict[TopicPartition, Partition] = {}
+    check_once(chosen)
     for log in chosen:
-        other = seen.setdefault((log.topic, log.partition), log)
-        if other is not log:
-            raise RequestError(
-                f"{log.topic}-{log.partition} lies in two folders, {other.path} and {log.path}: "
-                "replicas of two brokers? Name the folder of one broker"
-            )
         if log.error is not None:
-            raise StorageError(log.error.path, log.error.operation, log.error.reason)
+            raise StorageError(log.error.path, log.error.operation, log.error.reason, log.error.errno)
     if not options.include_active:
         return [replace(log, segments=log.segments[:-1]) for log in chosen]
     return chosen
@@ -78,11 +74,13 @@ def _of_file(segment: Segment) -> Partition:
 def _chosen(logs: list[Partition], options: Options) -> list[Partition]:
     if options.topics:
         _require({log.topic for log in logs}, options.topics, "subscribe")
-        return [log for log in logs if log.topic in options.topics]
+        topics = set(options.topics)
+        return [log for log in logs if log.topic in topics]
     if options.assigned:
         names = {(log.topic, log.partition): f"{log.topic}-{log.partition}" for log in logs}
         _require(set(names.values()), [f"{topic}-{number}" for topic, number in options.assigned], "assign")
-        return [log for log in logs if (log.topic, log.partition) in options.assigned]
+        assigned = set(options.assigned)
+        return [log for log in logs if (log.topic, log.partition) in assigned]
     if options.pattern:
         pattern = re.compile(options.pattern)
         return [log for log in logs if pattern.search(log.topic) and log.topic not in _INTERNAL]
@@ -149,7 +147,7 @@ class Ends:
 
     def __init__(self, log: Partition, options: Options) -> None:
         self._log, self._options = log, options
-        self._latest: int | None = None
+        self._end: LogEnd | None = None
 
     @property
     def name(self) -> str:
@@ -164,9 +162,13 @@ class Ends:
     @property
     def latest(self) -> int:
         """Offset behind the last record that a consumer would get."""
-        if self._latest is None:
-            self._latest = max(latest_offset(self._log, self._options), self.earliest)
-        return self._latest
+        return max(self._found_end.offset, self.earliest)
+
+    @property
+    def _found_end(self) -> LogEnd:
+        if self._end is None:
+            self._end = latest_end(self._log, self._options)
+        return self._end
 
     def start(self, bound: Bound) -> int:
         """First offset; without ``failOnDataLoss`` as asked, wherever the log is."""
@@ -196,12 +198,20 @@ class Ends:
         assert asked is not None
         if bound.kind == "time":
             found = self._at(asked)
-            return self.latest if found == _NO_SUCH_TIME else found
+            if found == _NO_SUCH_TIME:
+                self._check_tail()
+                return self.latest
+            return found
         if asked == LATEST:
+            self._check_tail()
             return self.latest
         if asked > self.latest:
             self._lost(f"ends at {self.latest}, before the asked end {asked}")
         return min(asked, self.latest)
+
+    def _check_tail(self) -> None:
+        """What lies after the last good batch is in no range of the plan, so damage there is looked for here."""
+        check_tail(self._log, self._found_end, self._options)
 
     def _at(self, timestamp_ms: int) -> int:
         """First offset with such a time, as a broker answers, among those that a consumer would get.
@@ -229,19 +239,39 @@ class Ends:
         _log.warning("%s", message)
 
 
-def latest_offset(log: Partition, options: Options) -> int:
+def check_tail(log: Partition, end: LogEnd, options: Options) -> None:
+    """Raise CorruptionError for damage after the last good batch of a log, where damage is to be raised."""
+    if end.is_at_file_end or options.on_corrupt != "raise" or options.at_high_watermark:
+        return
+    how = ReadOptions(on_corrupt="raise", check_crc=options.check_crc)
+    with naming_option():
+        next(iter(PartitionReader(log.segments[-1:], end_of(log.segments).offset, OPEN_END, how)), None)
+
+
+@contextlib.contextmanager
+def naming_option() -> Iterator[None]:
+    """Let errors name the remedy as the options of Spark do."""
+    try:
+        yield
+    except CorruptionError as error:
+        reason = error.reason.replace('on_corrupt="skip"', "onCorrupt=skip").replace('"stop" ends', "stop ends")
+        raise CorruptionError(error.path, error.position, reason, error.offset) from error
+
+
+def latest_end(log: Partition, options: Options) -> LogEnd:
     """Where a consumer would stop: end of the log, high watermark, or last stable offset.
 
-    For ``read_committed`` the headers behind the newest producer snapshot are read.
+    For ``read_committed`` the headers after the newest producer snapshot are read.
     """
-    end = end_offset(log.segments)
+    found = end_of(log.segments)
+    end = found.offset
     if options.at_high_watermark:
         end = min(end, _high_watermark(log))
     if options.isolation == "read_committed" and log.segments:
         (files,) = logs_of(Disk((), (log,)))
         stable = last_stable_offset(list(log.segments), files.snapshots)
         end = end if stable is None else min(end, stable)
-    return end
+    return found._replace(offset=end)
 
 
 def _high_watermark(log: Partition) -> int:

@@ -25,7 +25,20 @@ BATCH_ROWS = 20_000
 #: Options of the Kafka source that concern a broker: a job that moves over may keep them.
 _BROKER_ONLY = re.compile(r"(kafka\.(?!isolation\.level$).*|groupidprefix|kafkaconsumer\..*|fetchoffset\..*)")
 #: What Spark itself puts among the options of a table or a query.
-_OF_SPARK = re.compile(r"(path|paths|location|provider|owner|comment|external|is_managed_location|option\..*|__.*)")
+_OF_SPARK = re.compile(
+    r"(path|paths|location|provider|owner|comment|external|is_managed_location|serialization\.format|option\..*|__.*)"
+)
+#: Names that are likely to be meant by others.
+_MEANT = {
+    "topic": "subscribe",
+    "topics": "subscribe",
+    "pattern": "subscribePattern",
+    "topicpattern": "subscribePattern",
+    "partition": "assign",
+    "partitions": "assign",
+}
+#: Who may read, in an address.
+_SECRETS = re.compile(r"://[^/]*@|://.*\?")
 _ONLY_IN_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (
     "subscribe", "subscribePattern", "assign",
@@ -90,7 +103,7 @@ class Options:
     include_metadata: bool = False
     include_active: bool = True
     push_filters: bool = False
-    storage: dict[str, Any] = field(default_factory=dict)
+    storage: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
@@ -167,11 +180,28 @@ def paths_of(given: Mapping[str, Any]) -> list[str]:
 
 
 def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
-    """The options of a table that a catalog is about to keep, without what the catalog adds; None if it is no such."""
+    """The options of a table that a catalog is about to keep, without what the catalog adds; None if it is no such.
+
+    Raises
+    ------
+    RequestError
+        For credentials: these options become part of the schema of the table, and of all that is made from it.
+    """
     values = {name.lower(): as_text(value) for name, value in given.items()}
-    if "owner" not in values and not any(name.startswith("option.") for name in values):
+    options = {name.removeprefix("option."): values[name] for name in values if name.startswith("option.")}
+    if "owner" not in values and not options:
         return None
-    return {name: value for name, value in values.items() if name in ("path", "paths") or not _OF_SPARK.fullmatch(name)}
+    kept = {name: value for name, value in options.items() if not _BROKER_ONLY.fullmatch(name)}
+    kept.update({name: values[name] for name in ("path", "paths") if name in values})
+    for name in ("path", "paths", "storageoptions"):
+        if name in kept and (name == "storageoptions" or _SECRETS.search(kept[name])):
+            raise RequestError(
+                f"{'storageOptions' if name == 'storageoptions' else name}: a table cannot keep credentials: "
+                "they would be in the schema of everything that is made from it. Put them into the environment or the "
+                "configuration files of fsspec, or into the query: SELECT ... FROM t WITH (storageOptions = '...')"
+            )
+    check_names(kept)
+    return kept
 
 
 def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
@@ -242,6 +272,11 @@ def as_text(value: Any) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
+def check_names(given: Mapping[str, Any]) -> None:
+    """Raise RequestError for a name that is no option; warn of those that have no effect on files."""
+    _check_names(_Values(given))
+
+
 def _check_names(values: _Values) -> None:
     known = {name.lower(): name for name in _NAMES}
     ignored = []
@@ -252,9 +287,9 @@ def _check_names(values: _Values) -> None:
             ignored.append(name)
             continue
         close = difflib.get_close_matches(name, known, 1, 0.8)
-        if close:
-            raise RequestError(f"no option {name!r}: is {known[close[0]]!r} meant?")
-        warnings.warn(f"option {name!r} is none of this source and has no effect", stacklevel=3)
+        meant = _MEANT.get(name) or (known[close[0]] if close else None)
+        hint = f": is {meant!r} meant?" if meant else f"; there are: {', '.join(_NAMES)}"
+        raise RequestError(f"no option {name!r}{hint}")
     if ignored:
         warnings.warn(f"files have no broker: {', '.join(sorted(ignored))} have no effect", stacklevel=3)
 

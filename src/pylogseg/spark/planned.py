@@ -66,16 +66,16 @@ class PlannedLogs:
         self._transactions: dict[str, Transactions] = {}
 
     def segments(self, part: Range) -> list[Segment]:
-        """The segment of a range, and the one behind it, which says where it ends."""
+        """The segment of a range."""
         files, path = file_system(part.path, self._options.storage)
         stem = path.removesuffix(FileKind.LOG.value)
         kinds = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
         companions = {kind: stem + kind.value for kind in kinds}
-        is_last = part.next_offset < 0
-        segment = PlannedSegment(
-            files, path, part.base_offset, part.end, -1, is_last, part.topic, part.partition, companions
-        )
-        return [segment] if is_last else [segment, replace(segment, base_offset=part.next_offset)]
+        next_base = None if part.next_offset < 0 else part.next_offset
+        name = (part.topic, part.partition)
+        return [
+            PlannedSegment(files, path, part.base_offset, part.end, -1, next_base is None, *name, companions, next_base)
+        ]
 
     def transactions(self, part: Range) -> Transactions | None:
         """What became of the transactions of a range's log, one for all of its ranges; None if it does not matter."""

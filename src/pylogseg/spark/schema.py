@@ -77,7 +77,11 @@ def _spark_type(kind: pa.DataType) -> DataType:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """A schema that carries options: Spark hands a table's schema to the reader of a Python source, not its options."""
+    """A schema that carries options: Spark hands a table's schema to the reader of a Python source, not its options.
+
+    They travel with everything that is made from the table, so there are no credentials among them, and they count only
+    where a query names no path of its own.
+    """
     first, *others = schema.fields
     kept = StructField(first.name, first.dataType, True, {_OPTIONS: json.dumps(dict(options))})
     return StructType([kept, *others])

@@ -9,8 +9,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pylogseg.errors import RequestError
 from pylogseg.spark import _compat
-from pylogseg.spark.options import Options, for_table, parse, paths_of
+from pylogseg.spark.options import Options, check_names, for_table, parse, paths_of
 from pylogseg.spark.plan import plan
 from pylogseg.spark.pushdown import Pruning, pruning_of
 from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, with_options
@@ -31,8 +32,10 @@ class PylogsegSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the options ask for; of a catalog's table with the options in it."""
-        found = spark_schema(columns_of(parse(_of_both(self.options))))
         kept = for_table(self.options)
+        given = self.options if kept is None else kept
+        check_names(given)
+        found = spark_schema(columns_of(parse(_of_both(given))))
         return found if kept is None else with_options(found, kept)
 
     def reader(self, schema: StructType) -> Any:
@@ -41,6 +44,8 @@ class PylogsegSource(DataSource):
         options = parse(given)
         # A reader that could take filters is refused where Spark does not push any.
         make = PruningReader if options.push_filters and _compat.pushes_filters() else SegmentReader
+        if make is PruningReader:
+            _compat.warn_of_pushdown()
         return make(paths_of(given), options, columns_in(schema))
 
     def streamReader(self, schema: StructType) -> Any:
@@ -51,15 +56,30 @@ class PylogsegSource(DataSource):
         return SegmentStreamReader(paths_of(given), parse(given, streaming=True), columns_in(schema))
 
     def _given(self, schema: StructType) -> dict[str, str]:
-        """Options of the query, and of the table it reads."""
+        """Options of the query, and of the table it reads: a query with a path of its own reads no table."""
         query = {name.lower(): value for name, value in self.options.items()}
-        return {**options_in(schema), **query}
+        if "path" in query or "paths" in query:
+            return query
+        table = options_in(schema)
+        if not table:
+            raise RequestError(
+                'no path: load("/var/lib/kafka/data") names a log directory, a partition\'s folder, or a URL of one. '
+                "Of a table whose columns were declared Spark tells a Python source no options: name the path in the "
+                "query, SELECT ... FROM t WITH (path = '...'), or let an option choose the columns, "
+                "CREATE TABLE t USING pylogseg OPTIONS (path '...', columns 'offset,value')"
+            )
+        return {**table, **query}
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """A writer for one query: rows become partitions."""
         from pylogseg.spark.write_options import check_columns, parse_write
         from pylogseg.spark.writer import PartitionsWriter
 
+        if not any(name.lower() == "path" for name in self.options):
+            raise RequestError(
+                'no path: save("/var/lib/kafka/restored") says which folder gets the partitions. '
+                "INSERT INTO a table is not possible: Spark does not tell a Python source the options of the table"
+            )
         options = parse_write(self.options)
         check_columns({field.name: field.dataType.simpleString() for field in schema}, options)
         return PartitionsWriter(options, overwrite)

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pylogseg.disk import Partition
 from pylogseg.errors import RequestError
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
-from pylogseg.spark.logs import Ends, Extent, check_named, find_logs, latest_offset
+from pylogseg.spark.logs import Ends, Extent, check_named, check_tail, find_logs, latest_end
 from pylogseg.spark.options import Options, TopicPartition
 from pylogseg.spark.plan import tasks_of
 from pylogseg.spark.task import read_task
@@ -98,7 +98,9 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         state = None if last is None else (last.path, last.size, last.modified_ms)
         known = self._latest.get(key)
         if known is None or known[0] != state or self._options.at_high_watermark:
-            known = self._latest[key] = (state, max(latest_offset(log, self._options), log.log_start_offset))
+            end = latest_end(log, self._options)
+            check_tail(log, end, self._options)
+            known = self._latest[key] = (state, max(end.offset, log.log_start_offset))
         return known[1]
 
     def getDefaultReadLimit(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -14,9 +15,10 @@ from pylogseg import arrow
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.findings import Finding
-from pylogseg.reading.partition import Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
+from pylogseg.spark.logs import naming_option
 from pylogseg.spark.options import Options
 from pylogseg.spark.plan import Range
 from pylogseg.spark.planned import PlannedLogs, Vanished
@@ -50,7 +52,8 @@ def read_task(task: Iterable[Range], options: Options, columns: Sequence[str]) -
     """
     wanted = arrow.schema(columns)
     made = arrow.record_batches(chunks(task, options, columns), wanted)
-    yield from of_even_size(made, options.batch_rows)
+    with naming_option():
+        yield from of_even_size(made, options.batch_rows)
 
 
 def chunks(task: Iterable[Range], options: Options, columns: Sequence[str]) -> Iterator[Chunk]:
@@ -95,6 +98,8 @@ class _RangeReader:
             # Retention or the cleaner was here. Offsets are what was asked for: other segments may have them now.
             yield from self._as_it_is()
         else:
+            if part.end_offset == part.next_offset and how.on_corrupt == "raise":
+                self._check_tail()
             if part.next_offset < 0 and seen < part.end_offset and not any(gap.is_alarm for gap in how.gaps):
                 self._check_end()
 
@@ -111,6 +116,19 @@ class _RangeReader:
             for gap in self._how.gaps:
                 if gap.kind is Finding.REMOVED:
                     self._lost(gap.first_offset, gap.next_offset or part.end_offset, gap.reason)
+
+    def _check_tail(self) -> None:
+        """Look for damage between the last offset of a segment and the end of its file, as who reads the log does.
+
+        Good batches there are of a segment that the cleaner has merged into this one: the plan has them elsewhere.
+        """
+        how = replace(self._how, isolation="read_uncommitted", on_corrupt="skip", gaps=[], scratch=None)
+        reader = PartitionReader(self._logs.segments(self._part), self._part.end_offset, OPEN_END, how)
+        with contextlib.suppress(Vanished):
+            next(iter(reader), None)
+        for gap in how.gaps:
+            if gap.is_alarm and gap.kind is not Finding.ORDER:
+                raise gap.as_error()
 
     def _check_end(self) -> None:
         """Whether a log that gave fewer records than planned still has its end: a follower may have truncated it."""

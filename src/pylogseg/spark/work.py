@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import itertools
 import pickle
 import sys
 import threading
@@ -80,6 +81,74 @@ def run(
         for row in frame.collect():
             found.update(zip(groups[row["share"]], unpacked(row["results"]), strict=True))
     return [found[i] for i in range(len(items))]
+
+
+def merged(
+    spark: Any,
+    items: Sequence[_Item],
+    keys: Sequence[str],
+    work: Callable[[_Item], _Result],
+    fold: Callable[[dict[int, _Result], int, _Result], None],
+    merge: Callable[[str, dict[int, _Result]], Any],
+    sizes: Sequence[int],
+    *,
+    label: str = "pylogseg",
+    progress: bool | None = None,
+) -> dict[str, Any]:
+    """Do something with each item on the workers, and there put together what belongs together.
+
+    The driver sees what `merge` gives, so that may be much less than what the items gave.
+
+    Parameters
+    ----------
+    spark, items, work, sizes, label, progress
+        As of `run`.
+    keys : sequence of str
+        Of each item what it is put together by.
+    fold : callable
+        Adds the result of an item, by its number, to those that the same task has of a key: what can be put together
+        there takes no room later.
+    merge : callable
+        Gets a key, and the results of its items by their numbers.
+
+    Returns
+    -------
+    dict of str to object
+        By key.
+    """
+    if not items:
+        return {}
+    groups = shares(sizes, _compat.cores_of(spark) or 1)
+    shipped = [packed([(i, keys[i], items[i]) for i in group]) for group in groups]
+    schema = "key string, results binary"
+
+    def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for key, group in itertools.groupby(unpacked(shipped[number]), lambda item: item[1]):
+                    found: dict[int, _Result] = {}
+                    for i, _, item in group:
+                        fold(found, i, work(item))
+                    yield _keyed(key, found)
+        settle()
+
+    def finish(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pairs = (pair for batch in rows for pair in zip(*(batch.column(i).to_pylist() for i in (0, 1)), strict=True))
+        for key, group in itertools.groupby(pairs, lambda pair: pair[0]):
+            found = {i: done for _, data in group for part in unpacked(data) for i, done in part.items()}
+            yield _keyed(key, merge(key, found))
+        settle()
+
+    frame = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, schema)
+    together = frame.repartition(min(len(groups), len(set(keys))), "key").sortWithinPartitions("key")
+    with _followed(spark, label, len(groups), progress):
+        rows = together.mapInArrow(finish, schema).collect()
+    return {row["key"]: unpacked(row["results"])[0] for row in rows}
+
+
+def _keyed(key: str, result: Any) -> pa.RecordBatch:
+    columns = [pa.array([key], pa.string()), pa.array([packed([result])], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, ["key", "results"])
 
 
 def packed(items: list[Any]) -> bytes:

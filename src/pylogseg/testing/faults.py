@@ -63,7 +63,7 @@ class FaultyStorage:
         """What the failing operation raises."""
         number = {"short": errno.ENOSPC, "sync": errno.EIO}.get(str(self.error), self.error)
         assert isinstance(number, int)
-        return StorageError(path, operation, os.strerror(number))
+        return StorageError(path, operation, os.strerror(number), number)
 
     def open_log(
         self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None

@@ -13,7 +13,10 @@ from pylogseg.jobs.verify_disk import Summary, judge, segments_of
 from pylogseg.spark import _compat
 from pylogseg.spark.work import run
 
-FINDINGS = "level string, kind string, path string, position bigint, offset bigint, reason string, remedy string"
+FINDINGS = (
+    "level string, kind string, path string, position bigint, offset bigint, lastOffset bigint, reason string, "
+    "remedy string"
+)
 
 
 def verify(spark: Any, path: Any, names: Sequence[str] = (), *, level: str = "indexes", **options: Any) -> Any:
@@ -57,4 +60,4 @@ def verified(
 
     sizes = [segment.size for segment in segments]
     reports = run(spark, segments, check, sizes, label="pylogseg verify", progress=progress)
-    return list(judge(disk, chosen, iter(reports), summary))
+    return list(judge(disk, chosen, iter(reports), summary, names=names))

@@ -6,13 +6,14 @@ import functools
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pylogseg import offline
 from pylogseg.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.jobs.export_dates import NOTES
-from pylogseg.offline.comparison import Difference
+from pylogseg.jobs.export_dates import NOTES, state_of
+from pylogseg.offline.comparison import Difference, named_on_either
 from pylogseg.reading.wanted import partitions_of
 from pylogseg.spark.door import read_segments
 from pylogseg.spark.jobs.restoring import exported
@@ -20,7 +21,7 @@ from pylogseg.spark.work import run
 
 DIFFERENCES = (
     "topic string, `partition` int, same boolean, recordsA bigint, recordsB bigint, missing bigint, extra bigint, "
-    "changed bigint, detail string"
+    "changed bigint, duplicates bigint, detail string"
 )
 _KEY = ("topic", "partition", "offset")
 _COMPARED = ("key", "value", "timestamp")
@@ -37,7 +38,7 @@ def diff(spark: Any, a: str, b: str, names: Sequence[str] = (), *, progress: boo
         A log directory or the folder of a partition.
     b : str
         Another one; or the folder of a table that `export` wrote, of which key, value, timestamp and headers of each
-        offset are compared, where the table has them.
+        offset are compared, where the table has them, with records of the isolation that the table has.
     names : sequence of str
         Topics, partitions or patterns; all if empty.
     progress : bool, optional
@@ -48,8 +49,9 @@ def diff(spark: Any, a: str, b: str, names: Sequence[str] = (), *, progress: boo
     Returns
     -------
     pyspark.sql.DataFrame
-        A row for each partition of either side: records that are ``missing`` in B, that are ``extra`` in B, and that
-        ``changed``. ``detail`` is the row of ``pylogseg diff --json``, with the ranges of offsets; null for a table.
+        A row for each partition of either side: records that are ``missing`` in B, that are ``extra`` in B, that
+        ``changed``, and ``duplicates``: rows of a table B with the offset of another one. ``detail`` is the row of
+        ``pylogseg diff --json``, with the ranges of offsets; null for a table.
     """
     if os.path.isdir(os.path.join(b, NOTES)):
         if options:
@@ -63,10 +65,8 @@ def compared(
     spark: Any, a: str, b: str, names: Sequence[str], *, progress: bool | None = None, **options: Any
 ) -> list[Difference]:
     """The differences of two directories, by the names of partitions."""
-    left, right = _partitions(a, names), _partitions(b, names)
+    left, right = (_by_key(disk, names) for disk in named_on_either(open_dir(a), open_dir(b), names or None))
     pairs = [(left.get(key), right.get(key)) for key in sorted({*left, *right})]
-    if names and not pairs:
-        raise RequestError(f"no topic or partition {', '.join(names)} on either side")
     sizes = [sum(side.size for side in pair if side is not None) for pair in pairs]
     work = functools.partial(_compared, options=options)
     return run(spark, pairs, work, sizes, label="pylogseg diff", progress=progress)
@@ -78,52 +78,49 @@ def _compared(pair: tuple[Partition | None, Partition | None], options: dict[str
     return found
 
 
-def _partitions(path: str, names: Sequence[str]) -> dict[tuple[str, int], Partition]:
-    disk = open_dir(path)
-    if names:
-        try:
-            disk = disk.select(names)
-        except RequestError:  # what only the other side has is missing here
-            return {}
+def _by_key(disk: Disk, names: Sequence[str]) -> dict[tuple[str, int], Partition]:
     return {(part.topic, part.partition): part for part in partitions_of(disk, by_name=bool(names))}
 
 
 def _row(found: Difference) -> tuple[Any, ...]:
     topic, _, number = found.name.rpartition("-")
     counts = (found.records_a, found.records_b, found.missing, found.extra, found.changed)
-    return (topic, int(number), found.is_same, *counts, json.dumps(found.as_row()))
+    return (topic, int(number), found.is_same, *counts, 0, json.dumps(found.as_row()))
 
 
 def _with_table(spark: Any, path: str, table: str, names: Sequence[str]) -> Any:
     """Rows of both sides by their place, joined: what is on one side alone, and what differs."""
     from pyspark.sql import functions as sql
 
-    chosen = sorted(_partitions(path, names))
+    disk = open_dir(path)
+    chosen = sorted(_by_key(disk.select(names) if names else disk, names))
     assigned: dict[str, list[int]] = {}
     for topic, number in chosen:
         assigned.setdefault(topic, []).append(number)
     right = exported(spark, table)
     headers = ("headers",) if "headers" in right.columns else ()
     fields = tuple(name for name in _COMPARED if name in right.columns) + headers
-    left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned))
+    # A table without the records of aborted transactions is compared with a log without them.
+    isolation = (state_of(Path(table)) or {}).get("isolation", "read_uncommitted")
+    left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned), isolationLevel=isolation)
     if names:
         keys = spark.createDataFrame(chosen, "topic string, `partition` int")
         right = right.join(sql.broadcast(keys), ["topic", "partition"], "left_semi")
     a = left.select(*_KEY, sql.struct(*fields).alias("a"))
-    b = right.select(*_KEY, sql.struct(*fields).alias("b"))
+    # A row for each offset, so that the join has no pair twice; the others are counted.
+    b = right.groupBy(*_KEY).agg(sql.first(sql.struct(*fields)).alias("b"), sql.count(sql.lit(1)).alias("rows"))
     both = a.join(b, list(_KEY), "full_outer")
     in_a, in_b = sql.col("a").isNotNull(), sql.col("b").isNotNull()
     counts = {
-        "recordsA": in_a,
-        "recordsB": in_b,
-        "missing": ~in_b,
-        "extra": ~in_a,
-        "changed": in_a & in_b & ~sql.col("a").eqNullSafe(sql.col("b")),
+        "recordsA": in_a.cast("bigint"),
+        "recordsB": sql.coalesce("rows", sql.lit(0)),
+        "missing": (~in_b).cast("bigint"),
+        "extra": (~in_a).cast("bigint"),
+        "changed": (in_a & in_b & ~sql.col("a").eqNullSafe(sql.col("b"))).cast("bigint"),
+        "duplicates": sql.coalesce(sql.col("rows") - 1, sql.lit(0)),
     }
-    found = both.groupBy("topic", "partition").agg(
-        *(sql.count(sql.when(condition, 1)).alias(name) for name, condition in counts.items())
-    )
-    same = (sql.col("missing") + sql.col("extra") + sql.col("changed")) == 0
+    found = both.groupBy("topic", "partition").agg(*(sql.sum(count).alias(name) for name, count in counts.items()))
+    same = (sql.col("missing") + sql.col("extra") + sql.col("changed") + sql.col("duplicates")) == 0
     return found.select(
         "topic", "partition", same.alias("same"), *counts, sql.lit(None).cast("string").alias("detail")
     ).orderBy("topic", "partition")

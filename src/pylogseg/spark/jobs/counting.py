@@ -5,17 +5,18 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pylogseg.disk import Segment, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.jobs.stats import Stats, explain, segment_stats
+from pylogseg.jobs.sketch import Distinct, Histogram
+from pylogseg.jobs.stats import Missing, Stats, segment_stats
 from pylogseg.jobs.stats_groups import Group, Unit, group_key, stats_row, units_of
 from pylogseg.reading.wanted import partitions_of
 from pylogseg.spark.door import read_segments
-from pylogseg.spark.work import run
+from pylogseg.spark.work import merged, packed, unpacked
 
 #: By partition, topic or all; ``detail`` is the row of ``pylogseg stats --json``, with codecs and percentiles.
 COUNTS = (
@@ -67,33 +68,94 @@ def stats(
         return _by_key(spark, path, names, top)
     if by not in ("partition", "topic", "all"):
         raise RequestError(f"by is partition, topic, all, hour or key, not {by!r}")
-    rows = [_row(group, dirty) for group, dirty in counted(spark, path, names, by, progress=progress)]
+    rows = [_row(*each) for each in counted(spark, path, names, by, progress=progress)]
     return spark.createDataFrame(rows, COUNTS)
 
 
 def counted(
     spark: Any, path: Any, names: Sequence[str], by: str, *, progress: bool | None = None
-) -> list[tuple[Group, float | None]]:
-    """Groups with their dirty ratios."""
+) -> list[tuple[_Counted, float | None]]:
+    """What was counted of each group, with its dirty ratio.
+
+    Keys and sizes of a segment are known by some 64 KB; they are put together by the workers, and stay there.
+    """
     disk = open_dir(path)
     disk = disk.select(names) if names else disk
     units = units_of(disk, partitions_of(disk, by_name=bool(names)))
     segments: list[Segment] = [segment for unit in units for segment in unit.segments]
+    keys = [group_key(unit.name, by) for unit in units for _ in unit.segments]
     sizes = [segment.size for segment in segments]
-    found = iter(run(spark, segments, segment_stats, sizes, label="pylogseg stats", progress=progress))
-    groups: dict[str, Group] = {}
+    # What is known of a unit without its segments, and the numbers of those.
+    outlines: dict[str, list[_Outline]] = {}
     bytes_of: dict[str, list[int]] = {}
+    first = 0
     for unit in units:
-        rows: list[Stats] = [next(found) for _ in unit.segments]
-        key = group_key(unit.name, by)
-        missing = explain(rows, unit.log_start_offset, unit.cleaned_to is not None)
-        groups.setdefault(key, Group(key)).add(rows, missing)
+        key, end = group_key(unit.name, by), first + len(unit.segments)
+        outlines.setdefault(key, []).append(_Outline(unit.name, first, end, unit.log_start_offset, unit.is_cleaned))
+        first = end
         if unit.cleaned_to is not None:
             dirty, total = _dirty_bytes(unit)
             known = bytes_of.setdefault(key, [0, 0])
             known[0] += dirty
             known[1] += total
-    return [(group, _ratio(*bytes_of.get(key, (0, 0)))) for key, group in groups.items()]
+    shipped = {key: packed(list(of)) for key, of in outlines.items()}
+
+    def merge(key: str, found: dict[int, Stats]) -> _Counted:
+        return _put_together(key, unpacked(shipped[key]), found)
+
+    done = merged(spark, segments, keys, segment_stats, _fold, merge, sizes, label="pylogseg stats", progress=progress)
+    return [
+        (done.get(key) or _put_together(key, of, {}), _ratio(*bytes_of.get(key, (0, 0))))
+        for key, of in outlines.items()
+    ]
+
+
+class _Outline(NamedTuple):
+    """A unit without its segments: its name, their numbers, where the log starts, and whether it is compacted."""
+
+    name: str
+    first: int
+    end: int
+    log_start_offset: int
+    is_cleaned: bool
+
+
+class _Counted(NamedTuple):
+    """A group as it is shown."""
+
+    values: tuple[Any, ...]
+    missing: Missing
+    row: dict[str, Any]
+
+
+#: A segment whose keys and sizes are counted with those of another one has these.
+_NO_KEYS, _NO_SIZES = Distinct(), Histogram()
+
+
+def _fold(found: dict[int, Stats], number: int, stats: Stats) -> None:
+    """Keep a segment's counts, and put its keys and sizes together with those of the first one."""
+    first = next(iter(found.values()), None)
+    if first is not None:
+        first.keys.merge(stats.keys)
+        stats.keys = _NO_KEYS
+        for name in ("key_sizes", "value_sizes", "record_sizes"):
+            getattr(first, name).merge(getattr(stats, name))
+            setattr(stats, name, _NO_SIZES)
+    found[number] = stats
+
+
+def _put_together(key: str, outlines: Sequence[_Outline], found: dict[int, Stats]) -> _Counted:
+    group = Group(key)
+    for unit in outlines:
+        rows = [found[i] for i in range(unit.first, unit.end)]
+        group.add(unit.name, rows, unit.log_start_offset, unit.is_cleaned)
+    counts = group.stats
+    values = (
+        group.name, group.partitions, counts.segments, counts.size_bytes, counts.batches, counts.records,
+        counts.tombstones, counts.null_keys, counts.keys.count, counts.headers, len(counts.producers),
+        _moment(counts.least_timestamp), _moment(counts.largest_timestamp),
+    )  # fmt: skip
+    return _Counted(values, group.missing, stats_row(group))
 
 
 def _dirty_bytes(unit: Unit) -> tuple[int, int]:
@@ -109,15 +171,10 @@ def _ratio(dirty: int, total: int) -> float | None:
     return dirty / total if total else None
 
 
-def _row(group: Group, dirty_ratio: float | None) -> tuple[Any, ...]:
-    counts, row = group.stats, stats_row(group)
-    missing = group.missing
-    return (
-        group.name, group.partitions, counts.segments, counts.size_bytes, counts.batches, counts.records,
-        counts.tombstones, counts.null_keys, counts.keys.count, counts.headers, len(counts.producers),
-        _moment(counts.least_timestamp), _moment(counts.largest_timestamp), dirty_ratio, missing.markers,
-        missing.below_start, missing.compaction, missing.damage, missing.unexplained, json.dumps(row),
-    )  # fmt: skip
+def _row(counted: _Counted, dirty_ratio: float | None) -> tuple[Any, ...]:
+    missing = counted.missing
+    gone = (missing.markers, missing.below_start, missing.compaction, missing.damage, missing.unexplained)
+    return (*counted.values, dirty_ratio, *gone, json.dumps(counted.row))
 
 
 def _moment(timestamp_ms: int | None) -> datetime.datetime | None:

@@ -10,13 +10,14 @@ from pylogseg.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.scratch import Scratch
 from pylogseg.jobs.export import Form
-from pylogseg.jobs.export_dates import COLUMNS, ExportedPart, clear_up, export_part_by_date
-from pylogseg.reading.partition import OPEN_END, ReadOptions
-from pylogseg.reading.wanted import Wanted, logs_of
+from pylogseg.jobs.export_dates import COLUMNS, ExportedPart, Part, Table, export_parts, parts_of
+from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.wanted import logs_of
 from pylogseg.spark.work import run
 
 MANIFEST = (
-    "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, sizeBytes bigint"
+    "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, sizeBytes bigint, "
+    "problem string"
 )
 
 
@@ -33,13 +34,16 @@ def export(
     until: int | None = None,
     isolation: Any = "read_uncommitted",
     on_corrupt: Any = "raise",
+    keep_deleted: bool = True,
+    overwrite: bool = False,
     dry_run: bool = False,
     progress: bool | None = None,
 ) -> Any:
     """Write records as files ``OUT/topic=NAME/date=YYYY-MM-DD/...``, which Spark and others read as one table.
 
     A task has whole segments, and writes files of names that follow from them: another attempt at it, or another run,
-    replaces them. A run passes by what an earlier one has written of segments that did not change since.
+    replaces them. A run skips what an earlier one has written of segments that did not change since. Files of segments
+    that the cleaner merged away go. A table has one form, one set of columns and one isolation.
 
     Parameters
     ----------
@@ -58,11 +62,15 @@ def export(
     compression : str
         Of the files: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``.
     since, until : int, optional
-        Only records with timestamps in this half-open range, in milliseconds.
+        Only records with timestamps in this half-open range, in milliseconds. What the table has already stays.
     isolation : {"read_uncommitted", "read_committed"}
-        Whether records of aborted transactions are left out; a partition is then one task.
+        Whether records of aborted transactions are left out, and those of open ones left to a later run.
     on_corrupt : {"raise", "stop", "skip"}
-        What damage does.
+        What damage does; with ``stop`` a partition is one task.
+    keep_deleted : bool
+        Whether the table keeps records that retention has removed from the log since; else they go.
+    overwrite : bool
+        Whether all that earlier runs have written to the table goes first.
     dry_run : bool
         Only say what there is to do.
     progress : bool, optional
@@ -71,7 +79,9 @@ def export(
     Returns
     -------
     pyspark.sql.DataFrame
-        A row for each file: ``state`` is ``written``, ``unchanged`` or ``to do``, the latter with a null ``path``.
+        A row for each file: ``state`` is ``written``, ``unchanged`` or ``to do``, the latter with a null ``path``;
+        ``gone`` if retention removed a segment meanwhile, ``left`` for what comes after damage. ``problem`` says what
+        could not be read.
     """
     if "://" in out:
         raise RequestError(f"{out}: files get their names at the end by renames, which no object store has")
@@ -79,24 +89,20 @@ def export(
     options = ReadOptions(isolation, on_corrupt, scratch=Scratch)
     disk = open_dir(path)
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
-    parts = [
-        part
-        for log in logs
-        for part in Wanted.of(log, (0, OPEN_END), (since, until), options).by_segment()
-        if part.log.segments
-    ]
+    table = Table(target, wish, isolation, dry_run=dry_run, overwrite=overwrite)
 
-    def work(part: Wanted) -> ExportedPart:
-        return export_part_by_date(part, target, wish, dry_run=dry_run)
+    def work(parts: list[Part]) -> list[ExportedPart]:
+        return export_parts(parts, table)
 
-    sizes = [sum(segment.size for segment in part.log.segments[:1]) for part in parts]
-    done = run(spark, parts, work, sizes, label="pylogseg export", progress=progress)
-    clear_up(target, done)
-    return spark.createDataFrame([row for part in done for row in _rows(part, target)], MANIFEST)
+    with table.opened():
+        groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)
+        sizes = [sum(part.segment.size for part in parts) for parts in groups]
+        done = run(spark, groups, work, sizes, label="pylogseg export", progress=progress)
+    return spark.createDataFrame([row for parts in done for part in parts for row in _rows(part, target)], MANIFEST)
 
 
 def _rows(part: ExportedPart, out: Path) -> list[tuple[Any, ...]]:
     where = (part.topic, part.partition, part.base_offset, part.state)
     if not part.files:
-        return [(*where, None, None if part.state == "to do" else 0, None)]
-    return [(*where, str(out / path), records, size) for path, records, size in part.files]
+        return [(*where, None, None if part.state == "to do" else 0, None, part.problem)]
+    return [(*where, str(out / path), records, size, part.problem) for path, records, size in part.files]

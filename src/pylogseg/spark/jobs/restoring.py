@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from pylogseg.disk import Partition, open_dir
 from pylogseg.errors import RequestError
+from pylogseg.jobs.export_dates import state_of
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.windows import walk
 from pylogseg.restore.partition import Written
-from pylogseg.restore.staging import Placed, Staging
+from pylogseg.restore.staging import Placed, Staging, sweep
 from pylogseg.spark.rows import task_name, write_rows
 from pylogseg.spark.write_options import COLUMNS, WriteOptions, check_columns, parse_write
 
@@ -71,9 +73,11 @@ def restore(
         For columns that are missing, and for a partition that is there with other records, unless `overwrite`.
     """
     given = parse_write({**options, "path": path})
-    rows = exported(spark, os.fspath(source)) if isinstance(source, (str, os.PathLike)) else source
+    rows = _whole(spark, os.fspath(source)) if isinstance(source, (str, os.PathLike)) else source
     rows = _with_partition(rows, given)
     check_columns({field.name: field.dataType.simpleString() for field in rows.schema}, given)
+    if not dry_run and os.path.isdir(given.root):
+        sweep(given.root)  # a write that died after its commit began is finished first
     there = _there(given.root)
     done: list[tuple[Any, ...]] = []
     if there or dry_run:
@@ -83,6 +87,13 @@ def restore(
     placed = _write(rows, given, overwrite)
     done += [(p.topic, p.partition, "written", *p[2:8]) for p in placed]
     return spark.createDataFrame(sorted(done), MANIFEST)
+
+
+def _whole(spark: Any, path: str) -> Any:
+    """The DataFrame of an exported table that an export has finished."""
+    if (state_of(Path(path)) or {}).get("state") == "writing":
+        raise RequestError(f"{path}: the last export to this table did not end, and parts may be missing: run it again")
+    return exported(spark, path)
 
 
 def exported(spark: Any, path: str) -> Any:
@@ -130,7 +141,9 @@ def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
     try:
         together = rows.repartition("topic", "partition").sortWithinPartitions(*order)
         written = [Written(**row.asDict()) for row in together.mapInArrow(task, from_arrow_schema(_WRITTEN)).collect()]
-        return staging.commit(written, overwrite=overwrite)
+        placed = staging.commit(written, overwrite=overwrite)
+        staging.forget()
+        return placed
     finally:
         staging.abort()
 

@@ -13,14 +13,17 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from pyspark import cloudpickle
+
 from pylogseg import offline
 from pylogseg.disk import open_dir
 from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.jobs.place import Place
 from pylogseg.offline.outcome import Outcome, Result
 from pylogseg.restore.partition import Written
-from pylogseg.restore.staging import Staging
+from pylogseg.restore.staging import Staging, sweep
 from pylogseg.spark.work import run
 
 MANIFEST = (
@@ -96,21 +99,26 @@ def _rewritten(
 ) -> Any:
     place = Place.find(LocalStorage(), os.path.abspath(path))
     chosen = [name for name in place.chosen(names) if not place.reason_to_leave(name)]
+    if not dry_run and os.path.isdir(out):
+        sweep(os.path.abspath(out))  # a run that died after its commit began is finished first
     made_of = {name: _fingerprint(os.path.join(place.parent, name), command, options) for name in chosen}
     notes = _read_notes(out)
     same = [n for n in chosen if notes.get(n) == made_of[n] and os.path.isdir(os.path.join(out, n))]
     rows = [_unchanged(name, os.path.join(out, name)) for name in same]
     todo = [name for name in chosen if name not in same]
+    for name in todo:
+        if not overwrite and os.path.exists(os.path.join(out, name)):
+            raise RequestError(
+                f"{os.path.join(out, name)}: it is there already, and was not made by this of the files that are in "
+                f"{os.path.join(place.parent, name)} now; overwrite puts the new one in its place"
+            )
     work = functools.partial(getattr(offline, command), **options)
     sizes = [sum(size for _, size, _ in made_of[name]["files"]) for name in todo]
     if dry_run:
         tried = run(spark, todo, lambda name: _tried(work, place.parent, name), sizes, label=command, progress=progress)
         return spark.createDataFrame(sorted(rows + [_row(row) for row in tried]), MANIFEST)
     if todo:
-        rows += _into(spark, work, place, out, todo, sizes, command, overwrite, progress)
-        done = {row[0:2] for row in rows if row[2] != "failed"}
-        kept = {name: made for name, made in made_of.items() if _key(name) in done}
-        LocalStorage().write_whole(os.path.join(out, _NOTES), json.dumps({**notes, **kept}).encode())
+        rows += _into(spark, work, place, out, todo, sizes, command, overwrite, progress, {**notes, **made_of})
     return spark.createDataFrame(sorted(rows), MANIFEST)
 
 
@@ -124,8 +132,9 @@ def _into(
     label: str,
     overwrite: bool,
     progress: bool | None,
+    notes: dict[str, Any],
 ) -> list[tuple[Any, ...]]:
-    """Work on partitions, and put them in place."""
+    """Work on partitions, and put them in place with the notes of those that did not fail."""
     staging = Staging(os.path.abspath(out))
     staging.begin()
     root, write_id, parent = staging.root, staging.write_id, place.parent
@@ -140,14 +149,30 @@ def _into(
 
     try:
         made = run(spark, todo, task, sizes, label=f"pylogseg {label}", progress=progress)
-        staging.commit([each.written for each in made if each.written is not None], overwrite=overwrite)
+        failed = {name for name, each in zip(todo, made, strict=True) if each.written is None}
+        kept = {name: note for name, note in notes.items() if name not in failed}
+        files = {_NOTES: json.dumps(kept).encode(), **_as_they_are(place, root)}
+        staging.commit([each.written for each in made if each.written is not None], overwrite=overwrite, files=files)
+        staging.forget()
     finally:
         staging.abort()
-    properties = os.path.join(parent, FileKind.META_PROPERTIES.value)
-    target = os.path.join(out, FileKind.META_PROPERTIES.value)
-    if place.log_dir is not None and os.path.exists(properties) and not os.path.exists(target):
-        LocalStorage().write_whole(target, LocalStorage().read_all(properties))
     return [_row(each.row) for each in made]
+
+
+def _as_they_are(place: Place, root: str) -> dict[str, bytes]:
+    """Small files of the input's log directory that the result takes over, as `offline` does, unless it has its own."""
+    if place.log_dir is None:
+        return {}
+    storage, found = LocalStorage(), {}
+    there = [parse_partition_folder(entry.name) for entry in storage.list_folder(root) if entry.is_dir]
+    is_new = not any(folder is not None and not folder.state for folder in there)
+    for kind in (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN):
+        source, target = os.path.join(place.log_dir, kind.value), os.path.join(root, kind.value)
+        # A directory that was not shut down cleanly does not become so by partitions that come into it.
+        wanted = is_new or kind is FileKind.META_PROPERTIES
+        if wanted and os.path.exists(source) and not os.path.exists(target):
+            found[kind.value] = storage.read_all(source)
+    return found
 
 
 def _tried(work: Callable[..., Result], parent: str, name: str) -> dict[str, Any]:
@@ -164,7 +189,8 @@ def _written(folder: str) -> Written:
 def _fingerprint(folder: str, command: str, options: dict[str, Any]) -> dict[str, Any]:
     """What a partition that is made depends on: its files, and what is done to them."""
     entries = [e for e in LocalStorage().list_folder(folder) if e.name.endswith(FileKind.LOG.value)]
-    how = hashlib.sha256(f"{command} {sorted(options.items())!r}".encode()).hexdigest()
+    # As Spark ships it: the text of a function names its place in memory, not what it does.
+    how = hashlib.sha256(cloudpickle.dumps((command, sorted(options.items())))).hexdigest()
     return {"how": how, "files": [[e.name, e.size, e.modified_ms] for e in entries]}
 
 

@@ -1,0 +1,50 @@
+"""Names and messages as others see them: well-formed text, without what a terminal would act on."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+
+def readable(name: str) -> str:
+    r"""A name as text that can be encoded: what the system gave as bytes that are no UTF-8 is shown as ``\xNN``.
+
+    >>> readable("t\udcff-0")
+    't\\xff-0'
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+_ACTING = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def printable(written: str) -> str:
+    r"""Text without what a terminal acts on: control characters but tabs and ends of lines, and changes of direction.
+
+    They are shown as ``\xNN`` and ``\uNNNN``, and so are bytes that are no UTF-8.
+
+    >>> printable("\x1b[31m\u202e")
+    '\\x1b[31m\\u202e'
+    """
+    if written.isascii() and written.isprintable():
+        return written
+    shown = _ACTING.sub(lambda found: found[0].encode("unicode_escape").decode(), written)
+    # Of bytes that were no UTF-8 when they came in, each is one byte again.
+    return _SURROGATE.sub(_escaped_surrogate, shown)
+
+
+def _escaped_surrogate(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code & 0xFF:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+
+
+def json_line(row: Any, **how: Any) -> str:
+    """A value as JSON that is well-formed whatever its texts are, without what a terminal acts on."""
+    written = json.dumps(row, ensure_ascii=False, **how)
+    if written.isascii() and written.isprintable():
+        return written
+    escaped = _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+    # What a name has of bytes that are no UTF-8: a lone surrogate is no JSON to many readers.
+    return _SURROGATE.sub(lambda found: "\\" + _escaped_surrogate(found), escaped)

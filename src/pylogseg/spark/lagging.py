@@ -1,0 +1,55 @@
+"""How far a stream is behind its logs: Spark has no place for it in the progress of a Python source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Lag(NamedTuple):
+    """Offsets that are in the logs and not yet in the query.
+
+    Attributes
+    ----------
+    total, most, least : int
+        Of all partitions together, of the one that is furthest behind, and of the one that is least behind.
+    partitions : dict of (str, int) to int
+        By topic and partition.
+    """
+
+    total: int
+    most: int
+    least: int
+    partitions: dict[tuple[str, int], int]
+
+
+def lag(progress: Any) -> Lag:
+    """How many offsets the batch of a streaming query ended before the ends of the logs, as far as it looked.
+
+    Parameters
+    ----------
+    progress : StreamingQueryProgress or mapping
+        ``query.lastProgress``, or ``event.progress`` in a listener.
+
+    Returns
+    -------
+    Lag
+        Of all sources of this package in the query. All zero where Spark tells no latest offsets (before 4.2).
+    """
+    found: dict[tuple[str, int], int] = {}
+    told = progress if isinstance(progress, Mapping) else json.loads(progress.json)
+    for source in told.get("sources", ()):
+        latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
+        for key, offset in latest.items():
+            found[key] = found.get(key, 0) + max(0, offset - end.get(key, 0))
+    return Lag(sum(found.values()), max(found.values(), default=0), min(found.values(), default=0), found)
+
+
+def _offsets(said: Any) -> dict[tuple[str, int], int]:
+    """Offsets as progress has them: as JSON, or read from it; other sources have other things there."""
+    try:
+        parsed = json.loads(said) if isinstance(said, str) else said
+        return {(topic, int(number)): int(next) for topic, of in parsed.items() for number, next in of.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}

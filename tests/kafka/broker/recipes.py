@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""A real broker opens what the recipes of the operator's guide leave.
+
+    recipes.py [RECIPE...]
+
+A recipe is the heading of a section in `docs/operators.md`, or a part of one. A broker makes the topics of the recipe's
+log directories and stops; its empty partitions are replaced by those that a real Kafka wrote, in the state that the
+recipe is for, so that directories, metadata and ids belong together. The commands of the page run there one after the
+other, and have to end with the exit codes that the page shows. Then the broker starts on the result. It may not warn of
+the partitions; consumers get with both isolations the records that our reader gives; a producer appends, and both read
+once more. A minute for each recipe. Exit code 0 if all is well.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1])]
+
+import documents  # noqa: E402
+from offline import Broker, Record, check  # noqa: E402
+
+import pylogseg  # noqa: E402
+
+CHECKPOINTS = [f"{name}-offset-checkpoint" for name in ("recovery-point", "log-start", "replication", "cleaner")]
+
+
+class State(NamedTuple):
+    """What a recipe works on, and what it leaves.
+
+    Attributes
+    ----------
+    log_dirs : list of str
+        Log directories of one broker in the kitchen of the page, before the commands.
+    topics : list of str
+        Whose records are compared.
+    results : list of str, optional
+        The log directories after the commands, where they are others.
+    is_clean : bool
+        There was a clean shutdown before the commands.
+    is_clean_after : bool
+        The broker has to trust the directories without a recovery.
+    """
+
+    log_dirs: list[str]
+    topics: list[str]
+    results: list[str] | None = None
+    is_clean: bool = True
+    is_clean_after: bool = True
+
+
+STATES = {
+    "The disk is full": State(["full/kafka"], ["ret-bytes", "txn-a", "codec-none"], None, False, False),
+    "A segment is damaged": State(["broken"], ["damaged"], None, False, True),
+    "Indexes are missing": State(["unindexed"], ["codec-none"]),
+    "A folder that is no partition": State(["foreign"], ["codec-lz4", "txn-a"], ["foreign/data"]),
+    "A partition lies in two directories": State(["twice/disk1", "twice/disk2"], ["txn-a", "codec-gzip"]),
+    "meta.properties is missing or wrong": State(["nameless/disk1", "nameless/disk2"], ["codec-zstd", "codec-gzip"]),
+    "Records that must go at the end": State(["kafka"], ["txn-b"]),
+    "The best of several replicas": State(["replicas/broker3"], ["damaged"], None, False, False),
+    "A directory for another broker": State(["target"], ["codec-zstd", "codec-gzip"]),
+    "A customer asks to be forgotten": State(["kafka"], ["cmp-short", "codec-none"]),
+    "The compaction does not keep up": State(["lagging"], ["cmp-gzip", "cmp-snappy", "cmp-txn"]),
+}
+
+
+def partitions(log_dir: Path) -> list[Path]:
+    """Folders of partitions of topics that are no broker's own."""
+    found = [path for path in log_dir.iterdir() if re.fullmatch(r"[^_].*-\d+", path.name)]
+    return sorted(path for path in found if path.is_dir())
+
+
+def entries(path: Path) -> dict[str, str]:
+    """Lines of a checkpoint by partition."""
+    lines = path.read_text().splitlines()[2:] if path.exists() else []
+    return {"-".join(line.split()[:2]): line for line in lines}
+
+
+def adopt(broker: Broker, root: Path, log_dirs: list[Path], *, is_clean: bool) -> None:
+    """Let log directories become those of a broker: its metadata, its ids, and their partitions."""
+    numbers: dict[str, int] = {}
+    for part in (part for log_dir in log_dirs for part in partitions(log_dir)):
+        topic, _, number = part.name.rpartition("-")
+        numbers[topic] = max(numbers.get(topic, 0), int(number) + 1)
+    mine = [broker.folder / f"data{number}" for number in range(len(log_dirs))]
+    (broker.folder / "run").mkdir(parents=True)
+    (broker.folder / "run" / "extra.properties").write_text(f"log.dirs={','.join(map(str, mine))}\n")
+    broker.start()
+    for topic, count in sorted(numbers.items()):
+        policy = ["cleanup.policy=compact"] if topic.startswith("cmp-") else []
+        settings = ["internal.segment.bytes=4096", "index.interval.bytes=512", "retention.ms=-1", *policy]
+        broker("client", "create-topic", topic, count, *settings)
+    broker("stop")
+    documents.register(root, mine)
+    ids = {part.name: (part / "partition.metadata").read_bytes() for log_dir in mine for part in partitions(log_dir)}
+    adopted = {part.name for log_dir in log_dirs for part in partitions(log_dir)}
+    for own in mine:
+        for part in partitions(own):
+            if part.name in adopted:
+                shutil.rmtree(part)
+    for own, log_dir in zip(mine, log_dirs, strict=True):
+        for name in CHECKPOINTS:
+            lines = {part: line for part, line in entries(own / name).items() if part not in adopted}
+            here = {part.name for part in partitions(log_dir)}
+            lines.update({part: line for part, line in entries(log_dir / name).items() if part in here})
+            (own / name).write_text("\n".join(["0", str(len(lines)), *lines.values()]) + "\n")
+        for path in log_dir.iterdir():
+            if re.fullmatch(r"__.*-\d+", path.name):
+                shutil.rmtree(path)
+            elif re.fullmatch(r".*-\d+", path.name) and path.is_dir():
+                (path / "partition.metadata").write_bytes(ids[path.name])
+            elif path.is_file() and path.stat().st_size:
+                path.unlink()
+        if not is_clean:
+            (own / ".kafka_cleanshutdown").unlink()
+        for path in own.iterdir():  # an empty meta.properties is what a recipe is for
+            if not (log_dir / path.name).exists():
+                shutil.move(path, log_dir / path.name)
+        shutil.rmtree(own)
+
+
+def reads(log_dirs: list[Path], topics: list[str], isolation: str) -> dict[str, list[Record]]:
+    """Records of each partition that has any, read from the files."""
+    found: dict[str, list[Record]] = {}
+    for record in pylogseg.read(list(map(str, log_dirs)), topics, isolation=isolation):
+        name = f"{record.topic}-{record.partition}"
+        found.setdefault(name, []).append((record.offset, record.timestamp, record.key, record.value))
+    return found
+
+
+def cook(title: str, root: Path) -> None:
+    """Run the commands of a section; their exit codes are those of the page."""
+    for command in dict(documents.recipes())[title]:
+        said = documents.run(command.command, root)
+        code, wanted = (re.search(r"\(exit code \d+\)\n\Z", text) for text in (said, command.shown))
+        if (code and code[0]) != (wanted and wanted[0]):
+            sys.exit(f"{title}: {command.command}\nended otherwise than on the page:\n{said}")
+
+
+def check_words(title: str, broker: Broker, state: State) -> None:
+    """No warning about the partitions, and no recovery after a clean shutdown."""
+    names = re.compile("|".join(rf"\b{topic}-\d+" for topic in state.topics))
+    said = broker.words()
+    warned = [line for line in said if re.search(r"\b(WARN|ERROR|FATAL)\b", line) and names.search(line)]
+    recovered = [line for line in said if "Recovering unflushed segment" in line and names.search(line)]
+    if warned or (state.is_clean_after and recovered):
+        sys.exit("\n".join([f"{title}: the broker said:", *warned[:20], *recovered[:20]]))
+    print(f"{title}: no warning; {len(recovered)} segments recovered", flush=True)
+
+
+def run(title: str, state: State, scratch: Path) -> None:
+    """One recipe, from its state to the producers."""
+    scratch.mkdir()
+    with documents.kitchen(scratch) as root:
+        broker = Broker(scratch / "broker")
+        try:
+            if (root / "full").is_mount():
+                subprocess.run(["mount", "-o", "remount,size=64m", str(root / "full")], check=True)
+            adopt(broker, root, [root / name for name in state.log_dirs], is_clean=state.is_clean)
+            if (root / "full").is_mount():
+                documents.resize(root / "full", os.statvfs(root / "full"))
+            cook(title, root)
+            log_dirs = [root / name for name in state.results or state.log_dirs]
+            finish(title, state, broker, log_dirs)
+        finally:
+            broker("stop")
+
+
+def finish(title: str, state: State, broker: Broker, log_dirs: list[Path]) -> None:
+    """Let the broker start on the result, and compare."""
+    for number, log_dir in enumerate(log_dirs):
+        shutil.move(log_dir, broker.folder / f"data{number}")
+    log_dirs = [broker.folder / f"data{number}" for number in range(len(log_dirs))]
+    truth = {each: reads(log_dirs, state.topics, each) for each in ("read_uncommitted", "read_committed")}
+    broker.start()
+    for isolation, expected in truth.items():
+        check(f"{title}, {isolation}", expected, broker.consumed(state.topics, isolation))
+    check_words(title, broker, state)
+    topic = state.topics[0]
+    broker("client", "produce", topic, 50, "recipes")
+    more = broker.consumed([topic], "read_uncommitted")
+    broker("stop")
+    grown(truth["read_uncommitted"], more)
+    check(f"{title}, appended to by producers", reads(log_dirs, [topic], "read_uncommitted"), more)
+
+
+def grown(before: Mapping[str, list[Record]], after: Mapping[str, list[Record]]) -> None:
+    """What was there is still there, and more."""
+    for part, records in after.items():
+        assert len(records) > len(before.get(part, [])), part
+        assert records[: len(before.get(part, []))] == before.get(part, []), part
+
+
+def main(arguments: list[str]) -> int:
+    """Run from the command line."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        print(__doc__)
+        print(json.dumps(list(STATES), indent=1))
+        return 0
+    logging.disable(logging.CRITICAL)
+    chosen = [title for title in STATES if not arguments or any(word.lower() in title.lower() for word in arguments)]
+    if not chosen:
+        sys.exit(f"no recipe has such a name: {', '.join(STATES)}")
+    with tempfile.TemporaryDirectory(prefix="pylogseg-recipes-") as scratch:
+        for number, title in enumerate(chosen):
+            run(title, STATES[title], Path(scratch) / str(number))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,349 @@
+"""Dying disks: bytes that cannot be read, files that cannot be opened, files that are cut while they are read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shell import command, environment
+from shell import pylogseg as shell
+
+import pylogseg
+from pylogseg import encode
+from pylogseg.env import positions
+from pylogseg.env.scheduler import ThreadScheduler
+from pylogseg.errors import StorageError
+from pylogseg.reading.findings import Finding
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="rights and errors are others there")
+
+BAD = 100_000  # on a page that is lost
+PAGE = BAD // 4096 * 4096
+
+
+def segment_name(base: int) -> str:
+    return f"{base:020d}.log"
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Partitions a-0, b-0, c-0, each of 120 records in two segments, the first of some 200 kB, in the folder ``d``."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for topic in "abc":
+        folder = tmp_path / "d" / f"{topic}-0"
+        folder.mkdir(parents=True)
+        for base, end in ((0, 100), (100, 120)):
+            records = ((i, [(1_700_000_000_000 + i, b"k%d" % i, b"v" * 2000)]) for i in range(base, end))
+            batches = [encode(record, base_offset=i) for i, record in records]
+            (folder / segment_name(base)).write_bytes(b"".join(batches))
+    return tmp_path
+
+
+def failing_page(monkeypatch: pytest.MonkeyPatch, *names: str, code: int = errno.EIO) -> None:
+    """One page of some files is lost: each call that would read it fails, as of a disk with a bad sector."""
+
+    def is_lost(descriptor: int, position: int, size: int) -> bool:
+        if not (position < PAGE + 4096 and position + size > PAGE):
+            return False
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        return any(path.endswith(name) for name in names)
+
+    pread, preadv = os.pread, os.preadv
+
+    def bad_pread(descriptor: int, size: int, position: int) -> bytes:
+        if is_lost(descriptor, position, size):
+            raise OSError(code, os.strerror(code))
+        return pread(descriptor, size, position)
+
+    def bad_preadv(descriptor: int, buffers: Any, position: int, *flags: int) -> int:
+        if is_lost(descriptor, position, sum(map(len, buffers))):
+            raise OSError(code, os.strerror(code))
+        return preadv(descriptor, buffers, position, *flags)
+
+    monkeypatch.setattr(os, "pread", bad_pread)
+    monkeypatch.setattr(positions, "_read_once", bad_pread)
+    monkeypatch.setattr(os, "preadv", bad_preadv)
+
+
+needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="names of descriptors are in /proc")
+LOST = f"b-0/{segment_name(0)}"
+
+
+@needs_proc
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("scratch", [True, False])
+def test_records_around_lost_bytes_are_read(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, scratch: bool, isolation: Any
+) -> None:
+    failing_page(monkeypatch, LOST)
+    reader = pylogseg.read("d", "b", on_corrupt="skip", reuse_buffers=scratch, isolation=isolation)
+    offsets = [record.offset for record in reader]
+    (gap,) = reader.gaps
+    missing = sorted(set(range(120)) - set(offsets))
+    assert offsets == sorted(offsets)
+    assert 2 <= len(missing) <= 4
+    assert missing == list(range(gap.first_offset, gap.next_offset))
+    assert gap.kind is Finding.UNREADABLE
+    assert gap.is_alarm
+    assert gap.position <= PAGE < PAGE + 4096 <= gap.end_position
+    assert f"bytes {PAGE} to {PAGE + 4096} cannot be read: Input/output error" in gap.reason
+
+
+@needs_proc
+def test_lost_bytes_are_an_error_with_their_place(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_page(monkeypatch, LOST)
+    with pytest.raises(StorageError, match=rf"{LOST}.*{PAGE}.*Input/output error"):
+        list(pylogseg.read("d", "b"))
+
+
+@needs_proc
+@pytest.mark.parametrize("crc", [True, False])
+def test_no_record_is_made_of_bytes_that_were_not_read(logs: Path, monkeypatch: pytest.MonkeyPatch, crc: bool) -> None:
+    failing_page(monkeypatch, LOST)
+    for record in pylogseg.read("d", "b", on_corrupt="skip", check_crc=crc):
+        assert record.value == b"v" * 2000
+
+
+COMMANDS = {
+    "cat": "cat d -j {jobs}",
+    "cat-csv": "cat d --csv --fields key -j {jobs}",
+    "grep": "grep vv d -c -j {jobs}",
+    "latest": "latest d -j {jobs}",
+    "export": "export d --out out --to csv --columns offset -j {jobs}",
+    "stats": "stats d --by partition --json -j {jobs}",
+    "ls": "ls d --json -j {jobs}",
+    "ls-l": "ls d -l --json -j {jobs}",
+    "diff": "diff d d --json -j {jobs}",
+    "verify": "verify d --json -j {jobs}",
+    "since": "cat d --since 1700000000010 -j {jobs}",
+    "tail": "cat d --offset -10: -j {jobs}",
+    "committed": "cat d --isolation read_committed -j {jobs}",
+}
+
+
+def run(text: str) -> Any:
+    done = shell(*text.split())
+    assert "Traceback" not in done.err
+    return done
+
+
+def found(name: str, done: Any) -> int:
+    """How many records a command has seen of all partitions."""
+    if name in ("stats", "verify"):
+        return sum(row.get("records", 0) for row in done.rows if row.get("type") != "finding")
+    if name == "grep":
+        return sum(int(line.rpartition(":")[2]) for line in done.text.splitlines())
+    if name == "export":
+        return sum(len(path.read_text().splitlines()) - 1 for path in Path("out").rglob("*.csv"))
+    if name == "diff":
+        return done.rows[-1]["recordsA"]
+    if name.startswith("ls"):
+        return sum((row.get("logEndOffset") or row.get("endOffset") or 0) for row in done.rows)
+    return len(done.out.splitlines()) - (name == "cat-csv")
+
+
+@needs_proc
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if not name.startswith("ls")])
+def test_a_lost_page_costs_its_records_alone(logs: Path, monkeypatch: pytest.MonkeyPatch, name: str, jobs: int) -> None:
+    good = found(name, run(COMMANDS[name].format(jobs=jobs)))
+    for path in Path("out").rglob("*.csv"):
+        path.unlink()
+    failing_page(monkeypatch, LOST)
+    done = run(COMMANDS[name].format(jobs=jobs))
+    left = found(name, done)
+    assert good - 4 <= left < good or name == "tail"
+    if name != "tail":
+        assert done.code == (1 if name == "verify" else 2)
+        assert LOST in done.text + done.err
+        assert "Input/output error" in done.text + done.err
+
+
+def unreadable(path: Path, how: str) -> None:
+    """Make a file one that cannot be opened."""
+    path.unlink()
+    if how == "folder":
+        path.mkdir()
+    elif how == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("how", ["folder", "pipe", "link"])
+@pytest.mark.parametrize(("base", "jobs"), [(0, 2), (100, 1)])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_file_that_cannot_be_opened_hides_no_other(logs: Path, name: str, jobs: int, base: int, how: str) -> None:
+    good = found(name, run(COMMANDS[name].format(jobs=jobs)))
+    for path in Path("out").rglob("*.csv"):
+        path.unlink()
+    path = logs / "d" / "b-0" / segment_name(base)
+    unreadable(path, how)
+    done = run(COMMANDS[name].format(jobs=jobs))
+    if name == "tail" and base == 0:  # of which nothing was asked
+        assert (done.code, done.err) == (0, "")
+        return
+    assert done.code == (1 if name == "verify" else 2), done
+    assert str(path.relative_to(logs)) in done.text + done.err
+    assert found(name, done) >= good * 2 // 3  # a third of all is in b-0
+    if name in ("cat", "grep", "export", "stats", "latest", "committed"):
+        assert found(name, done) == good - (100 if base == 0 else 20)
+
+
+def without_rights() -> list[str]:
+    """What a command begins with to be one that the rights of files count for, also of root."""
+    if os.geteuid() != 0:
+        return []
+    lost = "-dac_override,-dac_read_search"
+    return ["setpriv", f"--bounding-set={lost}", f"--inh-caps={lost}"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or not shutil.which("setpriv"), reason="root needs setpriv")
+@pytest.mark.parametrize("name", ["cat", "grep", "export", "stats", "ls", "diff"])
+def test_a_file_without_rights_hides_no_other(logs: Path, name: str) -> None:
+    (logs / "d" / "b-0" / segment_name(0)).chmod(0)
+    words = [*without_rights(), *command(*COMMANDS[name].format(jobs=2).split())]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, cwd=logs)
+    assert done.returncode == 2, done.stderr
+    assert "Permission denied" in done.stderr
+    assert LOST in done.stderr
+    assert len(done.stdout.splitlines()) >= 1
+
+
+def test_skip_goes_on_behind_a_file_that_cannot_be_opened(logs: Path) -> None:
+    unreadable(logs / "d" / "b-0" / segment_name(0), "folder")
+    done = run("cat d b --on-corrupt skip")
+    assert [row["offset"] for row in done.rows] == list(range(100, 120))
+    assert done.code == 1
+    reader = pylogseg.read("d", "b", on_corrupt="skip")
+    assert [record.offset for record in reader] == list(range(100, 120))
+    assert [(gap.kind, gap.first_offset, gap.next_offset) for gap in reader.gaps] == [(Finding.UNREADABLE, 0, 100)]
+    with pytest.raises(StorageError, match=segment_name(0)):
+        list(pylogseg.read("d", "b"))
+
+
+CUT = """
+import os, pylogseg
+from pylogseg import encode
+folder = {folder!r}
+path = folder + "/{name}"
+size = os.path.getsize(path)
+batches = {how}
+next(batches)
+os.truncate(path, 4096)
+try:
+    for _ in batches:
+        pass
+    print("ended")
+except pylogseg.errors.StorageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "pylogseg.read(folder, on_corrupt='raise').chunks()",
+        "pylogseg.read(folder, reuse_buffers=True).chunks()",
+        "iter(pylogseg.read_arrow(folder))",
+        "iter(pylogseg.read_arrow(folder, views=True))",
+        "iter(pylogseg.read(folder))",
+    ],
+)
+def test_a_segment_that_is_cut_while_it_is_read_is_an_error(logs: Path, how: str) -> None:
+    """A follower truncates below its active segment."""
+    folder = logs / "d" / "a-0"
+    path = folder / segment_name(0)
+    path.write_bytes(b"".join(encode([(i, b"k", b"v" * 20_000)], base_offset=i) for i in range(1000)))
+    (folder / segment_name(100)).rename(folder / segment_name(1000))
+    script = CUT.format(folder=str(folder), name=segment_name(0), how=how)
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert segment_name(0) in done.stdout
+    assert "was cut to" in done.stdout
+
+
+def test_what_was_read_stays_when_the_file_is_cut(logs: Path) -> None:
+    """Views too point at memory of this process, not at pages that another program can take away."""
+    script = f"""
+import os, pylogseg
+kept = list(pylogseg.read_arrow("d", "a", views=True))
+os.truncate("d/a-0/{segment_name(0)}", 0)
+assert sum(len(value.as_py()) for batch in kept for value in batch["value"]) == 240_000
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, cwd=logs)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+OFFLINE = [
+    "recover --full --no-keep d",
+    "recover --full --dry-run d",
+    "repair --no-keep d",
+    "repair --no-keep --keep-behind d",
+    "repair --no-keep --dry-run d",
+    "reindex d",
+    "compact --force d",
+    "redact --key k3 --everywhere d",
+    "recode -z zstd d",
+]
+
+
+@needs_proc
+@pytest.mark.parametrize("text", OFFLINE)
+def test_nothing_is_cut_off_because_the_disk_cannot_read_it(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    before = [path.read_bytes() for path in sorted((logs / "d" / "b-0").glob("*.log"))]
+    with monkeypatch.context() as failing:
+        failing_page(failing, LOST)
+        done = run(text)
+    assert done.code == 2
+    assert "b-0" in done.text + done.err
+    assert "Input/output error" in done.text + done.err
+    assert [path.read_bytes() for path in sorted((logs / "d" / "b-0").glob("*.log"))] == before
+    assert [record.offset for record in pylogseg.read("d", "b")] == list(range(120))
+
+
+@pytest.mark.parametrize("how", ["pipe", "link"])
+def test_a_copy_leaves_out_what_cannot_be_read_and_says_so(logs: Path, how: str) -> None:
+    unreadable(logs / "d" / "b-0" / segment_name(0), how)
+    done = run("copy d k --json")
+    assert done.code == 2
+    assert [(row["partition"], row["state"]) for row in done.rows[:-1]] == [
+        ("a-0", "copied"), ("b-0", "failed"), ("c-0", "copied"),
+    ]  # fmt: skip
+    assert done.rows[-1]["failed"] == 1
+    assert "b-0 is not in the copy" in done.err
+    assert sorted(os.listdir("k")) == ["a-0", "c-0"]
+    assert len(run("cat k").rows) == 240
+
+
+def test_a_copy_of_what_cannot_be_read_alone_leaves_nothing(logs: Path) -> None:
+    unreadable(logs / "d" / "b-0" / segment_name(0), "pipe")
+    done = run("copy d k b")
+    assert done.code == 2
+    assert sorted(os.listdir()) == ["d"]
+
+
+def test_a_failed_task_is_a_line_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        raise StorageError("/x/0.log", "sync", "No space left on device")
+
+    scheduler = ThreadScheduler()
+    scheduler.schedule("flush", fail)
+    scheduler.schedule("after", done.set, 1)
+    assert done.wait(60)
+    scheduler.shutdown()
+    (record,) = caplog.records
+    assert "No space left on device" in record.getMessage()
+    assert record.exc_info is None

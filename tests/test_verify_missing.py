@@ -1,0 +1,202 @@
+"""`pylogseg verify` finds what is missing, and what keeps a broker from starting; nothing that is as it should be."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shell import pylogseg
+
+import pylogseg as package
+
+
+@pytest.fixture
+def disk(examples: Path, tmp_path: Path) -> Path:
+    """A copy of a broker's directory that was closed in order."""
+    return Path(shutil.copytree(examples, tmp_path / "kafka"))
+
+
+def findings(*arguments: object) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code and damage."""
+    done = pylogseg("verify", "--json", *arguments)
+    return done.code, [row for row in done.rows if row.get("level") == "damage"]
+
+
+def records(disk: Path) -> int:
+    """How many records there are, markers included."""
+    return sum(1 for _ in package.read(disk, control=True, columns=["offset"]))
+
+
+def damaging(disk: Path, paths: list[Path]) -> Iterator[None]:
+    """The disk without some files; then as it was."""
+    away = disk.parent / "away"
+    away.mkdir()
+    for number, path in enumerate(paths):
+        shutil.move(path, away / str(number))
+    yield
+    for number, path in enumerate(paths):
+        shutil.move(away / str(number), path)
+    away.rmdir()
+
+
+#: Transactions, retention, deleted records, compaction, the cluster's metadata.
+THOROUGH = ("txn-a-0", "ret-bytes-0", "del-records-0", "cmp-short-0", "__cluster_metadata-0")
+
+
+def deletions(disk: Path) -> Iterator[tuple[str, list[Path]]]:
+    """What is deleted, one after the other: every kind of file, of every partition."""
+    for folder in [disk / name for name in THOROUGH]:
+        logs = sorted(folder.glob("*.log"))
+        for log in logs:
+            yield f"{folder.name}/{log.name}", [log]
+            yield f"{folder.name}/{log.stem}.*", sorted(folder.glob(f"{log.stem}.*"))
+        yield f"{folder.name}/*.log", logs
+        yield f"{folder.name}/*", sorted(folder.iterdir())
+        for path in sorted(folder.iterdir()):
+            if path.suffix != ".log":
+                yield f"{folder.name}/{path.name}", [path]
+    for path in sorted(disk.iterdir()):
+        yield path.name, [path]
+
+
+#: Segments of which nothing tells if all their files are gone: compaction leaves logs that look like that, those of
+#: magic 0 and 1 have no leader epochs.
+UNTOLD = ("cmp-short-0", "cmp-txn-0", "legacy-0")
+
+
+def test_whatever_is_deleted_is_found_if_records_went_with_it(disk: Path) -> None:
+    before = records(disk)
+    assert findings(disk)[0] == 0
+    wrong = []
+    for what, paths in deletions(disk):
+        # Without them aborted records show, and a broker does not start.
+        is_needed = what == "meta.properties" or (what.startswith("txn-") and what.endswith(".txnindex"))
+        # Compaction leaves logs without a byte whose indexes still have entries.
+        is_empty = len(paths) == 1 and paths[0].suffix == ".log" and not paths[0].stat().st_size
+        for _ in damaging(disk, paths):
+            code, found = findings(disk)
+            lost = before - records(disk)
+        if is_empty or (what.startswith(UNTOLD) and what.endswith(".*") and not found):
+            continue
+        # A snapshot holds what the metadata log began with; of the whole log nothing tells, if its folder is gone.
+        if what in ("__cluster_metadata-0", *(f"__cluster_metadata-0/{0:020}.{end}" for end in ("log", "*"))):
+            continue
+        if (code == 1) != (lost > 0 or is_needed):
+            wrong.append((what, lost, [row["reason"] for row in found]))
+    assert not wrong, "\n".join(map(str, wrong))
+
+
+# ---- one by one ----
+
+
+def kinds(*arguments: object) -> set[str]:
+    return {row["kind"] for row in findings(*arguments)[1]}
+
+
+def test_the_offsets_of_what_is_missing_are_named(disk: Path) -> None:
+    for path in (disk / "txn-a-0").iterdir():
+        path.unlink()
+    shutil.rmtree(disk / "txn-a-1")
+    (disk / "codec-none-1" / f"{190:020}.log").unlink()
+    code, found = findings(disk)
+    assert code == 1
+    assert {(Path(row["path"]).name, row["offset"], row["lastOffset"]) for row in found} >= {
+        ("txn-a-0", 0, 147),
+        (f"{190:020}.index", 190, 381),
+    }
+    assert ("txn-a-1", "missing") in {(Path(row["path"]).name, row["kind"]) for row in found}
+    assert all(row["remedy"] for row in found)
+    assert kinds(disk, "txn-b") == set()  # nobody asked for the others
+
+
+def test_a_load_that_drops_everything_is_told_before_it(disk: Path) -> None:
+    (disk / "log-start-offset-checkpoint").write_text("0\n1\ntxn-a 0 999\n")
+    (found,) = findings(disk, "txn-a-0")[1]
+    assert (found["kind"], found["offset"], found["lastOffset"]) == ("log-start", 0, 147)
+    assert "log-start-offset-checkpoint" in found["remedy"]
+    # With that line gone nothing is dropped.
+    (disk / "log-start-offset-checkpoint").write_text("0\n0\n")
+    assert pylogseg("recover", disk / "txn-a-0", "--dry-run").code == 0
+
+
+def test_an_unreadable_log_is_no_reason_to_delete_the_leader_epochs(disk: Path) -> None:
+    log = disk / "txn-a-0" / f"{119:020}.log"
+    log.unlink()
+    log.mkdir()
+    assert "leader-epoch" not in kinds(disk)
+
+
+@pytest.mark.parametrize("name", ["lost+found", "orders-0.bak", ".snapshot"])
+def test_folders_that_a_broker_refuses(disk: Path, name: str) -> None:
+    (disk / name).mkdir()
+    assert kinds(disk) == {"foreign-folder"}
+    for arguments in ([], ["--dry-run"]):
+        done = pylogseg("recover", disk, "--no-keep", *arguments)
+        assert done.code == 1
+        assert name in done.text
+        assert "nothing to do" not in done.text
+
+
+def test_directories_that_contradict_one_another(golden: Path, tmp_path: Path) -> None:
+    for name in ("data0", "data1"):
+        shutil.copytree(golden / "broker-4.3" / "txn" / name, tmp_path / name)
+    path = tmp_path / "data1" / "meta.properties"
+    good = path.read_text()
+    first = (tmp_path / "data0" / "meta.properties").read_text()
+    assert kinds(tmp_path) == set()
+    for bad in (good.replace("node.id=1", "node.id=2"), good.replace("BrokerAA", "BrokerBB"), first, "", "version=7\n"):
+        path.write_text(bad)
+        assert kinds(tmp_path) & {"meta-properties", "metadata"}, bad
+    path.write_text(good)
+    partition = next(path for path in (tmp_path / "data0").iterdir() if path.name.startswith("txn-"))
+    shutil.copytree(partition, tmp_path / "data1" / partition.name)
+    assert "twice" in kinds(tmp_path)
+
+
+def test_a_topic_id_that_is_not_the_topics(golden: Path, tmp_path: Path) -> None:
+    for name in ("data0", "data1"):
+        shutil.copytree(golden / "broker-4.3" / "txn" / name, tmp_path / name)
+    path = next(tmp_path.glob("data?/txn-*/partition.metadata"))
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAABg")
+    assert kinds(tmp_path) == {"topic-id"}
+
+
+def test_a_partition_that_only_the_metadata_knows(golden: Path, tmp_path: Path) -> None:
+    for name in ("data0", "data1"):
+        shutil.copytree(golden / "broker-4.3" / "txn" / name, tmp_path / name)
+    folder = next(path for path in tmp_path.glob("data?/txn-*") if path.is_dir())
+    shutil.rmtree(folder)
+    for path in tmp_path.glob("data?/*-checkpoint"):
+        path.write_text("0\n0\n")
+    code, found = findings(tmp_path)
+    assert code == 1
+    assert str(folder) in {row["path"] for row in found}
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit"])
+def test_a_damaged_swap_is_told_before_a_load_puts_it_in_place(examples: Path, tmp_path: Path, damage: str) -> None:
+    """With the remedy that keeps the segments: what a recovery leaves has them all once the file is moved away."""
+    folder = shutil.copytree(examples / "codec-none-1", tmp_path / "logs" / "codec-none-1")
+    first = sorted(folder.glob("*.log"))[0]
+    data = bytearray(first.read_bytes())
+    if damage == "cut":
+        del data[-10:]
+    else:
+        data[100] ^= 1
+    swap = folder / f"{first.name}.swap"
+    swap.write_bytes(first.read_bytes())
+    good = pylogseg("verify", tmp_path / "logs", "--json")
+    assert (good.code, "swap" in {row.get("kind") for row in good.rows}) == (0, False)
+    swap.write_bytes(data)
+    done = pylogseg("verify", tmp_path / "logs", "--json")
+    (found,) = (row for row in done.rows if row.get("kind") == "swap")
+    assert (done.code, found["level"], found["path"]) == (1, "damage", str(swap))
+    dry = pylogseg("recover", tmp_path / "logs", "--dry-run", "--json")
+    assert dry.code == 1
+    assert any(row.get("level") == "damage" for row in dry.rows)
+    swap.rename(tmp_path / swap.name)
+    assert pylogseg("recover", tmp_path / "logs", "--no-keep").code == 0
+    assert len(list(package.read(folder))) == 505
