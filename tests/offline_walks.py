@@ -411,10 +411,10 @@ class Walk:
         """The key is gone everywhere, all else is as it was."""
         key = self.rng.choice(KEYS[1:]).encode()
         if self.rng.random() < 0.5:
-            after = self.changed(offline.redact, {"keys": [key]})
+            after = self.changed(offline.redact, {"keys": [key], "force": not key})
             expected = [record for record in before.records if record[2] != key or record[9]]
         else:
-            after = self.changed(offline.redact, {"keys": [key], "blank": Blank(("value",))})
+            after = self.changed(offline.redact, {"keys": [key], "blank": Blank(("value",)), "force": not key})
             blank = (None,)
             expected = [(*r[:3], *blank, *r[4:]) if r[2] == key and not r[9] else r for r in before.records]
         # The last message of a magic without empty batches stays, blank.

@@ -168,8 +168,27 @@ def test_producers_after_retention_took_all_their_records(kafka, tmp_path):
     assert known == [0, 1, 2, 2, 2, 2, 2, 2, 0, 0, 2, 2, 2, 2, 2, 0, 0, 1, 1]
 
 
-def test_twenty_fresh_lists(kafka, tmp_path):
-    seed = random.SystemRandom().randrange(10**6)
+def test_an_index_of_times_with_little_room(kafka, tmp_path):
+    """It takes no entry where no time is later, so it has room for as many batches as the index of offsets."""
+    rows = [{"timestamp": 1_700_000_000_000, "key": f"key-{i}", "value": "v" * 60} for i in range(5)]
+    config = {"segment.index.bytes": 40, "index.interval.bytes": 50, "segment.bytes": 4000}
+    operations = [
+        {"op": "create", "config": config, "now": 1_700_000_000_000},
+        {"op": "append", "batches": [{"magic": 1, "compression": "none", "records": rows}], "record_version": 1},
+        {"op": "roll"},
+        {"op": "capture"},
+        {"op": "capture", "keep": "final"},
+    ]
+    fuzz.on_kafka([("room", operations)], tmp_path)
+    fuzz.on_ours(tmp_path / "room")
+    assert fuzz.compared([tmp_path / "room"]) == {"room": []}
+    row = json.loads((tmp_path / "room" / "expected.jsonl").read_text(encoding="utf-8").splitlines()[3])
+    assert row["result"]["00000000000000000000.index"]["size"] == 32  # more than the 2 that fit the other
+
+
+def test_twenty_lists(kafka, tmp_path):
+    """`fuzz.py` takes fresh ones, as many as one likes."""
+    seed = 970_288
     lists = list(random_lists(seed, 20))
     fuzz.on_kafka(lists, tmp_path)
     folders = [tmp_path / name for name, _ in lists]

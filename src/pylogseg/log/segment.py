@@ -170,12 +170,15 @@ class LogSegment:
             raise OffsetOverflowError(self, last_offset, self.size)
         position, since, greatest = self.log.size, self._bytes_since_entry, self.max_timestamp_so_far()
         entries: list[tuple[int, int, tuple[int, int]]] = []
+        room, time_room, in_time_index = *self._rooms_for_entries(), self.time_index.last_entry()[0]
         for timestamp, offset, size in batches:
             if timestamp > greatest[0]:
                 greatest = (timestamp, offset)
-            if since > self.index_interval_bytes and len(entries) < self._room_for_entries():
+            if since > self.index_interval_bytes and min(room - len(entries), time_room) > 0:
                 entries.append((offset, position, greatest))
                 since = 0
+                if greatest[0] > in_time_index:  # else the time index gets none
+                    time_room, in_time_index = time_room - 1, greatest[0]
             position += size
             since += size
         if entries:  # what an index refuses is refused before anything is written
@@ -187,10 +190,10 @@ class LogSegment:
             self.time_index.maybe_append(*latest)
         self._max_timestamp, self._bytes_since_entry = greatest, since
 
-    def _room_for_entries(self) -> int:
-        """Entries that both indexes have room for; without, batches are found by those before them."""
+    def _rooms_for_entries(self) -> tuple[int, int]:
+        """Entries that each index has room for; where one has none, batches are found by those before them."""
         offset_index, time_index = self.offset_index, self.time_index
-        return min(offset_index.max_entries - offset_index.entries, time_index.max_entries - 1 - time_index.entries)
+        return offset_index.max_entries - offset_index.entries, time_index.max_entries - 1 - time_index.entries
 
     def begin_run(self, run: Run, config: LogConfig) -> bool:
         """Let a run go on where the segment ends; False if the next batch begins the segment, or another one."""
@@ -216,7 +219,7 @@ class LogSegment:
         run.max_timestamp, run.max_timestamp_offset = self.max_timestamp_so_far()
         run.entry_timestamp, run.entry_timestamp_offset = time_index.last_entry()
         run.entry_offset = offset_index.last_offset if offset_index.entries else self.base_offset - 1
-        run.entries_left = self._room_for_entries()
+        run.entries_left = min(self._rooms_for_entries())
 
     def append_run(self, data: Data, run: Run) -> None:
         """Write the batches of a run at the end."""
@@ -365,7 +368,7 @@ class LogSegment:
                 if not self.offset_index.can_hold(offset):
                     raise OffsetOverflowError(self, offset, run.position)
                 self._max_timestamp = max(self.max_timestamp_so_far(), (timestamp, offset), key=itemgetter(0))
-                if self._room_for_entries() > 0:
+                if min(self._rooms_for_entries()) > 0:
                     self.offset_index.append(offset, run.position)
                     self.time_index.maybe_append(*self._max_timestamp)
                 self._tell_indexes(run)
