@@ -221,7 +221,7 @@ def segment_stats(
             done = end
         stats.gaps += order.finish()
     if stats.end_offset > after >= 0:
-        _add_stretches(stats, stats.empty, [after], [stats.end_offset])
+        _add_stretches(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
     return stats
 
 
@@ -230,7 +230,7 @@ def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int
     _add_headers(stats, window.batches)
     codecs = window.batches.codec
     first = int(window.batches.base_offset[0])
-    offsets, control = [], []
+    runs, control = [], []
     # One codec at a time: the size of the arena is then that of its batches.
     for codec in np.unique(codecs).tolist():
         parts = decode_slices(
@@ -250,37 +250,43 @@ def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int
             _add_left_out(stats, rows[good], columns)
             if len(columns):  # a compressed legacy wrapper does not tell its base offset, but its first record does
                 first = min(first, int(columns.offset[0]))
-                offsets.append(columns.offset)
-                control.append(columns.offset[columns.batches.is_control[columns.batch]])
+                runs.append(_runs(columns.offset))
+                control.append(_runs(columns.offset[columns.batches.is_control[columns.batch]]))
     if stats.first_offset < 0:
         stats.first_offset = first
     stats.end_offset = max(stats.end_offset, int(window.batches.last_offset.max()) + 1)
-    return _add_missing(stats, _joined_sorted(offsets), _joined_sorted(control), first if after < 0 else after)
+    after = first if after < 0 else after
+    _add_stretches(stats, stats.control, *_joined_runs(control))
+    begins, ends = _joined_runs(runs)
+    before = np.concatenate(([after], ends[:-1]))
+    jumps = begins > before
+    _add_stretches(stats, stats.empty, before[jumps], begins[jumps])
+    return int(ends[-1]) if len(ends) else after
 
 
-def _joined_sorted(parts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Offsets of records in their order: decoding goes by codec."""
-    offsets = np.concatenate(parts) if parts else np.empty(0, np.int64)
-    return offsets if (offsets[1:] > offsets[:-1]).all() else np.sort(offsets)
+def _runs(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Offsets as rows of first and end, a row for all that follow each other: millions of them may be a few bytes."""
+    if (offsets[1:] < offsets[:-1]).any():
+        offsets = np.sort(offsets)
+    last = np.append(np.flatnonzero(np.diff(offsets) > 1), len(offsets) - 1)[: len(offsets)]
+    begin = np.concatenate(([0], last[:-1] + 1))[: len(offsets)]
+    return np.stack((offsets[begin], offsets[last] + 1))
 
 
-def _add_missing(stats: Stats, offsets: npt.NDArray[np.int64], control: npt.NDArray[np.int64], after: int) -> int:
-    """Note which offsets have no record, and which a control record; the offset after the last one."""
-    if not len(offsets):
-        return after
-    before = np.concatenate(([after], offsets[:-1] + 1))
-    jumps = offsets > before
-    _add_stretches(stats, stats.empty, before[jumps].tolist(), offsets[jumps].tolist())
-    if len(control):
-        ends = np.append(np.flatnonzero(np.diff(control) > 1), len(control) - 1)
-        begins = np.concatenate(([0], ends[:-1] + 1))
-        _add_stretches(stats, stats.control, control[begins].tolist(), (control[ends] + 1).tolist())
-    return int(offsets[-1]) + 1
+def _joined_runs(parts: list[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """First and end of the runs of several parts, in their order: decoding goes by codec."""
+    begins, ends = np.concatenate(parts, axis=1) if parts else np.empty((2, 0), np.int64)
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    apart = begins[1:] > ends[:-1]
+    return begins[np.append([True], apart)[: len(begins)]], ends[np.append(apart, [True])[: len(ends)]]
 
 
-def _add_stretches(stats: Stats, known: list[tuple[int, int]], first: Sequence[int], end: Sequence[int]) -> None:
+def _add_stretches(
+    stats: Stats, known: list[tuple[int, int]], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
+) -> None:
     room = MAX_STRETCHES - len(known)
-    known += zip(first[:room], end[:room], strict=True)
+    known += zip(first[:room].tolist(), end[:room].tolist(), strict=True)
     stats.unlisted += max(0, len(first) - room)
 
 
