@@ -94,7 +94,8 @@ def test_an_empty_partition(tmp_path: Path) -> None:
 
 
 def test_plain_columns_are_aligned(examples: Path) -> None:
-    head, *lines = pylogseg("ls", examples).text.splitlines()
+    head, *lines, total = pylogseg("ls", examples).text.splitlines()
+    assert total.startswith("TOTAL ")
     ends = head.index("END") + len("END")
     assert all(line[:ends].split()[-1].isdigit() for line in lines)
     assert {line[ends] for line in lines} == {" "}
@@ -158,5 +159,5 @@ def test_several_log_directories_are_told_apart(examples: Path, tmp_path: Path) 
         shutil.copytree(examples / "txn-b-0", tmp_path / f"data-{number}" / "txn-b-0")
     head, *lines = pylogseg("ls", tmp_path).text.splitlines()
     assert head.endswith("LOG DIR")
-    assert [line.split()[-1] for line in lines] == [f"{tmp_path}/data-0", f"{tmp_path}/data-1"]
+    assert [line.split()[-1] for line in lines] == [f"{tmp_path}/data-0", f"{tmp_path}/data-1", "-"]
     assert "LOG DIR" not in pylogseg("ls", tmp_path / "data-0").text

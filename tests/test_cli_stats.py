@@ -140,7 +140,8 @@ def test_groups(examples: Path) -> None:
         for field in ("records", "batches", "segments", "sizeBytes", "tombstones", "headers"):
             assert sum(row[field] for row in rows) == whole[field]
         table = pylogseg("stats", examples, "--by", by).text.splitlines()
-        assert len(table) == count + 1
+        assert len(table) == count + 2
+        assert table.pop().startswith("TOTAL ")
 
 
 def test_merging_is_counting_together(examples: Path) -> None:

@@ -120,7 +120,7 @@ def test_freed_segments_are_told() -> None:
     result = offline.delete_records(DIR, {"users-0": 21}, storage=storage, config=CONFIG, now_ms=NOW + 100_000)
     (outcome,) = result
     assert (outcome.state, outcome.log_start, result.exit_code) == ("done", 21, 0), outcome
-    assert outcome.numbers == {"segmentsDeleted": 1, "logStartBefore": 0}
+    assert outcome.numbers == {"segmentsDeleted": 1, "logStartBefore": 0, "offsetsGone": 21}
     assert outcome.bytes_before > outcome.bytes_after > 0
     assert any("disk was full" in note for note in outcome.notes)
     assert contents(storage.inner)["users-0"] == [record for record in BEFORE["users-0"] if record[0] >= 21]

@@ -39,6 +39,7 @@ def test_every_offset() -> None:
             assert outcome.numbers == {
                 "endBefore": 56,
                 "firstGone": to // 4 * 4,
+                "offsetsGone": 56 - to // 4 * 4,
                 "belowHighWatermark": 56 - to // 4 * 4,
             }
             assert any("lies inside a batch" in note for note in outcome.notes) == (to % 4 > 0)

@@ -139,11 +139,30 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
         )
         for p, row in rows
     ]
+    if len(rows) > 1:
+        table.append(_total([p for p, _ in rows], [row for _, row in rows]))
     folders = [p.files.split(_shown(p.files, p.path))[0] for p, _ in rows]
     if len(set(folders)) > 1:
         columns.append("LOG DIR")
-        table = [(*line, folder) for line, folder in zip(table, folders, strict=True)]
+        table = [(*line, folder) for line, folder in zip(table, [*folders, None], strict=True)]
     common.print_table(columns, table, right=["PARTITION", "SEGMENTS", "START", "END", "SIZE"])
+
+
+def _total(partitions: list[Partition], rows: list[PartitionRow]) -> tuple[Any, ...]:
+    """The last line of the table of partitions: how many, their segments, bytes and times."""
+    first = [row.first_timestamp for row in rows if row.first_timestamp is not None]
+    newest = [row.newest_timestamp for row in rows if row.newest_timestamp is not None]
+    return (
+        "TOTAL",
+        f"of {len(rows):,}",
+        None,
+        sum(len(p.segments) for p in partitions),
+        None,
+        None,
+        common.size_text(sum(p.size for p in partitions)),
+        common.time_text(min(first, default=None)),
+        common.time_text(max(newest, default=None)),
+    )
 
 
 def _shown(files: FileSystem, path: str) -> str:
@@ -189,7 +208,7 @@ def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> No
             common.print_json(_segment_json(segment, row))
         return
     columns = ["PARTITION", "SEGMENT", "STATE", "BASE", "END", "SIZE", "INDEXES", "FIRST TIME", "LARGEST TIME"]
-    table = [
+    table: list[tuple[Any, ...]] = [
         (
             f"{s.topic}-{s.partition}" if s.topic else None,
             s.name,
@@ -203,6 +222,9 @@ def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> No
         )
         for s, row in rows
     ]
+    if len(rows) > 1:
+        size = common.size_text(sum(row.size_bytes for _, row in rows))
+        table.append(("TOTAL", f"of {len(rows):,}", *[None] * 3, size, *[None] * 3))
     common.print_table(columns, table, right=["BASE", "END", "SIZE"])
 
 

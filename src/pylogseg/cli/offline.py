@@ -38,6 +38,18 @@ one that was named was left; 2 wrong usage, the disk failed, or a broker runs;
 130 interrupted: what was done stays so, start again for the rest.
 """
 _FEW = 6
+#: What is told of the sums of `Outcome.numbers`.
+_COUNTED = {
+    "recordsRemoved": ("record", "removed"),
+    "recordsDeleted": ("record", "deleted"),
+    "recordsBlanked": ("record", "blanked"),
+    "offsetsGone": ("offset", "gone"),
+    "offsetsMissing": ("offset", "missing"),
+    "segmentsDeleted": ("segment", "deleted"),
+    "segmentsRewritten": ("segment", "rewritten"),
+    "filesWritten": ("file", "written"),
+    "filesRemoved": ("file", "removed"),
+}
 _AS_GIVEN = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")
 
 _OPTIONS = (
@@ -72,7 +84,8 @@ _OPTIONS = (
         "--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
         help="Threads, each with a partition.",
     ),
-    click.option("--quiet", "-q", is_flag=True, help="Only what went wrong."),
+    click.option("--verbose", "-v", is_flag=True, help="Also what stays as it is, and each file of a dry run."),
+    click.option("--quiet", "-q", is_flag=True, help="Only what went wrong, and the total."),
 )  # fmt: skip
 
 
@@ -84,13 +97,14 @@ class Request(NamedTuple):
     path : str
     options : dict
         Fields of `Options`.
-    as_json, quiet : bool
+    as_json, quiet, verbose : bool
     """
 
     path: str
     options: dict[str, Any]
     as_json: bool
     quiet: bool
+    verbose: bool = False
 
     def run(
         self,
@@ -125,8 +139,10 @@ class Request(NamedTuple):
                 raise
         if self.as_json:
             told(print_json, result.as_row())
-        elif not self.quiet:
-            told(_print, result, columns or {})
+        elif self.quiet:
+            told(click.echo, _total(result))
+        else:
+            told(_print, result, columns or {}, self.verbose)
         if result.exit_code:
             click.get_current_context().exit(result.exit_code)
 
@@ -152,7 +168,9 @@ class Request(NamedTuple):
             if outcome.remedy:
                 click.echo(f"        remedy: {outcome.remedy}")
             for line in _details(outcome):
-                click.echo(f"        {line}")
+                click.echo(f"        {outcome.name}: {line}")
+            for change in outcome.changes if self.verbose else ():
+                click.echo(f"        {outcome.name}: {change_text(change)}")
 
 
 def offline_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -167,11 +185,12 @@ def offline_command(function: Callable[..., None]) -> Callable[..., None]:
         config: Sequence[str],
         as_json: bool,
         quiet: bool,
+        verbose: bool,
         **rest: Any,
     ) -> None:
         shared = {name: rest.pop(name) for name in _AS_GIVEN}
         shared.update(topics=(*names, *topic) or None, partitions=partition or None, config=parse_settings(config))
-        function(Request(directory, shared, as_json, quiet), **rest)
+        function(Request(directory, shared, as_json, quiet, verbose), **rest)
 
     return decorated(command, _OPTIONS)
 
@@ -179,17 +198,23 @@ def offline_command(function: Callable[..., None]) -> Callable[..., None]:
 # ---- what is said ----
 
 
-def _print(result: Result, columns: Mapping[str, str]) -> None:
-    shown = [outcome for outcome in result if outcome.state in ("done", "unchanged")]
+def _print(result: Result, columns: Mapping[str, str], verbose: bool) -> None:
+    looked_at = [outcome for outcome in result if outcome.state in ("done", "unchanged")]
+    shown = [outcome for outcome in looked_at if verbose or outcome.state == "done"]
     if shown:
         sizes = ("SEGMENTS", "AFTER", "SIZE", "SIZE AFTER")
         headings = ["PARTITION", "STATE", "START", "END", *sizes, *columns.values()]
         print_table(headings, [_cells(outcome, columns) for outcome in shown], right=headings[2:])
-    for outcome in shown:
-        for line in _details(outcome):
-            click.echo(line)
+    for line in _shared_details(looked_at, verbose):
+        click.echo(line)
+    for outcome in shown if verbose else ():
+        for change in outcome.changes:
+            click.echo(f"{outcome.name}: {change_text(change)}")
     for line in _summary(result):
         click.echo(line)
+    if result.dry_run:
+        click.echo(dry_run_text(sum(len(outcome.changes) for outcome in result), verbose))
+    click.echo(_total(result))
 
 
 def _cells(outcome: Outcome, columns: Mapping[str, str]) -> list[Any]:
@@ -210,14 +235,22 @@ def _details(outcome: Outcome) -> Iterator[str]:
     done = Counter(action.kind.value for action in outcome.report.actions)
     if done:
         kinds = ", ".join(f"{kind} {count}" for kind, count in done.items())
-        yield f"{outcome.name}: recovered first, as a starting broker does: {kinds}"
-    for action in outcome.report.actions:
-        if action.bytes_gone:
-            yield f"{outcome.name}: {action}"
-    for note in outcome.notes:
-        yield f"{outcome.name}: {note}"
-    for change in outcome.changes:
-        yield f"{outcome.name}: {change_text(change)}"
+        yield f"recovered first, as a starting broker does: {kinds}"
+    yield from (str(action) for action in outcome.report.actions if action.bytes_gone)
+    yield from outcome.notes
+
+
+def _shared_details(outcomes: Sequence[Outcome], verbose: bool) -> Iterator[str]:
+    """What is to be known of partitions; what is the same of several, once."""
+    names: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        for line in _details(outcome):
+            names.setdefault(line, []).append(outcome.name)
+    for line, those in names.items():
+        if verbose or len(those) == 1:
+            yield from (f"{name}: {line}" for name in those)
+        else:
+            yield f"{count_text(len(those), 'partition')}: {line}"
 
 
 def _summary(result: Result) -> Iterator[str]:
@@ -233,8 +266,22 @@ def _summary(result: Result) -> Iterator[str]:
     if result.log_dir is not None and not result.dry_run and not result.is_closed_clean:
         yield "a broker will recover this log directory when it starts: there was no clean shutdown"
     yield _replicas(result)
-    if result.dry_run:
-        yield "dry run: nothing was changed"
+
+
+def dry_run_text(files: int, verbose: bool) -> str:
+    """That nothing was done, and where the files are that would differ."""
+    hint = f" ({count_text(files, 'file')} would differ: --verbose lists them)" if files and not verbose else ""
+    return f"dry run: nothing was changed{hint}"
+
+
+def _total(result: Result) -> str:
+    """How much it was altogether: partitions, records, bytes."""
+    sums, would = result.totals(), "would be " if result.dry_run else ""
+    before, after = sums["bytesBefore"], sums["bytesAfter"]
+    parts = [f"{sums['changed']:,} of {count_text(sums['partitions'], 'partition')} {would}changed"]
+    parts += [f"{count_text(sums[name], one)} {what}" for name, (one, what) in _COUNTED.items() if sums.get(name)]
+    moved = f"{size_text(abs(before - after))} {'freed' if after <= before else 'more'}"
+    return f"TOTAL: {', '.join(parts)}; segments {size_text(before)} to {size_text(after)}, {moved}"
 
 
 def _entry_text(change: CheckpointChange) -> str:

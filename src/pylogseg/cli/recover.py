@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -22,6 +23,7 @@ from pylogseg.cli.common import (
     size_text,
     told,
 )
+from pylogseg.cli.offline import dry_run_text
 from pylogseg.cli.verify import print_remark
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
@@ -64,7 +66,8 @@ runs; 130 interrupted: what was recovered stays so, start again for the rest.
 )  # fmt: skip
 @json_option
 @jobs_option
-@click.option("--quiet", "-q", is_flag=True, help="Only losses and failures: no notices, no summary.")
+@click.option("--verbose", "-v", is_flag=True, help="Also what was in order, each notice, and each file of a dry run.")
+@click.option("--quiet", "-q", is_flag=True, help="Only losses and failures, and the total.")
 def recover(
     directory: str,
     dry_run: bool,
@@ -74,6 +77,7 @@ def recover(
     settings: tuple[str, ...],
     as_json: bool,
     jobs: int,
+    verbose: bool,
     quiet: bool,
 ) -> None:
     """Recover a log directory, or one partition's folder, after a crash.
@@ -94,7 +98,7 @@ def recover(
     paths = [place.parent for place in places] if len(places) > 1 else [directory]
     for path in paths:
         try:
-            _recover_one(path, options, counts, as_json, quiet)
+            _recover_one(path, options, counts, as_json, 0 if quiet else 1 + verbose)
         except StorageError as error:
             if len(paths) == 1:
                 raise
@@ -105,8 +109,8 @@ def recover(
     end_with(counts.is_damage or counts.refused > 0)
 
 
-def _recover_one(path: str, options: Options, counts: _Counts, as_json: bool, quiet: bool) -> None:
-    """One log directory, or a partition."""
+def _recover_one(path: str, options: Options, counts: _Counts, as_json: bool, level: int) -> None:
+    """One log directory, or a partition; `level` is how much is told: 0 quiet, 1, 2 verbose."""
     here, recovery = _Counts(), Recovery(path, options)
     with progress(recovery.total_bytes(), "recover") as advance:
         for outcome in recovery.run(advance):
@@ -115,7 +119,7 @@ def _recover_one(path: str, options: Options, counts: _Counts, as_json: bool, qu
             if as_json:
                 told(_print_rows, outcome)
             else:
-                told(_print, outcome, quiet, options.dry_run)
+                told(_print, outcome, level, options.dry_run)
     refusals = recovery.refusals()
     here.refused = len(refusals)
     counts.refused += len(refusals)
@@ -123,8 +127,8 @@ def _recover_one(path: str, options: Options, counts: _Counts, as_json: bool, qu
         told(print_remark, remark, as_json)
     if as_json:
         told(print_json, here.as_row(recovery, options.dry_run))
-    elif not quiet:
-        told(click.echo, "\n".join(here.lines(recovery, options.dry_run)))
+    else:
+        told(click.echo, "\n".join([*here.lines(recovery, options.dry_run, level), here.total(options.dry_run)]))
 
 
 def default_keep() -> str:
@@ -152,23 +156,23 @@ def _print_rows(outcome: Outcome) -> None:
     print_json(outcome.as_row())
 
 
-def _print(outcome: Outcome, quiet: bool, dry_run: bool) -> None:
+def _print(outcome: Outcome, level: int, dry_run: bool) -> None:
     for _, group in groupby(outcome.report.actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
         actions = list(group)
         if actions[0].bytes_gone:
             for action in actions:
-                if action.is_alarm or not quiet:
+                if action.is_alarm or level:
                     _print_action(action, 0, dry_run)
-        elif not quiet:
+        elif level > 1:
             _print_action(actions[0], len(actions) - 1, dry_run)
     if outcome.state == "failed":
         click.echo(f"FAILED  {outcome.path}")
         click.echo(f"        {outcome.reason}")
         click.echo(f"        remedy: {outcome.remedy}")
-    elif not quiet:
+    elif level > 1 or (level and (outcome.report.actions or outcome.state == "left")):
         click.echo(_line(outcome))
         told = {action.path for action in outcome.report.actions}
-        for change in outcome.changes:
+        for change in outcome.changes if level > 1 else ():
             if change.path not in told:
                 click.echo(f"        {change_text(change)}")
 
@@ -189,7 +193,8 @@ def _line(outcome: Outcome) -> str:
     report = outcome.report
     segments = report.recovered_segments
     read = f"{count_text(segments, 'segment')} read again" if segments else "nothing read"
-    done = "nothing to mend" if not report.actions else count_text(len(report.actions), "action")
+    kinds = Counter(action.kind.value for action in report.actions)
+    done = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "nothing to mend"
     start, end = outcome.log_start or 0, outcome.log_end or 0
     offsets = offsets_text(start, end) if end > start else f"no records, log end offset {end}"
     return f"{outcome.name}: {offsets}, {read}, {done}"
@@ -202,7 +207,7 @@ class _Counts:
         self.states = {"recovered": 0, "clean": 0, "left": 0, "failed": 0}
         self.sums: dict[str, int] = {}
         self.is_damage = self.disk_failed = False
-        self.lost = self.refused = 0
+        self.lost = self.refused = self.mended = self.files = 0
         self.kept: list[str] = []
 
     def add(self, outcome: Outcome) -> None:
@@ -210,6 +215,8 @@ class _Counts:
         self.states[outcome.state] += 1
         for name, value in outcome.report.as_row().items():
             self.sums[name] = self.sums.get(name, 0) + value
+        self.mended += len(outcome.report.actions)
+        self.files += len(outcome.changes)
         self.lost += sum(action.is_alarm for action in outcome.report.actions)
         self.kept += outcome.report.kept
         self.disk_failed |= isinstance(outcome.error, StorageError)
@@ -231,29 +238,38 @@ class _Counts:
             "changes": [change._asdict() for change in recovery.changes],
         }
 
-    def lines(self, recovery: Recovery, dry_run: bool) -> Iterator[str]:
-        """The summary for a person."""
-        for note in recovery.notes:
-            yield f"note: {note}"
-        for change in recovery.changes:
-            yield change_text(change)
-        sums = self.sums
-        yield ", ".join([f"{count:,} {state}" for state, count in self.states.items() if count] or ["no partitions"])
+    def total(self, dry_run: bool) -> str:
+        """One line: how much it was altogether."""
+        sums, would = self.sums, "would be " if dry_run else ""
+        states = [f"{count:,} {state}" for state, count in self.states.items() if count]
         did = [
             (sums.get("recoveredSegments", 0), "segment", f" read again ({size_text(sums.get('recoveredBytes', 0))})"),
-            (sums.get("cutBytes", 0), "byte", " cut off"),
-            (sums.get("droppedSegments", 0), "segment", " dropped"),
-            (sums.get("removedFiles", 0), "file", " removed"),
-            (sums.get("rebuiltIndexes", 0), "index file", " built"),
+            (sums.get("cutBytes", 0), "byte", f" {would}cut off"),
+            (sums.get("droppedSegments", 0), "segment", f" {would}dropped"),
+            (sums.get("removedFiles", 0), "file", f" {would}removed"),
+            (sums.get("rebuiltIndexes", 0), "index file", f" {would}built"),
         ]
         told = ", ".join(count_text(number, one) + what for number, one, what in did if number)
-        if told or not self.refused:
-            yield told or "nothing to do"
+        if not self.mended and not self.refused and not self.states["failed"]:
+            told = ", ".join([*([told] if told else []), "nothing was out of order"])
+        partitions = count_text(sum(self.states.values()), "partition")
+        return "; ".join(
+            [f"TOTAL: {partitions}" + (f" ({', '.join(states)})" if states else ""), *([told] if told else [])]
+        )
+
+    def lines(self, recovery: Recovery, dry_run: bool, level: int) -> Iterator[str]:
+        """What else a person should know."""
+        for note in recovery.notes if level else ():
+            yield f"note: {note}"
+        for change in recovery.changes if level > 1 else ():
+            yield change_text(change)
         if self.refused:
             yield f"a broker will not start on this log directory: {count_text(self.refused, 'finding')} above"
         if self.lost:
             yield f"lost in {count_text(self.lost, 'place')}: records that may have been written whole"
+        if not level:
+            return
         if recovery.log_dir is not None and not dry_run and not recovery.is_closed_clean:
             yield "a broker will recover this log directory when it starts: there was no clean shutdown"
         if dry_run:
-            yield "dry run: nothing was changed"
+            yield dry_run_text(self.files + len(recovery.changes), level > 1)

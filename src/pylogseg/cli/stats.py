@@ -9,7 +9,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.jobs.stats import Missing, Stats, segment_stats
-from pylogseg.jobs.stats_groups import TIME_TYPES, Group, Unit, codec_name, group_key, stats_row, units_of
+from pylogseg.jobs.stats_groups import TIME_TYPES, Group, Unit, codec_name, group_key, stats_row, total, units_of
 from pylogseg.reading.findings import offsets_text
 from pylogseg.reading.partition import Throttle
 
@@ -19,7 +19,7 @@ _EPILOG = """\b
 Examples:
   pylogseg stats /data/kafka                      everything together
   pylogseg stats /data/kafka orders               one topic
-  pylogseg stats /data/kafka --by topic           a line for each topic
+  pylogseg stats /data/kafka --by topic           a line for each topic, and a total
   pylogseg stats /data/kafka --by partition --json
   pylogseg stats /data/kafka orders-3 --gaps      which offsets are missing
 
@@ -79,7 +79,7 @@ def stats(
         for group in groups.values():
             common.print_json(stats_row(group))
     elif by:
-        _print_lines(list(groups.values()))
+        _print_lines([*groups.values(), *([total(groups.values())] if len(groups) > 1 else [])])
     else:
         for group in groups.values():
             _print_report(group)

@@ -41,7 +41,21 @@ class Group:
         self.unlisted += unlisted + len(found[room:])
         for row in rows:
             self.stats.merge(row)
-        self.missing = Missing(*(a + b for a, b in zip(self.missing, missing, strict=True)))
+        self.missing = _sum(self.missing, missing)
+
+
+def total(groups: Iterable[Group]) -> Group:
+    """What groups counted, as one; without their stretches."""
+    whole = Group("TOTAL")
+    for group in groups:
+        whole.partitions += group.partitions
+        whole.stats.merge(group.stats)
+        whole.missing = _sum(whole.missing, group.missing)
+    return whole
+
+
+def _sum(a: Missing, b: Missing) -> Missing:
+    return Missing(*(x + y for x, y in zip(a, b, strict=True)))
 
 
 class Unit(NamedTuple):

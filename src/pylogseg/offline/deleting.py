@@ -46,7 +46,7 @@ def delete_records(
     Returns
     -------
     Result
-        ``numbers`` of an outcome: ``segmentsDeleted``, ``logStartBefore``.
+        ``numbers`` of an outcome: ``segmentsDeleted``, ``logStartBefore``, ``offsetsGone``.
     """
     shared = Options.of(options)
     if isinstance(offsets, Mapping) and not offsets:
@@ -88,7 +88,8 @@ def _delete(part: Part, log: Log, wanted: int) -> None:
             f"segments begin at {bases}"
         )
     moved = log.increment_log_start(offset)
-    part.outcome.numbers = {"segmentsDeleted": delete_below_start(log), "logStartBefore": start}
+    count, gone = delete_below_start(log), log.log_start_offset - start
+    part.outcome.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
     part.outcome.state = "done" if moved else "unchanged"
 
 

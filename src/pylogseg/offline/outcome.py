@@ -13,6 +13,8 @@ from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.log.keep import KeepError
 from pylogseg.log.report import LoadReport
 
+#: Of `Outcome.numbers`: places in a log.
+_OFFSETS = ("logStartBefore", "endBefore", "firstGone")
 State = Literal["done", "unchanged", "left", "failed"]
 
 
@@ -172,6 +174,25 @@ class Result:
         undone = self.missing or any(outcome.is_undone or outcome.report.is_alarm for outcome in self.outcomes)
         return int(bool(self.failed or undone))
 
+    def totals(self) -> dict[str, int]:
+        """Sums over all partitions that were not left.
+
+        ``partitions``, ``changed``, ``bytesBefore``, ``bytesAfter``, and what the command counted, by the names in
+        `Outcome.numbers`: offsets of partitions are no counts, and have no sum.
+        """
+        taken = [outcome for outcome in self.outcomes if outcome.state != "left"]
+        sums = {
+            "partitions": len(taken),
+            "changed": sum(outcome.state == "done" for outcome in taken),
+            "bytesBefore": sum(outcome.bytes_before for outcome in taken),
+            "bytesAfter": sum(outcome.bytes_after for outcome in taken),
+        }
+        for outcome in taken:
+            for name, number in outcome.numbers.items():
+                if name not in _OFFSETS:
+                    sums[name] = sums.get(name, 0) + number
+        return sums
+
     def as_row(self) -> dict[str, Any]:
         """Fields of the last JSON line."""
         states = [outcome.state for outcome in self.outcomes]
@@ -180,8 +201,7 @@ class Result:
             "logDirectory": self.log_dir,
             "dryRun": self.dry_run,
             **{state: states.count(state) for state in ("done", "unchanged", "left", "failed")},
-            "bytesBefore": sum(outcome.bytes_before for outcome in self.outcomes),
-            "bytesAfter": sum(outcome.bytes_after for outcome in self.outcomes),
+            **self.totals(),
             "checkpoints": [change._asdict() for change in self.checkpoints],
             "cleanShutdown": self.is_closed_clean,
             "otherReplicas": "unchanged",

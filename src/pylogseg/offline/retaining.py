@@ -62,7 +62,7 @@ def retain(
     Returns
     -------
     Result
-        ``numbers`` of an outcome: ``segmentsDeleted``, ``logStartBefore``.
+        ``numbers`` of an outcome: ``segmentsDeleted``, ``logStartBefore``, ``offsetsGone``.
 
     Raises
     ------
@@ -140,5 +140,6 @@ def _retain(part: Part, log: Log, before_offset: int | None) -> None:
             return (end if behind is None else behind.base_offset) <= before_offset
 
         count += log.delete_oldest(is_below)
-    part.outcome.numbers = {"segmentsDeleted": count, "logStartBefore": start}
+    gone = log.log_start_offset - start
+    part.outcome.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
     part.outcome.state = "done" if count else "unchanged"

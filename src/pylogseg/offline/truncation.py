@@ -35,8 +35,8 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Any) -> Result:
     Returns
     -------
     Result
-        ``numbers`` of the outcome: ``endBefore``, ``firstGone`` (the lowest offset that went), ``belowHighWatermark``
-        (offsets that went and that consumers may have read).
+        ``numbers`` of the outcome: ``endBefore``, ``firstGone`` (the lowest offset that went), ``offsetsGone``,
+        ``belowHighWatermark`` (of these, those that consumers may have read).
     """
     shared = Options.of(options)
     if to < 0:
@@ -62,6 +62,7 @@ def _truncate(part: Part, log: Log, to: int) -> None:
     outcome.numbers = {
         "endBefore": end,
         "firstGone": first_gone,
+        "offsetsGone": max(0, end - max(first_gone, start)),
         "belowHighWatermark": max(0, watermark - max(first_gone, start)),
     }
     if first_gone < to:
