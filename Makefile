@@ -6,7 +6,7 @@ ARGS ?=
 DATA := examples/data
 SOURCES := pyproject.toml setup.py $(shell find src -name '*.py*' -o -name '*.h' -o -name '*.pxd' | grep -v '\.pyc$$')
 
-.PHONY: demo spark-env test test-env lint bench docs soak wheel clean help
+.PHONY: demo spark-env test test-env lint coverage bench docs soak wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
@@ -30,7 +30,7 @@ $(VENV)/.demo: $(VENV)/.wheel
 	$(BIN)/python -m pip install -q --disable-pip-version-check $(VENV)/wheel/*.whl
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.spark: $(VENV)/.%: $(VENV)/.wheel
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.spark $(VENV)/.coverage: $(VENV)/.%: $(VENV)/.wheel
 	wheel=$$(echo $(VENV)/wheel/*.whl) && $(BIN)/python -m pip install -q --disable-pip-version-check "$$wheel[$*]"
 	@touch $@
 
@@ -47,12 +47,16 @@ test-env: $(VENV)/.test
 test: test-env  ## build, install, and run all tests (ARGS='-k name' for some)
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
-lint: $(VENV)/.lint  ## ruff and mypy
+lint: $(VENV)/.lint  ## ruff (rules and format) and mypy
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
 
 bench: $(VENV)/.bench  ## the table of rates, side by side with other readers
 	$(BIN)/python asv_benchmarks/table.py $(ARGS)
+
+coverage: $(VENV)/.test $(VENV)/.coverage  ## the lines that the tests reach, of Python and of the kernels
+	PYTHON=$(BIN)/python tests/coverage.sh -n auto --dist worksteal $(ARGS)
 
 docs: $(VENV)/.docs  ## the site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -3,6 +3,7 @@
 Switches, as environment variables:
   PYLOGSEG_SANITIZE=address,undefined   builds with those sanitisers, without optimisation of bounds
   PYLOGSEG_CHECKS=1                     Cython's own bounds checks in the doors
+  PYLOGSEG_COVERAGE=1                   counters for gcov, by lines of .pyx, .pxd and .h (tests/coverage.sh)
 """
 
 import os
@@ -14,6 +15,7 @@ from setuptools import Extension, setup
 
 sanitize = os.environ.get("PYLOGSEG_SANITIZE", "")
 checks = os.environ.get("PYLOGSEG_CHECKS", "") == "1"
+coverage = os.environ.get("PYLOGSEG_COVERAGE", "") == "1"
 
 if sys.platform == "win32":
     compile_args, link_args = ["/O2"], []
@@ -26,6 +28,10 @@ if sanitize:
     compile_args += ["-g", "-O1", "-fno-omit-frame-pointer"]
     compile_args += [f"-fsanitize={sanitize}", "-fno-sanitize-recover=undefined"]
     link_args += [f"-fsanitize={sanitize}"]
+
+if coverage:
+    compile_args += ["-O1", "--coverage"]
+    link_args += ["--coverage"]
 
 headers = [str(path) for path in Path("src/pylogseg/_kernels").glob("*.[hp]*") if path.suffix in (".h", ".pxd")]
 extensions = [
@@ -56,6 +62,8 @@ directives = {
 }
 # A source distribution and the metadata need only the names of the files, not the work of Cython.
 if not {"sdist", "egg_info", "dist_info"}.intersection(sys.argv):
-    extensions = cythonize(extensions, force=stale, include_path=["src"], compiler_directives=directives)
+    extensions = cythonize(
+        extensions, force=stale, include_path=["src"], compiler_directives=directives, emit_linenums=coverage
+    )
 
 setup(ext_modules=extensions)

@@ -131,9 +131,7 @@ def raise_offset(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [exchange, raise_offset, *(change for change, _ in CASES)])
-def test_times_select_what_is_read_without_them(
-    examples: Path, tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_times_select_what_is_read_without_them(examples: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
     folder = tmp_path / "codec-none-1"
     shutil.copytree(examples / "codec-none-1", folder)
     change(folder)
