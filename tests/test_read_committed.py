@@ -80,11 +80,102 @@ def test_an_index_whose_entries_a_cleaning_dropped_after_the_segment_was_opened(
             entry = bytearray(path.read_bytes()[:34])
             entry[9] = 99  # of another producer's transaction alone
             path.write_bytes(entry)
-        kept, _ = transactions.committed(rows)
+        kept, _ = transactions.committed(rows, first)
     assert {o for o, is_kept in zip(rows.base_offset.tolist(), kept.tolist(), strict=True) if not is_kept} == {
         o for o in rows.base_offset.tolist() if o not in whole
     }
     assert not kept.all()
+
+
+TXN = Path(__file__).parent.parent / "examples" / "data" / "txn-a-0"
+
+
+def flip(pattern: str, first: int, bit: int = 6, step: int = 97):
+    """Damage of each file that fits: every so many bytes, one bit."""
+
+    def of(folder: Path) -> None:
+        for path in folder.glob(pattern):
+            data = bytearray(path.read_bytes())
+            data[first::step] = bytes(byte ^ (1 << bit) for byte in data[first::step])
+            path.write_bytes(data)
+
+    return of
+
+
+def lose(pattern: str):
+    def of(folder: Path) -> None:
+        for path in folder.glob(pattern):
+            path.unlink()
+
+    return of
+
+
+def swap(folder: Path) -> None:
+    first, second = sorted(folder.glob("*.log"))[1:3]
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data)
+
+
+DAMAGE = {
+    "none": lambda folder: None,
+    **{f"index-{first}": flip("*.txnindex", first, first % 8) for first in (3, 9, 17, 23, 25, 33, 41, 67)},
+    "no-indexes": lose("*.txnindex"),
+    "no-index": lose("*43.txnindex"),
+    "no-snapshots": lose("*.snapshot"),
+    "snapshots": flip("*.snapshot", 20),
+    "nothing-beside": lose("*.*[xt]"),
+    "log": flip("*.log", 390, step=900),
+    "no-segment": lose("*43.log"),
+    "swap": swap,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_range_has_the_records_that_the_whole_has_of_it(tmp_path: Path, name: str) -> None:
+    shutil.copytree(TXN, tmp_path / TXN.name)
+    DAMAGE[name](tmp_path / TXN.name)
+    how = {"isolation": "read_committed", "on_corrupt": "skip"}
+    whole = [record.offset for record in pylogseg.read(tmp_path, **how)]
+    assert whole
+    for first in range(0, 150, 7):
+        for end in (first + 9, 2**62):
+            found = [record.offset for record in pylogseg.read(tmp_path, offset=(first, end), **how)]
+            assert found == [offset for offset in whole if first <= offset < end], (first, end)
+
+
+@pytest.mark.parametrize("name", ["none", "no-indexes", "no-index", "no-snapshots", "snapshots"])
+def test_what_beside_the_log_is_lost_changes_no_outcome(tmp_path: Path, name: str) -> None:
+    shutil.copytree(TXN, tmp_path / TXN.name)
+    DAMAGE[name](tmp_path / TXN.name)
+    wanted = [record.offset for record in pylogseg.read(TXN, isolation="read_committed")]
+    assert [record.offset for record in pylogseg.read(tmp_path, isolation="read_committed")] == wanted
+
+
+def test_an_open_transaction_that_only_a_snapshot_knows_ends_each_range(tmp_path: Path) -> None:
+    """Its first batch is damaged: who reads from the start meets none of it."""
+    with pylogseg.open_log(tmp_path / "q-0") as log:
+        log.append([(None, b"plain", b"1")])
+        producer = log.producer(7)
+        producer.begin()
+        producer.append([(None, b"tx", b"open")])
+        for _ in range(5):
+            log.append([(None, b"plain", b"2")])
+        log.flush()
+        path = log.folder if isinstance(log.folder, Path) else tmp_path / "q-0"
+        copied = tmp_path / "copy" / "q-0"
+        shutil.copytree(path, copied)
+    (snapshot,) = (path for path in (tmp_path / "q-0").glob("*.snapshot"))
+    shutil.copy(snapshot, copied)
+    segment = copied / f"{0:020d}.log"
+    data = bytearray(segment.read_bytes())
+    at = data.index(b"open")
+    data[at] ^= 1
+    segment.write_bytes(data)
+    how = {"isolation": "read_committed", "on_corrupt": "skip"}
+    whole = [record.offset for record in pylogseg.read(copied.parent, **how)]
+    assert whole == [record.offset for first in (0, 3) for record in pylogseg.read(
+        copied.parent, offset=(first, 3 if first == 0 else 2**62), **how)]  # fmt: skip
 
 
 def offsets_of(lines: list[str]) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 import same_rows
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 1010, 50186])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 1010, 50066, 50186, 50188, 50243, 50405])
 def test_random_damaged_disks(seed: int, tmp_path: Path) -> None:
     assert same_rows.one(seed, tmp_path) == []
 

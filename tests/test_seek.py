@@ -10,8 +10,8 @@ import pytest
 import pylogseg
 from pylogseg.env.files import LocalFiles
 from pylogseg.reading.seek import end_offset, late_segments, offset_of_time
+from pylogseg.reading.stable import last_stable_offset
 from pylogseg.reading.stream import logs_of
-from pylogseg.reading.transactions import last_stable_offset
 
 
 def records(path, *args, **options):

@@ -15,7 +15,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset
-from pylogseg.reading.transactions import Tail
+from pylogseg.reading.stable import Tail
 from pylogseg.reading.wanted import Wanted, logs_of
 
 _POLL_SECONDS = 0.2

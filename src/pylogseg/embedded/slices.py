@@ -97,7 +97,7 @@ class SliceReader(PartitionReader):
             size = min(size * 2, self._options.window_bytes)
             segment = self._segment_at(fetched.start.segment)
             batches = self._scanned(fetched.data, fetched.start.position, segment)
-            rows, _ = self._wanted(batches)
+            rows, _ = self._wanted(batches, segment)
             if len(rows):
                 for chunk in self._decode(segment, rows, Window(rows, fetched.data, fetched.start.position)):
                     assert chunk is not None  # damage raises
@@ -156,7 +156,7 @@ class _Aborted:
     def __init__(self) -> None:
         self.segments: list[LogSegment] = []
 
-    def committed(self, rows: BatchTable) -> tuple[npt.NDArray[np.bool_], None]:
+    def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], None]:
         """See `pylogseg.reading.transactions.Transactions.committed`."""
         kept = np.ones(len(rows), np.bool_)
         data = np.flatnonzero(rows.is_transactional & ~rows.is_control)

@@ -27,7 +27,8 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.jobs.export import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
-from pylogseg.reading.transactions import Transactions, last_stable_offset
+from pylogseg.reading.stable import last_stable_offset
+from pylogseg.reading.transactions import Transactions
 from pylogseg.reading.wanted import LogFiles, Wanted
 
 #: The topic is in the name of a folder; the partition is not, so it is a column.

@@ -43,6 +43,18 @@ class Checked(NamedTuple):
     is_done: bool
 
 
+def has_next(segment: Segment) -> bool:
+    """Whether the segment that followed one when their folder was listed is still there."""
+    if segment.next_base is None:
+        return False
+    files = segment.files
+    try:
+        files.stat(files.join(files.split(segment.path)[0], f"{segment.next_base:020d}.log"))
+    except StorageError:
+        return False
+    return True
+
+
 class Order:
     """Compares the offsets of a segment's batches, window after window.
 
@@ -167,11 +179,7 @@ class Order:
 
     def _ends_there(self) -> bool:
         """Whether the next segment is still there: a cleaning may have merged it, or a truncation removed it."""
-        files = self._segment.files
-        path = files.join(files.split(self._segment.path)[0], f"{self._limit:020d}.log")
-        try:
-            files.stat(path)
-        except StorageError:
+        if not has_next(self._segment):
             self._limit = _NONE
         return self._limit != _NONE
 

@@ -24,7 +24,8 @@ from pylogseg.reading.one_pass import OnePass
 from pylogseg.reading.order import Order
 from pylogseg.reading.removal import open_or_gap
 from pylogseg.reading.seek import position_of_offset
-from pylogseg.reading.transactions import Outcomes, Tail, Transactions
+from pylogseg.reading.stable import Tail
+from pylogseg.reading.transactions import Outcomes, Transactions
 from pylogseg.reading.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
 
 OnCorrupt = Literal["raise", "stop", "skip"]
@@ -209,7 +210,7 @@ class PartitionReader:
                 breach = next((gap for gap in gaps if self._concerns(gap)), None)
                 if breach is not None and options.on_corrupt != "skip":  # what is good before it is given first
                     rows = rows[rows.position < breach.position]
-                    rows = self._wanted(rows)[0] if len(rows) else rows
+                    rows = self._wanted(rows, segment)[0] if len(rows) else rows
                     yield from self._decode(segment, rows, item) if len(rows) else ()
                 if self._ends_at_any(gaps):
                     yield None
@@ -219,7 +220,7 @@ class PartitionReader:
                 if rows.summary().first_base_offset > self._last and rows.magic[0] == 2:
                     yield None
                     return
-                rows, undecided = self._wanted(rows)
+                rows, undecided = self._wanted(rows, segment)
                 if len(rows):
                     yield from self._decode(segment, rows, item)
                 if undecided or is_done:
@@ -240,7 +241,7 @@ class PartitionReader:
             view.drop(dropped, window.file_position)
         return end, window.file_position
 
-    def _wanted(self, rows: BatchTable) -> tuple[BatchTable, bool]:
+    def _wanted(self, rows: BatchTable, segment: Segment) -> tuple[BatchTable, bool]:
         """The batches that may hold records to give; and whether an open transaction ends the reading there."""
         summary = rows.summary()
         if (
@@ -260,7 +261,7 @@ class PartitionReader:
             mask &= self._options.batches(rows)
         undecided = False
         if self._transactions is not None:
-            kept, last_stable_offset = self._transactions.committed(rows)
+            kept, last_stable_offset = self._transactions.committed(rows, segment)
             mask &= kept
             if last_stable_offset is not None and len(rows) and rows.last_offset[-1] >= last_stable_offset:
                 mask &= rows.base_offset < last_stable_offset

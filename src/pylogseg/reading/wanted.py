@@ -20,7 +20,7 @@ from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset, offset_of_time
-from pylogseg.reading.transactions import Tail
+from pylogseg.reading.stable import Tail
 
 
 class Source(Protocol):

@@ -15,7 +15,7 @@ from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.reading.partition import OPEN_END, PartitionReader, ReadOptions
 from pylogseg.reading.seek import LogEnd, end_of, late_segments
-from pylogseg.reading.transactions import last_stable_offset
+from pylogseg.reading.stable import last_stable_offset
 from pylogseg.reading.wanted import logs_of
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, Options, TopicPartition
 from pylogseg.spark.pushdown import Pruning
