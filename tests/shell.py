@@ -60,7 +60,7 @@ def environment() -> dict[str, str]:
 def process(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     """Start a command as a process with pipes."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen(command(*arguments), env=environment(), **pipes)
+    return subprocess.Popen(command(*arguments), **{"env": environment(), **pipes})
 
 
 def damaged(source: Path, target: Path, segment: str, position: int) -> Path:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shell import pylogseg
+from shell import environment, process, pylogseg
 
 import pylogseg as package
 from pylogseg import Record
 from pylogseg.cli import grep as grep_module
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals, pipes and terminals of POSIX")
 
 
 def found(*arguments: object) -> list[tuple[str, int, int]]:
@@ -57,7 +62,7 @@ def test_headers(examples: Path) -> None:
 
     names = {name for r in package.read(examples) for name, _ in r.headers}
     values = {value for r in package.read(examples) for _, value in r.headers if value}
-    word = min(names)
+    word = min(name for name in names if name)
     assert found(word, examples, "--in", "headers") == searched(examples, in_headers(word.encode())) != []
     value = min(values)
     assert found("--hex", value.hex(), examples, "--in", "headers") == searched(examples, in_headers(value)) != []
@@ -100,9 +105,11 @@ def test_order_does_not_depend_on_threads(jobs: int, examples: Path) -> None:
 
 
 def test_ranges_cut_segments(examples: Path) -> None:
-    whole = found("", examples, "codec-none")
-    assert found("", examples, "codec-none", "--offset", "100:400") == [hit for hit in whole if 100 <= hit[2] < 400]
-    committed = found("", examples, "txn-a-0", "--isolation", "read_committed")
+    whole = found("", "--empty", examples, "codec-none")
+    assert found("", "--empty", examples, "codec-none", "--offset", "100:400") == [
+        hit for hit in whole if 100 <= hit[2] < 400
+    ]
+    committed = found("", "--empty", examples, "txn-a-0", "--isolation", "read_committed")
     assert [offset for _, _, offset in committed] == [
         r.offset for r in package.read(examples, "txn-a-0", isolation="read_committed")
     ]
@@ -127,3 +134,194 @@ def test_an_error_comes_from_a_thread(examples: Path, monkeypatch: pytest.Monkey
 def test_lines_are_json(examples: Path) -> None:
     for line in pylogseg("grep", "-v", "zzz", examples, "codec-none").out.splitlines():
         json.loads(line)
+
+
+def test_several_patterns(examples: Path) -> None:
+    expected = searched(
+        examples, lambda r: any(n in (r.key or b"") + b"|" + (r.value or b"") for n in (b"k90", b"idem"))
+    )
+    assert found("-e", "k90", "-e", "idem", examples) == expected != []
+    assert found("-E", "-e", "k9[0]", "-e", "(?<=id)em", examples) == expected
+    both = found("-v", "-e", "k90", "-e", "idem", examples)
+    assert len(both) + len(expected) == len(list(package.read(examples)))
+
+
+@pytest.mark.parametrize("count", [2, 300])
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_patterns_of_a_file(count: int, ignore_case: bool, examples: Path, tmp_path: Path) -> None:
+    """Many are looked for together, and found as one after the other."""
+    words = [*(f"K{number}" if ignore_case else f"k{number}" for number in range(90, 90 + count)), "é", "a.c|[", "{\\"]
+    lines = tmp_path / "patterns"
+    lines.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(words).encode())
+    needles = [word.lower().encode() if ignore_case else word.encode() for word in words]
+
+    def has(payload: bytes | None) -> bool:
+        held = (payload or b"").lower() if ignore_case else payload or b""
+        return any(needle in held for needle in needles)
+
+    expected = searched(examples, lambda r: has(r.key) or has(r.value))
+    case = ["-i"] if ignore_case else []
+    assert found("--file", lines, *case, examples) == expected != []
+    whole = pylogseg("grep", "--file", lines, *case, examples, "-j", 1)
+    for jobs in (2, 5):
+        assert pylogseg("grep", "--file", lines, *case, examples, "-j", jobs) == whole
+    assert found("--file", lines, *case, "-e", "idem", examples) == searched(
+        examples, lambda r: has(r.key) or has(r.value) or b"idem" in (r.key or b"") + b"|" + (r.value or b"")
+    )
+
+
+def test_an_empty_pattern_must_be_meant(examples: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "patterns"
+    lines.write_text("k90\n\n")
+    for arguments in (["", examples], ["-e", "k90", "-e", "", examples], ["-E", "", examples], ["--hex", "", examples]):
+        done = pylogseg("grep", *arguments)
+        assert (done.code, done.out) == (2, b"")
+        assert "the pattern is empty: it would match every record. If that is meant: --empty" in done.err
+    done = pylogseg("grep", "--file", lines, examples)
+    assert done.code == 2
+    assert f"{lines}: line 2: the pattern is empty" in done.err
+    assert found("--empty", "--file", lines, examples, "mixed") == found("--empty", "", examples, "mixed")
+    lines.write_text("")
+    done = pylogseg("grep", "--file", lines, examples)
+    assert (done.code, done.err) == (2, f"pylogseg: {lines} has no pattern: nothing could be found\n")
+    lines.write_text("k90\n[")
+    assert f"{lines}: line 2: '[' is no regular" in pylogseg("grep", "-E", "--file", lines, examples).err
+
+
+def test_a_path_is_wanted(examples: Path) -> None:
+    for arguments in (["word"], ["-e", "word"]):
+        done = pylogseg("grep", *arguments)
+        assert done.code == 2
+        assert "PATH" in done.err
+
+
+def test_quiet_tells_by_its_code(examples: Path) -> None:
+    assert pylogseg("grep", "-q", "tombstone", examples) == (0, b"", "")
+    assert pylogseg("grep", "-q", "no such thing", examples) == (1, b"", "")
+    for other in ("-c", "-l", "-n1"):
+        assert pylogseg("grep", "-q", other, "x", examples).code == 2
+
+
+RED, PLAIN = "\x1b[1;31m", "\x1b[0m"
+
+
+def test_colour_in_text(tmp_path: Path) -> None:
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    records = [
+        (1, b"key", b'a "key" of k\xc3\xa9y', [("key", b"no key"), ("k", None)]),
+        (2, b"key", b"\xff key"),
+        (3, None, b"base64:key"),
+        (4, b"kkey key", b""),
+        (5, "\ue0f4key".encode(), None),
+    ]
+    (folder / f"{0:020d}.log").write_bytes(package.encode(records))
+    wish = ["key", folder, "--in", "key,value,headers", "--fields", "key,value,headers,keySize"]
+    plain = pylogseg("grep", *wish, "--color", "never")
+    done = pylogseg("grep", *wish, "--color", "always")
+    lines = done.text.splitlines()
+    red = f"{RED}key{PLAIN}"
+    headers = f'"headers":[{{"key":"{red}","value":"no {red}"}},{{"key":"k","value":null}}]'
+    assert lines[0] == f'{{"key":"{red}","value":"a \\"{red}\\" of kéy",{headers},"keySize":3}}'
+    assert lines[1] == f'{{"key":"{red}","value":"base64:/yBrZXk=","headers":[],"keySize":3}}'
+    assert '"value":"base64:YmFzZTY0OmtleQ=="' in lines[2]
+    assert f'"key":"k{red} {red}"' in lines[3]
+    assert done.text.replace(RED, "").replace(PLAIN, "") == plain.text
+    assert pylogseg("grep", *wish) == plain  # a pipe
+    done = pylogseg("grep", "-E", "k.y|[é]", folder, "--in", "value", "-f", r"%k:%s %K\n", "--color", "always")
+    assert done.out.decode(errors="replace").splitlines()[0] == f'key:a "{red}" of k{RED}é{PLAIN}y 3'
+    assert pylogseg("grep", "-v", "nothing", folder, "--color", "always") == pylogseg("cat", folder)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--csv",), ("--value-as", "json"), ("--key-as", "hex"), ("-f", r"%t %k=%s %h %S\n"), ("-i",), ("-j", "3")],
+)
+@pytest.mark.parametrize("pattern", ["e", "-E (a+)+|[0-9]$", "-E (?i)K(?=[0-9])", "--hex c3", "-E x*"])
+def test_colour_changes_nothing_else(options: tuple[str, ...], pattern: str, examples: Path) -> None:
+    wish = [*pattern.rsplit(" ", 1), examples, "txn-b", "codec-none", "legacy", "--in", "key,value,headers", *options]
+    plain, coloured = (pylogseg("grep", *wish, "--color", when) for when in ("never", "always"))
+    assert coloured.code == plain.code == 0
+    assert coloured.out.replace(RED.encode(), b"").replace(PLAIN.encode(), b"") == plain.out
+    # Hex has no colour, and some patterns are in keys only.
+    assert coloured.out.count(RED.encode()) == coloured.out.count(PLAIN.encode())
+    assert RED.encode() in coloured.out or "hex" in options
+
+
+def grow(source: Path, folder: Path, segments: int) -> None:
+    for path in sorted(source.glob("*.log"))[:segments]:
+        shutil.copy(path, folder)
+
+
+@posix
+def test_follow_shows_what_comes(examples: Path, tmp_path: Path) -> None:
+    source, folder = examples / "codec-none-1", tmp_path / "codec-none-1"
+    folder.mkdir()
+    grow(source, folder, 1)
+    started = process(
+        "grep", "-E", "^k[0-9]*0$", folder, "--in", "key", "--follow", "--fields", "offset", "--limit", 30
+    )
+    assert started.stdout is not None
+    first = json.loads(started.stdout.readline())["offset"]
+    grow(source, folder, 3)
+    out = [first, *(json.loads(line)["offset"] for line in started.stdout)]
+    assert started.wait(60) == 0
+    expected = searched(source, lambda r: re.match(rb"k\d*0$", r.key or b"") is not None)
+    assert out == [offset for _, _, offset in expected][:30]
+    assert started.stderr is not None
+    assert started.stderr.read() == b""
+    started.stdout.close()
+    started.stderr.close()
+
+
+@posix
+def test_follow_ends_with_the_partition(examples: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "txn-b-0"
+    shutil.copytree(examples / "txn-b-0", folder)
+    started = process("grep", "committed", folder, "--follow", "--color", "always", "--csv", "--fields", "value")
+    assert started.stdout is not None
+    assert started.stdout.readline() == b"value\n"
+    assert RED.encode() in started.stdout.readline()
+    shutil.rmtree(folder)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 2
+    assert b"no partition is left to follow" in errors
+    assert pylogseg("grep", "x", examples, "--follow", "-c").code == 2
+    assert "--follow has no end" in pylogseg("grep", "x", examples, "--follow", "--until", "now").err
+
+
+def on_a_terminal(*arguments: object, **environ: str) -> tuple[int, bytes]:
+    """A command whose output and messages go to one terminal: its exit code, and what the terminal gets."""
+    import pty
+
+    main, other = pty.openpty()
+    started = process(*arguments, stdout=other, stderr=other, env={**environment(), "TERM": "xterm", **environ})
+    os.close(other)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while piece := os.read(main, 4096):
+            shown += piece
+    os.close(main)
+    return started.wait(60), shown
+
+
+@posix
+@pytest.mark.parametrize(("command", "word"), [(("grep", "tombstone"), b"searching"), (("latest",), b"reading")])
+def test_progress_shows_on_a_terminal(command: tuple[str, ...], word: bytes, examples: Path) -> None:
+    name, *pattern = command
+    code, shown = on_a_terminal(name, *pattern, examples, "codec-none", "--fields", "offset", NO_COLOR="1")
+    assert code == 0
+    assert word in shown
+    plain = pylogseg(name, *pattern, examples, "codec-none", "--fields", "offset")
+    # What is left when the bar is gone: lines that are whole.
+    lines = [line for line in shown.replace(b"\r", b"").splitlines() if line.endswith(b"}")]
+    assert [re.sub(rb"^.*\x1b\[[0-9?]*[A-Za-z]", b"", line) for line in lines] == plain.out.splitlines()
+
+
+@posix
+def test_colour_is_for_terminals(examples: Path) -> None:
+    wish = ["grep", "k90", examples, "codec-none", "--in", "key", "--fields", "key"]
+    assert f"{RED}k90{PLAIN}".encode() in on_a_terminal(*wish)[1]
+    assert RED.encode() not in on_a_terminal(*wish, NO_COLOR="1")[1]
+    assert RED.encode() not in on_a_terminal(*wish, "--color", "never")[1]
+    assert b"searching" not in on_a_terminal(*wish, "-q")[1]

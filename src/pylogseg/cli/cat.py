@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.bar import Bar
+from pylogseg.cli.follow import Again, Gaps, follow, follow_option
 from pylogseg.cli.output import RecordText, output_options, record_text
-from pylogseg.cli.query import OffsetRange, Query, make_query, query_options
-from pylogseg.cli.tail import Followed, Following, last_records
-from pylogseg.errors import RequestError
+from pylogseg.cli.query import Query, make_query, query_options
+from pylogseg.cli.tail import last_records
 from pylogseg.format.text import TextBuffer
 from pylogseg.jobs.pool import stream_ordered
-from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.wanted import Wanted
 
@@ -51,7 +49,7 @@ Exit codes: 0 fine; 1 damage was met; 2 wrong usage or the disk failed;
 @query_options()
 @click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most N records in all.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N records of each partition.")
-@click.option("--follow", "-F", "following", is_flag=True, help="Wait for new records, until Ctrl-C or --limit.")
+@follow_option
 @common.jobs_option
 def cat(
     arguments: tuple[str, ...],
@@ -79,10 +77,9 @@ def cat(
         return
     gaps = Gaps()
     again = Again(arguments, topic, partition, ranges["below_log_start"])
-    count = print_records(text, _following(query, wanted, chosen, gaps, again), limit)
+    count = print_records(text, follow(query, wanted, chosen, gaps, again), limit)
     common.end_with(gaps.damage)
     if limit is None or count < limit:
-        click.echo("pylogseg: no partition is left to follow", err=True)
         click.get_current_context().exit(2)
 
 
@@ -95,95 +92,44 @@ def wanted_of(query: Query, chosen: common.Selection, below_log_start: bool, tai
 def print_wanted(text: RecordText, wanted: list[Wanted], total_bytes: int, limit: int | None, jobs: int) -> None:
     """Write all that is wanted to stdout, once, and end the command."""
     gaps = Gaps()
-    quiet = limit is not None or common.is_terminal(sys.stdout)
-    with common.progress(0 if quiet else total_bytes, "reading") as advance:
+    # The latest are known when all was read once, few as may be wanted of them.
+    is_soon = limit is not None and not any(part.latest for part in wanted)
+    with Bar(0 if is_soon else total_bytes, "reading") as bar:
         if limit is not None or jobs == 1:
-            print_records(text, _once(wanted, gaps, advance), limit)
+            print_records(text, _once(wanted, gaps, bar), limit, bar)
         else:
-            _print_all(text, wanted, jobs, gaps, advance)
+            _print_all(text, wanted, jobs, gaps, bar)
     common.end_with(gaps.damage)
 
 
-class Gaps:
-    """Tells of each gap once, on stderr."""
-
-    def __init__(self) -> None:
-        self._told: set[tuple[str, int]] = set()
-        self.damage = False
-
-    def tell(self, gaps: Iterable[Gap], alarms_only: bool = False) -> None:
-        """Tell of those that are new."""
-        new = [gap for gap in gaps if (gap.path, gap.position) not in self._told and (gap.is_alarm or not alarms_only)]
-        self._told.update((gap.path, gap.position) for gap in new)
-        self.damage |= common.report_gaps(new)
-
-
-def _once(wanted: list[Wanted], gaps: Gaps, advance: Callable[[int], None]) -> Iterator[Chunk]:
+def _once(wanted: list[Wanted], gaps: Gaps, bar: Bar) -> Iterator[Chunk]:
     for part in wanted:
-        here = part.apart(advance)
+        here = part.apart(bar)
         try:
             yield from here.chunks()
         finally:
-            gaps.tell(here.gaps)
+            if here.gaps:
+                with bar.aside(sys.stderr):
+                    gaps.tell(here.gaps)
 
 
-def _print_all(
-    text: RecordText, wanted: list[Wanted], jobs: int, gaps: Gaps, on_progress: Callable[[int], None]
-) -> None:
+def _print_all(text: RecordText, wanted: list[Wanted], jobs: int, gaps: Gaps, bar: Bar) -> None:
     """Write all records to stdout, their text made by several threads."""
     common.write(text.head)
     parts = [piece for part in wanted for piece in part.by_segment()]
-    for item in stream_ordered(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, jobs, on_progress):
+    for item in stream_ordered(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, jobs, bar):
         if isinstance(item, bytes):
-            common.write(item)
-            sys.stdout.buffer.flush()
-        else:
-            gaps.tell(item)
+            with bar.aside(sys.stdout, item.endswith(b"\n")):
+                common.write(item)
+                sys.stdout.buffer.flush()
+        elif item:
+            with bar.aside(sys.stderr):
+                gaps.tell(item)
 
 
-class Again(NamedTuple):
-    """What was asked for, to be looked for again."""
-
-    arguments: tuple[str, ...]
-    topic: tuple[str, ...]
-    partition: tuple[int, ...]
-    below_log_start: bool
-
-    def followed(self, query: Query) -> list[Followed]:
-        """The partitions that are there now, from their beginning."""
-        try:
-            chosen = common.select(self.arguments, self.topic, self.partition)
-            logs = chosen.logs(from_log_start=not self.below_log_start)
-        except RequestError:
-            return []
-        whole = replace(query, offsets=OffsetRange())
-        return [Followed(whole.of(log), of) for log, of in zip(logs, chosen.live_partitions(), strict=False)]
-
-
-def _following(
-    query: Query, wanted: list[Wanted], chosen: common.Selection, gaps: Gaps, again: Again
-) -> Iterator[Chunk]:
-    """What is wanted of the partitions that were chosen, and what is appended to them."""
-    if query.has_end:
-        raise RequestError("--follow has no end: not with an end of --offset, and not with --until")
-    if query.latest:
-        raise RequestError("--follow has no end, so nothing is the latest: not with --latest")
-    if chosen.disk.loose:
-        raise RequestError("--follow needs a partition's folder, not a file: a file ends when its segment is rolled")
-    parts = [Followed(part, of) for part, of in zip(wanted, chosen.live_partitions(), strict=True)]
-
-    def tell(line: str) -> None:
-        click.echo(f"pylogseg: {line}", err=True)
-
-    followed = Following(parts, chosen.disk.log_dirs, lambda: again.followed(query), tell)
-    for chunk in followed.chunks():
-        yield chunk
-        # A batch that is being written looks cut off: that is no news.
-        gaps.tell(itertools.chain.from_iterable(part.wanted.gaps for part in followed.parts), alarms_only=True)
-
-
-def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None) -> int:
+def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None, bar: Bar | None = None) -> int:
     """Write records to stdout; how many they were."""
+    bar = bar or Bar(0, "")
     if text.head:
         common.write(text.head)
     out, count = TextBuffer(), 0
@@ -194,9 +140,10 @@ def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None) 
         if limit is not None and len(columns) > limit - count:
             columns = columns.take(slice(0, limit - count))
         for piece in text.slices(columns, chunk.segment, out):
-            common.write(piece)
+            with bar.aside(sys.stdout, text.ends_lines):
+                common.write(piece)
+                sys.stdout.buffer.flush()
         count += len(columns)
-        sys.stdout.buffer.flush()
         if limit is not None and count >= limit:
             break
     return count

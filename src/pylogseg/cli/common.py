@@ -63,10 +63,13 @@ class Selection(NamedTuple):
         return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=from_log_start)
 
 
-def selection_options(function: F) -> F:
-    """Add PATH... NAME..., ``--topic`` and ``--partition``: parameters ``arguments``, ``topic``, ``partition``."""
+def selection_options(function: F, first: str = "") -> F:
+    """Add PATH... NAME..., ``--topic`` and ``--partition``: parameters ``arguments``, ``topic``, ``partition``.
+
+    `first` is what stands in front of them; it is among the arguments.
+    """
     add = [
-        click.argument("arguments", nargs=-1, required=True, metavar="PATH... [NAME...]"),
+        click.argument("arguments", nargs=-1, required=True, metavar=f"{first}PATH... [NAME...]"),
         click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable."),
         click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable."),
     ]
@@ -281,6 +284,11 @@ def write(data: Any) -> None:
     """Write bytes to stdout, whole, past the text layer; to a terminal, without what it would act on."""
     if is_terminal(sys.stdout):
         data = printable(bytes(data).decode("utf-8", "surrogateescape")).encode()
+    write_as_is(data)
+
+
+def write_as_is(data: Any) -> None:
+    """Write bytes to stdout, whole, past the text layer: what is known to do a terminal no harm."""
     # Unbuffered (python -u), one call may write a part: of more than 2 GiB, or on a disk that fills up.
     with memoryview(data) as left:
         done = sys.stdout.buffer.write(left) or 0
@@ -406,11 +414,7 @@ def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
     if not total_bytes or not is_terminal(sys.stderr):
         yield lambda size: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    parts = (TextColumn(label), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*parts, console=Console(file=bare(sys.stderr)), transient=True) as bar:
+    with rich_bar(label) as bar:
         task = bar.add_task(label, total=total_bytes)
         # rich has put streams of its own in their place, which write above the bar.
         streams = sys.stdout, sys.stderr
@@ -419,6 +423,16 @@ def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
             yield lambda size: bar.advance(task, size)
         finally:
             sys.stdout, sys.stderr = streams
+
+
+def rich_bar(label: str, redirects: bool = True) -> Any:
+    """A bar of rich's on stderr, gone without a trace when it is stopped; it may redirect what is printed meanwhile."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    parts = (TextColumn(label), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    console = Console(file=bare(sys.stderr))
+    return Progress(*parts, console=console, transient=True, redirect_stdout=redirects, redirect_stderr=redirects)
 
 
 def remedy(error: PylogsegError) -> str:

@@ -2,101 +2,174 @@
 
 from __future__ import annotations
 
+import codecs
+import functools
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, NamedTuple
 
 import click
 import numpy as np
 
 from pylogseg.cli import common
+from pylogseg.cli.bar import Bar
+from pylogseg.cli.follow import Again, Gaps, follow, follow_option
+from pylogseg.cli.highlight import Highlighter, is_coloured
 from pylogseg.cli.output import RecordText, output_options, record_text
-from pylogseg.cli.query import bytes_of, make_query, query_options
-from pylogseg.errors import CorruptionError
+from pylogseg.cli.query import Query, bytes_of, make_query, query_options
+from pylogseg.disk import Segment
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format.records import RecordColumns
 from pylogseg.format.text import TextBuffer
-from pylogseg.jobs.grep import Pattern, regular_expression
+from pylogseg.jobs.grep import AnyOf, Needle, regular_expression
 from pylogseg.jobs.pool import Advance, stream_ordered
 from pylogseg.reading.findings import Gap
+from pylogseg.reading.partition import Chunk
 from pylogseg.reading.wanted import Wanted
 
 _EPILOG = r"""\b
 Examples:
   pylogseg grep user-17 /data/kafka orders             in keys and values
   pylogseg grep -E '"total":[0-9]{4,}' /data/kafka     a regular expression
+  pylogseg grep -e user-17 -e user-18 /data/kafka      one or the other
+  pylogseg grep --file users.txt /data/kafka --in key  any line of a file
   pylogseg grep --hex 00000001 /data/kafka --in value  bytes
   pylogseg grep trace-42 /data/kafka --in headers -c   how many
   pylogseg grep -l user-17 /data/kafka                 in which partitions
+  pylogseg grep ERROR /data/kafka logs --follow --since now    what comes
 
 \b
 Records are printed as by cat, with its options. Text and bytes are looked for
 by all processors, and so are regular expressions, but for those that only
 Python's re knows (look-around, references, \s, $ but at the end).
+With -e or --file all arguments are paths and names. Many texts
+are looked for at once: a thousand take a few times as long as ten. An empty
+pattern, as of a variable that is not set, is refused; --empty says that it is
+meant: it matches what is not null.
+On a terminal matches are in colour, unless NO_COLOR is set. What is written as
+base64 or hex has none.
 
 \b
 Exit codes, as grep's: 0 found; 1 nothing found; 2 wrong usage, the disk failed,
 or damage was met (with --on-corrupt skip or stop too: what was not read was
-not searched); 130 interrupted.
+not searched); 130 interrupted (also the end of --follow).
 """
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@click.argument("pattern")
-@common.selection_options
-@click.option("--regex", "-E", is_flag=True, help="PATTERN is a regular expression, on bytes.")
-@click.option("--hex", "as_hex", is_flag=True, help="PATTERN is bytes, written in hex.")
+@functools.partial(common.selection_options, first="[PATTERN] ")
+@click.option("--pattern", "-e", "patterns", multiple=True, metavar="PATTERN", help="Instead of PATTERN; repeatable.")
+@click.option("--file", type=click.File("rb"), metavar="FILE", help="A pattern a line; - is stdin. (-f is --format.)")
+@click.option("--regex", "-E", is_flag=True, help="Patterns are regular expressions, on bytes.")
+@click.option("--hex", "as_hex", is_flag=True, help="Patterns are bytes, written in hex.")
+@click.option("--empty", is_flag=True, help="Allow an empty pattern.")
 @click.option("--ignore-case", "-i", is_flag=True, help="Letters of ASCII in both cases.")
 @click.option("--in", "places", default="key,value", show_default=True, metavar="A,B", help="Of key, value, headers.")
 @click.option("--invert", "-v", is_flag=True, help="Records that do not match.")
 @click.option("--count", "-c", "counting", is_flag=True, help="Only how many, for each partition.")
 @click.option("--names", "-l", is_flag=True, help="Only the names of partitions with a match.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing, and end at the first match; the exit code tells.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="At most N records.")
+@click.option(
+    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Matches in red."
+)
 @output_options
 @query_options()
+@follow_option
 @common.jobs_option
 def grep(
-    pattern: str,
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
     partition: tuple[int, ...],
+    patterns: tuple[str, ...],
+    file: IO[bytes] | None,
     regex: bool,
     as_hex: bool,
+    empty: bool,
     ignore_case: bool,
     places: str,
     invert: bool,
     counting: bool,
     names: bool,
+    quiet: bool,
     limit: int | None,
+    color: str,
     template: str | None,
     as_csv: bool,
     key_as: str,
     value_as: str,
     fields: str | None,
     headers: bool,
+    following: bool,
     jobs: int,
     **ranges: Any,
 ) -> None:
     """Records that hold a text, a regular expression or bytes."""
     if regex and as_hex:
         raise click.UsageError("a pattern is a regular expression or hex, not both")
-    if limit is not None and (counting or names):
-        raise click.UsageError("--limit is for records, not for counts and names")
-    needle = regular_expression(pattern, ignore_case) if regex else bytes_of(pattern, "hex" if as_hex else "text")
-    wish = Pattern(needle, [place.strip() for place in places.split(",")], ignore_case, invert)
+    if sum((counting, names, quiet)) > 1 or ((counting or names or quiet) and limit is not None):
+        raise click.UsageError("--count, --names, --quiet and --limit exclude one another")
+    if following and (counting or names):
+        raise click.UsageError("--follow has no end, so there is nothing to count: not with --count and --names")
+    if file is None and not patterns:
+        patterns, arguments = arguments[:1], arguments[1:]
+    if not arguments:
+        raise click.UsageError("a path is missing: PATTERN PATH..., or -e PATTERN PATH...")
+    form = "regex" if regex else "hex" if as_hex else "text"
+    needles = list(_needles(patterns, file, form, ignore_case, empty))
+    wish = AnyOf(needles, [place.strip() for place in places.split(",")], ignore_case, invert)
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit, **ranges)
     chosen = common.select(arguments, topic, partition)
-    logs = chosen.logs(from_log_start=not ranges["below_log_start"])
-    parts = [part for log in logs for part in query.of(log).by_segment()]
-    search = _Search(wish, text, limit, count=counting, names=names)
+    search = _Search(wish, text, 1 if quiet else limit, prints=not (counting or names or quiet), names=names)
+    if is_coloured(color) and not invert:
+        search.highlight = Highlighter(text, [each.needle for each in wish.patterns], wish.places, ignore_case)
+    again = Again(arguments, topic, partition, ranges["below_log_start"])
     try:
-        with common.progress(0 if common.is_terminal(sys.stdout) else chosen.size, "searching") as advance:
-            found = search.run(parts, jobs, advance)
+        found = _follow(search, query, chosen, again) if following else _once(search, query, chosen, again, quiet, jobs)
     except CorruptionError as error:
         click.echo(f"pylogseg: {common.remedy(error)}", err=True)
         click.get_current_context().exit(2)
     if counting or names:
         _print_counts(search.counts, names)
     click.get_current_context().exit(2 if search.damage else 0 if found else 1)
+
+
+def _needles(
+    patterns: Sequence[str], file: IO[bytes] | None, form: str, ignore_case: bool, empty: bool
+) -> Iterator[Needle]:
+    """What is looked for, of the command line and of a file."""
+    written = [("", pattern) for pattern in patterns]
+    for number, line in enumerate(file or (), 1):
+        # What editors of Windows put before the first line.
+        line = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b"\r\n")
+        written.append((f"{file.name}: line {number}: " if file else "", line.decode("utf-8", "surrogateescape")))
+    if not written and file is not None:
+        raise RequestError(f"{file.name} has no pattern: nothing could be found")
+    for where, pattern in written:
+        if not pattern and not empty:
+            raise RequestError(f"{where}the pattern is empty: it would match every record. If that is meant: --empty")
+        try:
+            yield regular_expression(pattern, ignore_case) if form == "regex" else bytes_of(pattern, form)
+        except RequestError as error:
+            raise RequestError(f"{where}{error}") from None
+
+
+def _once(search: _Search, query: Query, chosen: common.Selection, again: Again, quiet: bool, jobs: int) -> bool:
+    logs = chosen.logs(from_log_start=not again.below_log_start)
+    parts = [part for log in logs for part in query.of(log).by_segment()]
+    with Bar(0 if quiet else chosen.size, "searching") as bar:
+        return search.run(parts, jobs, bar)
+
+
+def _follow(search: _Search, query: Query, chosen: common.Selection, again: Again) -> bool:
+    gaps = Gaps()
+    logs = chosen.logs(from_log_start=not again.below_log_start)
+    is_done = search.run_along(follow(query, [query.of(log) for log in logs], chosen, gaps, again))
+    search.damage |= gaps.damage
+    if not is_done:  # no partition is left
+        click.get_current_context().exit(2)
+    return True
 
 
 def _print_counts(counts: dict[str, int], names: bool) -> None:
@@ -118,28 +191,54 @@ class _Row(NamedTuple):
 class _Search:
     """One run of grep: what is looked for, how it is printed, and what was found."""
 
-    def __init__(self, wish: Pattern, text: RecordText, limit: int | None, *, count: bool, names: bool) -> None:
+    def __init__(self, wish: AnyOf, text: RecordText, limit: int | None, *, prints: bool, names: bool) -> None:
         self._wish, self._text, self._limit, self._names = wish, text, limit, names
-        self._quiet = count or names
+        self._prints = prints
+        self.highlight: Highlighter | None = None
         self.counts: dict[str, int] = {}
         self.damage = False
 
-    def run(self, parts: list[Wanted], jobs: int, on_progress: Callable[[int], None]) -> bool:
+    def run(self, parts: list[Wanted], jobs: int, bar: Bar) -> bool:
         """Search, and print what is found; whether anything was."""
-        if self._text.head and not self._quiet:
-            common.write(self._text.head)
+        self._begin()
         printed = 0
-        for item in stream_ordered(self._search, parts, jobs, on_progress):
+        for item in stream_ordered(self._search, parts, jobs, bar):
             if isinstance(item, bytes):
-                common.write(item)
-                sys.stdout.buffer.flush()
+                with bar.aside(sys.stdout, item.endswith(b"\n")):
+                    self._print(item)
                 printed += 1
                 if printed == self._limit:  # each piece is one record then
                     return True
                 continue
             self.counts[item.name] = self.counts.get(item.name, 0) + item.matched
-            self.damage |= common.report_gaps(item.gaps)
+            if item.gaps:
+                with bar.aside(sys.stderr):
+                    self.damage |= common.report_gaps(item.gaps)
         return any(self.counts.values())
+
+    def run_along(self, chunks: Iterator[Chunk]) -> bool:
+        """Search chunks as they come; whether as many records as were wanted are found."""
+        self._begin()
+        printed, out = 0, TextBuffer()
+        for columns, segment in chunks:
+            rows = np.flatnonzero(self._wish.matches(columns))
+            for piece in self._pieces(columns.take(rows), segment, out):
+                self._print(piece)
+                printed += 1
+                if printed == self._limit:
+                    return True
+        return False
+
+    def _begin(self) -> None:
+        if self._text.head and self._prints:
+            common.write(self._text.head)
+            sys.stdout.buffer.flush()
+
+    def _print(self, piece: bytes) -> None:
+        if not self._prints:
+            return
+        (common.write if self.highlight is None else common.write_as_is)(piece)
+        sys.stdout.buffer.flush()
 
     def _search(self, part: Wanted, emit: Callable[[bytes], None], advance: Advance) -> _Row:
         """One part, on a thread of its own."""
@@ -147,12 +246,18 @@ class _Search:
         for columns, segment in part.chunks():
             rows = np.flatnonzero(self._wish.matches(columns))
             count += len(rows)
-            if self._quiet:
-                if self._names and count:
-                    break
-                continue
-            if not len(rows):
-                continue
-            for piece in self._text.slices(columns.take(rows), segment, out, 1 if self._limit else None):
-                emit(bytes(piece))
+            if self._names and count:
+                break
+            if self._prints or self._limit:
+                for piece in self._pieces(columns.take(rows), segment, out):
+                    emit(piece)
         return _Row(part.name, count, part.gaps)
+
+    def _pieces(self, columns: RecordColumns, segment: Segment, out: TextBuffer) -> Iterator[bytes]:
+        """Text of records: one of them at a time where they are counted or coloured."""
+        if not len(columns):
+            return
+        if self.highlight is not None:
+            yield from self.highlight.records(columns, segment)
+            return
+        yield from map(bytes, self._text.slices(columns, segment, out, 1 if self._limit else None))

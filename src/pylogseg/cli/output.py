@@ -40,6 +40,7 @@ class RecordText:
         self._template, self._csv, self._styles, self._fields = template, as_csv, (key_as, value_as), fields
         self._programs: dict[tuple[Any, ...], text.Program] = {}
         self.head = text.csv_header(fields) if as_csv else b""
+        self.ends_lines = template is None or template.endswith("\\n")
         self._compile(("", 0, ""))  # what is wrong with the wish shows before anything is read
 
     def slices(
@@ -53,6 +54,18 @@ class RecordText:
             text.render(columns, program, out, begin, end)
             begin = end
             yield out
+
+    def pieces(
+        self, columns: RecordColumns, changed: RecordColumns, segment: Segment, row: int
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        """The text of a record in its parts; of keys, values and headers also what other columns would give."""
+        program = self._program(segment)
+        for i, (field, *_) in enumerate(program.ops.tolist()):
+            one, out = program._replace(ops=program.ops[i : i + 1]), text.TextBuffer()
+            plain = bytes(text.render(columns, one, out, row, row + 1))
+            out.clear()
+            is_payload = field in text.PAYLOAD_OPS
+            yield plain, bytes(text.render(changed, one, out, row, row + 1)) if is_payload else None
 
     def emit(self, part: Wanted, emit: Callable[[bytes], None]) -> list[Gap]:
         """Hand the text of all records of a part to a function, in pieces of its own; what was passed over."""

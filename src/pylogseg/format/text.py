@@ -54,6 +54,8 @@ _FIELD_OPS = {
     "isTransactional": 13,
     "position": 14,
 }
+#: Those that write what somebody put into a record.
+PAYLOAD_OPS = tuple(_FIELD_OPS[name] for name in ("key", "value", "headers"))
 _KEY_SIZE_BE, _VALUE_SIZE_BE = 15, 16
 _CONSTANTS = ("topic", "partition", "segment")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,11 @@ from pylogseg.format import text
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 
 Mask = npt.NDArray[np.bool_]
+Needle = bytes | re.Pattern[bytes]
+
+#: From so many texts on they are looked for together, by an expression of alternatives: one pass for so many of them.
+_FEW_NEEDLES = 8
+_JOINED_NEEDLES = 256
 
 #: Where to look; ``headers`` are their names and values.
 PLACES = ("key", "value", "headers")
@@ -37,7 +42,7 @@ class Pattern:
         The records that do not hold it.
     """
 
-    needle: bytes | re.Pattern[bytes]
+    needle: Needle
     places: Sequence[str] = ("key", "value")
     ignore_case: bool = False
     invert: bool = False
@@ -88,6 +93,45 @@ class Pattern:
         hits = [found(views[source][at : at + length]) is not None for source, at, length in spans]
         mask[rows] = hits
         return mask
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """Which records hold one of several needles, or with `invert` none of them; else as `Pattern`.
+
+    Attributes
+    ----------
+    needles : sequence of bytes and compiled patterns of bytes
+    places, ignore_case, invert
+        As those of `Pattern`.
+    """
+
+    needles: Sequence[Needle]
+    places: Sequence[str] = ("key", "value")
+    ignore_case: bool = False
+    invert: bool = False
+    patterns: Sequence[Pattern] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        needles = _joined(list(dict.fromkeys(self.needles)), self.ignore_case)
+        object.__setattr__(self, "patterns", [Pattern(each, self.places, self.ignore_case) for each in needles])
+
+    def matches(self, columns: RecordColumns) -> Mask:
+        """Which records match."""
+        mask = np.zeros(len(columns), np.bool_)
+        for pattern in self.patterns:
+            mask |= pattern.matches(columns)
+        return ~mask if self.invert else mask
+
+
+def _joined(needles: list[Needle], ignore_case: bool) -> list[Needle]:
+    """Fewer needles that are found in the same records: many texts of ASCII become expressions that Arrow knows."""
+    texts = [needle for needle in needles if isinstance(needle, bytes) and needle.isascii()]
+    if len(texts) < _FEW_NEEDLES:
+        return needles
+    others = [needle for needle in needles if not (isinstance(needle, bytes) and needle.isascii())]
+    parts = [b"|".join(map(re.escape, texts[i : i + _JOINED_NEEDLES])) for i in range(0, len(texts), _JOINED_NEEDLES)]
+    return [*others, *(re.compile(part, re.IGNORECASE if ignore_case else 0) for part in parts)]
 
 
 def regular_expression(written: str, ignore_case: bool = False) -> re.Pattern[bytes]:
