@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from pylogseg.errors import RequestError
 
@@ -110,6 +110,45 @@ def _ratio(default: float) -> Any:
 
 
 _THROTTLED = ("a list of partition:broker, or *", r"\*|\d+:\d+")
+
+
+class LogSettings(TypedDict, total=False):
+    """Names of a log's settings and what they may be given as, for editors and type checkers; see `LogConfig`."""
+
+    segment_bytes: int | str
+    internal_segment_bytes: int | str
+    segment_ms: int | str
+    segment_jitter_ms: int | str
+    segment_index_bytes: int | str
+    index_interval_bytes: int | str
+    flush_messages: int | str
+    flush_ms: int | str
+    retention_bytes: int | str
+    retention_ms: int | str
+    max_message_bytes: int | str
+    delete_retention_ms: int | str
+    min_compaction_lag_ms: int | str
+    max_compaction_lag_ms: int | str
+    file_delete_delay_ms: int | str
+    min_cleanable_dirty_ratio: float | str
+    cleanup_policy: str | Sequence[str]
+    compression_type: str
+    compression_gzip_level: int | str
+    compression_lz4_level: int | str
+    compression_zstd_level: int | str
+    preallocate: bool | str
+    message_timestamp_type: str
+    message_timestamp_before_max_ms: int | str
+    message_timestamp_after_max_ms: int | str
+    min_insync_replicas: int | str
+    unclean_leader_election_enable: bool | str
+    remote_storage_enable: bool | str
+    remote_log_copy_disable: bool | str
+    remote_log_delete_on_disable: bool | str
+    local_retention_ms: int | str
+    local_retention_bytes: int | str
+    leader_replication_throttled_replicas: str | Sequence[str]
+    follower_replication_throttled_replicas: str | Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ import difflib
 import functools
 import os
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
-from pylogseg.config import LogConfig
+from pylogseg.config import LogConfig, LogSettings
 from pylogseg.embedded.log import EmbeddedLog
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.scheduler import Scheduler, ThreadScheduler
@@ -17,6 +17,9 @@ from pylogseg.errors import RequestError
 from pylogseg.log.directory import LogDirectory, make_folder, partition_of
 from pylogseg.log.indexes import LEAST_INDEX_BYTES
 from pylogseg.log.keep import FolderKeeper, Keeper, check_place
+
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
 
 #: Arguments that are no settings of Kafka's, for whoever misspells one.
 _OPTIONS = ("topic_id", "leader_epoch", "producer_id_expiration_ms", "keep", "storage", "clock", "scheduler")
@@ -32,7 +35,7 @@ def open_log(
     storage: Storage | None = None,
     clock: Clock | None = None,
     scheduler: Scheduler | None = None,
-    **settings: Any,
+    **settings: Unpack[LogSettings],
 ) -> EmbeddedLog:
     """Open a partition's log for appending and reading; a new one is made.
 
