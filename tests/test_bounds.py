@@ -481,3 +481,43 @@ def test_a_file_of_keys_from_an_editor_of_windows(tmp_path: Path) -> None:
     done = pylogseg("redact", tmp_path, "--key-file", tmp_path / "keys", "--json")
     assert done.code == 0, done.err
     assert list(package.read(path)) == []
+
+
+# ---- many segments ----
+
+
+def segments_of(folder: Path, count: int, records: int = 1) -> Path:
+    """A partition of tiny segments; with several records each, every second offset is missing, as after a cleaning."""
+    folder.mkdir(parents=True)
+    body = record(0, b"k", b"v")
+    for base in range(0, 2 * count * records, 2 * records):
+        data = b"".join(batch(body, 1, base=base + 2 * i, codec=0, last=0) for i in range(records))
+        (folder / f"{base:020}.log").write_bytes(data)
+    return folder.parent
+
+
+@pytest.mark.parametrize("words", [("stats",), ("verify",)], ids=" ".join)
+def test_what_is_known_of_a_segment_is_small(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Keys, sizes and findings of segments are put together as they come: a list of paths is what grows."""
+    few, many = (segments_of(tmp_path / str(count) / "t-0", count) for count in (1000, 5000))
+    (_, least, _), (code, most, said) = (peak_mb(*command(*words, path, "-j", "1")) for path in (few, many))
+    assert code == 0, said
+    assert (most - least) * (1 << 20) / 4000 < 4000  # bytes a segment; 14,000 where all was kept
+
+
+@pytest.mark.parametrize("words", [("stats",), ("verify",)], ids=" ".join)
+def test_ranges_of_missing_offsets_are_bounded(tmp_path: Path, words: tuple[str, ...]) -> None:
+    few, many = (segments_of(tmp_path / str(count) / "t-0", count, 1000) for count in (50, 350))
+    (_, least, _), (code, most, said) = (peak_mb(*command(*words, path, "-j", "1")) for path in (few, many))
+    assert code in (0, 1), said
+    assert most - least < 20  # MB, for 300,000 ranges more
+    done = pylogseg(*words, many, "--json")
+    if words == ("stats",):
+        (row,) = done.rows
+        assert row["missingOffsets"]["unexplained"] == 350 * 1000 - 1
+        assert len(row["missingRanges"]) + row["missingRangesNotListed"] == 350 * 1000 - 1
+    else:
+        gaps = [found for found in done.rows if found.get("kind") == "gap"]
+        assert len(gaps) <= 11_000
+        told = int(gaps[-1]["reason"].split()[1])
+        assert len(gaps) - 1 + told == 350 * 1000 - 1

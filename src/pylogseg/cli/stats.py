@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import click
 
 from pylogseg.cli import common
 from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.jobs.stats import Missing, Stats, segment_stats
+from pylogseg.jobs.stats import Stats, segment_stats
 from pylogseg.jobs.stats_groups import TIME_TYPES, Group, Unit, codec_name, group_key, stats_row, total, units_of
+from pylogseg.jobs.stats_missing import Missing
 from pylogseg.reading.findings import offsets_text
 from pylogseg.reading.partition import Throttle
 
@@ -95,8 +97,8 @@ def _counted(
     drop_behind: bool,
     jobs: int,
     on_progress: Advance,
-) -> Iterator[tuple[Unit, list[Stats]]]:
-    """Each partition, and the counts of its segments."""
+) -> Iterator[tuple[Unit, Iterator[Stats]]]:
+    """Each partition, and the counts of its segments: to be taken before the next one."""
     units = units_of(chosen.disk, chosen.live_partitions())
     segments = [segment for unit in units for segment in unit.segments]
     rows = map_ordered(
@@ -108,7 +110,7 @@ def _counted(
         on_progress,
     )
     for unit in units:
-        yield unit, [next(rows) for _ in unit.segments]
+        yield unit, islice(rows, len(unit.segments))
 
 
 # ---- for a person ----

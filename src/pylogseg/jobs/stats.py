@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from pylogseg.format.control import ControlKind
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.jobs.sketch import Distinct, Histogram, hash_spans
-from pylogseg.reading.findings import Gap, offsets_text
+from pylogseg.reading.findings import Gap
 from pylogseg.reading.order import Order
 from pylogseg.reading.partition import Throttle, records_gap
 from pylogseg.reading.removal import open_or_gap
@@ -359,147 +359,3 @@ def _add_left_out(stats: Stats, batches: BatchTable, columns: RecordColumns) -> 
     steps = np.diff(columns.offset) - 1
     same = (np.diff(columns.batch) == 0) & (columns.batches.magic[columns.batch[1:]] < 2)
     stats.left_out += int(np.maximum(steps[same], 0).sum())
-
-
-class Missing(NamedTuple):
-    """Offsets of one partition that a reader does not see as records, by the reason.
-
-    Attributes
-    ----------
-    markers : int
-        Taken by control records: consumers skip them.
-    below_start : int
-        Below the log start offset: removed by retention, or by a client's request to delete records.
-    still_there : int
-        Of these, offsets that are still in the first segment.
-    compaction : int
-        Removed by the cleaner.
-    damage : int
-        Of what cannot be read.
-    unexplained : int
-        Between two batches, and nothing tells why.
-    """
-
-    markers: int
-    below_start: int
-    still_there: int
-    compaction: int
-    damage: int
-    unexplained: int
-
-
-class Stretch(NamedTuple):
-    """Offsets next to each other that are missing for the same reason.
-
-    Attributes
-    ----------
-    name : str
-        Of the partition.
-    first_offset, end_offset : int
-        Half-open.
-    reason : {"log start", "markers", "compaction", "damage", "unexplained"}
-        As `Missing` has them.
-    """
-
-    name: str
-    first_offset: int
-    end_offset: int
-    reason: str
-
-    @property
-    def is_news(self) -> bool:
-        """Whether somebody should look: what brokers do to a log is no news."""
-        return self.reason in ("damage", "unexplained")
-
-    def __str__(self) -> str:
-        return f"{self.name}: {offsets_text(self.first_offset, self.end_offset)} ({self.reason})"
-
-
-def explain(segments: Sequence[Stats], log_start_offset: int, is_cleaned: bool) -> Missing:
-    """Say why offsets are missing.
-
-    Parameters
-    ----------
-    segments : sequence of Stats
-        Of the segments of one partition, in their order.
-    log_start_offset : int
-        Of the partition.
-    is_cleaned : bool
-        Whether the cleaner's checkpoint names the partition, or its topic is a compacted one. An empty batch, a delete
-        horizon or a batch with fewer records than offsets tell of the cleaner too.
-    """
-    held = [stats for stats in segments if stats.first_offset >= 0]
-    first, end = (held[0].first_offset, held[-1].end_offset) if held else (log_start_offset, log_start_offset)
-    begin = _begin(segments, held, log_start_offset) if held else end
-    control = sum(stats.control_records for stats in held)
-    there = control + sum(stats.records for stats in held)
-    left_out = sum(stats.left_out for stats in held)
-    damage = sum(last - begun for begun, last in _damaged(segments))
-    between = max(0, end - begin - there - left_out - damage)
-    cleaned = _is_cleaned(held, is_cleaned)
-    return Missing(
-        control,
-        log_start_offset,
-        max(0, min(log_start_offset, end) - first),
-        left_out + (between if cleaned else 0),
-        damage,
-        0 if cleaned else between,
-    )
-
-
-def stretches(
-    name: str, segments: Sequence[Stats], log_start_offset: int, is_cleaned: bool
-) -> tuple[list[Stretch], int]:
-    """Which offsets of a partition are missing, and why; and how many stretches of them are not listed.
-
-    Parameters
-    ----------
-    name : str
-        Of the partition.
-    segments, log_start_offset, is_cleaned
-        As of `explain`.
-    """
-    held = [stats for stats in segments if stats.first_offset >= 0]
-    damaged = _damaged(segments)
-    reason = "compaction" if _is_cleaned(held, is_cleaned) else "unexplained"
-    found = [Stretch(name, 0, log_start_offset, "log start")] if log_start_offset > 0 else []
-    found += [Stretch(name, first, end, "damage") for first, end in damaged]
-    after = _begin(segments, held, log_start_offset) if held else 0
-    for stats in held:
-        found += [Stretch(name, first, end, "markers") for first, end in stats.control]
-        for first, end in ([(after, stats.first_offset)] if stats.first_offset > after else []) + stats.empty:
-            found += [Stretch(name, *rest, reason) for rest in _without(max(first, log_start_offset), end, damaged)]
-        after = max(after, stats.end_offset)
-    return sorted(found, key=lambda stretch: stretch.first_offset), sum(stats.unlisted for stats in held)
-
-
-def _begin(segments: Sequence[Stats], held: Sequence[Stats], log_start_offset: int) -> int:
-    """The offset that the first record would have: the first segment's base offset, unless records were deleted."""
-    base = segments[0].base_offset
-    return held[0].first_offset if base < 0 else min(held[0].first_offset, max(base, log_start_offset))
-
-
-def _is_cleaned(held: Sequence[Stats], is_cleaned: bool) -> bool:
-    return is_cleaned or any(stats.left_out or stats.empty_batches or stats.horizon_batches for stats in held)
-
-
-def _without(first: int, end: int, damaged: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is left of a stretch without what damage took."""
-    left = []
-    for begin, last in damaged:
-        if begin > first and min(begin, end) > first:
-            left.append((first, min(begin, end)))
-        first = max(first, last)
-    return [*left, (first, end)] if end > first else left
-
-
-def _damaged(segments: Sequence[Stats]) -> list[tuple[int, int]]:
-    """Offsets that damage took, by rising offsets; at the end of a segment up to where the next one begins."""
-    found: list[tuple[int, int]] = []
-    for i, stats in enumerate(segments):
-        follows = next((later.first_offset for later in segments[i + 1 :] if later.first_offset >= 0), None)
-        for gap in sorted(stats.gaps, key=lambda gap: gap.first_offset):
-            end = gap.next_offset if gap.next_offset is not None else follows
-            if gap.is_alarm and end is not None and end > gap.first_offset:
-                found.append((gap.first_offset, end))
-    return found

@@ -12,10 +12,9 @@ from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.names import FileKind
 from pylogseg.jobs.cluster import INTERNAL_TOPICS, clusters_of
 from pylogseg.jobs.sketch import Histogram
-from pylogseg.jobs.stats import Missing, Stats, Stretch, explain, stretches
+from pylogseg.jobs.stats import Stats
+from pylogseg.jobs.stats_missing import MAX_LISTED, Missing, MissingOffsets, Stretch
 
-#: Stretches of missing offsets of a group that are listed.
-MAX_LISTED = 10_000
 #: What timestamps are, by their type.
 TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
 
@@ -31,16 +30,16 @@ class Group:
     stretches: list[Stretch] = field(default_factory=list)
     unlisted: int = 0
 
-    def add(self, name: str, rows: list[Stats], log_start_offset: int, is_cleaned: bool) -> None:
-        """Count a partition."""
+    def add(self, name: str, rows: Iterable[Stats], log_start_offset: int, is_cleaned: bool) -> None:
+        """Count a partition, by the counts of its segments in their order, which are taken one at a time."""
         self.partitions += 1
-        missing = explain(rows, log_start_offset, is_cleaned)
-        found, unlisted = stretches(name, rows, log_start_offset, is_cleaned)
-        room = MAX_LISTED - len(self.stretches)
-        self.stretches += found[:room]
-        self.unlisted += unlisted + len(found[room:])
+        offsets = MissingOffsets(name, log_start_offset, is_cleaned, MAX_LISTED - len(self.stretches))
         for row in rows:
+            offsets.add(row)
             self.stats.merge(row)
+        missing, found, unlisted = offsets.finish()
+        self.stretches += found
+        self.unlisted += unlisted
         self.missing = _sum(self.missing, missing)
 
 

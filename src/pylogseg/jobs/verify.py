@@ -28,7 +28,7 @@ MAX_REMARKS = 20
 MAX_MISSING = 1000
 
 
-@dataclass
+@dataclass(slots=True)
 class SegmentReport:
     """What became of the check of one segment.
 

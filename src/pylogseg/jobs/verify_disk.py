@@ -15,7 +15,7 @@ from pylogseg.jobs.startup import check_replicas, check_start
 from pylogseg.jobs.verify import SegmentReport, verify_segment
 from pylogseg.jobs.verify_files import check_log_dir
 from pylogseg.jobs.verify_missing import Checkpoints, check_partitions, is_asked
-from pylogseg.jobs.verify_partition import check_partition
+from pylogseg.jobs.verify_partition import Reports, check_partition
 
 
 @dataclass
@@ -164,8 +164,7 @@ def judge(
         if part.error is not None:
             yield summary.add_remark(of_failure(part.error))
             continue
-        reports = [next(results) for _ in part.segments]
-        yield from map(summary.add_remark, _partition_remarks(part, reports, summary, around))
+        yield from map(summary.add_remark, _partition_remarks(part, results, summary, around))
     for report in results:  # files named by themselves
         summary.add_segment(report)
         yield from map(summary.add_remark, report.remarks)
@@ -215,12 +214,15 @@ def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[st
 
 
 def _partition_remarks(
-    part: Partition, reports: list[SegmentReport], summary: Summary, around: _Around
+    part: Partition, results: Iterator[SegmentReport], summary: Summary, around: _Around
 ) -> Iterator[Remark]:
     summary.partitions += 1
-    for report in reports:
+    reports = Reports()
+    for segment in part.segments:
+        report = next(results)
         summary.add_segment(report)
         yield from report.remarks
+        reports.add(segment, report)
     checkpoints, cluster = around.of(part)
     yield from check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol
 
@@ -15,6 +16,41 @@ from pylogseg.jobs.verify_files import check_partition_files
 from pylogseg.jobs.verify_missing import Checkpoints, check_ends, check_orphans, gaps_of
 from pylogseg.reading.findings import offsets_text
 
+#: Missing stretches of offsets of a partition that are told one by one.
+MAX_LISTED = 10_000
+
+
+class Reports:
+    """Of the segments of a partition, in their order: what the checks between them need, and no more.
+
+    Attributes
+    ----------
+    reports : list of SegmentReport
+        Without their remarks and transactions; with their missing stretches up to `MAX_LISTED` together.
+    unindexed_aborts : list of Remark
+        Abort markers whose data began in an earlier segment, and that no index has.
+    """
+
+    def __init__(self) -> None:
+        self.reports: list[SegmentReport] = []
+        self.unindexed_aborts: list[Remark] = []
+        self._ongoing: dict[int, int] = {}
+        self._room = MAX_LISTED
+
+    def add(self, segment: Segment, report: SegmentReport) -> None:
+        """Take the next report, and what it has that is needed no longer."""
+        for producer, offset in report.unindexed_aborts:
+            if producer in self._ongoing:
+                path = segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
+                reason = f"no entry for the abort marker of producer {producer} at offset {offset}"
+                self.unindexed_aborts.append(Remark(path, "transaction-index", True, reason, None, offset))
+        for producer in report.ended:
+            self._ongoing.pop(producer, None)
+        self._ongoing = {**report.ongoing, **self._ongoing} if report.ongoing else self._ongoing
+        missing = report.missing[: self._room]
+        self._room -= len(missing)
+        self.reports.append(replace(report, missing=missing, remarks=[], unindexed_aborts=[], ended=[], ongoing={}))
+
 
 class Explained(Protocol):
     """Where gaps are counted that compaction explains."""
@@ -24,7 +60,7 @@ class Explained(Protocol):
 
 def check_partition(
     partition: Partition,
-    reports: Sequence[SegmentReport],
+    taken: Reports,
     summary: Explained,
     level: Level = Level.INDEXES,
     *,
@@ -37,8 +73,8 @@ def check_partition(
     ----------
     partition : Partition
         The replica.
-    reports : sequence of SegmentReport
-        Of all its segments, in their order.
+    taken : Reports
+        Of all its segments.
     summary : Explained
         Its `explained_gaps` grows by the missing stretches of offsets that compaction explains.
     level : Level
@@ -52,8 +88,9 @@ def check_partition(
     ------
     Remark
     """
+    reports = taken.reports
     yield from _continuity(partition, reports, summary, checkpoints, cluster)
-    yield from _unindexed_aborts(partition, reports)
+    yield from taken.unindexed_aborts
     yield from _leftovers(partition)
     yield from _swaps(partition, level)
     if level >= Level.INDEXES:
@@ -111,20 +148,6 @@ def _continuity(
         yield Remark(gap.path, "gap", is_certain, reason, None, gap.first, gap.end - 1)
     if unlisted:
         yield Remark(partition.path, "gap", is_certain, f"and {unlisted} more stretches of offsets are missing")
-
-
-def _unindexed_aborts(partition: Partition, reports: Sequence[SegmentReport]) -> Iterator[Remark]:
-    """Abort markers whose data began in an earlier segment, and that no index has."""
-    ongoing: dict[int, int] = {}
-    for segment, report in zip(partition.segments, reports, strict=True):
-        for producer, offset in report.unindexed_aborts:
-            if producer in ongoing:
-                path = segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
-                reason = f"no entry for the abort marker of producer {producer} at offset {offset}"
-                yield Remark(path, "transaction-index", True, reason, None, offset)
-        for producer in report.ended:
-            ongoing.pop(producer, None)
-        ongoing = {**report.ongoing, **ongoing}
 
 
 def _leftovers(partition: Partition) -> Iterator[Remark]:

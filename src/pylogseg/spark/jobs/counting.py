@@ -12,8 +12,9 @@ import pyarrow as pa
 from pylogseg.disk import Segment, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.jobs.sketch import Distinct, Histogram
-from pylogseg.jobs.stats import Missing, Stats, segment_stats
+from pylogseg.jobs.stats import Stats, segment_stats
 from pylogseg.jobs.stats_groups import Group, Unit, group_key, stats_row, units_of
+from pylogseg.jobs.stats_missing import Missing
 from pylogseg.reading.wanted import partitions_of
 from pylogseg.spark.door import read_segments
 from pylogseg.spark.work import merged, packed, unpacked
@@ -147,7 +148,7 @@ def _fold(found: dict[int, Stats], number: int, stats: Stats) -> None:
 def _put_together(key: str, outlines: Sequence[_Outline], found: dict[int, Stats]) -> _Counted:
     group = Group(key)
     for unit in outlines:
-        rows = [found[i] for i in range(unit.first, unit.end)]
+        rows = (found[i] for i in range(unit.first, unit.end))
         group.add(unit.name, rows, unit.log_start_offset, unit.is_cleaned)
     counts = group.stats
     values = (
