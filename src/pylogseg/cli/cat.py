@@ -11,6 +11,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Again, Gaps, follow, follow_option
+from pylogseg.cli.merge import print_merged
 from pylogseg.cli.output import RecordText, output_options, record_text
 from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import last_records
@@ -27,6 +28,7 @@ Examples:
   pylogseg cat /data/kafka orders-3 --tail 10 --follow the end, and what comes
   pylogseg cat /data/kafka orders --key user-17        one key
   pylogseg cat /data/kafka orders --latest             the last value of each key
+  pylogseg cat /data/kafka orders payments --merge time --since 1h
   pylogseg cat 00000000000000000000.log --csv --fields offset,key,value
   pylogseg cat /data/kafka orders -f '%p/%o %k=%s\n'   kcat's template
 
@@ -35,6 +37,10 @@ A payload that is no UTF-8 is written as base64:... (and so is text that begins
 with base64: itself); --value-as base64 or hex is for payloads that are not text,
 json for those that are JSON themselves.
 Partitions come one after the other, each in the order of its offsets.
+With --merge time they come together: by timestamp, then topic, partition, offset.
+A partition keeps the order of its offsets all the same: a record with an earlier
+time than one in front of it comes right after that, and one whose time is ahead
+holds back those behind it.
 Records below the log start offset are not shown, as to a consumer.
 
 \b
@@ -50,6 +56,7 @@ Exit codes: 0 fine; 1 damage was met; 2 wrong usage or the disk failed;
 @click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most N records in all.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N records of each partition.")
 @follow_option
+@click.option("--merge", type=click.Choice(["time"]), help="Records of all partitions in one order.")
 @common.jobs_option
 def cat(
     arguments: tuple[str, ...],
@@ -64,6 +71,7 @@ def cat(
     limit: int | None,
     tail: int | None,
     following: bool,
+    merge: str | None,
     jobs: int,
     **ranges: Any,
 ) -> None:
@@ -72,8 +80,10 @@ def cat(
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition)
     wanted = wanted_of(query, chosen, ranges["below_log_start"], tail)
+    if following and merge:
+        raise click.UsageError("--merge needs all records, and with --follow they are still to come: not together")
     if not following:
-        print_wanted(text, wanted, chosen.size, limit, jobs if tail is None else 1)
+        print_wanted(text, wanted, chosen.size, limit, jobs if tail is None else 1, merge is not None)
         return
     gaps = Gaps()
     again = Again(arguments, topic, partition, ranges["below_log_start"])
@@ -89,13 +99,17 @@ def wanted_of(query: Query, chosen: common.Selection, below_log_start: bool, tai
     return wanted if tail is None else [last_records(part, tail) for part in wanted]
 
 
-def print_wanted(text: RecordText, wanted: list[Wanted], total_bytes: int, limit: int | None, jobs: int) -> None:
+def print_wanted(
+    text: RecordText, wanted: list[Wanted], total_bytes: int, limit: int | None, jobs: int, merged: bool = False
+) -> None:
     """Write all that is wanted to stdout, once, and end the command."""
     gaps = Gaps()
     # The latest are known when all was read once, few as may be wanted of them.
     is_soon = limit is not None and not any(part.latest for part in wanted)
     with Bar(0 if is_soon else total_bytes, "reading") as bar:
-        if limit is not None or jobs == 1:
+        if merged:
+            print_merged(text, wanted, limit, gaps, bar)
+        elif limit is not None or jobs == 1:
             print_records(text, _once(wanted, gaps, bar), limit, bar)
         else:
             _print_all(text, wanted, jobs, gaps, bar)

@@ -40,8 +40,9 @@ class RecordText:
         self._template, self._csv, self._styles, self._fields = template, as_csv, (key_as, value_as), fields
         self._programs: dict[tuple[Any, ...], text.Program] = {}
         self.head = text.csv_header(fields) if as_csv else b""
-        self.ends_lines = template is None or template.endswith("\\n")
-        self._compile(("", 0, ""))  # what is wrong with the wish shows before anything is read
+        program = self._compile(("", 0, ""))  # what is wrong with the wish shows before anything is read
+        #: Whether the text of each record ends with a line feed.
+        self.ends_lines = program.ops[-1, 3] > 0 and program.labels.endswith(b"\n")
 
     def slices(
         self, columns: RecordColumns, segment: Segment, out: text.TextBuffer, max_records: int | None = None
@@ -54,6 +55,21 @@ class RecordText:
             text.render(columns, program, out, begin, end)
             begin = end
             yield out
+
+    def each(
+        self, columns: RecordColumns, segment: Segment, out: text.TextBuffer, start: int, stop: int
+    ) -> list[bytes]:
+        """The text of each of some records."""
+        program = self._program(segment)
+        out.clear()
+        lines = bytes(text.render(columns, program, out, start, stop)).split(b"\n") if self.ends_lines else []
+        if len(lines) == stop - start + 1:  # each of them is one line: no text of a record goes over several
+            return [line + b"\n" for line in lines[:-1]]
+        found = []
+        for row in range(start, stop):
+            out.clear()
+            found.append(bytes(text.render(columns, program, out, row, row + 1)))
+        return found
 
     def pieces(
         self, columns: RecordColumns, changed: RecordColumns, segment: Segment, row: int

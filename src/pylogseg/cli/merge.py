@@ -1,0 +1,86 @@
+"""Records of several partitions in one order."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pylogseg.cli import common
+from pylogseg.cli.bar import Bar
+from pylogseg.cli.follow import Gaps
+from pylogseg.cli.output import RecordText
+from pylogseg.errors import RequestError
+from pylogseg.format.text import TextBuffer
+from pylogseg.reading.merged import merge_by_time
+from pylogseg.reading.partition import Chunk
+from pylogseg.reading.wanted import Wanted
+from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
+
+#: Of the files, for the windows of all partitions together; each has one of `SMALL_WINDOW_BYTES` at least.
+_WINDOWS_BYTES = 64 << 20
+#: Open files of the process besides one of each partition.
+_OTHER_FILES = 64
+
+
+def print_merged(text: RecordText, wanted: list[Wanted], limit: int | None, gaps: Gaps, bar: Bar) -> None:
+    """Write the records of all partitions to stdout by timestamp, topic, partition and offset."""
+    wanted = sorted(wanted, key=_place)
+    _allow_files(len(wanted))
+    window = min(max(_WINDOWS_BYTES // max(len(wanted), 1), SMALL_WINDOW_BYTES), WINDOW_BYTES)
+    parts = [part.apart(bar) for part in wanted]
+    parts = [replace(part, options=replace(part.options, window_bytes=window)) for part in parts]
+    if text.head:
+        common.write(text.head)
+    out, left = TextBuffer(), limit
+    for pieces, order in merge_by_time([_told(part, gaps, bar) for part in parts]) if left != 0 else ():
+        texts = list(
+            itertools.chain.from_iterable(
+                text.each(chunk.columns, chunk.segment, out, start, stop) for chunk, start, stop in pieces
+            )
+        )
+        with bar.aside(sys.stdout, text.ends_lines):
+            common.write(b"".join([texts[i] for i in order[:left].tolist()]))
+            sys.stdout.buffer.flush()
+        left = None if left is None else left - len(order[:left])
+        if left == 0:
+            return
+
+
+def _allow_files(count: int) -> None:
+    """Let this process have a file of each partition open, at the same time.
+
+    Raises
+    ------
+    RequestError
+        If it may not: before anything is printed.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + _OTHER_FILES
+    if most != resource.RLIM_INFINITY and most < needed:
+        raise RequestError(
+            f"to merge {count} partitions takes {needed} open files, and no more than {most} are allowed: "
+            "name fewer partitions, or raise the limit (ulimit -n)"
+        )
+    if allowed != resource.RLIM_INFINITY and allowed < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
+
+
+def _place(part: Wanted) -> tuple[str, int, str]:
+    segment = part.log.segments[0] if part.log.segments else None
+    return (segment.topic, segment.partition, segment.path) if segment else ("", -1, part.name)
+
+
+def _told(part: Wanted, gaps: Gaps, bar: Bar) -> Iterator[Chunk]:
+    """The chunks of a part; what was passed over is told when it ends."""
+    try:
+        yield from part.chunks()
+    finally:
+        if part.gaps:
+            with bar.aside(sys.stderr):
+                gaps.tell(part.gaps)
