@@ -68,7 +68,8 @@ def contents(storage: Any, log_dir: str = DIR) -> Contents:
     directory = LogDirectory(storage, log_dir)
     found: Contents = {}
     for entry in storage.list_folder(log_dir):
-        if entry.is_dir and parse_partition_folder(entry.name):
+        folder = parse_partition_folder(entry.name) if entry.is_dir else None
+        if folder is not None and folder.state != "delete":
             log = _opened(storage, directory, entry.name)
             found[entry.name] = _records(log)
             assert not log.report.is_alarm, log.report.actions

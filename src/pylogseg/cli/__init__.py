@@ -37,6 +37,7 @@ _COMMANDS = {
         "Let logs begin later, as kafka-delete-records.sh does.",
     ),
     "copy": ("pylogseg.cli.copy:copy", "A consistent copy of a partition or directory while a broker writes to it."),
+    "move": ("pylogseg.cli.move:move", "Partitions to another disk of a broker that is stopped."),
     "truncate": ("pylogseg.cli.truncate:truncate", "Let a partition end at an offset, as a broker's truncation does."),
     "reindex": ("pylogseg.cli.reindex:reindex", "Rebuild indexes, snapshots and leader epochs from the log."),
     "diff": ("pylogseg.cli.diff:diff", "Two partitions or directories: missing, changed and extra records."),

@@ -112,6 +112,7 @@ class Request(NamedTuple):
         *,
         columns: Mapping[str, str] | None = None,
         passes: int = 1,
+        total_bytes: int | None = None,
         **own: Any,
     ) -> None:
         """Run a command of `pylogseg.offline`, say what became of it, and end with its exit code.
@@ -124,12 +125,16 @@ class Request(NamedTuple):
             Names in `Outcome.numbers` to headings of columns.
         passes : int
             How often it goes through the bytes of a log, about: for the bar of progress.
+        total_bytes : int, optional
+            Of those logs, where the caller knows better.
         **own
             The command's own arguments.
         """
         name = click.get_current_context().info_name or "work"
-        copies = self.options["into"] is not None and not self.options["dry_run"]
-        total = chosen_bytes(self.path, Options.of(self.options)) * (passes + copies)
+        copies = self.options.get("into") is not None and not self.options["dry_run"]
+        if total_bytes is None:
+            total_bytes = chosen_bytes(self.path, Options.of(self.options))
+        total = total_bytes * (passes + copies)
         with progress(total, name) as advance:
             shared = {**self.options, "on_bytes": advance, "on_outcome": lambda outcome: told(self._tell, outcome)}
             try:
@@ -149,7 +154,7 @@ class Request(NamedTuple):
     def _after_an_interrupt(self) -> str:
         if self.options["dry_run"]:
             return "nothing was changed"
-        into = self.options["into"]
+        into = self.options.get("into")
         if into is not None:
             return f"{self.path} is as it was, and {into} is whole or not there"
         return "each log is whole, and what was done stays so; start again for the rest"

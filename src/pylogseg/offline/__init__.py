@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pylogseg.offline.comparison import diff
     from pylogseg.offline.copying import copy
     from pylogseg.offline.deleting import delete_records
+    from pylogseg.offline.moving import move
     from pylogseg.offline.recoding import recode
     from pylogseg.offline.redaction import redact
     from pylogseg.offline.reindexing import reindex
@@ -24,6 +25,7 @@ _HOMES = {
     "copy": "pylogseg.offline.copying",
     "delete_records": "pylogseg.offline.deleting",
     "diff": "pylogseg.offline.comparison",
+    "move": "pylogseg.offline.moving",
     "recode": "pylogseg.offline.recoding",
     "redact": "pylogseg.offline.redaction",
     "reindex": "pylogseg.offline.reindexing",
@@ -32,7 +34,19 @@ _HOMES = {
     "truncate": "pylogseg.offline.truncation",
 }
 
-__all__ = ["compact", "copy", "delete_records", "diff", "recode", "redact", "reindex", "repair", "retain", "truncate"]
+__all__ = [
+    "compact",
+    "copy",
+    "delete_records",
+    "diff",
+    "move",
+    "recode",
+    "redact",
+    "reindex",
+    "repair",
+    "retain",
+    "truncate",
+]
 
 
 def __getattr__(name: str) -> Any:

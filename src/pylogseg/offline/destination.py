@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import RequestError
 from pylogseg.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.jobs.place import Place
 from pylogseg.offline import unfinished
 from pylogseg.offline.checkpoints import read_checkpoints
-from pylogseg.offline.file_copy import copy_file
+from pylogseg.offline.file_copy import copy_folder
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
 
@@ -61,7 +61,7 @@ class Destination:
         self._is_ours = True
         try:
             for name in names:
-                self._copy_partition(place, name, on_bytes)
+                copy_folder(storage, storage.join(place.parent, name), storage.join(self.unfinished, name), on_bytes)
             if place.log_dir is not None:
                 self._copy_checkpoints(place.log_dir, names)
             storage.sync_folder(self.unfinished)
@@ -70,19 +70,6 @@ class Destination:
             lock.release()
         is_log_dir = place.log_dir is not None or all(parse_partition_folder(name) for name in names)
         return Place(self.unfinished, tuple(names), self.unfinished if is_log_dir else None, place.is_whole)
-
-    def _copy_partition(self, place: Place, name: str, on_bytes: Callable[[int], None]) -> None:
-        storage = self._storage
-        source, target = storage.join(place.parent, name), storage.join(self.unfinished, name)
-        storage.make_folder(target)
-        before = storage.list_folder(source)
-        for entry in before:
-            if not entry.is_dir:
-                copy_file(storage, storage.join(source, entry.name), storage.join(target, entry.name))
-                on_bytes(entry.size)
-        if storage.list_folder(source) != before:
-            raise StorageError(source, "copy", "its files changed meanwhile: something writes to it without the lock")
-        storage.sync_folder(target)
 
     def _copy_checkpoints(self, log_dir: str, names: Sequence[str]) -> None:
         storage = self._storage

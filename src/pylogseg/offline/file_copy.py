@@ -1,9 +1,11 @@
-"""One file, copied whole."""
+"""Files copied whole, one or all of a folder, and compared."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
+from pylogseg.env.append_file import storage_error
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import copy_with_holes
 from pylogseg.env.storage import LocalStorage, Storage
@@ -31,6 +33,76 @@ def copy_file(storage: Storage, source: str, target: str) -> tuple[int, int]:
     finally:
         original.close()
         copy.close()
+
+
+def copy_folder(storage: Storage, source: str, target: str, on_bytes: Callable[[int], None]) -> None:
+    """Copy the files of a folder into a new one, and wait until they are on the disk with their names.
+
+    Raises
+    ------
+    StorageError
+        If the disk fails, or the files changed meanwhile.
+    """
+    storage.make_folder(target)
+    before = storage.list_folder(source)
+    for entry in before:
+        if not entry.is_dir:
+            copy_file(storage, storage.join(source, entry.name), storage.join(target, entry.name))
+            on_bytes(entry.size)
+    if storage.list_folder(source) != before:
+        raise StorageError(source, "copy", "its files changed meanwhile: something writes to it without the lock")
+    storage.sync_folder(target)
+
+
+def first_difference(storage: Storage, a: str, b: str, on_bytes: Callable[[int], None]) -> str:
+    """Where the files of two folders are not the same, byte for byte; empty if they are.
+
+    Both are read from their disks, as far as the system can be asked for that.
+    """
+    files = [{entry.name: entry.size for entry in storage.list_folder(path) if not entry.is_dir} for path in (a, b)]
+    for name in sorted({*files[0], *files[1]}):
+        sizes = [sizes.get(name) for sizes in files]
+        if None in sizes:
+            return f"{name} is not in {a if sizes[0] is None else b}"
+        if sizes[0] != sizes[1]:
+            return f"{name} has {sizes[0]:,} bytes in {a} and {sizes[1]:,} in {b}"
+        position = _first_byte(storage, storage.join(a, name), storage.join(b, name), on_bytes)
+        if position is not None:
+            return f"{name} differs from byte {position:,} on in {a} and {b}"
+    return ""
+
+
+def _first_byte(storage: Storage, a: str, b: str, on_bytes: Callable[[int], None]) -> int | None:
+    """Position of the first byte that differs in two files of the same size."""
+    if isinstance(storage, LocalStorage):
+        _forget_cached(a)
+        _forget_cached(b)
+    one, other = storage.open_log(a, create=False), storage.open_log(b, create=False)
+    try:
+        for position in range(0, one.size, _CHUNK_BYTES):
+            left, right = (file.read(position, _CHUNK_BYTES) for file in (one, other))
+            if left != right:
+                same = next((i for i, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), None)
+                return position + (min(len(left), len(right)) if same is None else same)
+            on_bytes(len(left))
+        return None
+    finally:
+        one.close()
+        other.close()
+
+
+def _forget_cached(path: str) -> None:
+    """Let the next read of a file come from its disk."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    try:
+        descriptor = open_descriptor(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise storage_error(path, "read", error) from error
 
 
 def _copy_local(source: str, target: str) -> tuple[int, int]:

@@ -134,7 +134,7 @@ def _run_one(
     """The same in one log directory."""
     settings = Settings(place, options)
     if check is not None:
-        check(settings, [name for name in names if not _reason_to_leave(place, name, takes)])
+        check(settings, [name for name in names if not reason_to_leave(place, name, takes)])
     if options.into is None:
         return _Run(place, names, settings, options, work, takes, frees=frees).run()
     check_place(options.into, place.parent, names[0] if place.log_dir is None else None)
@@ -142,7 +142,7 @@ def _run_one(
     if options.dry_run:
         return _Run(place, names, settings, options, work, takes).run()
     try:
-        kept = [name for name in names if not _reason_to_leave(place, name, takes)]
+        kept = [name for name in names if not reason_to_leave(place, name, takes)]
         copied = into.copy(place, kept, options.on_bytes or (lambda size: None))
         result = _Run(copied, kept, settings, options, work, takes, into).run()
         if len(result.failed) < len(result.outcomes):
@@ -295,7 +295,7 @@ class _Run:
         if isinstance(storage, OverlayStorage):
             storage = self._overlay()  # of its own, so that its memory is given back
         outcome = Outcome(name, storage.join(self._place.parent, name))
-        reason = _reason_to_leave(self._place, name, self._takes)
+        reason = reason_to_leave(self._place, name, self._takes)
         if reason:
             outcome.leave(reason, undone=self._is_named)
             return outcome
@@ -379,7 +379,8 @@ def _is_deleted(name: str) -> bool:
     return folder is not None and folder.state == "delete"
 
 
-def _reason_to_leave(place: Place, name: str, takes: Collection[str]) -> str:
+def reason_to_leave(place: Place, name: str, takes: Collection[str] = ()) -> str:
+    """Why a command does not touch a folder; empty if it does."""
     folder = parse_partition_folder(name)
     if folder is not None and folder.state in takes:
         return ""

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 from pylogseg.env.storage import LocalStorage, Lock, Storage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
-from pylogseg.format.names import FileKind, parse_file_name, partition_folder_name
-from pylogseg.log.directory import partition_of
+from pylogseg.format.names import parse_file_name, partition_folder_name
+from pylogseg.restore.checkpoints import entries_of, note_entries
 from pylogseg.restore.partition import Written
 
 _TOPIC = "pylogseg-staging"
@@ -29,7 +28,6 @@ _MARKER = ".pylogseg-committed-"
 #: A staging folder in which nothing moved for so long is forgotten; a mark of a commit is kept as long.
 FORGOTTEN_MS = 24 * 3600 * 1000
 _LOCK_SECONDS = 60.0
-_CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
 
 
 class Placed(NamedTuple):
@@ -181,7 +179,7 @@ class Staging:
         move = {"from": os.path.relpath(first.folder, self.folder), "to": first.name}
         return {
             **move,
-            "checkpoints": _entries(storage, storage.split(first.folder)[0], (first.topic, first.partition)),
+            "checkpoints": entries_of(storage, storage.split(first.folder)[0], first.name),
         }
 
     def _placed(self, written: Sequence[Written]) -> list[Placed]:
@@ -265,36 +263,13 @@ def _finish(storage: Storage, root: str, folder: str) -> None:
             storage.rename(target, storage.join(aside, move["to"]))
         storage.rename(source, target)
     storage.sync_folder(root)
-    _note_checkpoints(storage, root, {move["to"]: move["checkpoints"] for move in plan["partitions"]})
+    note_entries(storage, root, {move["to"]: move["checkpoints"] for move in plan["partitions"]})
     for name, text in plan.get("files", {}).items():
         storage.write_whole(storage.join(root, name), text.encode())
     storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
     # Readers pass by what has no plan, and nobody else touches it: it may go in any order.
     storage.remove(path)
     storage.remove_folder(folder)
-
-
-def _entries(storage: Storage, folder: str, key: tuple[str, int]) -> dict[str, int]:
-    """What the checkpoints of a folder say of a partition, by the names of the checkpoints."""
-    found = {}
-    for kind in _CHECKPOINTS:
-        path = storage.join(folder, kind.value)
-        known = parse_offset_checkpoint(storage.read_all(path), path) if storage.exists(path) else {}
-        if key in known:
-            found[kind.value] = known[key]
-    return found
-
-
-def _note_checkpoints(storage: Storage, root: str, entries: Mapping[str, Mapping[str, int]]) -> None:
-    """Let checkpoints say of partitions what they said where those were made, and nothing of what was there before."""
-    keys = {partition_of(name): said for name, said in entries.items()}
-    for kind in _CHECKPOINTS:
-        path = storage.join(root, kind.value)
-        known = parse_offset_checkpoint(storage.read_all(path), path) if storage.exists(path) else {}
-        after = {key: offset for key, offset in known.items() if key not in keys}
-        after.update({key: said[kind.value] for key, said in keys.items() if kind.value in said})
-        if after != known:
-            storage.write_whole(path, encode_offset_checkpoint(after))
 
 
 class _Locked:

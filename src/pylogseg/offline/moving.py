@@ -1,0 +1,374 @@
+"""`move`: partitions go from one log directory of a broker to another one, on another disk of the same machine."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from glob import has_magic
+
+from pylogseg.env.storage import LocalStorage, Storage, check_no_link
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.files.properties import parse_meta_properties
+from pylogseg.folders import is_asked, look
+from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, partition_folder_name
+from pylogseg.jobs.place import Place, moving_picture
+from pylogseg.log.directory import partition_of
+from pylogseg.offline.checkpoints import differences, read_checkpoints
+from pylogseg.offline.file_copy import copy_folder, first_difference
+from pylogseg.offline.outcome import Outcome, Result
+from pylogseg.offline.running import reason_to_leave
+from pylogseg.reading.windows import Window, walk
+from pylogseg.restore.checkpoints import entries_of, note_entries
+
+#: Where a copy is made. What has such a name waits for its removal: readers pass by it, and a broker removes it.
+_ARRIVING = partition_folder_name("pylogseg-arriving", 0, "delete", "0" * 32)
+#: A folder in it that is named like no partition, or it would be taken for a log directory.
+_INSIDE = "partitions"
+
+
+def move(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] = (),
+    dry_run: bool = False,
+    on_outcome: Callable[[Outcome], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    storage: Storage | None = None,
+) -> Result:
+    """Move partitions to another log directory of the same broker, which does not run.
+
+    One after the other is copied beside its later place, and compared with the original byte for byte; then the copy
+    gets its name, and the original goes. Between these two steps the partition is whole in both directories, a broker
+    refuses to start, and the same command again removes the original, if it is still the same. What the checkpoints
+    say of a partition goes with it.
+
+    Parameters
+    ----------
+    path : path
+        The log directory that has the partitions.
+    target : path
+        The one that gets them; an empty folder becomes one.
+    topics : sequence of str
+        Topics (``orders``), partitions (``orders-3``) or shell patterns; ``*`` for all.
+    partitions : sequence of int
+        Only these numbers.
+    dry_run : bool
+        Only say what would be done, by what the folders list.
+    on_outcome : callable, optional
+        Gets each outcome when it is there, in the order of names.
+    on_bytes : callable, optional
+        Gets the bytes that were copied or compared since its last call.
+    storage : Storage, optional
+        Where both lie; the disks of this machine by default.
+
+    Returns
+    -------
+    Result
+        Its log directory is the target; a partition that lies there already, and not in `path`, is ``"unchanged"``.
+
+    Raises
+    ------
+    RequestError
+        If a name is not there or none is given, or the two are not directories of one broker.
+    StorageError
+        If a broker or another writer has the lock of one of them, or their checkpoints cannot be written.
+    CorruptionError
+        If a checkpoint or ``meta.properties`` cannot be read.
+    """
+    if not topics and not partitions:
+        raise RequestError("nothing is named: say which topics or partitions are to be moved, or '*' for all")
+    disk = LocalStorage() if storage is None else storage
+    place = Place.find(disk, os.fspath(path))
+    if not place.is_whole:
+        name = place.names[0]
+        raise RequestError(
+            f"{path}: the folder of a partition; name the log directory, then it: {place.parent} ... {name}"
+        )
+    into = os.fspath(target)
+    _check_target(disk, place.parent, into)
+    job = _Move(disk, place, into, on_outcome or (lambda outcome: None), on_bytes or (lambda size: None))
+    here, arrived = _chosen(place, job.there(), list(topics), partitions)
+    return job.plan(here, arrived, topics) if dry_run else job.run(here, arrived, topics)
+
+
+def _check_target(storage: Storage, source: str, target: str) -> None:
+    if not storage.exists(target) or not storage.stat(target).is_dir:
+        raise RequestError(f"{target}: there is no such folder")
+    if isinstance(storage, LocalStorage):
+        source, target = os.path.realpath(source), os.path.realpath(target)
+    if os.path.commonpath([source, target]) in (source, target):
+        raise RequestError(f"{source} and {target} are one folder, or one lies in the other: name two log directories")
+    entries = [entry for entry in storage.list_folder(target) if entry.name not in (_ARRIVING, FileKind.LOCK.value)]
+    found = look(storage, target, storage.split(target)[1], entries)
+    if entries and (not found.is_log_dir or found.is_ambiguous or found.log_dirs):
+        raise RequestError(f"{target}: neither a log directory nor an empty folder")
+    owners = [_owner(storage, log_dir) for log_dir in (source, target)]
+    if None not in owners and owners[0] != owners[1]:
+        of = " and ".join(f"cluster {owner[0]}, node {owner[1]}" for owner in owners if owner is not None)
+        raise RequestError(
+            f"{source} and {target} belong to two brokers ({of}): a partition is moved within one; "
+            "for another broker see `pylogseg copy`, and the operator's guide"
+        )
+
+
+def _owner(storage: Storage, log_dir: str) -> tuple[str | None, int | None] | None:
+    path = storage.join(log_dir, FileKind.META_PROPERTIES.value)
+    if not storage.exists(path):
+        return None
+    meta = parse_meta_properties(storage.read_all(path), path)
+    return meta.cluster_id, meta.node_id
+
+
+def _chosen(
+    place: Place, there: Sequence[str], topics: Sequence[str], partitions: Sequence[int]
+) -> tuple[list[str], list[str]]:
+    """Folders to move, and those that were asked for by a name, but lie in the target."""
+    every = Place(place.parent, tuple({*place.names, *there}), None, True).chosen(topics, partitions)
+    own = set(place.names)
+    return [name for name in every if name in own], [n for n in every if n not in own and _is_named(n, topics)]
+
+
+def _is_named(name: str, topics: Sequence[str]) -> bool:
+    """Whether a partition was asked for by its name or its topic's, as opposed to a pattern that fits."""
+    return any(not has_magic(asked) and is_asked(name, parse_partition_folder(name), asked) for asked in topics)
+
+
+class _Move:
+    def __init__(
+        self,
+        storage: Storage,
+        place: Place,
+        target: str,
+        on_outcome: Callable[[Outcome], None],
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        self._storage, self._place, self._source, self._target = storage, place, place.parent, target
+        self._tell, self._advance = on_outcome, on_bytes
+        self._arriving = storage.join(target, _ARRIVING)
+        self._result = Result(log_dir=target)
+
+    def there(self) -> list[str]:
+        """Live partitions of the target."""
+        return self._live(self._target)
+
+    def _live(self, log_dir: str) -> list[str]:
+        names = [entry.name for entry in self._storage.list_folder(log_dir) if entry.is_dir]
+        return [name for name in names if (folder := parse_partition_folder(name)) is not None and not folder.state]
+
+    def plan(self, here: Sequence[str], arrived: Sequence[str], topics: Sequence[str]) -> Result:
+        """What would be done."""
+        result = self._result
+        result.dry_run = True
+        for name in sorted([*here, *arrived]):
+            outcome = self._outcome(name, topics, is_here=name in here)
+            self._add(outcome)
+        result.is_closed_clean = self._is_marked(self._target)
+        if isinstance(self._storage, LocalStorage):
+            result.notes += [*moving_picture(self._source), *moving_picture(self._target)]
+        if any(outcome.state == "done" for outcome in result):
+            result.notes.append("no segment was read: damage, or a disk without room, shows when they are moved")
+        return result
+
+    def run(self, here: Sequence[str], arrived: Sequence[str], topics: Sequence[str]) -> Result:
+        """Move them."""
+        storage, result = self._storage, self._result
+        with contextlib.ExitStack() as held:
+            for log_dir in (self._source, self._target):
+                held.callback(storage.lock(log_dir).release)
+            before = {log_dir: read_checkpoints(storage, log_dir) for log_dir in (self._source, self._target)}
+            is_first = not self.there()
+            storage.remove_folder(self._arriving)
+            try:
+                for name in arrived:
+                    self._forget(name)
+                for name in sorted([*here, *arrived]):
+                    outcome = self._outcome(name, topics, is_here=name in here)
+                    if outcome.state == "done":
+                        self._try(name, outcome)
+                    self._add(outcome)
+            finally:
+                with contextlib.suppress(StorageError):
+                    storage.remove_folder(self._arriving)
+            if is_first and self._is_marked(self._source) and not result.failed:
+                self._write_marker()
+            result.is_closed_clean = self._is_marked(self._target)
+            if here and not self._live(self._source):
+                result.notes.append(
+                    f"{self._source} has no partition any more: start the broker once with both directories before it "
+                    "leaves log.dirs"
+                )
+            for log_dir, entries in before.items():
+                changes = differences(entries, read_checkpoints(storage, log_dir))
+                result.checkpoints += [c._replace(file=storage.join(log_dir, c.file)) for c in changes]
+        return result
+
+    def _add(self, outcome: Outcome) -> None:
+        self._result.outcomes.append(outcome)
+        self._tell(outcome)
+
+    # ---- one partition ----
+
+    def _outcome(self, name: str, topics: Sequence[str], *, is_here: bool) -> Outcome:
+        """What is known of a partition before it is moved; ``"done"`` if it will be."""
+        storage = self._storage
+        outcome = Outcome(name, storage.join(self._target, name))
+        if not is_here:
+            outcome.state, outcome.notes = "unchanged", [f"it is in {self._target} already"]
+            outcome.bytes_before, outcome.segments_before = self._sizes(outcome.path)
+        else:
+            source = storage.join(self._source, name)
+            if reason := reason_to_leave(self._place, name):
+                outcome.leave(reason, undone=_is_named(name, topics))
+            elif future := self._future(name):
+                outcome.leave(
+                    f"a broker has begun to move it itself: {future}",
+                    "let the broker end that, or remove this folder, which is a copy",
+                    undone=True,
+                )
+            outcome.bytes_before, outcome.segments_before = self._sizes(source)
+        outcome.bytes_after, outcome.segments_after = outcome.bytes_before, outcome.segments_before
+        return outcome
+
+    def _future(self, name: str) -> str:
+        wanted = parse_partition_folder(name)
+        for log_dir in (self._source, self._target):
+            for entry in self._storage.list_folder(log_dir):
+                folder = parse_partition_folder(entry.name)
+                if folder is not None and wanted is not None and folder.state == "future" and folder[:2] == wanted[:2]:
+                    return self._storage.join(log_dir, entry.name)
+        return ""
+
+    def _sizes(self, folder: str) -> tuple[int, int]:
+        entries = [(parse_file_name(entry.name), entry.size) for entry in self._storage.list_folder(folder)]
+        sizes = [size for name, size in entries if name.kind is FileKind.LOG and name.is_live]
+        return sum(sizes), len(sizes)
+
+    def _try(self, name: str, outcome: Outcome) -> None:
+        try:
+            self._move(name, outcome)
+        except PylogsegError as error:
+            outcome.state, outcome.reason, outcome.error = "failed", str(error), error
+            if isinstance(error, CorruptionError):
+                outcome.remedy = "put it in order by `pylogseg repair`, or take it from another replica; then move it"
+            elif isinstance(error, StorageError):
+                outcome.remedy = "see to the disk or to the permissions, and start again: what was done stays so"
+
+    def _move(self, name: str, outcome: Outcome) -> None:
+        storage = self._storage
+        source, target = storage.join(self._source, name), outcome.path
+        if isinstance(storage, LocalStorage):
+            check_no_link(source)
+            check_no_link(target)
+        self._place.check(storage, name)
+        self._match_markers()
+        if storage.exists(target):
+            self._check_same(source, target)
+            outcome.notes.append("it was there already, byte for byte; the original is gone now")
+        else:
+            self._copy(name, source, target, outcome)
+        self._remove(name, source)
+
+    def _check_same(self, source: str, target: str) -> None:
+        """What a move that died has left; anything else is not ours to choose from."""
+        difference = first_difference(self._storage, source, target, self._advance)
+        if difference:
+            raise RequestError(
+                f"{target} is there already, and is not the same as {source}: {difference}. `pylogseg diff` "
+                "tells which one has all records; move the other one out of its log directory"
+            )
+
+    def _copy(self, name: str, source: str, target: str, outcome: Outcome) -> None:
+        storage = self._storage
+        if folders := [entry.name for entry in storage.list_folder(source) if entry.is_dir]:
+            raise RequestError(f"{source}: there is a folder in it, {folders[0]}, which belongs to no partition")
+        above, aside = storage.join(self._arriving, _INSIDE), self._aside(self._target, name)
+        copy = storage.join(above, name)
+        storage.make_folder(above)
+        storage.remove_folder(aside)  # of a move that died
+        try:
+            copy_folder(storage, source, copy, self._advance)
+            difference = first_difference(storage, source, copy, self._advance)
+            if difference:
+                raise StorageError(target, "copy", f"what was written is not what is read: {difference}")
+            outcome.log_start, outcome.log_end = self._check_batches(copy, source)
+            entries = entries_of(storage, self._source, name)
+            outcome.log_start = max(outcome.log_start, entries.get(FileKind.LOG_STARTS.value, 0))
+            note_entries(storage, self._target, {name: entries})
+            # A crash may leave what goes from one folder to another in both; inside of one folder it does not.
+            storage.rename(copy, aside)
+            storage.sync_folder(self._target)
+            storage.sync_folder(above)
+            storage.rename(aside, target)
+            storage.sync_folder(self._target)
+        except BaseException:
+            with contextlib.suppress(StorageError):  # it may be what fills the disk
+                storage.remove_folder(self._arriving)
+                storage.remove_folder(aside)
+            raise
+
+    def _check_batches(self, folder: str, original: str) -> tuple[int, int]:
+        """Read every batch of a copy with its CRC; where the log begins and ends."""
+        storage = self._storage
+        names = [entry.name for entry in storage.list_folder(folder)]
+        logs = [(name.offset or 0, each) for each in names if (name := parse_file_name(each)).is_live
+                and name.kind is FileKind.LOG]  # fmt: skip
+        end = 0
+        for number, (base, each) in enumerate(sorted(logs)):
+            file = storage.open_log(storage.join(folder, each), create=False)
+            try:
+                end = max(end, base)
+                for item in walk(file, lowest_offset=base, is_last=number == len(logs) - 1):
+                    if isinstance(item, Window):
+                        end = max(end, int(item.batches.last_offset[-1]) + 1)
+                    elif item.is_alarm:
+                        path = storage.join(original, each)
+                        raise CorruptionError(path, item.position, f"{item.reason}; it was not moved")
+            finally:
+                file.close()
+        return (min(logs)[0] if logs else 0), end
+
+    def _remove(self, name: str, source: str) -> None:
+        """The partition is gone in one step, before its files go one by one."""
+        storage, aside = self._storage, self._aside(self._source, name)
+        storage.remove_folder(aside)  # of an earlier move of the same partition, which has come back since
+        storage.rename(source, aside)
+        storage.sync_folder(self._source)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """Remove what is left of a partition that is in the target."""
+        note_entries(self._storage, self._source, {name: {}})
+        self._storage.remove_folder(self._aside(self._source, name))
+
+    def _aside(self, log_dir: str, name: str) -> str:
+        """The name under which a whole partition waits for its removal."""
+        topic, number = partition_of(name)
+        unique = hashlib.sha256(name.encode()).hexdigest()[:32]  # a long topic is cut off in it
+        return self._storage.join(log_dir, partition_folder_name(topic, number, "delete", unique))
+
+    # ---- the marker of an orderly stop ----
+
+    def _marker(self, log_dir: str) -> str:
+        return self._storage.join(log_dir, FileKind.CLEAN_SHUTDOWN.value)
+
+    def _is_marked(self, log_dir: str) -> bool:
+        return self._storage.exists(self._marker(log_dir))
+
+    def _match_markers(self) -> None:
+        """A marker vouches for all partitions of its directory: not for those that come from one without."""
+        storage = self._storage
+        if not self._is_marked(self._source) and self._is_marked(self._target):
+            storage.remove(self._marker(self._target))
+            storage.sync_folder(self._target)
+            self._result.notes.append(
+                f"{self._source} has no clean shutdown, so {self._target} has none any more: a broker recovers both"
+            )
+
+    def _write_marker(self) -> None:
+        """The target had no partition, so it is as trustworthy as the source."""
+        storage = self._storage
+        storage.write_whole(self._marker(self._target), storage.read_all(self._marker(self._source)))
