@@ -51,6 +51,8 @@ class State(NamedTuple):
         There was a clean shutdown before the commands.
     is_clean_after : bool
         The broker has to trust the directories without a recovery.
+    settles : bool
+        The broker starts once with all of its directories, before those go that are none of the results.
     """
 
     log_dirs: list[str]
@@ -58,6 +60,7 @@ class State(NamedTuple):
     results: list[str] | None = None
     is_clean: bool = True
     is_clean_after: bool = True
+    settles: bool = False
 
 
 STATES = {
@@ -69,6 +72,8 @@ STATES = {
     "meta.properties is missing or wrong": State(["nameless/disk1", "nameless/disk2"], ["codec-zstd", "codec-gzip"]),
     "Records that must go at the end": State(["kafka"], ["txn-b"]),
     "The best of several replicas": State(["replicas/broker3"], ["damaged"], None, False, False),
+    "A partition on another disk of the broker": State(["jbod/disk1", "jbod/disk2"], ["codec-zstd", "codec-gzip"]),
+    "A disk has to go": State(["jbod/disk1", "jbod/disk2"], ["codec-zstd", "codec-gzip"], ["jbod/disk1"], settles=True),
     "A directory for another broker": State(["target"], ["codec-zstd", "codec-gzip"]),
     "A customer asks to be forgotten": State(["kafka"], ["cmp-short", "codec-none"]),
     "The compaction does not keep up": State(["lagging"], ["cmp-gzip", "cmp-snappy", "cmp-txn"]),
@@ -87,6 +92,28 @@ def entries(path: Path) -> dict[str, str]:
     return {"-".join(line.split()[:2]): line for line in lines}
 
 
+def epoch(part: Path) -> int:
+    """The last leader epoch of a partition."""
+    path = part / "leader-epoch-checkpoint"
+    lines = path.read_text().splitlines()[2:] if path.exists() else []
+    return max((int(line.split()[0]) for line in lines), default=0)
+
+
+def age(broker: Broker, highest: int) -> None:
+    """Start and stop a broker until its partitions are in a leader epoch that none of the adopted ones is above.
+
+    The metadata of a cluster is never behind the logs of its brokers; a stop and a start are an epoch each.
+    """
+    for _ in range((highest - 1) // 2):
+        broker.start()
+        broker("stop")
+
+
+def configure(broker: Broker, log_dirs: list[Path]) -> None:
+    """Let these be all log directories of a broker."""
+    (broker.folder / "run" / "extra.properties").write_text(f"log.dirs={','.join(map(str, log_dirs))}\n")
+
+
 def adopt(broker: Broker, root: Path, log_dirs: list[Path], *, is_clean: bool) -> None:
     """Let log directories become those of a broker: its metadata, its ids, and their partitions."""
     numbers: dict[str, int] = {}
@@ -95,13 +122,14 @@ def adopt(broker: Broker, root: Path, log_dirs: list[Path], *, is_clean: bool) -
         numbers[topic] = max(numbers.get(topic, 0), int(number) + 1)
     mine = [broker.folder / f"data{number}" for number in range(len(log_dirs))]
     (broker.folder / "run").mkdir(parents=True)
-    (broker.folder / "run" / "extra.properties").write_text(f"log.dirs={','.join(map(str, mine))}\n")
+    configure(broker, mine)
     broker.start()
     for topic, count in sorted(numbers.items()):
         policy = ["cleanup.policy=compact"] if topic.startswith("cmp-") else []
         settings = ["internal.segment.bytes=4096", "index.interval.bytes=512", "retention.ms=-1", *policy]
         broker("client", "create-topic", topic, count, *settings)
     broker("stop")
+    age(broker, max((epoch(part) for log_dir in log_dirs for part in partitions(log_dir)), default=0))
     documents.register(root, mine)
     ids = {part.name: (part / "partition.metadata").read_bytes() for log_dir in mine for part in partitions(log_dir)}
     adopted = {part.name for log_dir in log_dirs for part in partitions(log_dir)}
@@ -128,6 +156,19 @@ def adopt(broker: Broker, root: Path, log_dirs: list[Path], *, is_clean: bool) -
             if not (log_dir / path.name).exists():
                 shutil.move(path, log_dir / path.name)
         shutil.rmtree(own)
+
+
+def settle(broker: Broker, log_dirs: list[Path], topics: list[str]) -> None:
+    """Let a broker see where its partitions are now, and stop it."""
+    mine = [broker.folder / f"data{number}" for number in range(len(log_dirs))]
+    for own, log_dir in zip(mine, log_dirs, strict=True):
+        shutil.move(log_dir, own)
+    configure(broker, mine)
+    broker.start()
+    broker.consumed(topics, "read_uncommitted")  # by then it has told the controller
+    broker("stop")
+    for own, log_dir in zip(mine, log_dirs, strict=True):
+        shutil.move(own, log_dir)
 
 
 def reads(log_dirs: list[Path], topics: list[str], isolation: str) -> dict[str, list[Record]]:
@@ -171,6 +212,8 @@ def run(title: str, state: State, scratch: Path) -> None:
             if (root / "full").is_mount():
                 documents.resize(root / "full", os.statvfs(root / "full"))
             cook(title, root)
+            if state.settles:
+                settle(broker, [root / name for name in state.log_dirs], state.topics)
             log_dirs = [root / name for name in state.results or state.log_dirs]
             finish(title, state, broker, log_dirs)
         finally:
@@ -182,8 +225,10 @@ def finish(title: str, state: State, broker: Broker, log_dirs: list[Path]) -> No
     for number, log_dir in enumerate(log_dirs):
         shutil.move(log_dir, broker.folder / f"data{number}")
     log_dirs = [broker.folder / f"data{number}" for number in range(len(log_dirs))]
+    configure(broker, log_dirs)
     truth = {each: reads(log_dirs, state.topics, each) for each in ("read_uncommitted", "read_committed")}
     broker.start()
+    assert all(map(len, truth.values())), f"{title}: nothing to compare"
     for isolation, expected in truth.items():
         check(f"{title}, {isolation}", expected, broker.consumed(state.topics, isolation))
     check_words(title, broker, state)
