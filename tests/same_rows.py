@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
+import itertools
 import json
 import logging
+import operator
 import random
 import shutil
 import sys
@@ -34,10 +36,11 @@ AS_TEXT = ("--key-as", "base64", "--value-as", "base64", "--fields", "topic,part
 
 
 class Outcome(NamedTuple):
-    """Rows, and whether damage was an error."""
+    """Rows, whether damage was an error, and where it is: sentences as in messages; None is not compared."""
 
     rows: list[tuple[Any, ...]]
     failed: bool
+    places: list[str] | None = None
 
 
 class _Abort(Exception):
@@ -149,9 +152,24 @@ def by_reader(make: Callable[[], package.Reader]) -> Outcome:
     try:
         for record in make():
             rows.append((record.topic, record.partition, record.offset, record.timestamp, record.key, record.value))
-    except package.CorruptionError:
-        return Outcome(rows, True)
+    except package.CorruptionError as error:
+        return Outcome(rows, True, [_place(str(error))])
     return Outcome(rows, False)
+
+
+def _place(message: str) -> str:
+    """File, position and offset of an error's message: its reason names another remedy in each interface."""
+    return ": ".join(message.split(": ")[:2])
+
+
+def _told(err: str) -> list[str]:
+    """What a command said on stderr of damage."""
+    lines = [line.removeprefix("pylogseg: ") for line in err.splitlines()]
+    return sorted(
+        line.removeprefix("damage: ") if line.startswith("damage: ") else _place(line)
+        for line in lines
+        if line.startswith("damage: ") or ": at position " in line
+    )
 
 
 def by_arrow(make: Callable[[], Any]) -> Outcome:
@@ -163,8 +181,8 @@ def by_arrow(make: Callable[[], Any]) -> Outcome:
             table["timestamp"] = batch.column("timestamp").cast("int64").fill_null(-1000).to_pylist()
             table["timestamp"] = [moment // 1000 for moment in table["timestamp"]]
             rows += zip(*(table[name] for name in names), strict=True)
-    except package.CorruptionError:
-        return Outcome(rows, True)
+    except package.CorruptionError as error:
+        return Outcome(rows, True, [_place(str(error))])
     return Outcome(rows, False)
 
 
@@ -176,7 +194,7 @@ def _row(line: str) -> tuple[Any, ...]:
 
 def by_shell(*arguments: object) -> Outcome:
     done = pylogseg(*arguments)
-    return Outcome([_row(line) for line in done.out.decode().splitlines()], done.code != 0)
+    return Outcome([_row(line) for line in done.out.decode().splitlines()], done.code != 0, _told(done.err))
 
 
 def by_export(root: Path, *arguments: object) -> Outcome:
@@ -185,7 +203,8 @@ def by_export(root: Path, *arguments: object) -> Outcome:
             "export", root, "--out", out, "--to", "jsonl", "--columns", AS_TEXT[-1], *AS_TEXT[:4], *arguments
         )
         files = sorted(Path(out).rglob("*.jsonl"))
-        return Outcome([_row(line) for path in files for line in path.read_text().splitlines()], done.code != 0)
+        rows = [_row(line) for path in files for line in path.read_text().splitlines()]
+        return Outcome(rows, done.code != 0, _told(done.err))
 
 
 def differences(rng: random.Random, root: Path) -> Iterator[str]:
@@ -208,12 +227,15 @@ def _in_mode(rng: random.Random, root: Path, isolation: Any, mode: Any) -> Itera
         return
     whole = by_reader(lambda: reader)
     is_damaged = whole.failed or any(gap.is_alarm for gap in reader.gaps)
-    expected = Outcome(whole.rows, is_damaged)
+    places = sorted(str(gap) for gap in reader.gaps if gap.is_alarm) if mode != "raise" else whole.places or []
+    expected = Outcome(whole.rows, is_damaged, places)
     name = f"{isolation} {mode}"
     ways: dict[str, Outcome] = {
         f"cat -j {jobs}": by_shell("cat", root, *AS_TEXT, *options, "-j", jobs) for jobs in (1, 2)
     }
-    ways["read_arrow"] = by_arrow(lambda: package.read_arrow(root, **how))._replace(failed=is_damaged)
+    ways["read_arrow"] = by_arrow(lambda: package.read_arrow(root, **how))
+    if mode != "raise":
+        ways["read_arrow"] = ways["read_arrow"]._replace(failed=is_damaged)
     for way, found in ways.items():
         yield from _compared(f"{name} {way}", expected, found)
     exported = by_export(root, *options)
@@ -228,15 +250,18 @@ def _in_mode(rng: random.Random, root: Path, isolation: Any, mode: Any) -> Itera
         total = sum(int(line.rpartition(":")[2]) for line in counted.out.decode().splitlines())
         if total != len(whole.rows):
             yield f"{name} grep -c: {total}, of read {len(whole.rows)}"
+    yield from _spark(root, isolation, mode, expected, name)
     if mode == "skip":
         yield from _ranges(rng, root, how, options, whole.rows, name)
+        yield from _ends(rng, root, options, whole.rows, name)
         yield from _latest(root, how, options, whole.rows, name)
-        yield from _spark(root, isolation, mode, whole.rows, name)
 
 
 def _compared(name: str, expected: Outcome, found: Outcome) -> Iterator[str]:
     if found.failed != expected.failed:
         yield f"{name}: failed is {found.failed}, of read {expected.failed}"
+    if None not in (found.places, expected.places) and found.places != expected.places:
+        yield f"{name}: damage at {found.places}, of read {expected.places}"
     if found.rows != expected.rows:
         missing, extra = set(expected.rows) - set(found.rows), set(found.rows) - set(expected.rows)
         some = [row[:3] for row in [*sorted(missing, key=str)[:3], *sorted(extra, key=str)[:3]]]
@@ -267,6 +292,17 @@ def _ranges(
     yield from _compared(f"{name} cat -n {limit}", Outcome(rows[:limit], False), Outcome(found, False))
 
 
+def _ends(rng: random.Random, root: Path, options: tuple[str, ...], rows: list[Any], name: str) -> Iterator[str]:
+    """The first and the last records, by several threads too."""
+    limit, count, jobs = rng.randrange(len(rows) + 2), rng.randrange(20), rng.choice((2, 3))
+    found = by_shell("cat", root, *AS_TEXT, *options, "-n", limit, "-j", jobs).rows
+    yield from _compared(f"{name} cat -n {limit} -j {jobs}", Outcome(rows[:limit], False), Outcome(found, False))
+    by_partition = [list(group) for _, group in itertools.groupby(rows, key=operator.itemgetter(0, 1))]
+    wanted = [row for group in by_partition for row in (group[-count:] if count else [])]
+    found = by_shell("cat", root, *AS_TEXT, *options, "--tail", count, "-j", jobs).rows
+    yield from _compared(f"{name} cat --tail {count} -j {jobs}", Outcome(wanted, False), Outcome(found, False))
+
+
 def _latest(root: Path, how: dict[str, Any], options: tuple[str, ...], rows: list[Any], name: str) -> Iterator[str]:
     last = {row[:2] + row[4:5]: row for row in rows if row[4] is not None}
     wanted = [row for row in rows if last.get(row[:2] + row[4:5]) is row and row[5] is not None]
@@ -276,7 +312,7 @@ def _latest(root: Path, how: dict[str, Any], options: tuple[str, ...], rows: lis
     yield from _compared(f"{name} latest", Outcome(wanted, False), Outcome(found, False))
 
 
-def _spark(root: Path, isolation: str, mode: str, rows: list[Any], name: str) -> Iterator[str]:
+def _spark(root: Path, isolation: str, mode: str, expected: Outcome, name: str) -> Iterator[str]:
     try:
         from pylogseg.spark.options import parse
         from pylogseg.spark.plan import plan
@@ -285,9 +321,18 @@ def _spark(root: Path, isolation: str, mode: str, rows: list[Any], name: str) ->
         return
     names = ("topic", "partition", "offset", "timestamp", "key", "value")
     parsed = parse({"isolationLevel": isolation, "onCorrupt": mode, "failOnDataLoss": "false", "rangeBytes": 3000})
-    tasks = plan(str(root), parsed, cores=1)
-    found = by_arrow(lambda: (batch for task in tasks for batch in read_task(task, parsed, names))).rows
-    yield from _compared(f"{name} spark", Outcome(rows, False), Outcome(found, False))
+    try:
+        tasks = plan(str(root), parsed, cores=1)
+    except package.CorruptionError as error:  # behind the last good batch: no task would meet it
+        if not expected.failed:
+            yield f"{name} spark plan: {error}, read is fine"
+        return
+    found = by_arrow(lambda: (batch for task in tasks for batch in read_task(task, parsed, names)))
+    if mode != "raise":
+        found, expected = found._replace(failed=False), Outcome(expected.rows, False)
+    elif found.rows == expected.rows[: len(found.rows)]:  # what a task has in hand goes with it, when it fails
+        expected = expected._replace(rows=found.rows)
+    yield from _compared(f"{name} spark", expected, found)
 
 
 def _counts(root: Path) -> Iterator[str]:

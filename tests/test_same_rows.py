@@ -9,7 +9,7 @@ import pytest
 import same_rows
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 1010, 50066, 50186, 50188, 50243, 50405])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 1010, 50066, 50186, 50188, 50243, 50405, 60001, 60078, 60120, 60130])
 def test_random_damaged_disks(seed: int, tmp_path: Path) -> None:
     assert same_rows.one(seed, tmp_path) == []
 

@@ -175,6 +175,29 @@ def test_rows_of_batches(damaged, cut):
     assert {row["count"] for row in found if not row["problem"]} == {50}
 
 
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_segment_under_a_wrong_name(tmp_path, number):
+    """Its first batches belong before it: they are in no range of the plan, and still damage."""
+    append(tmp_path / "orders-0", 3000)
+    moved = sorted((tmp_path / "orders-0").glob("*.log"))[number]
+    moved.rename(moved.with_name(f"{int(moved.stem) + 10:020d}.log"))
+    with pytest.raises(pylogseg.CorruptionError, match=f"{int(moved.stem) + 10:020d}.log.*position 0.*onCorrupt=skip"):
+        rows([str(tmp_path)])
+    before = [row for row in rows([str(tmp_path)], onCorrupt="skip") if row["offset"] < int(moved.stem)]
+    assert rows([str(tmp_path)], onCorrupt="stop") == before
+
+
+def test_batches_of_the_next_segment_at_the_end_of_one(tmp_path):
+    """They are behind the last offset of the range, and still damage."""
+    append(tmp_path / "orders-0", 3000)
+    first, second = sorted((tmp_path / "orders-0").glob("*.log"))[:2]
+    first.write_bytes(first.read_bytes() + second.read_bytes())
+    with pytest.raises(pylogseg.CorruptionError, match=f"{first.name}.*next segment begins.*onCorrupt=skip"):
+        rows([str(tmp_path)])
+    assert len(rows([str(tmp_path)], onCorrupt="skip")) == 3000
+    assert len(rows([str(tmp_path)], onCorrupt="stop")) == int(second.stem)
+
+
 def test_damage_after_the_last_offset_of_a_segment(tmp_path):
     """A task that has a segment to its end sees the end of the file, as a reader of the whole log does."""
     append(tmp_path / "orders-0", 3000)

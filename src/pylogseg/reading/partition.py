@@ -157,6 +157,7 @@ class PartitionReader:
             and not (i + 1 < len(segments) and segments[i + 1].base_offset <= first_offset)
         ]
         self._first, self._end, self._options = first_offset, end_offset, options
+        self._is_from_segment_start = bool(self._segments) and first_offset <= self._segments[0].base_offset
         # The end might not fit the columns it would be compared with.
         self._last = min(end_offset, OPEN_END) - 1
         self._one_pass = OnePass(options.limit_bytes, None if options.scratch is None else options.scratch())
@@ -302,7 +303,7 @@ class PartitionReader:
 
     def _concerns(self, gap: Gap) -> bool:
         """Whether a gap may hold what is read; else it lies before that."""
-        return gap.next_offset is None or gap.next_offset > self._first
+        return self._is_from_segment_start or gap.next_offset is None or gap.next_offset > self._first
 
     def _ends_at_any(self, gaps: list[Gap]) -> bool:
         return any(self._ends_at(gap) for gap in gaps)

@@ -235,9 +235,9 @@ class LogEnd(NamedTuple):
     Attributes
     ----------
     offset : int
-        After the last whole batch.
+        After the last whole batch; at least the last segment's base offset.
     is_at_file_end : bool
-        Whether nothing follows that batch in its file: no torn tail, and no damage.
+        Whether nothing follows that batch in its file: no torn tail, no damage, no batch with a lower offset.
     """
 
     offset: int
@@ -269,12 +269,13 @@ def _end_of(segment: Segment, opened: FileView) -> LogEnd:
     with opened as view:
         # The batch that the last index entry names may be cut off: then the end is before it.
         for start in dict.fromkeys((position_of_offset(segment, view, 2**63 - 1), 0)):
-            end, position = segment.base_offset, start
+            end, position, is_highest = segment.base_offset, start, True
             for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
                 if isinstance(item, Window):
                     summary = item.batches.summary()
-                    end = max(end, int(item.batches.last_offset[-1]) + 1)
+                    behind = int(item.batches.last_offset[-1]) + 1
+                    end, is_highest = max(end, behind), behind >= end
                     position = summary.end_position
             if position > start:
                 break
-        return LogEnd(end, position >= view.size)
+        return LogEnd(end, is_highest and position >= view.size)

@@ -9,10 +9,13 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg import arrow
 from pylogseg.errors import StorageError
+from pylogseg.format.batches import BatchTable
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
@@ -78,6 +81,10 @@ def chunks(task: Iterable[Range], options: Options, columns: Sequence[str]) -> I
             ended.add(part.folder)
 
 
+def _no_batch(rows: BatchTable) -> npt.NDArray[np.bool_]:
+    return np.zeros(len(rows), np.bool_)
+
+
 class _RangeReader:
     """The records of one range, wherever they are by now; what is gone is said, or an error."""
 
@@ -98,7 +105,7 @@ class _RangeReader:
             # Retention or the cleaner was here. Offsets are what was asked for: other segments may have them now.
             yield from self._as_it_is()
         else:
-            if part.end_offset == part.next_offset and how.on_corrupt == "raise":
+            if part.end_offset == part.next_offset and how.on_corrupt != "skip":
                 self._check_tail()
             if part.next_offset < 0 and seen < part.end_offset and not any(gap.is_alarm for gap in how.gaps):
                 self._check_end()
@@ -118,17 +125,19 @@ class _RangeReader:
                     self._lost(gap.first_offset, gap.next_offset or part.end_offset, gap.reason)
 
     def _check_tail(self) -> None:
-        """Look for damage between the last offset of a segment and the end of its file, as who reads the log does.
-
-        Good batches there are of a segment that the cleaner has merged into this one: the plan has them elsewhere.
-        """
-        how = replace(self._how, isolation="read_uncommitted", on_corrupt="skip", gaps=[], scratch=None)
-        reader = PartitionReader(self._logs.segments(self._part), self._part.end_offset, OPEN_END, how)
+        """Look for damage between the last offset of a segment and the end of its file, as who reads the log does."""
+        how = replace(
+            self._how, isolation="read_uncommitted", on_corrupt="skip", gaps=[], scratch=None, batches=_no_batch
+        )
+        # From the last offset on: what cannot be where it is counts as lying before the next segment's first one.
+        reader = PartitionReader(self._logs.segments(self._part), self._part.end_offset - 1, OPEN_END, how)
         with contextlib.suppress(Vanished):
-            next(iter(reader), None)
+            for _ in reader:
+                pass
         for gap in how.gaps:
-            if gap.is_alarm and gap.kind is not Finding.ORDER:
+            if gap.is_alarm and self._how.on_corrupt == "raise":
                 raise gap.as_error()
+        self._how.gaps += how.gaps
 
     def _check_end(self) -> None:
         """Whether a log that gave fewer records than planned still has its end: a follower may have truncated it."""
