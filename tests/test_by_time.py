@@ -80,9 +80,7 @@ def test_an_export_replaces_an_earlier_one_whole(examples: Path, tmp_path: Path)
     assert exported(out) == first
 
 
-def test_an_export_is_a_folder_and_parquet_has_bytes(examples: Path, tmp_path: Path) -> None:
-    done = pylogseg("export", examples, "txn-a", "--out", tmp_path / "file.parquet")
-    assert (done.code, "names a file" in done.err) == (2, True)
+def test_parquet_has_bytes(examples: Path, tmp_path: Path) -> None:
     done = pylogseg("export", examples, "txn-a", "--out", tmp_path / "out", "--value-as", "json")
     assert (done.code, "is for CSV and JSON lines" in done.err) == (2, True)
     assert list(tmp_path.iterdir()) == []

@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reading",),
     ("jobs", "dump"),
     ("arrow", "arrow_input", "write"),
-    ("arrow_functions", "arrow_batches"),
+    ("arrow_functions", "arrow_batches", "arrow_strings"),
     ("restore",),
     ("embedded",),
     ("manager",),

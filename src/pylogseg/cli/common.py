@@ -437,7 +437,9 @@ def rich_bar(label: str, redirects: bool = True) -> Any:
 
 def remedy(error: PylogsegError) -> str:
     """The message, with options of the shell where it names those of Python."""
-    return in_shell(str(error)).replace('on_corrupt="skip"', "--on-corrupt skip").replace('"stop" ends', "stop ends")
+    text = in_shell(str(error)).replace('on_corrupt="skip"', "--on-corrupt skip").replace('"stop" ends', "stop ends")
+    text = re.sub(r'\b(key|value)_type="binary"', r"--\1-type binary", text)
+    return text.replace('not_utf8="base64" or "null"', "--not-utf8 base64 or null")
 
 
 def report_gaps(gaps: Iterable[Gap]) -> bool:

@@ -17,8 +17,18 @@ from pylogseg.cli import common
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.query import make_query, query_options
 from pylogseg.errors import RequestError
-from pylogseg.jobs.export import DEFAULT_COLUMNS, FORMS, Exported, Form, export_part, folder_of, target_of
-from pylogseg.jobs.pool import map_ordered
+from pylogseg.jobs.export import (
+    DEFAULT_COLUMNS,
+    FORMS,
+    Exported,
+    Form,
+    export_part,
+    export_together,
+    folder_of,
+    target_of,
+)
+from pylogseg.jobs.pool import Advance, map_ordered
+from pylogseg.reading import stream
 from pylogseg.reading.wanted import LogFiles, Wanted
 
 _EPILOG = """\b
@@ -26,6 +36,7 @@ Examples:
   pylogseg export /data/kafka orders --out lake
   pylogseg export /data/kafka orders --out lake --since 7d --to arrow
   pylogseg export /data/kafka orders-3 --out text --to jsonl --value-as json
+  pylogseg export /data/kafka orders --out orders.parquet --value-type string
   duckdb -c "select topic, count(*) from 'lake/**/*.parquet' group by topic"
 
 \b
@@ -36,6 +47,17 @@ A segment without records has no file. With --isolation read_committed or
 --on-corrupt stop, a partition becomes one file, named by its first segment.
 
 \b
+Where --out ends in .parquet, .arrow, .csv or .jsonl, all that is chosen becomes
+that one file, partition after partition, with columns for topic and partition.
+One thread writes it.
+
+\b
+Keys and values are bytes. --value-type string (and --key-type) makes them strings
+of UTF-8 in Parquet and Arrow files; what is none is an error that names the
+record, or as --not-utf8 says null, or base64:... (and so is text that begins
+with base64: itself).
+
+\b
 A file appears when it is whole: an interrupted export leaves whole files only,
 and with --overwrite those of the earlier export, as they were.
 Exit codes: 0 fine; 1 damage was met; 2 wrong usage, or a disk failed;
@@ -43,12 +65,15 @@ Exit codes: 0 fine; 1 damage was met; 2 wrong usage, or a disk failed;
 """
 
 
+_TYPES = click.Choice(["binary", "string"])
+
+
 @click.command(epilog=_EPILOG)
 @common.selection_options
 @click.option(
-    "--out", "-O", required=True, type=click.Path(path_type=Path, file_okay=False), help="Folder to write to."
+    "--out", "-O", required=True, type=click.Path(path_type=Path), help="Folder to write to, or FILE.parquet, .csv ..."
 )
-@click.option("--to", "form", type=click.Choice(list(FORMS)), default="parquet", show_default=True)
+@click.option("--to", "form", type=click.Choice(list(FORMS)), help="Default: what --out ends in, else parquet.")
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier export wrote for these partitions, all of it.")
 @click.option("--columns", metavar="A,B,...", help=f"Default: {','.join(DEFAULT_COLUMNS)}; also batch fields.")
 @click.option(
@@ -56,6 +81,15 @@ Exit codes: 0 fine; 1 damage was met; 2 wrong usage, or a disk failed;
 )
 @click.option("--key-as", type=STYLES, default="text", show_default=True, help="How CSV and JSON lines write keys.")
 @click.option("--value-as", type=STYLES, default="text", show_default=True, help="How they write values.")
+@click.option("--key-type", type=_TYPES, default="binary", show_default=True, help="Of keys in Parquet and Arrow.")
+@click.option("--value-type", type=_TYPES, default="binary", show_default=True, help="Of values there.")
+@click.option(
+    "--not-utf8",
+    type=click.Choice(["raise", "null", "base64"]),
+    default="raise",
+    show_default=True,
+    help="What becomes of bytes that are no string.",
+)
 @query_options()
 @common.json_option
 @common.jobs_option
@@ -64,43 +98,89 @@ def export(
     topic: tuple[str, ...],
     partition: tuple[int, ...],
     out: Path,
-    form: str,
+    form: str | None,
     overwrite: bool,
     columns: str | None,
     compression: str,
     key_as: str,
     value_as: str,
+    key_type: str,
+    value_type: str,
+    not_utf8: Any,
     as_json: bool,
     jobs: int,
     **ranges: Any,
 ) -> None:
     """Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
-    names = DEFAULT_COLUMNS if columns is None else tuple(name.strip() for name in columns.split(","))
-    _check_form(out, form, key_as, value_as)
-    wish = Form(form, names, compression, key_as, value_as)
+    is_one = out.suffix in FORMS.values() and not out.is_dir()
+    default = stream.DEFAULT_COLUMNS if is_one else DEFAULT_COLUMNS
+    names = default if columns is None else tuple(name.strip() for name in columns.split(","))
+    wish = Form(_form_of(out, form, is_one), names, compression, key_as, value_as, key_type, value_type, not_utf8)
+    _check_form(wish)
     query = make_query(key_as=key_as, **ranges)
     chosen = common.select(arguments, topic, partition)
     logs = chosen.logs(from_log_start=not ranges["below_log_start"])
-    parts = [part for log in logs for part in query.of(log).by_segment() if part.log.segments]
-    _check_targets(parts, out, wish, overwrite)
-    damage, written = False, []
-    with common.progress(chosen.size, "exporting") as advance, _apart(out, overwrite) as folder:
-        for row in map_ordered(lambda part, tick: export_part(part, folder, wish, tick), parts, jobs, advance):
-            damage |= common.report_gaps(row.gaps)
-            written += [row] if row.path else []
-        if overwrite:
-            written = [_moved(row, folder, out) for row in written]
-            _remove_others(logs, {Path(row.path) for row in written if row.path}, out, wish)
+    wanted = [query.of(log) for log in logs]
+    with common.progress(chosen.size, "exporting") as advance:
+        if is_one:
+            written, damage = _one_file(wanted, out, wish, overwrite, advance)
+        else:
+            written, damage = _folder(logs, wanted, out, wish, overwrite, jobs, advance)
     common.told(_print, written, as_json)
     common.end_with(damage)
 
 
-def _check_form(out: Path, form: str, key_as: str, value_as: str) -> None:
-    if out.suffix in FORMS.values() and not out.is_dir():
-        raise RequestError(f"{out} names a file, and an export is a folder of files: --out {out.with_suffix('')}")
-    for option, style in (("--key-as", key_as), ("--value-as", value_as)):
-        if form in ("parquet", "arrow") and style != "text":
-            raise RequestError(f"{option} {style} is for CSV and JSON lines: {form} files have the bytes as they are")
+def _form_of(out: Path, form: str | None, is_one: bool) -> str:
+    """The form that was asked for, or that the name of the file tells."""
+    by_name = out.suffix.removeprefix(".") if is_one else None
+    if by_name and form not in (None, by_name):
+        raise RequestError(
+            f"{out} would be a file of {by_name}, and --to says {form}: leave --to out, or name a folder"
+        )
+    return form or by_name or "parquet"
+
+
+def _check_form(form: Form) -> None:
+    """Refuse what the form does not know; it would mean nothing."""
+    is_table = form.name in ("parquet", "arrow")
+    for what, style, kind in (("key", form.key_as, form.key_type), ("value", form.value_as, form.value_type)):
+        if is_table and style != "text":
+            raise RequestError(
+                f"--{what}-as {style} is for CSV and JSON lines: {form.name} files have bytes, or --{what}-type string"
+            )
+        if not is_table and kind != "binary":
+            raise RequestError(f"--{what}-type is for Parquet and Arrow files; {form.name} has text: --{what}-as")
+    if form.not_utf8 != "raise" and "string" not in (form.key_type, form.value_type):
+        raise RequestError(f"--not-utf8 {form.not_utf8} is for columns of strings: --key-type or --value-type string")
+
+
+def _one_file(
+    wanted: list[Wanted], out: Path, form: Form, overwrite: bool, advance: Advance
+) -> tuple[list[Exported], bool]:
+    """Write all to one file; what was written, and whether damage was met."""
+    if not overwrite and out.exists():
+        raise RequestError(f"{out} is there already: --overwrite replaces it")
+    row = export_together(wanted, out, form, advance)
+    return [row], common.report_gaps(row.gaps)
+
+
+def _folder(
+    logs: list[LogFiles], wanted: list[Wanted], out: Path, form: Form, overwrite: bool, jobs: int, advance: Advance
+) -> tuple[list[Exported], bool]:
+    """Write a file for each part; what was written, and whether damage was met."""
+    if out.exists() and not out.is_dir():
+        raise RequestError(f"{out} is a file, and no folder to write to")
+    parts = [part for each in wanted for part in each.by_segment() if part.log.segments]
+    _check_targets(parts, out, form, overwrite)
+    damage, written = False, []
+    with _apart(out, overwrite) as folder:
+        for row in map_ordered(lambda part, tick: export_part(part, folder, form, tick), parts, jobs, advance):
+            damage |= common.report_gaps(row.gaps)
+            written += [row] if row.path else []
+        if overwrite:
+            written = [_moved(row, folder, out) for row in written]
+            _remove_others(logs, {Path(row.path) for row in written if row.path}, out, form)
+    return written, damage
 
 
 @contextlib.contextmanager

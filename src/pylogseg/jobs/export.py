@@ -6,8 +6,9 @@ A file appears whole under its name or not at all: it is written under another o
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg import arrow
+from pylogseg.arrow_strings import NotUtf8, as_strings, with_strings
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import text
 from pylogseg.format.names import parse_partition_folder
@@ -47,6 +49,10 @@ class Form:
         Of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``; of Arrow files ``zstd``, ``lz4`` or ``none``.
     key_as, value_as : str
         How CSV and JSON lines show payloads.
+    key_type, value_type : {"binary", "string"}
+        Of the columns of Parquet and Arrow files.
+    not_utf8 : {"raise", "null", "base64"}
+        What becomes of a payload that is no string in a column of strings: see `arrow_strings.strings`.
     """
 
     name: str = "parquet"
@@ -54,6 +60,9 @@ class Form:
     compression: str = "zstd"
     key_as: str = "text"
     value_as: str = "text"
+    key_type: str = "binary"
+    value_type: str = "binary"
+    not_utf8: NotUtf8 = "raise"
 
     def __post_init__(self) -> None:
         if self.name not in FORMS:
@@ -66,6 +75,21 @@ class Form:
                 raise RequestError(f"{self.name} files have no compression {self.compression!r}: {', '.join(allowed)}")
         else:
             self.program("", 0, "")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of Parquet and Arrow files."""
+        return as_strings(arrow.schema(self.columns), self._strings)
+
+    @property
+    def _strings(self) -> tuple[str, ...]:
+        types = {"key": self.key_type, "value": self.value_type}
+        return tuple(name for name, kind in types.items() if kind == "string" and name in self.columns)
+
+    def batch(self, chunk: Chunk) -> pa.RecordBatch:
+        """The records of a chunk with `schema`."""
+        batch = arrow.record_batch(chunk, arrow.schema(self.columns))
+        return with_strings(batch, chunk, self._strings, self.not_utf8) if self._strings else batch
 
     def program(self, topic: str, partition: int, segment: str) -> text.Program:
         """What the text kernel writes for the records of a segment."""
@@ -131,14 +155,37 @@ def export_part(wanted: Wanted, out: Path, form: Form, advance: Callable[[int], 
     first = next(chunks, None)
     if first is None:
         return Exported(None, 0, 0, part.gaps)
+    records = _written(itertools.chain([first], chunks), target, form)
+    return Exported(str(target), records, target.stat().st_size, part.gaps)
+
+
+def export_together(
+    parts: Iterable[Wanted], target: Path, form: Form, advance: Callable[[int], None] | None = None
+) -> Exported:
+    """Write the records of several parts to one file, one part after the other; also where there is no record.
+
+    Parameters
+    ----------
+    parts : iterable of Wanted
+        Of any logs.
+    target : Path
+        The file; an older one is replaced.
+    form, advance
+        As of `export_part`.
+    """
+    apart = [part.apart(advance) for part in parts]
+    records = _written(itertools.chain.from_iterable(part.chunks() for part in apart), target, form)
+    return Exported(str(target), records, target.stat().st_size, [gap for part in apart for gap in part.gaps])
+
+
+def _written(chunks: Iterator[Chunk], target: Path, form: Form) -> int:
+    """Write a file, which appears under its name when it is whole; how many records it has."""
     target.parent.mkdir(parents=True, exist_ok=True)
     # Readers of datasets pass by names that begin with a dot.
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     records = 0
     try:
         with open(beside, "wb") as file, SINKS[form.name](file, form) as sink:
-            sink.write(first)
-            records = len(first.columns)
             for chunk in chunks:
                 sink.write(chunk)
                 records += len(chunk.columns)
@@ -150,7 +197,7 @@ def export_part(wanted: Wanted, out: Path, form: Form, advance: Callable[[int], 
         if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
             raise StorageError(target, "write", error.strerror or str(error), error.errno) from error
         raise
-    return Exported(str(target), records, target.stat().st_size, part.gaps)
+    return records
 
 
 class _Sink(Protocol):
@@ -186,7 +233,7 @@ class _Parquet:
     """Row groups of many chunks: a chunk is too small for one."""
 
     def __init__(self, file: IO[bytes], form: Form) -> None:
-        self._schema = arrow.schema(form.columns)
+        self._schema, self._form = form.schema, form
         # Of values neither a dictionary nor the least and greatest are of use, and both copy each of them: a value of
         # hundreds of megabytes several times.
         leaves = [leaf for name in self._schema.names if name != "value" for leaf in _LEAVES.get(name, (name,))]
@@ -197,7 +244,7 @@ class _Parquet:
         self._rows = self._bytes = 0
 
     def write(self, chunk: Chunk) -> None:
-        batch = arrow.record_batch(chunk, self._schema)
+        batch = self._form.batch(chunk)
         self._waiting.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -215,12 +262,12 @@ class _Ipc:
     """Arrow's file format."""
 
     def __init__(self, file: IO[bytes], form: Form) -> None:
-        self._schema = arrow.schema(form.columns)
+        self._form = form
         compression = None if form.compression == "none" else form.compression
-        self.writer = pa.ipc.new_file(file, self._schema, options=pa.ipc.IpcWriteOptions(compression=compression))
+        self.writer = pa.ipc.new_file(file, form.schema, options=pa.ipc.IpcWriteOptions(compression=compression))
 
     def write(self, chunk: Chunk) -> None:
-        self.writer.write_batch(arrow.record_batch(chunk, self._schema))
+        self.writer.write_batch(self._form.batch(chunk))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,89 @@
+"""Keys and values as columns of strings; what is no text is never passed over in silence."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Iterator
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg.errors import RequestError
+from pylogseg.format.text import MARK
+from pylogseg.reading.partition import Chunk
+
+#: What becomes of bytes that are not UTF-8 in a column of strings.
+NotUtf8 = Literal["raise", "null", "base64"]
+
+
+def as_strings(wanted: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """A schema of records with some of its columns as strings."""
+    return pa.schema([field.with_type(pa.string()) if field.name in names else field for field in wanted])
+
+
+def with_strings(batch: pa.RecordBatch, chunk: Chunk, names: Collection[str], not_utf8: NotUtf8) -> pa.RecordBatch:
+    """A record batch of a chunk with some of its columns, of binary, as strings."""
+    columns = [
+        strings(column, chunk, name, not_utf8) if name in names else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=as_strings(batch.schema, names))
+
+
+def strings(column: pa.Array, chunk: Chunk, name: str, not_utf8: NotUtf8) -> pa.Array:
+    """Keys or values of a chunk as strings.
+
+    Parameters
+    ----------
+    column : pyarrow.Array of binary
+        Of all records of the chunk.
+    chunk : Chunk
+        Where they are from, for the error.
+    name : str
+        Of the column.
+    not_utf8 : {"raise", "null", "base64"}
+        What is not UTF-8 is an error, null, or ``base64:`` and its base64; so is with the latter text that begins with
+        that itself, so that `format.text.payload_of` gives all bytes back.
+
+    Raises
+    ------
+    RequestError
+        With ``"raise"``: names the first such record.
+    """
+    try:
+        found = column.cast(pa.string())
+    except pa.ArrowInvalid:
+        if not_utf8 == "raise":
+            raise _no_text(column, chunk, name) from None
+    else:
+        if not_utf8 != "base64" or not pc.any(pc.starts_with(found, MARK)).as_py():
+            return found
+    return pa.array([_text(payload, not_utf8) for payload in column.to_pylist()], pa.string())
+
+
+def _text(payload: bytes | None, not_utf8: NotUtf8) -> str | None:
+    if payload is None:
+        return None
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return None if not_utf8 == "null" else MARK + base64.b64encode(payload).decode()
+    return MARK + base64.b64encode(payload).decode() if not_utf8 == "base64" and text.startswith(MARK) else text
+
+
+def _no_text(column: pa.Array, chunk: Chunk, name: str) -> RequestError:
+    row, error = next(_failing(column.to_pylist()))
+    where = f"{chunk.segment.path}: offset {int(chunk.columns.offset[row])}"
+    return RequestError(
+        f"{where}: the {name} is not UTF-8: its byte {error.start} is 0x{error.object[error.start]:02x} "
+        f'({error.reason}). {name}_type="binary" keeps bytes, not_utf8="base64" or "null" is for such ones'
+    )
+
+
+def _failing(payloads: list[Any]) -> Iterator[tuple[int, UnicodeDecodeError]]:
+    for row, payload in enumerate(payloads):
+        try:
+            (payload or b"").decode()
+        except UnicodeDecodeError as error:
+            yield row, error
