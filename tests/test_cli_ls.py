@@ -161,3 +161,15 @@ def test_several_log_directories_are_told_apart(examples: Path, tmp_path: Path) 
     assert head.endswith("LOG DIR")
     assert [line.split()[-1] for line in lines] == [f"{tmp_path}/data-0", f"{tmp_path}/data-1", "-"]
     assert "LOG DIR" not in pylogseg("ls", tmp_path / "data-0").text
+
+
+def test_the_time_of_a_batch_that_is_too_large_to_look_into(tmp_path: Path) -> None:
+    """Its header tells, as the other times of the list are from headers."""
+    folder = tmp_path / "big-0"
+    folder.mkdir()
+    large = package.encode([(1_700_000_000_123, b"k", bytes(65 << 20))], compression="zstd")
+    small = package.encode([(1_700_000_000_456, b"k", b"v")], base_offset=1)
+    (folder / f"{0:020d}.log").write_bytes(large + small)
+    for options in ((), ("-l",)):
+        (row,) = pylogseg("ls", tmp_path, *options, "--json").rows
+        assert row["firstTimestamp"] == 1_700_000_000_123

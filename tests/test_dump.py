@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import pylogseg
 from pylogseg import _codec
 from pylogseg.cli import shell
 from pylogseg.dump.kafka_style import KafkaOptions, kafka_dump
@@ -346,3 +347,17 @@ def test_shell_goes_on_behind_a_damaged_file(golden: Path) -> None:
     done = run(folder / "leader-epoch-checkpoint", folder / "partition.metadata")
     assert done.exit_code == 1
     assert "topicId" in done.stdout
+
+
+def test_a_time_index_of_a_large_batch(tmp_path: Path) -> None:
+    """Of a batch above the limit its greatest timestamp is not known: that is said, with the option that raises it."""
+    folder = tmp_path / "t-0"
+    with pylogseg.open_log(folder) as log:
+        log.append([(1_700_000_000_000, b"k", bytes(100_000))], compression="zstd")
+    path = folder / f"{0:020d}.timeindex"
+    path.write_bytes(struct.pack(">qi", 1_700_000_000_000, 0))
+    _out, errors, good = as_kafka([path], KafkaOptions(max_decompressed_bytes=1000))
+    assert not good
+    assert "more than 1000 bytes" in "".join(errors)
+    assert "--max-decompressed-bytes" in "".join(errors)
+    assert as_kafka([path]) == (f"Dumping {path}\ntimestamp: 1700000000000 offset: 0\n", [], True)

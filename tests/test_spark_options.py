@@ -62,6 +62,7 @@ def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets():
         ({"onCorrupt": "ignore"}, "must be one of raise, stop, skip"),
         ({"minPartitions": "0"}, "above 0"),
         ({"rangeBytes": "12x"}, "128m"),
+        ({"maxDecompressedBytes": "0"}, "maxDecompressedBytes='0': must be a size above 0"),
         ({"includeHeaders": "yes"}, "true or false"),
         ({"subscribePattern": "("}, "regular expression"),
         ({"subscribe": "a,,b"}, "empty name"),

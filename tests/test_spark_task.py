@@ -198,6 +198,15 @@ def test_batches_of_the_next_segment_at_the_end_of_one(tmp_path):
     assert len(rows([str(tmp_path)], onCorrupt="stop")) == int(second.stem)
 
 
+def test_a_batch_that_decompresses_to_more_than_the_limit(tmp_path):
+    with pylogseg.open_log(tmp_path / "orders-0") as log:
+        log.append([(1, b"k", bytes(200_000))], compression="zstd")
+    with pytest.raises(CorruptionError, match=r"more than 65536 bytes.*raise maxDecompressedBytes to read it"):
+        rows(str(tmp_path), maxDecompressedBytes="64k")
+    assert rows(str(tmp_path), maxDecompressedBytes="64k", onCorrupt="skip") == []
+    assert len(rows(str(tmp_path), maxDecompressedBytes="1m")) == 1
+
+
 def test_damage_after_the_last_offset_of_a_segment(tmp_path):
     """A task that has a segment to its end sees the end of the file, as a reader of the whole log does."""
     append(tmp_path / "orders-0", 3000)

@@ -17,6 +17,7 @@ from pylogseg.env.files import FileSystem, FileView
 from pylogseg.errors import StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.batches import joined_rows, scan
+from pylogseg.format.codec_error import in_shell
 from pylogseg.format.records import decode
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def dump_time_index(
             _check_time_index(index)
             write(f"{shown} passed sanity check.\n".encode())
             return
-        log = _Log(view, offset_index)
+        log = _Log(view, offset_index, options.max_decompressed_bytes)
         lines: list[bytes] = []
         try:
             _check_times(index, log, lines, complaints)
@@ -195,8 +196,8 @@ def _first_true(mask: npt.NDArray[np.bool_]) -> int:
 class _Log:
     """Batches of a log, found from an offset as the tool finds them: by the offset index, then onwards to the end."""
 
-    def __init__(self, view: FileView, index: OffsetIndex) -> None:
-        self._view = view
+    def __init__(self, view: FileView, index: OffsetIndex, limit_bytes: int) -> None:
+        self._view, self._limit_bytes = view, limit_bytes
         self._offsets = index.slots["relative_offset"].astype(np.int64) + index.base_offset
         self._positions = index.slots["position"]
         self._base = index.base_offset
@@ -254,7 +255,7 @@ class _Log:
     def _largest(self, row: Any) -> int:
         buffer = bytearray(self._view.read(int(row["position"]), int(row["size"])))
         buffer[16] = min(buffer[16], 2)
-        columns, damage = decode(scan(buffer, crc=False).batches, buffer)
+        columns, damage = decode(scan(buffer, crc=False).batches, buffer, limit_bytes=self._limit_bytes)
         if damage:
-            raise KafkaFailure("org.apache.kafka.common.InvalidRecordException", damage[0].reason)
+            raise KafkaFailure("org.apache.kafka.common.InvalidRecordException", in_shell(damage[0].reason))
         return int(columns.timestamp.max(initial=-1))

@@ -13,13 +13,18 @@ def over(limit: int) -> CodecError:
     return CodecError(f"decompresses to more than {limit} bytes, the limit for one batch: {RAISE_IT}")
 
 
-#: What to do about a batch that may be whole; see `in_shell`.
+#: What to do about a batch that may be whole; see `with_option`.
 RAISE_IT = "it may be whole, raise max_decompressed_bytes to read it"
 
 
 def in_shell(text: str) -> str:
     """A text of an error, with the shell's option in the place of Python's."""
-    return text.replace(RAISE_IT, RAISE_IT.replace("max_decompressed_bytes", "--max-decompressed-bytes"))
+    return with_option(text, "--max-decompressed-bytes")
+
+
+def with_option(text: str, name: str) -> str:
+    """A text of an error, with the option of another interface in the place of Python's."""
+    return text.replace(RAISE_IT, RAISE_IT.replace("max_decompressed_bytes", name))
 
 
 class ArenaFullError(Exception):

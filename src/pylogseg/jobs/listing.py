@@ -11,6 +11,7 @@ from pylogseg.disk import Partition, Segment
 from pylogseg.env.files import FileView
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.index import TimeIndex
+from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
 from pylogseg.jobs.pool import Advance
@@ -116,11 +117,20 @@ def _first_timestamp(segment: Segment, view: FileView) -> int | None:
             continue
         # Magic 0 has no timestamps; its largest one is -1.
         for row in np.flatnonzero(item.batches.max_timestamp >= 0).tolist():
-            columns, _ = decode(item.batches[row : row + 1], item.buffer, item.file_position)
+            batch = item.batches[row : row + 1]
+            columns, damage = decode(batch, item.buffer, item.file_position)
             known = columns.timestamp[columns.timestamp >= 0]
             if len(known):
                 return int(known[0])
+            if damage and batch.magic[0] == 2:  # also one that is too large to look into for this
+                return _timestamp_of_header(batch)
     return None
+
+
+def _timestamp_of_header(batch: BatchTable) -> int:
+    """Timestamp of a batch's first record as its header has it: of the first one there was, if a cleaning took that."""
+    is_other = batch.is_log_append_time[0] or batch.has_delete_horizon[0] or batch.rows["base_timestamp"][0] < 0
+    return int(batch.max_timestamp[0] if is_other else batch.rows["base_timestamp"][0])
 
 
 def _largest_timestamp(segment: Segment, view: FileView) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pylogseg.disk import Disk, Partition, Segment, check_once, open_dir
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
+from pylogseg.format.codec_error import with_option
 from pylogseg.format.names import FileKind
 from pylogseg.reading.partition import OPEN_END, PartitionReader, ReadOptions
 from pylogseg.reading.seek import LogEnd, end_of, late_segments
@@ -243,7 +244,7 @@ def check_tail(log: Partition, end: LogEnd, options: Options) -> None:
     """Raise CorruptionError for damage after the last good batch of a log, where damage is to be raised."""
     if end.is_at_file_end or options.on_corrupt != "raise" or options.at_high_watermark:
         return
-    how = ReadOptions(on_corrupt="raise", check_crc=options.check_crc)
+    how = ReadOptions(on_corrupt="raise", check_crc=options.check_crc, limit_bytes=options.max_decompressed_bytes)
     with naming_option():
         next(iter(PartitionReader(log.segments[-1:], end_of(log.segments).offset, OPEN_END, how)), None)
 
@@ -255,6 +256,7 @@ def naming_option() -> Iterator[None]:
         yield
     except CorruptionError as error:
         reason = error.reason.replace('on_corrupt="skip"', "onCorrupt=skip").replace('"stop" ends', "stop ends")
+        reason = with_option(reason, "maxDecompressedBytes")
         raise CorruptionError(error.path, error.position, reason, error.offset) from error
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from pylogseg.errors import RequestError
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 
 EARLIEST, LATEST = -2, -1
 TopicPartition = tuple[str, int]
@@ -46,8 +47,8 @@ _NAMES = (
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
     "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
-    "rangeBytes", "batchRows", "checkCrc", "onCorrupt", "columns", "includeMetadata", "includeActive", "pushFilters",
-    "storageOptions",
+    "rangeBytes", "batchRows", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns", "includeMetadata",
+    "includeActive", "pushFilters", "storageOptions",
 )  # fmt: skip
 _BYTES = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -97,6 +98,7 @@ class Options:
     range_bytes: int = RANGE_BYTES
     batch_rows: int = BATCH_ROWS
     check_crc: bool = True
+    max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES
     on_corrupt: Literal["raise", "stop", "skip"] = "raise"
     columns: tuple[str, ...] = ()
     include_headers: bool = False
@@ -156,6 +158,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
         range_bytes=values.read("rangeBytes", _size, RANGE_BYTES),
         batch_rows=values.read("batchRows", _positive, BATCH_ROWS),
         check_crc=values.read("checkCrc", _boolean, True),
+        max_decompressed_bytes=values.read("maxDecompressedBytes", _size, DECOMPRESSED_LIMIT_BYTES),
         on_corrupt=on_corrupt,  # type: ignore[arg-type]
         columns=values.read("columns", _topics, ()),
         include_headers=values.read("includeHeaders", _boolean, False),

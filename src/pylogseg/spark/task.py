@@ -65,6 +65,7 @@ def chunks(task: Iterable[Range], options: Options, columns: Sequence[str]) -> I
         options.isolation,
         options.on_corrupt,
         check_crc=options.check_crc,
+        limit_bytes=options.max_decompressed_bytes,
         scratch=functools.partial(Scratch, besides=arrow.copies_for(columns), allocate=pa.allocate_buffer),
     )
     logs = PlannedLogs(options)
