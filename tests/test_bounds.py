@@ -521,3 +521,46 @@ def test_ranges_of_missing_offsets_are_bounded(tmp_path: Path, words: tuple[str,
         assert len(gaps) <= 11_000
         told = int(gaps[-1]["reason"].split()[1])
         assert len(gaps) - 1 + told == 350 * 1000 - 1
+
+
+# ---- what is written anew ----
+
+REWRITES = {
+    "compact": ("--force", "--include-active"),
+    "redact": ("--key", "k"),
+    "recode": ("-z", "gzip"),
+    "repair": ("--no-keep", "--keep-behind"),
+}
+
+
+def a_large_value() -> bytes:
+    return batch(zstandard.compress(record(0, b"k", bytes(100 << 20)) + record(1, b"k", b"v")), 2)
+
+
+@pytest.mark.parametrize("name", sorted(REWRITES))
+def test_what_a_rewriting_may_hold_is_bounded_and_can_be_raised(tmp_path: Path, name: str) -> None:
+    """100 MB in a few bytes, a good batch: given up, never cut; with the option it is done."""
+    path = partition(tmp_path, a_large_value())
+    log = path / f"{0:020}.log"
+    before = log.read_bytes()
+    code, memory, said = peak_mb(*command(name, path, *REWRITES[name]))
+    assert (code, said) == (1, "")
+    assert memory < 140
+    refused = pylogseg(name, path, *REWRITES[name])
+    assert (refused.code, log.read_bytes()) == (1, before)
+    assert "more than 67108864 bytes" in refused.text
+    assert "--max-decompressed-bytes" in refused.text
+    done = pylogseg(name, path, *REWRITES[name], "--max-decompressed-bytes", "200M")
+    assert done.code == 0, done.text
+    offsets = [found.offset for found in package.read(path, max_decompressed_bytes=200 << 20)]
+    assert offsets == {"compact": [1], "redact": []}.get(name, [0, 1])
+
+
+@pytest.mark.parametrize("name", sorted(REWRITES))
+def test_rewriting_millions_of_records_in_a_few_bytes(tiny: Path, tmp_path: Path, name: str) -> None:
+    """One batch of them after the other, however many lie in the few megabytes that are read at a time."""
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{0:020}.log").write_bytes((tiny / f"{0:020}.log").read_bytes())
+    _, memory, said = peak_mb(*command(name, tmp_path / "t-0", *REWRITES[name]))
+    assert said == ""
+    assert memory < 1.8 * MOST_MB

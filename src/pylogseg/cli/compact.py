@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.common import parse_size, parsed
+from pylogseg.cli.common import decompressed_option, parse_size, parsed
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.offline.compaction import compact as compact_logs
 
@@ -23,6 +23,7 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @offline_command
+@decompressed_option("is not touched, and its partition given up")
 @click.option("--force", is_flag=True, help="Also topics without compact in cleanup.policy, if all records have keys.")
 @click.option(
     "--min-dirty-ratio",
@@ -41,7 +42,14 @@ Examples:
     "--map-memory", "map_bytes", callback=parsed(parse_size), metavar="SIZE",
     help="For the keys, 24 bytes each; default: log.cleaner.dedupe.buffer.size. Too little takes more rounds.",
 )  # fmt: skip
-def compact(request: Request, force: bool, min_dirty_ratio: float, include_active: bool, map_bytes: int | None) -> None:
+def compact(
+    request: Request,
+    force: bool,
+    min_dirty_ratio: float,
+    include_active: bool,
+    map_bytes: int | None,
+    max_decompressed_bytes: int,
+) -> None:
     """Keep the last record of each key, as a broker's cleaner does, in rounds until nothing is left to clean.
 
     Takes the partitions whose cleanup.policy has compact. What must not be cleaned yet stays: the active segment, what
@@ -56,4 +64,5 @@ def compact(request: Request, force: bool, min_dirty_ratio: float, include_activ
         min_dirty_ratio=min_dirty_ratio,
         include_active=include_active,
         map_bytes=map_bytes,
+        max_decompressed_bytes=max_decompressed_bytes,
     )

@@ -27,6 +27,7 @@ from pylogseg.cli.common import (
     size_text,
     told,
 )
+from pylogseg.format.codec_error import in_shell
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import CheckpointChange, Outcome, Result
 from pylogseg.offline.running import chosen_bytes
@@ -169,7 +170,7 @@ class Request(NamedTuple):
             print_json(outcome.as_row())
         elif outcome.state == "failed":
             click.echo(f"FAILED  {outcome.path}")
-            click.echo(f"        {outcome.reason}")
+            click.echo(f"        {in_shell(outcome.reason)}")
             if outcome.remedy:
                 click.echo(f"        remedy: {outcome.remedy}")
             for line in _details(outcome):

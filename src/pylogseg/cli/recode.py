@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.common import parse_size, parsed
+from pylogseg.cli.common import decompressed_option, parse_size, parsed
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.offline.recoding import recode as recode_logs
 
@@ -27,6 +27,7 @@ compression.type is not "producer" keeps getting new batches in that codec.
 
 @click.command(epilog=_EPILOG)
 @offline_command
+@decompressed_option("is not touched, and its partition given up")
 @click.option(
     "--compression",
     "-z",
@@ -46,7 +47,12 @@ compression.type is not "producer" keeps getting new batches in that codec.
     "below the high watermark.",
 )  # fmt: skip
 def recode(
-    request: Request, compression: str | None, level: int | None, magic_2: bool, merge_bytes: int | None
+    request: Request,
+    compression: str | None,
+    level: int | None,
+    magic_2: bool,
+    merge_bytes: int | None,
+    max_decompressed_bytes: int,
 ) -> None:
     """Write batches with another codec or level, or in the format of today.
 
@@ -61,4 +67,5 @@ def recode(
         level=level,
         magic_2=magic_2,
         merge_bytes=merge_bytes,
+        max_decompressed_bytes=max_decompressed_bytes,
     )

@@ -8,6 +8,7 @@ from typing import IO
 
 import click
 
+from pylogseg.cli.common import decompressed_option
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.cli.query import bytes_of, key_of
 from pylogseg.errors import RequestError
@@ -37,6 +38,7 @@ still hold.
 
 @click.command(epilog=_EPILOG)
 @offline_command
+@decompressed_option("is not touched, and its partition given up")
 @click.option("--key", multiple=True, metavar="KEY", help="A whole key; repeatable.")
 @click.option("--key-file", type=click.File("rb"), metavar="FILE", help="A key a line; millions are fine. - is stdin.")
 @click.option(
@@ -87,6 +89,7 @@ def redact(
     value: str | None,
     everywhere: bool,
     force: bool,
+    max_decompressed_bytes: int,
 ) -> None:
     """Delete or blank the records of chosen keys, headers or a pattern, in every segment.
 
@@ -117,6 +120,7 @@ def redact(
         blank=blank,
         everywhere=everywhere,
         force=force,
+        max_decompressed_bytes=max_decompressed_bytes,
     )
 
 

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from pylogseg.cli.common import decompressed_option
 from pylogseg.cli.offline import Request, offline_command
 from pylogseg.cli.recover import default_keep
 from pylogseg.errors import RequestError
@@ -36,6 +37,7 @@ interrupted: what was done stays so, start again for the rest.
 
 @click.command(epilog=_EPILOG)
 @offline_command
+@decompressed_option("is not touched, and its partition given up")
 @click.option(
     "--keep-behind",
     is_flag=True,
@@ -47,7 +49,13 @@ interrupted: what was done stays so, start again for the rest.
     help="Where copies go of what is cut out or removed; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
 )
 @click.option("--no-keep", is_flag=True, help="Make no copies: what is cut out is gone.")
-def repair(request: Request, keep_behind: bool, keep: str | None, no_keep: bool) -> None:
+def repair(
+    request: Request,
+    keep_behind: bool,
+    keep: str | None,
+    no_keep: bool,
+    max_decompressed_bytes: int,
+) -> None:
     """Cut out what is damaged, report each gap, and rebuild indexes, snapshots and leader epochs.
 
     Damage is a batch whose check sum does not hold, whose length or magic is none, whose records cannot be decoded (cut
@@ -57,4 +65,11 @@ def repair(request: Request, keep_behind: bool, keep: str | None, no_keep: bool)
     if keep and no_keep:
         raise RequestError("--keep and --no-keep contradict each other")
     kept = None if no_keep else os.path.abspath(keep) if keep else default_keep()
-    request.run(repair_logs, columns=_COLUMNS, passes=2, keep_behind=keep_behind, keep=kept)
+    request.run(
+        repair_logs,
+        columns=_COLUMNS,
+        passes=2,
+        keep_behind=keep_behind,
+        keep=kept,
+        max_decompressed_bytes=max_decompressed_bytes,
+    )

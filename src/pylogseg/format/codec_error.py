@@ -17,6 +17,11 @@ def over(limit: int) -> CodecError:
 RAISE_IT = "it may be whole, raise max_decompressed_bytes to read it"
 
 
+def may_be_whole(reason: str) -> bool:
+    """Whether a limit is why a batch cannot be read, and nothing that is wrong with it."""
+    return RAISE_IT in reason
+
+
 def in_shell(text: str) -> str:
     """A text of an error, with the shell's option in the place of Python's."""
     return with_option(text, "--max-decompressed-bytes")

@@ -326,7 +326,7 @@ def decode_parts(
     never divided, whatever it holds: see `decode_slices`. Parameters are those of `decode`; rows of the damage are
     those of the ``batches`` of the columns beside it.
     """
-    pending = _runs(batches)
+    pending = runs(batches)[::-1]
     while pending:
         part = pending.pop()
         try:
@@ -369,7 +369,7 @@ def decode_slices(
     The records of a damaged batch are not among them, as with `decode`, whose parameters these are.
     """
     options: Any = {"limit_bytes": limit_bytes, "scratch": scratch}
-    for part in reversed(_runs(batches)):
+    for part in runs(batches):
         if len(part) == 1 and part.count[0] > SLOTS and part.magic[0] == 2:
             yield from _slices_of_one(part, buffer, file_position, limit_bytes, scratch)
         else:
@@ -377,19 +377,19 @@ def decode_slices(
                 yield Slice(columns, damage)
 
 
-def _runs(batches: BatchTable) -> list[BatchTable]:
-    """Runs of batches that may have `SLOTS` records together, or one batch; the last one first."""
+def runs(batches: BatchTable) -> list[BatchTable]:
+    """Batches in their order, as many at a time as may have `SLOTS` records together; one that has more by itself."""
     counts = np.maximum(batches.rows["count"], 1)
     if int(counts.sum(dtype=np.int64)) <= SLOTS:
         return [batches]
     ends = np.cumsum(counts, dtype=np.int64)
-    runs, begin = [], 0
+    found, begin = [], 0
     while begin < len(batches):
         done = int(ends[begin - 1]) if begin else 0
         end = max(int(np.searchsorted(ends, done + SLOTS, "right")), begin + 1)
-        runs.append(batches[begin:end])
+        found.append(batches[begin:end])
         begin = end
-    return runs[::-1]
+    return found
 
 
 def _slices_of_one(

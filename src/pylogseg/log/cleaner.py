@@ -43,6 +43,8 @@ class Cleaner:
     crc : bool
         Whether a batch with a bad CRC ends the cleaning. A broker's cleaner does not look, and gives what it changes of
         such a batch a good one.
+    limit_bytes : int, optional
+        A batch that decompresses to more ends the cleaning.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class Cleaner:
         crc: bool = True,
         throttle: Callable[[int], None] = lambda size: None,
         check: Callable[[], None] = lambda: None,
+        limit_bytes: int | None = None,
     ) -> None:
+        self._limit = limit_bytes
         self._offsets, self._throttle, self._check, self._crc = offsets, throttle, check, crc
 
     def clean(self, log: LogCore, what: Cleanable, stats: CleanerStats | None = None) -> tuple[int, CleanerStats]:
@@ -126,7 +130,7 @@ class Cleaner:
             control = rows.is_control & (rows.magic == 2)
             data = ~skipped & ~control
             stats.map_bytes_read += size
-            for part, records in decoded_parts(rows, data, stretch.view, stretch.start, segment.path):
+            for part, records in decoded_parts(rows, data, stretch.view, stretch.start, segment.path, self._limit):
                 count = self._offsets.put(records, start)
                 full = count < len(records)
                 if full:
@@ -180,6 +184,7 @@ class Cleaner:
                 segment.modified_ms() > legacy_horizon,
                 last_records,
                 round_end,
+                self._limit,
             )
             return lambda stretch: filter_stretch(stretch, segment.path, txns, rule, stats)
 

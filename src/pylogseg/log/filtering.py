@@ -58,6 +58,8 @@ class Retention(NamedTuple):
         By producer id.
     round_end : int
         The batch that ends here stays, empty if need be, so that the next cleaning begins where this one ended.
+    limit_bytes : int or None
+        A batch that decompresses to more cannot be cleaned; `REWRITE_LIMIT_BYTES` if None.
     """
 
     offsets: OffsetMap
@@ -66,17 +68,18 @@ class Retention(NamedTuple):
     keep_legacy_tombstones: bool
     last_records: Mapping[int, LastRecord]
     round_end: int
+    limit_bytes: int | None = None
 
 
-def decoded(batches: BatchTable, view: Any, start: int, path: str) -> RecordColumns:
+def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: int | None = None) -> RecordColumns:
     """Records of batches that have to be readable, all at once; see `decoded_parts`."""
-    columns, damage = decode(batches, view, start, limit_bytes=REWRITE_LIMIT_BYTES)
+    columns, damage = decode(batches, view, start, limit_bytes=limit_bytes or REWRITE_LIMIT_BYTES)
     _refuse(damage, columns.batches, path)
     return columns
 
 
 def decoded_parts(
-    batches: BatchTable, which: _Mask, view: Any, start: int, path: str
+    batches: BatchTable, which: _Mask, view: Any, start: int, path: str, limit_bytes: int | None = None
 ) -> Iterator[tuple[slice, RecordColumns]]:
     """Records of batches that have to be readable, in as many parts as it takes to hold little at once.
 
@@ -88,6 +91,8 @@ def decoded_parts(
         The batches whose records are wanted.
     view, start, path
         The bytes of the stretch, their position, and the file, for errors.
+    limit_bytes : int, optional
+        As of `Retention`.
 
     Yields
     ------
@@ -98,7 +103,8 @@ def decoded_parts(
     """
     rows = np.flatnonzero(which)
     begin = done = 0
-    parts = decode_parts(batches[rows], view, start, limit_bytes=REWRITE_LIMIT_BYTES, scratch=Scratch())
+    limit = limit_bytes or REWRITE_LIMIT_BYTES
+    parts = decode_parts(batches[rows], view, start, limit_bytes=limit, scratch=Scratch())
     for columns, damage in parts:
         _refuse(damage, columns.batches, path)
         done += len(columns.batches)
@@ -175,7 +181,7 @@ def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retenti
     discard = ended & (~control | due)
     kept_empty = _kept_empty(batches, control, rule)
     parts = []
-    for rows, columns in decoded_parts(batches, ~discard | kept_empty, view, start, path):
+    for rows, columns in decoded_parts(batches, ~discard | kept_empty, view, start, path, rule.limit_bytes):
         part = _Part(stretch._replace(batches=batches[rows]), ended[rows], discard[rows], kept_empty[rows])
         parts.append(_filter_part(part, columns, path, rule, stats))
     return joined(parts)

@@ -11,6 +11,7 @@ from pylogseg.config import LogConfig
 from pylogseg.errors import CleaningAborted
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.codec_error import ArenaFullError
+from pylogseg.format.records import runs
 from pylogseg.log.core import LogCore
 from pylogseg.log.rewrite import Filtered, joined, rewrite, whole_stretches
 from pylogseg.log.segment import LogSegment
@@ -137,13 +138,18 @@ _Result = TypeVar("_Result")
 
 
 def _by_parts(work: Callable[[Stretch], list[_Result]], stretch: Stretch) -> list[_Result]:
+    """Work on a stretch, or on parts of it where its batches have too many records to be held at once."""
+    return [result for part in runs(stretch.batches) for result in _halved(work, stretch._replace(batches=part))]
+
+
+def _halved(work: Callable[[Stretch], list[_Result]], stretch: Stretch) -> list[_Result]:
     """Work on a stretch, or on its halves where its batches decompress to too much."""
     try:
         return work(stretch)
     except ArenaFullError:
         half = len(stretch.batches) // 2
         parts = (stretch.batches[:half], stretch.batches[half:])
-        return [result for part in parts for result in _by_parts(work, stretch._replace(batches=part))]
+        return [result for part in parts for result in _halved(work, stretch._replace(batches=part))]
 
 
 def levels_of(config: LogConfig) -> dict[int, int]:

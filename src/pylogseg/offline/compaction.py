@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pylogseg.errors import CleaningAborted, RequestError
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.log.cleanable import cleanable, dirtiness
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.filtering import decoded_parts
@@ -32,6 +33,7 @@ def compact(
     min_dirty_ratio: float = 0.0,
     include_active: bool = False,
     map_bytes: int | None = None,
+    max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     **options: Any,
 ) -> Result:
     """Keep the last record of each key, as the cleaner of a broker does.
@@ -49,6 +51,9 @@ def compact(
     map_bytes : int, optional
         Memory of the maps of keys, each 24 bytes; ``log.cleaner.dedupe.buffer.size`` if not given. Threads share it.
         With less than all keys need, the log is cleaned in several rounds.
+    max_decompressed_bytes : int
+        A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
+        memory, several times over.
     **options
         Fields of `pylogseg.offline.options.Options`.
 
@@ -69,22 +74,26 @@ def compact(
             return
         log = part.open()
         if not part.config.compact:
-            _refuse_without_keys(log)
+            _refuse_without_keys(log, max_decompressed_bytes)
         rolls = include_active and log.active.size > 0
         if rolls:
             log.roll()
-        cleans = _clean(part, log, min_dirty_ratio, map_bytes, shared.jobs)
+        offsets = _map_of(part, map_bytes, shared.jobs)
+        cleaner = Cleaner(offsets, throttle=part.advance, limit_bytes=max_decompressed_bytes)
+        cleans = _clean(part, log, min_dirty_ratio, cleaner, offsets.limit)
         part.outcome.state = "done" if rolls or cleans else "unchanged"
 
     return run(path, shared, work)
 
 
-def _refuse_without_keys(log: Log) -> None:
+def _refuse_without_keys(log: Log, limit_bytes: int) -> None:
     """A cleaning drops such records: which in a log that is compacted was agreed, and here was not."""
     for segment in log.segments:
         for stretch in segment.windows():
             data = ~stretch.batches.is_control
-            for _, records in decoded_parts(stretch.batches, data, stretch.view, stretch.start, segment.path):
+            for _, records in decoded_parts(
+                stretch.batches, data, stretch.view, stretch.start, segment.path, limit_bytes
+            ):
                 without = np.flatnonzero(records.key_size < 0)
                 if len(without):
                     raise RequestError(
@@ -93,12 +102,15 @@ def _refuse_without_keys(log: Log) -> None:
                     )
 
 
-def _clean(part: Part, log: Log, min_dirty_ratio: float, map_bytes: int | None, jobs: int) -> bool:
+def _map_of(part: Part, map_bytes: int | None, jobs: int) -> OffsetMap:
     memory = part.broker.log_cleaner_dedupe_buffer_size if map_bytes is None else map_bytes
     offsets = OffsetMap(min(memory // jobs, 2**31 - 1), part.broker.log_cleaner_io_buffer_load_factor)
     if offsets.limit == 0:
         raise RequestError(f"a map of {memory // jobs} bytes has no room for a key, which takes {SLOT_BYTES}: {_MORE}")
-    cleaner = Cleaner(offsets, throttle=part.advance)
+    return offsets
+
+
+def _clean(part: Part, log: Log, min_dirty_ratio: float, cleaner: Cleaner, most_keys: int) -> bool:
     last_clean = None if part.directory is None else part.directory.cleaned_to(part.name)
     numbers = part.outcome.numbers = {"rounds": 0, "recordsRead": 0, "recordsRemoved": 0, "recordsWithoutKey": 0}
     while True:
@@ -117,5 +129,5 @@ def _clean(part: Part, log: Log, min_dirty_ratio: float, map_bytes: int | None, 
         if part.directory is not None:
             part.directory.note_cleaned(part.name, last_clean)
         if last_clean <= what.first_dirty:
-            raise RequestError(f"the map holds {offsets.limit:,} keys, which is not enough for one batch: {_MORE}")
+            raise RequestError(f"the map holds {most_keys:,} keys, which is not enough for one batch: {_MORE}")
     return numbers["rounds"] > 0

@@ -60,6 +60,8 @@ class Recoding:
         Of the codecs.
     merging : Merging, optional
         Without it each batch stays one.
+    limit_bytes : int, optional
+        A batch that decompresses to more is an error.
     """
 
     codec: int | None = None
@@ -67,6 +69,7 @@ class Recoding:
     all_again: bool = False
     levels: Levels = None
     merging: Merging | None = field(default=None)
+    limit_bytes: int | None = None
 
     def count(self, stretch: Stretch, path: str) -> int:
         """How many batches it writes anew, or puts into others."""
@@ -86,7 +89,7 @@ class Recoding:
         wanted = self._wanted(rows, path)
         mergeable = self._mergeable(rows)
         read = np.flatnonzero(wanted | mergeable)
-        columns = decoded(rows[read], stretch.view, stretch.start, path)
+        columns = decoded(rows[read], stretch.view, stretch.start, path, self.limit_bytes)
         new = self._new_rows(rows[read])
         new["count"] = np.bincount(columns.batch, minlength=len(read))
         joins = mergeable[read[1:]] & mergeable[read[:-1]] & (np.diff(read) == 1)

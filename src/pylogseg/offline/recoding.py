@@ -9,6 +9,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.builder import codec_number
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.codecs import check_level
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.offline.changes import change_part, levels_of
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import Result
@@ -24,6 +25,7 @@ def recode(
     level: int | None = None,
     magic_2: bool = False,
     merge_bytes: int | None = None,
+    max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     **options: Any,
 ) -> Result:
     """Write batches with another codec or level, or as magic 2; records, offsets and timestamps stay what they are.
@@ -42,6 +44,9 @@ def recode(
     merge_bytes : int, optional
         Put batches that follow one another into one as long as its records have at most so many bytes, uncompressed.
         Only batches without a producer, and only below the high watermark: see `pylogseg.offline.recoder.Merging`.
+    max_decompressed_bytes : int
+        A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
+        memory, several times over.
     **options
         Fields of `pylogseg.offline.options.Options`.
 
@@ -68,7 +73,7 @@ def recode(
         log = part.open()
         merging = None if merge_bytes is None else Merging(merge_bytes, log.high_watermark)
         levels = level if level is not None else levels_of(part.config)
-        change = Recoding(codec, magic_2, level is not None, levels, merging)
+        change = Recoding(codec, magic_2, level is not None, levels, merging, max_decompressed_bytes)
         change_part(part, log, change, "batchesRewritten")
 
     return run(path, shared, work)

@@ -12,7 +12,7 @@ from pylogseg.env.files import file_system
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.names import parse_partition_folder
-from pylogseg.format.records import RecordColumns, decode
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
 from pylogseg.offline.changes import change_part, levels_of
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import Result
@@ -35,6 +35,7 @@ def redact(
     blank: Blank | None = None,
     everywhere: bool = False,
     force: bool = False,
+    max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     **options: Any,
 ) -> Result:
     """Delete or blank records in every segment, compacted or not; all others keep offsets, order and batches.
@@ -61,6 +62,9 @@ def redact(
         moved (``-future``); and remove those of deleted partitions (``-delete``).
     force : bool
         Allow what may mean all records: an empty key, a pattern that matches nothing at all.
+    max_decompressed_bytes : int
+        A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
+        memory, several times over.
     **options
         Fields of `pylogseg.offline.options.Options`.
 
@@ -97,7 +101,8 @@ def redact(
             return
         log = part.open()
         starts = [entry.start_offset for entry in log.epochs.entries]
-        change = Redaction(any_of(conditions), log.log_end_offset, starts, blank, levels_of(part.config))
+        levels, end = levels_of(part.config), log.log_end_offset
+        change = Redaction(any_of(conditions), end, starts, blank, levels, max_decompressed_bytes)
         change_part(part, log, change, counted)
 
     result = run(path, shared, work, takes=_HIDDEN if everywhere else ())

@@ -165,6 +165,8 @@ class Redaction:
         Without it the records go.
     levels : int or mapping of int to int, optional
         Of the codecs that batches are compressed with again.
+    limit_bytes : int, optional
+        A batch that decompresses to more is an error.
     """
 
     wanted: Wanted
@@ -172,18 +174,19 @@ class Redaction:
     epoch_starts: Sequence[int] = ()
     blank: Blank | None = None
     levels: Levels = None
+    limit_bytes: int | None = None
 
     def count(self, stretch: Stretch, path: str) -> int:
         """How many records it changes."""
         rows = _data(stretch.batches)
-        gone, blanked = self._judge(decoded(rows, stretch.view, stretch.start, path), rows)
+        gone, blanked = self._judge(decoded(rows, stretch.view, stretch.start, path, self.limit_bytes), rows)
         return int((gone | blanked).sum())
 
     def apply(self, stretch: Stretch, path: str) -> Filtered:
         """The batches without those records."""
         data = np.flatnonzero(~stretch.batches.is_control)
         rows = stretch.batches[data]
-        columns = decoded(rows, stretch.view, stretch.start, path)
+        columns = decoded(rows, stretch.view, stretch.start, path, self.limit_bytes)
         gone, blanked = self._judge(columns, rows)
         hit = np.bincount(columns.batch[gone | blanked], minlength=len(rows)) > 0
         left = np.bincount(columns.batch[~gone], minlength=len(rows))

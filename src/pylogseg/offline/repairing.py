@@ -14,6 +14,7 @@ from pylogseg.env.storage import AppendFile, LocalStorage
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.jobs.place import Place
 from pylogseg.log.keep import FolderKeeper, Keeper, PlannedKeeper, check_place
 from pylogseg.log.log import check_topic_id
@@ -40,7 +41,12 @@ _FEW = 20
 
 
 def repair(
-    path: str | os.PathLike[str], *, keep_behind: bool = False, keep: str | None = None, **options: Any
+    path: str | os.PathLike[str],
+    *,
+    keep_behind: bool = False,
+    keep: str | None = None,
+    max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    **options: Any,
 ) -> Result:
     """Cut out what is damaged, and build indexes, producer snapshots and leader epochs anew.
 
@@ -57,6 +63,9 @@ def repair(
         decoded or batches out of their place, goes by itself in either case.
     keep : str, optional
         A folder that gets copies of what is cut out, removed or replaced. No copies without it.
+    max_decompressed_bytes : int
+        A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
+        memory, several times over.
     **options
         Fields of `pylogseg.offline.options.Options`.
 
@@ -75,7 +84,7 @@ def repair(
         keeper = (PlannedKeeper if shared.dry_run else FolderKeeper)(LocalStorage(), keep)
 
     def work(part: Part) -> None:
-        mender = _Mender(part, keeper, keep_behind)
+        mender = _Mender(part, keeper, keep_behind, max_decompressed_bytes)
         try:
             mender.mend_epochs()
             for again in range(_MOST_RUNS):
@@ -144,8 +153,8 @@ class _Mender:
         All that were found.
     """
 
-    def __init__(self, part: Part, keeper: Keeper, keep_behind: bool) -> None:
-        self._part, self._keeper, self._keep_behind = part, keeper, keep_behind
+    def __init__(self, part: Part, keeper: Keeper, keep_behind: bool, limit_bytes: int) -> None:
+        self._part, self._keeper, self._keep_behind, self._limit = part, keeper, keep_behind, limit_bytes
         self.gaps: list[Gap] = []
 
     def notes(self) -> list[str]:
@@ -188,7 +197,7 @@ class _Mender:
         for number, base in enumerate(bases):  # all of them before the first change
             end = bases[number + 1] if number + 1 < len(bases) else None
             with self._opened(base) as segment:
-                surveys.append(survey(segment.log, base, end, open_txns, part.advance, bases))
+                surveys.append(survey(segment.log, base, end, open_txns, part.advance, bases, self._limit))
             self.gaps += surveys[-1].gaps
             foreign = [gap for gap in surveys[-1].gaps if gap.kind is Finding.FOREIGN and gap.is_alarm]
             if foreign:

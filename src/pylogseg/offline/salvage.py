@@ -13,6 +13,7 @@ from pylogseg import _append
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError, InvalidRecord, RequestError, Verdict
 from pylogseg.format.batches import BatchTable, joined_rows, scan
+from pylogseg.format.codec_error import may_be_whole
 from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.jobs.verify_records import RecordsCheck
@@ -49,6 +50,7 @@ def survey(
     open_txns: set[int],
     on_bytes: Callable[[int], None] = lambda size: None,
     taken: Collection[int] = (),
+    limit_bytes: int = REWRITE_LIMIT_BYTES,
 ) -> Survey:
     """Look through a whole segment: headers, check sums, records, and the order of offsets.
 
@@ -66,13 +68,16 @@ def survey(
         Gets the bytes that were looked through.
     taken : collection of int
         Names of all segments.
+    limit_bytes : int
+        Batches that decompress to more are not looked into.
 
     Raises
     ------
     CorruptionError
-        If all batches lie below the segment: then its name is what is wrong.
+        If all batches lie below the segment: then its name is what is wrong. And for a batch beyond the limit, which
+        may be whole.
     """
-    rows, gaps = _good_batches(file, base_offset, end_offset, on_bytes)
+    rows, gaps = _good_batches(file, base_offset, end_offset, on_bytes, limit_bytes)
     if len(rows) and (rows.last_offset < base_offset).all():
         first, last = int(rows.base_offset[0]), int(rows.last_offset[-1])
         advice = f"rename its files to {first:020}.*"
@@ -92,14 +97,14 @@ def survey(
 
 
 def _good_batches(
-    file: AppendFile, base_offset: int, end_offset: int | None, on_bytes: Callable[[int], None]
+    file: AppendFile, base_offset: int, end_offset: int | None, on_bytes: Callable[[int], None], limit_bytes: int
 ) -> tuple[BatchTable, list[Gap]]:
     """Batches whose check sums hold and whose records can be had, and the gaps between them."""
     gaps: list[Gap] = []
     tables: list[npt.NDArray[Any]] = []
     for item in _walked(file, base_offset, end_offset):
         if isinstance(item, Window):
-            bad = dict(_unreadable(item))
+            bad = dict(_unreadable(item, file.path, limit_bytes))
             gaps += [_gap(file, item.batches, row, Finding.RECORDS_BAD, why) for row, why in bad.items()]
             tables.append(np.delete(item.batches.rows, list(bad)))
             on_bytes(int(item.batches.size.sum(dtype=np.int64)))
@@ -108,7 +113,7 @@ def _good_batches(
         else:
             gaps.append(item)
             on_bytes(item.end_position - item.position)
-    gaps, overlooked = _without_overlooked(file, gaps, base_offset)
+    gaps, overlooked = _without_overlooked(file, gaps, base_offset, limit_bytes)
     rows = joined_rows([*tables, *overlooked])
     return BatchTable(rows[np.argsort(rows["position"], kind="stable")]), gaps
 
@@ -191,7 +196,7 @@ def kept_batches(file: AppendFile, runs: list[tuple[int, int]]) -> Iterator[Filt
 
 
 def _without_overlooked(
-    file: AppendFile, gaps: list[Gap], base_offset: int
+    file: AppendFile, gaps: list[Gap], base_offset: int, limit_bytes: int
 ) -> tuple[list[Gap], list[npt.NDArray[Any]]]:
     """Gaps, without the good batches in those that touch, and these batches.
 
@@ -206,7 +211,7 @@ def _without_overlooked(
         if not left or left[-1].end_position != gap.position or is_known:
             left.append(gap)
             continue
-        batches = _batches_up_to(file, left[-1].position + 1, gap.end_position, base_offset)
+        batches = _batches_up_to(file, left[-1].position + 1, gap.end_position, base_offset, limit_bytes)
         if batches is None:
             left.append(gap)
             continue
@@ -215,27 +220,31 @@ def _without_overlooked(
     return left, found
 
 
-def _batches_up_to(file: AppendFile, start: int, end: int, lowest_offset: int) -> npt.NDArray[Any] | None:
+def _batches_up_to(
+    file: AppendFile, start: int, end: int, lowest_offset: int, limit_bytes: int
+) -> npt.NDArray[Any] | None:
     """Good batches that run to a position; what does not may be the payload of a record that looks like batches."""
     search = BatchSearch(file, start, end)
     while (at := search.next(start, lowest_offset)) is not None:
         view = file.view(at, end - at)
         batches, stop, _ = scan(view, file_position=at)
         if stop == end and (batches.verdict == Verdict.GOOD).all():
-            bad = dict(_unreadable(Window(batches, view, at)))
+            bad = dict(_unreadable(Window(batches, view, at), file.path, limit_bytes))
             return np.delete(batches.rows, list(bad)) if len(bad) < len(batches) else None
         search.spend(stop - at)
         start = at + 1
     return None
 
 
-def _unreadable(window: Window) -> Iterator[tuple[int, str]]:
+def _unreadable(window: Window, path: str, limit_bytes: int) -> Iterator[tuple[int, str]]:
     """Batches whose records cannot be had or deny their header, or whose marker no load takes; check sums hold."""
     first, check = 0, RecordsCheck()
     for columns, damage, continues, ends in decode_slices(
-        window.batches, window.buffer, window.file_position, limit_bytes=REWRITE_LIMIT_BYTES, scratch=Scratch()
+        window.batches, window.buffer, window.file_position, limit_bytes=limit_bytes, scratch=Scratch()
     ):
         for bad in damage:
+            if may_be_whole(bad.reason):
+                raise CorruptionError(path, int(columns.batches.position[bad.row]), bad.reason)
             yield first + bad.row, bad.reason
         for _, row, reason, is_damage in check(columns, continues, ends):
             if is_damage:
