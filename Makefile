@@ -50,7 +50,7 @@ test: test-env  ## build, install, and run all tests (ARGS='-k name' for some)
 lint: $(VENV)/.lint  ## ruff (rules and format) and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy src
+	$(BIN)/mypy src tests/crash
 
 bench: $(VENV)/.bench  ## the table of rates, side by side with other readers
 	$(BIN)/python asv_benchmarks/table.py $(ARGS)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import data
 import numpy as np
@@ -31,6 +32,7 @@ import pyarrow as pa
 import rows as table_rows
 from measure import Clock, in_turn
 from rows import Row
+from spark_sessions import small_session
 
 import pylogseg
 import pylogseg.spark
@@ -38,7 +40,6 @@ from pylogseg.env.files import MappedFile, PositionedFile
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
-from pylogseg.testing.spark_sessions import small_session
 
 PARTITIONS = 4
 _APPEND = 100_000

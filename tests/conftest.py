@@ -171,8 +171,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             pytest.fail(reason)
         pytest.skip(reason)
     from pyspark.sql import SparkSession
-
-    from pylogseg.testing.spark_sessions import small_session
+    from spark_sessions import small_session
 
     scratch = tmp_path_factory.mktemp("spark")
     settings = {

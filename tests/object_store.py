@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import s3fs
 from moto.server import DomainDispatcherApplication, create_backend_app
+from spark_sessions import small_session
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 import pylogseg
@@ -30,7 +31,6 @@ import pylogseg.spark
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
-from pylogseg.testing.spark_sessions import small_session
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "data"
 COLUMNS = ["topic", "partition", "offset", "key", "value"]

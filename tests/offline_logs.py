@@ -2,11 +2,12 @@
 
 import random
 
+from descriptions import described
+
 from pylogseg.config import LogConfig
 from pylogseg.format.records import decode
 from pylogseg.log.log import Log
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.testing.descriptions import described
 from pylogseg.testing.memory import MemoryStorage
 
 NOW = 1_700_000_000_000

@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from crash.images import crash_images
+
 import pylogseg
 from pylogseg.config import LogConfig
 from pylogseg.env.scheduler import CollectingScheduler
@@ -19,7 +21,6 @@ from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
 from pylogseg.offline.outcome import Result
 from pylogseg.testing.clock import ManualClock
-from pylogseg.testing.crash import crash_images
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 

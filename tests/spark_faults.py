@@ -39,6 +39,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from spark_sessions import small_session
 
 import pylogseg
 import pylogseg.spark
@@ -46,7 +47,6 @@ from pylogseg.arrow import read_arrow
 from pylogseg.restore.staging import FORGOTTEN_MS, sweep
 from pylogseg.spark import jobs
 from pylogseg.spark._compat import cause_of
-from pylogseg.testing.spark_sessions import small_session
 
 SOURCE = os.pathsep.join(path for path in sys.path if path)
 

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from crash.images import crash_images
+from descriptions import described
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +19,6 @@ from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.testing.crash import crash_images
-from pylogseg.testing.descriptions import described
 from pylogseg.testing.memory import MemoryStorage
 
 RECORDS = st.lists(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash.images import crash_images
 from shell import pylogseg as shell
 
 import pylogseg
@@ -29,7 +30,6 @@ from pylogseg.log.offset_map import OffsetMap
 from pylogseg.offline import copy, partition_copy
 from pylogseg.offline.copying import Copied
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.testing.crash import crash_images
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 

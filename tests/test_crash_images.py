@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crash.images import CrashImage, Names, count_images, crash_images
+from crash.torn_writes import contents, random_content
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylogseg.testing.crash import CrashImage, Names, count_images, crash_images
 from pylogseg.testing.memory import MemoryStorage
 from pylogseg.testing.state import Operation, Trace
-from pylogseg.testing.torn import contents, random_content
 
 
 def begun(**files: bytes) -> MemoryStorage:

@@ -7,11 +7,11 @@ import errno
 import os
 
 import pytest
+from crash.images import Names, crash_images
 
 from pylogseg import EmbeddedLog, open_log
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.testing.crash import Names, crash_images
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from conftest import Kafka
+from replay import replay
 
 from pylogseg import EmbeddedLog, encode, open_log
-from pylogseg.testing.replay import replay
 
 NOW = 1_700_000_000_000
 SETTINGS = {"segment_bytes": 4000, "index_interval_bytes": 200, "segment_index_bytes": 800}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from crash.images import crash_images
 
 import pylogseg
 from pylogseg.config import LogConfig
@@ -17,7 +18,6 @@ from pylogseg.log.keep import LIST_NAME, FolderKeeper, KeepError
 from pylogseg.log.log import Log
 from pylogseg.log.report import Action, ActionKind, LoadReport
 from pylogseg.testing.clock import ManualClock
-from pylogseg.testing.crash import crash_images
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 

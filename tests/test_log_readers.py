@@ -1,6 +1,6 @@
 """Readers beside a writer, and many segments under a low limit of open files.
 
-`python -m pylogseg.testing.crowd` is the same crowd for as long as one likes.
+`python tests/crash readers` is the same crowd for as long as one likes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from crash.promises import Witness
+from crash.readers import crowd
 
 from pylogseg.env.storage import LocalStorage, MappedFile
 from pylogseg.errors import ClosedError
@@ -23,9 +25,7 @@ from pylogseg.log.indexes import OffsetIndex
 from pylogseg.log.reads import locate
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
-from pylogseg.testing.crowd import crowd
 from pylogseg.testing.memory import MemoryStorage
-from pylogseg.testing.witness import Witness
 
 
 def test_crowd(tmp_path: Path) -> None:

@@ -7,17 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import compare
+import fuzz
 import pytest
+from random_lists import random_lists
+from replay import replay
 
 import pylogseg
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.testing.replay import replay
 
-sys.path.insert(0, str(Path(__file__).parent / "kafka"))
-import compare
-import fuzz
-from random_lists import random_lists
-
+REPLAY = Path(__file__).parent / "kafka" / "replay.py"
 SCENARIOS = [
     "append-and-roll",
     "append-as-given",
@@ -225,10 +224,10 @@ def test_a_difference_is_seen(golden, tmp_path):
 
 def test_from_the_command_line(golden, tmp_path):
     folder = golden / "replay" / "append-and-roll"
-    command = [sys.executable, "-m", "pylogseg.testing.replay", folder / "ops.jsonl", tmp_path / "work"]
+    command = [sys.executable, REPLAY, folder / "ops.jsonl", tmp_path / "work"]
     done = subprocess.run([*command, tmp_path / "out.jsonl"], check=True, capture_output=True, text=True)
     assert done.stdout == ""
     assert compare.compare(folder, tmp_path) == []
-    usage = subprocess.run(command[:3], check=False, capture_output=True, text=True)
+    usage = subprocess.run(command[:2], check=False, capture_output=True, text=True)
     assert usage.returncode == 2
     assert "OPS.jsonl" in usage.stderr

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import random
 
+from crash.images import crash_images
+from crash.judge import judge, judge_batches, judge_look_ups
+from crash.promises import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, Written
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pylogseg.errors import OffsetOutOfRange, OutOfOrderSequence
 from pylogseg.format.batches import scan
-from pylogseg.testing.crash import crash_images
 from pylogseg.testing.memory import MemoryStorage
-from pylogseg.testing.verdict import judge, judge_batches, judge_look_ups
-from pylogseg.testing.witness import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, Written
 
 places = st.floats(0, 1, allow_nan=False)
 

@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterable
 
 import pytest
+from crash.images import crash_images
 
 from pylogseg import BrokerSettings, EmbeddedLog, LogManager
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.testing.crash import crash_images
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 

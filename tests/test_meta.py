@@ -47,7 +47,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 #: The Arrow interface has to be a method of the object that is handed over.
 EXCEPTIONS = {("reading.stream", "arrow", "Reader.__arrow_c_stream__")}
 #: Layers that know less than their row would let them.
-NARROWER = {"env": {"errors", "env"}}
+NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
 #: Packages of others that only these modules may import.
 EDGES = {
     "pyarrow": re.compile(r"arrow\w*|jobs\.export|jobs\.regex|reading\.stream|restore\.partition|spark(\..*)?"),

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from replay import Replay, kind_of
 
 from pylogseg import offline
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.offline.outcome import Outcome, Result
-from pylogseg.testing.replay import Replay, kind_of
 
 Row = dict[str, Any]
 SCENARIOS = [

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from conftest import Kafka
 from offline_logs import NOW, SETTINGS, log_dir
+from replay import replay
 from test_embedded_kafka import operations
 
 from pylogseg import offline
 from pylogseg.env.storage import LocalStorage
-from pylogseg.testing.replay import replay
 
 CONFIG = {name.replace("_", "."): str(value) for name, value in SETTINGS.items()}
 KEYS = {b"a", b"b"}

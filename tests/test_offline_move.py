@@ -11,6 +11,7 @@ from typing import Any
 
 import documents
 import pytest
+from crash.images import crash_images
 from offline_world import DIR, LIMIT, NOW, contents, files, world
 from shell import pylogseg
 
@@ -21,7 +22,6 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.log.directory import LogDirectory
 from pylogseg.offline.outcome import Result
 from pylogseg.testing.clock import ManualClock
-from pylogseg.testing.crash import crash_images
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 

@@ -1,6 +1,7 @@
 """Recoding: other bytes, the same records, and a broker knows the same of the log."""
 
 import pytest
+from descriptions import described
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline_logs import CODECS, NOW, again, made, opened, records, state
@@ -10,7 +11,6 @@ from pylogseg.errors import RequestError
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.offline.changes import change_log
 from pylogseg.offline.recoder import Merging, Recoding
-from pylogseg.testing.descriptions import described
 from pylogseg.testing.memory import MemoryStorage
 
 SEEDS = st.integers(0, 2**32)

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from descriptions import described
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline_logs import NOW, SETTINGS, again, log_dir, made, opened, records, state
@@ -19,7 +20,6 @@ from pylogseg.format.batches import scan
 from pylogseg.format.records import decode
 from pylogseg.offline.changes import change_log
 from pylogseg.offline.redactor import Blank, HasHeader, KeySet, Redaction, any_of
-from pylogseg.testing.descriptions import described
 from pylogseg.testing.memory import MemoryStorage
 
 CONFIG = {name.replace("_", "."): str(value) for name, value in SETTINGS.items()}

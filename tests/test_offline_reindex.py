@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import scenarios
 from offline_world import BATCHES, CONFIG, DIR, check_cut_short, contents, files, run, world
 from shell import pylogseg as shell
 
@@ -15,9 +15,6 @@ from pylogseg import offline
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.offline.outcome import Result
-
-sys.path.insert(0, str(Path(__file__).parent / "kafka"))
-import scenarios
 
 BESIDE = (".index", ".timeindex", ".txnindex", ".snapshot")
 #: Of the golden damaged partition.

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from descriptions import described
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline_logs import SETTINGS, log_dir, opened, records, reopened
@@ -16,7 +17,6 @@ from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
 from pylogseg.jobs.remarks import Level
 from pylogseg.jobs.verify_disk import Summary, verify
 from pylogseg.offline.salvage import ascending, survey
-from pylogseg.testing.descriptions import described
 from pylogseg.testing.memory import MemoryStorage
 
 SEEDS = st.integers(0, 2**32)

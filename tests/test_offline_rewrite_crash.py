@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from crash.images import crash_images
 from offline_world import DIR, LIMIT, Contents, check_cut_short, contents, files, run, world
 
 from pylogseg import offline
 from pylogseg.errors import StorageError
 from pylogseg.testing.clock import ManualClock
-from pylogseg.testing.crash import crash_images
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 

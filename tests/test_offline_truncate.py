@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import scenarios
 from offline_world import CONFIG, DIR, NOW, Contents, check_cut_short, contents, files, run, world
 from shell import pylogseg as shell
 
@@ -18,9 +18,6 @@ from pylogseg.config import LogConfig
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.log.log import Log
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-
-sys.path.insert(0, str(Path(__file__).parent / "kafka"))
-import scenarios
 
 BEFORE = contents(world())
 NAME = "users-0"

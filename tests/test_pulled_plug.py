@@ -1,6 +1,6 @@
 """The plug is pulled on whole logs: crash images of every kind of work, and every operation that can fail.
 
-`python -m pylogseg.testing.plug` looks at many more, `python -m pylogseg.testing.real_disks` at real file systems.
+`python tests/crash images` looks at many more, `python tests/crash cuts` at real file systems.
 """
 
 from __future__ import annotations
@@ -8,19 +8,22 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from crash import sweeps
+from crash.images import Names, crash_images
+from crash.judge import Broken, Recovered, judge
+from crash.promises import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, as_sent
+from crash.workloads import LONG, SHORT, Workload, random_workload
 
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 from pylogseg.log.segment import LogSegment
-from pylogseg.testing import plug, verdict
-from pylogseg.testing.crash import Names, crash_images
 from pylogseg.testing.faults import Fault, FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
-from pylogseg.testing.verdict import Broken, judge
-from pylogseg.testing.witness import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, as_sent
-from pylogseg.testing.workloads import LONG, SHORT, Workload, random_workload
 from pylogseg.write import encode
 
 
@@ -37,7 +40,7 @@ def named(workload: Workload) -> str:
 IMAGES = 260
 
 
-def wrong(judged: Iterator[plug.Judged]) -> list[plug.Judged]:
+def wrong(judged: Iterator[sweeps.Judged]) -> list[sweeps.Judged]:
     everything = list(judged)
     assert everything
     return [each for each in everything if each.fault]
@@ -45,17 +48,17 @@ def wrong(judged: Iterator[plug.Judged]) -> list[plug.Judged]:
 
 def test_every_image() -> None:
     """Appends and a flush: all that the barriers allow, one image for each."""
-    assert wrong(plug.judge_images(SHORT[0], 10_000)) == []
+    assert wrong(sweeps.judge_images(SHORT[0], 10_000)) == []
 
 
 @pytest.mark.parametrize("workload", [*SHORT[1:], *LONG], ids=named)
 def test_images(workload: Workload) -> None:
-    assert wrong(plug.judge_images(workload, IMAGES, 1)) == []
+    assert wrong(sweeps.judge_images(workload, IMAGES, 1)) == []
 
 
 def test_there_are_enough_images() -> None:
     """More than 2,000 different ones are judged here."""
-    traces = [plug.played(workload)[0] for workload in [*SHORT[1:], *LONG]]
+    traces = [sweeps.played(workload)[0] for workload in [*SHORT[1:], *LONG]]
     drawn = [{image.description for image in crash_images(trace, IMAGES, 1) if image.marks} for trace in traces]
     assert sum(map(len, drawn)) > 2000
 
@@ -63,18 +66,18 @@ def test_there_are_enough_images() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_images_of_anything(seed: int) -> None:
     """Random work, and a second crash while the first is recovered."""
-    assert wrong(plug.judge_images(random_workload(seed), 25, seed, nested=1)) == []
+    assert wrong(sweeps.judge_images(random_workload(seed), 25, seed, nested=1)) == []
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, "short", "sync"])
 @pytest.mark.parametrize("workload", SHORT, ids=named)
 def test_failures(workload: Workload, error: int | Fault) -> None:
-    assert wrong(plug.sweep(workload, error, 1)) == []
+    assert wrong(sweeps.sweep(workload, error, 1)) == []
 
 
 @pytest.mark.parametrize("workload", LONG[3:], ids=named)
 def test_failing_disk(workload: Workload) -> None:
-    assert wrong(plug.sweep(workload, errno.EIO, 0)) == []
+    assert wrong(sweeps.sweep(workload, errno.EIO, 0)) == []
 
 
 def witness(storage: MemoryStorage | FaultyStorage, **settings: object) -> Witness:
@@ -101,7 +104,7 @@ def after_changed_offset(lost: int, offset: bytes) -> tuple[int, int]:
     path = f"{FOLDER}/{0:020d}.log"
     data = storage.read_all(path)
     storage.write_plain(path, data[: len(first)] + offset + data[len(first) + len(offset) :])
-    with verdict.Recovered(storage, work.promise, 0, work.config) as recovered:
+    with Recovered(storage, work.promise, 0, work.config) as recovered:
         return recovered.log.log_end_offset, recovered.log.active.size - len(first)
 
 
@@ -131,14 +134,14 @@ def test_magic_is_a_signed_byte(magic: int, end: int) -> None:
     path = f"{FOLDER}/{0:020d}.log"
     data = storage.read_all(path)
     storage.write_plain(path, data[:at] + bytes([magic]) + data[at + 1 :])
-    with verdict.Recovered(storage, work.promise, 0, work.config) as recovered:
+    with Recovered(storage, work.promise, 0, work.config) as recovered:
         assert recovered.log.log_end_offset == end
 
 
 @pytest.mark.parametrize("work", [each for each in LONG if "a producer" in each.name], ids=named)
 def test_truncation_goes_from_the_end(work: Workload) -> None:
     """Also where a file system keeps no order of names: no segment comes back alone, with its producers' snapshot."""
-    assert wrong(plug.judge_images(work, 300, 1)) == []
+    assert wrong(sweeps.judge_images(work, 300, 1)) == []
 
 
 def test_offset_that_no_split_brings_into_reach() -> None:
@@ -153,7 +156,7 @@ def test_offset_that_no_split_brings_into_reach() -> None:
     path = f"{FOLDER}/{0:020d}.log"
     storage.write_plain(path, storage.read_all(path)[:position] + b"\0\0\6" + storage.read_all(path)[position + 3 :])
     with pytest.raises(CorruptionError, match="offset 6597069766657 is out of reach of 0") as caught:
-        verdict.Recovered(storage, work.promise, 0, work.config)
+        Recovered(storage, work.promise, 0, work.config)
     assert (caught.value.path, caught.value.position) == (path, position)
 
 
@@ -166,7 +169,7 @@ def test_failure_while_recovering_loses_nothing() -> None:
     work.crash()
     failing = FaultyStorage(storage, 3, errno.EIO)
     with pytest.raises(StorageError) as caught:
-        verdict.Recovered(failing, work.promise, 0, TINY)
+        Recovered(failing, work.promise, 0, TINY)
     assert FOLDER in str(caught.value)
     assert judge(storage, work.promise, work.history, TINY, recovery_point=0) == [0]
 
@@ -320,3 +323,21 @@ def witness_batch(number: int) -> bytes:
     for _ in range(number):
         other.append()
     return as_sent(other.history[-1].data)
+
+
+@pytest.mark.parametrize("count", [1, 60])
+def test_judging_from_the_command_line(count: int) -> None:
+    done = subprocess.run(
+        [sys.executable, Path(__file__).parent / "crash", "images", "--count", str(count)],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.stdout == f"{count} judged, 0 wrong\n"
+
+
+def test_what_is_wrong_shows_in_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    judged = [sweeps.Judged("work", "an image", ""), sweeps.Judged("work", "another image", "Broken: gone")]
+    assert sweeps.report(judged, None) == 1
+    assert capsys.readouterr().out == "work: another image\n    Broken: gone\n2 judged, 1 wrong\n"
+    assert sweeps.report(judged, 1) == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from replay import Replay
 from shell import Done, environment, process, pylogseg
 
 from pylogseg import encode, read
@@ -20,7 +21,6 @@ from pylogseg.errors import PylogsegError
 from pylogseg.jobs.recover import Options, Recovery
 from pylogseg.log.report import ActionKind
 from pylogseg.testing.clock import ManualClock
-from pylogseg.testing.replay import Replay
 
 INTERVAL = ("--config", "index.interval.bytes=512")
 

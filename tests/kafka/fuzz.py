@@ -25,9 +25,8 @@ from pathlib import Path
 
 import compare
 from random_lists import random_lists
+from replay import replay
 from scenarios import write
-
-from pylogseg.testing.replay import replay
 
 HERE = Path(__file__).resolve().parent
 

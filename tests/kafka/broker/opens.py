@@ -44,9 +44,12 @@ from pylogseg.offline.redactor import Blank
 from pylogseg.restore.partition import PartitionWriter, RestoreOptions
 from pylogseg.restore.staging import Staging
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.testing.crash import crash_images
-from pylogseg.testing.descriptions import described
 from pylogseg.testing.memory import MemoryStorage
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from crash.images import crash_images
+from descriptions import described
 
 HERE = Path(__file__).resolve().parent
 TOPIC = "ours"

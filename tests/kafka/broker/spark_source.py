@@ -34,7 +34,9 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession, functions
 
-from pylogseg.testing.spark_sessions import small_session
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from spark_sessions import small_session
 
 HERE = Path(__file__).resolve().parent
 SCENARIOS = ("txn", "codecs", "retention", "compact-3-cleaned")

@@ -30,9 +30,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from crash.torn_writes import Content, contents, outcome_count, random_content
 from pylogseg.testing.memory import MemoryStorage
 from pylogseg.testing.state import DiskState, Operation, Trace
-from pylogseg.testing.torn import Content, contents, outcome_count, random_content
 
 _FEW_NAMES = 4
 _FEW_CONTENTS = 256

@@ -1,31 +1,28 @@
 """Pulled plugs in memory: crash images and failing operations of whole logs.
 
-    python -m pylogseg.testing.plug images [--count 100000] [--seed 0]
-    python -m pylogseg.testing.plug faults [--seed 0]
+    python tests/crash images [--count 100000] [--seed 0]
+    python tests/crash faults [--seed 0]
 
-`images`: all images of the short workloads, and images drawn of the long ones and of random ones, until `count` have
-been judged. `faults`: each operation of each workload fails, with each kind of failure.
+An image is what a disk may hold when the power goes, a fault is one operation that the disk refuses.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import itertools
-import logging
 import sys
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from crash.images import CrashImage, Names, crash_images
+from crash.judge import Broken, judge, must
+from crash.promises import Promise, Witness
+from crash.workloads import LONG, SHORT, Workload, random_workload
 from pylogseg.errors import PylogsegError, StorageError
-from pylogseg.testing.crash import CrashImage, Names, crash_images
 from pylogseg.testing.faults import Fault, FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 from pylogseg.testing.state import Trace
-from pylogseg.testing.verdict import Broken, judge, must
-from pylogseg.testing.witness import Promise, Witness
-from pylogseg.testing.workloads import LONG, SHORT, Workload, random_workload
 
 ERRORS: tuple[int | Fault, ...] = (errno.EIO, errno.ENOSPC, "short", "sync")
 
@@ -155,13 +152,21 @@ def _judge_both(workload: Workload, witness: Witness, inner: MemoryStorage, cras
                 judge(image.open(), told, witness.history, workload.config, recovery_point=least)
 
 
-def _images(count: int, seed: int) -> Iterator[Judged]:
+def many_images(count: int, seed: int) -> Iterator[Judged]:
+    """Judge all images of the short workloads, and without end images drawn of the long ones and of random ones."""
     for workload in SHORT:
         yield from judge_images(workload, 20_000, seed)
     for workload in LONG:
         yield from judge_images(workload, max(count // 100, 100), seed)
     for number in itertools.count(seed * 1_000_000):
         yield from judge_images(random_workload(number), 100, number, nested=1)
+
+
+def many_faults(seed: int) -> Iterator[Judged]:
+    """Let each operation of each workload fail, and of twenty random ones, with each kind of failure."""
+    for workload in [*SHORT, *LONG, *(random_workload(seed + number) for number in range(20))]:
+        for error in ERRORS:
+            yield from sweep(workload, error)
 
 
 def report(judged: Iterable[Judged], count: int | None) -> int:
@@ -177,21 +182,3 @@ def report(judged: Iterable[Judged], count: int | None) -> int:
                 print(f"\r{looked}: {each.workload}        ", end="", file=sys.stderr, flush=True)
     print(f"{looked} judged, {wrong} wrong")
     return 1 if wrong else 0
-
-
-def main(arguments: list[str]) -> int:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m pylogseg.testing.plug", description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["images", "faults"])
-    parser.add_argument("--count", type=int, default=100_000, help="images to judge (100000)")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
-    logging.disable(logging.CRITICAL)  # a torn snapshot is news, in each image anew
-    if given.what == "images":
-        return report(_images(given.count, given.seed), given.count)
-    workloads = [*SHORT, *LONG, *(random_workload(given.seed + n) for n in range(20))]
-    return report(itertools.chain.from_iterable(sweep(w, error) for w in workloads for error in ERRORS), None)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -6,11 +6,11 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
+from crash.promises import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, Written
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import Storage
 from pylogseg.errors import OutOfOrderSequence
 from pylogseg.testing.memory import MemoryStorage
-from pylogseg.testing.witness import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, Written
 from pylogseg.write import encode
 
 

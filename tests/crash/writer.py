@@ -1,6 +1,6 @@
 """A process that works with a log and tells what it was promised, until it is killed.
 
-    python -m pylogseg.testing.writer FOLDER SEED [STEPS]
+    python tests/crash writer FOLDER SEED [STEPS]
 
 Works through random lists of operations in ``FOLDER/t-0``, ``t-1`` and so on, and writes pickles to its output: each
 batch before it is appended, each promise as it comes to hold, each batch whose truncation begins.
@@ -8,14 +8,14 @@ batch before it is appended, each promise as it comes to hold, each batch whose 
 
 from __future__ import annotations
 
+import itertools
 import pickle
-import sys
 from typing import Any, BinaryIO
 
+from crash.promises import Promise, Witness, Written
+from crash.workloads import Wanderer
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
-from pylogseg.testing.witness import Promise, Witness, Written
-from pylogseg.testing.workloads import Wanderer
 
 #: Segments of a few pages, so that the file system meets whole and torn pages, rolls and removals all the time.
 SMALL = LogConfig.of(
@@ -61,18 +61,9 @@ def run(folder: str, seed: int, steps: int, out: BinaryIO) -> None:
     witness.crash()
 
 
-def main(arguments: list[str]) -> int:
-    """Run from the command line."""
-    folder, seed = arguments[0], int(arguments[1])
-    steps = int(arguments[2]) if len(arguments) > 2 else 200
-    out = sys.stdout.buffer
-    number = 0
-    while True:
+def run_for_ever(folder: str, seed: int, steps: int, out: BinaryIO) -> None:
+    """One log after another, until somebody kills the process; the last three stay."""
+    for number in itertools.count():
         run(f"{folder}/t-{number}", seed * 1000 + number, steps, out)
         if number > 1:
             LocalStorage().remove_folder(f"{folder}/t-{number - 2}")
-        number += 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,7 @@
 """Pulled plugs on real file systems: on loop devices, whose images are copied while a log is written.
 
-    python -m pylogseg.testing.real_disks cuts [KIND ...] [--cuts 200] [--seed 0] [--scratch DIR]
-    python -m pylogseg.testing.real_disks rates [KIND ...] [--scratch DIR]
+    python tests/crash cuts [KIND ...] [--cuts 200] [--seed 0] [--scratch DIR]
+    python tests/crash rates [KIND ...] [--scratch DIR]
 
 Kinds: ext2, ext3, ext4-ordered, ext4-journal, ext4-writeback, xfs, btrfs. Needs Linux, root, loop devices, and the
 programs e2fsprogs, xfsprogs and btrfs-progs.
@@ -9,18 +9,16 @@ programs e2fsprogs, xfsprogs and btrfs-progs.
 `cuts`: the image of the file system is a file on an xfs; a reflink copy of it is atomic. While a writer works, it is
 copied at random instants. Each copy is what the disk would hold if the power went then: all requests that the device
 had completed, none that had not. The copy is mounted, which replays the journal; the log is opened and judged as crash
-images are (`pylogseg.testing.verdict`); then it is unmounted and checked by the file system's own fsck (ext2, which
+images are (`crash.judge`); then it is unmounted and checked by the file system's own fsck (ext2, which
 has no journal, is repaired first: what breaks there is counted, and is no failure). Columns: kind, cuts, flushed
 batches that had to be there, cuts that broke a promise, batches lost of those that had been appended and not flushed.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import fcntl
 import multiprocessing
-import os
 import pickle
 import random
 import shutil
@@ -30,17 +28,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from crash.judge import Broken, judge
+from crash.promises import Promise, Written
+from crash.rates import measure
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import PylogsegError
-from pylogseg.testing.rates import measure
-from pylogseg.testing.verdict import Broken, judge
-from pylogseg.testing.witness import Promise, Written
 
 _FORK = multiprocessing.get_context("fork")
 _FICLONE = 0x40049409
@@ -127,7 +125,7 @@ class Told:
     """What the writer has told so far."""
 
     def __init__(self, seed: int, folder: Path) -> None:
-        arguments = [sys.executable, "-m", "pylogseg.testing.writer", str(folder), str(seed)]
+        arguments = [sys.executable, str(Path(__file__).parent), "writer", str(folder), str(seed)]
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
         self.folder, self.config = "", LogConfig()
         self.history: list[Written] = []
@@ -275,29 +273,12 @@ def judged(
     return there, fault
 
 
-def main(arguments: list[str]) -> int:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m pylogseg.testing.real_disks", description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["cuts", "rates"])
-    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all without")
-    parser.add_argument("--cuts", type=int, default=200, help="cuts of each file system (200)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--scratch", help="folder for the images, about 1 GiB; a tmpfs is quick")
-    given = parser.parse_args(arguments)
-    unknown = sorted(set(given.kinds) - set(KINDS))
-    if unknown:
-        parser.error(f"{', '.join(unknown)}: no such kind of file system; there are {', '.join(KINDS)}")
+def report_cuts(kinds: Iterable[str], scratch: str | None, count: int, seed: int) -> int:
+    """Print a row for each file system; the exit code, which does not count what a repair may break."""
     failed = False
-    with workshop(given.scratch) as room:
-        for name in given.kinds or KINDS:
-            if given.what == "rates":
-                image = new_image(room / "disk", KINDS[name])
-                with mounted(image, room / "live", KINDS[name]):
-                    for line in measure(name, room / "live"):
-                        print(line, flush=True)
-                image.unlink()
-                continue
-            result = cuts(name, room, given.cuts, given.seed)
+    with workshop(scratch) as room:
+        for name in kinds:
+            result = cuts(name, room, count, seed)
             failed |= bool(result.broken) and KINDS[name].repair is None
             print(
                 f"| {name} | {result.cuts} | {result.flushed} | {len(result.broken)} |"
@@ -309,6 +290,12 @@ def main(arguments: list[str]) -> int:
     return 1 if failed else 0
 
 
-if __name__ == "__main__":
-    os.umask(0o077)
-    sys.exit(main(sys.argv[1:]))
+def report_rates(kinds: Iterable[str], scratch: str | None) -> None:
+    """Print what each file system does in a second; see `crash.rates`."""
+    with workshop(scratch) as room:
+        for name in kinds:
+            image = new_image(room / "disk", KINDS[name])
+            with mounted(image, room / "live", KINDS[name]):
+                for line in measure(name, room / "live"):
+                    print(line, flush=True)
+            image.unlink()

@@ -1,8 +1,8 @@
 """Replay a list of operations on a log and print the answers, as the oracle in `tests/kafka` does with Kafka's own.
 
-    python -m pylogseg.testing.replay OPS.jsonl DIR [OUT.jsonl]
+    python tests/kafka/replay.py OPS.jsonl DIR [OUT.jsonl]
 
-`tests/kafka/README.md` describes the operations. `tests/kafka/compare.py` compares two replays.
+`README.md` beside it describes the operations. `compare.py` compares two replays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from pylogseg.log.producer_state import Origin
 from pylogseg.log.retention import apply_retention
 from pylogseg.log.stretches import check_length
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.testing.descriptions import described
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from descriptions import described
 
 Row = dict[str, Any]
 _PLACE = re.compile(r"(start|hw|end)([+-]\d+)?")

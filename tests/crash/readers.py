@@ -1,6 +1,6 @@
 """Readers in threads and in processes, while a writer appends, rolls, truncates, deletes and replaces segments.
 
-    python -m pylogseg.testing.crowd [--seconds 60] [--threads 2] [--processes 2] [--seed 0]
+    python tests/crash readers [--seconds 60] [--threads 2] [--processes 2] [--seed 0]
 
 A thread takes slices with `Log.fetch`: all batches of one slice must have been in the log together at one time. A
 process reads the folder with `pylogseg.read`: each record must be whole, at its own offset, behind the one before. It
@@ -10,14 +10,10 @@ flushes: the recovery point must not be above the end of the log.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import multiprocessing
-import os
 import random
 import re
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pylogseg
+from crash.judge import Broken, must
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.scheduler import ThreadScheduler
@@ -34,7 +31,6 @@ from pylogseg.format.batches import scan
 from pylogseg.log.log import Log
 from pylogseg.log.replace import copy_batches, new_cleaned_segment, replace_segments
 from pylogseg.log.retention import apply_retention
-from pylogseg.testing.verdict import Broken, must
 from pylogseg.write import encode
 
 _CONFIG = LogConfig.of(
@@ -231,25 +227,3 @@ def crowd(folder: Path, seconds: float, threads: int, processes: int, seed: int)
     if faults:
         raise Broken("; ".join(faults))
     return writer._tick, next(batches), records
-
-
-def main(arguments: list[str]) -> int:
-    """Run from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m pylogseg.testing.crowd", description=__doc__.split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
-        try:
-            steps, batches, records = crowd(Path(folder), given.seconds, given.threads, given.processes, given.seed)
-        except Broken as error:
-            print(error)
-            return 1
-    print(f"{steps} steps of the writer, {batches} batches read by threads, {records} records by processes")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

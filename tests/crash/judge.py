@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+from crash.promises import FOLDER, NOW_MS, Promise, Written, as_sent
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import Storage
 from pylogseg.errors import Verdict as Checked
@@ -22,7 +23,6 @@ from pylogseg.format.batches import scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.testing.witness import FOLDER, NOW_MS, Promise, Written, as_sent
 
 
 class Broken(AssertionError):

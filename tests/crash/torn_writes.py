@@ -1,4 +1,4 @@
-"""What may be in a file after a crash, of what was durable and what was on its way: assumptions 3 to 5 of `crash`."""
+"""What a file may hold after a crash, by what was durable and what was under way: assumptions 3 to 5 of `images`."""
 
 from __future__ import annotations
 
