@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import importlib
 import pkgutil
@@ -13,6 +14,8 @@ import documents
 import pytest
 
 import pylogseg
+from pylogseg.config import LogConfig, kafka_name
+from pylogseg.manager.settings import BrokerSettings
 
 ROOT = documents.ROOT
 PAGES = documents.PAGES
@@ -111,3 +114,24 @@ def anchors(page: Path) -> set[str]:
     """Names of the headings of a page as the site makes them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+def test_configuration() -> None:
+    """The page has every setting, with the default that the code has."""
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    logs, brokers = (page.partition(f"## {title}\n")[2].partition("\n## ")[0] for title in ("A log", "Many logs"))
+    for section, settings in ((logs, LogConfig), (brokers, BrokerSettings)):
+        rows = re.findall(r"^\| `([a-z0-9.]+)` \| (.*?) \| .+ \|$", section, re.MULTILINE)
+        assert [name for name, _ in rows] == [kafka_name(each.name) for each in dataclasses.fields(settings)]
+        for (name, shown), each in zip(rows, dataclasses.fields(settings), strict=True):
+            if isinstance(each.default, (int, float, str)):
+                text = str(each.default).lower() if isinstance(each.default, bool) else str(each.default)
+                none = each.default in (2**63 - 1, float("inf"))
+                assert shown == ("no limit" if none else f"`{text}`"), name
+
+
+def test_pages_are_in_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:\n")[2].partition("\ntheme:")[0]
+    assert sorted(re.findall(r"- (\S+\.md)$", menu, re.MULTILINE)) == sorted(
+        page.name for page in (ROOT / "docs").glob("*.md")
+    )
