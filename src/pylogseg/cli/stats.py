@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import islice
+from typing import Any
 
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.tops import print_tops, tops_row
+from pylogseg.disk import Segment
 from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.jobs.stats import Stats, segment_stats
-from pylogseg.jobs.stats_groups import TIME_TYPES, Group, Unit, codec_name, group_key, stats_row, total, units_of
+from pylogseg.jobs.stats import Stats, Times, segment_stats
+from pylogseg.jobs.stats_groups import TIME_TYPES, Group, codec_name, group_key, stats_row, total, units_of, units_since
 from pylogseg.jobs.stats_missing import Missing
+from pylogseg.jobs.tops import Tops
 from pylogseg.reading.findings import offsets_text
 from pylogseg.reading.partition import Throttle
 
@@ -24,6 +28,8 @@ Examples:
   pylogseg stats /data/kafka --by topic           a line for each topic, and a total
   pylogseg stats /data/kafka --by partition --json
   pylogseg stats /data/kafka orders-3 --gaps      which offsets are missing
+  pylogseg stats /data/kafka --since 1h --by topic --sort size    what grows
+  pylogseg stats /data/kafka orders --top-keys 10 --largest 5
 
 \b
 Missing offsets, by reason:
@@ -37,6 +43,16 @@ The ranges of the last two are listed, those of all reasons with --gaps; JSON
 has them as missingRanges. Both ends are inclusive.
 
 \b
+With --since and --until batches count whose largest timestamp lies between them,
+as far as they are still there: their records, and their bytes on the disk. The
+time is the broker's where the topic has LogAppendTime, else that of the clients.
+Missing offsets are not looked for then.
+--top-keys counts 16384 keys at a time. With more different ones a number may be
+too low, by what the line below the table says; a key with more than that is never
+left out. Keys are told apart by a hash of 64 bits. --largest is exact. Sizes of
+both are of keys and values, decompressed.
+
+\b
 Sizes are of keys and values, without framing. Percentiles are at most 6 % too
 high; distinct keys are exact up to 8191, then within about 1 %.
 Exit codes: 0 fine; 1 damage was found; 2 wrong usage, or the disk failed.
@@ -47,6 +63,24 @@ Exit codes: 0 fine; 1 damage was found; 2 wrong usage, or the disk failed.
 @common.selection_options
 @click.option("--by", type=click.Choice(["topic", "partition"]), help="A line for each topic or partition.")
 @click.option("--gaps", is_flag=True, help="List all ranges of missing offsets, not only those of damage or no reason.")
+@click.option(
+    "--sort",
+    type=click.Choice(["name", "size", "records"]),
+    help="Of --by: the order of lines; sizes and records with the largest first.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=common.parsed(common.parse_moment),
+    help="Only what was appended since: 2h, 30m or 7d (ago); 2026-01-31T12:00:00Z; or milliseconds.",
+)
+@click.option(
+    "--until", metavar="TIME", callback=common.parsed(common.parse_moment), help="As --since; itself not included."
+)
+@click.option(
+    "--top-keys", type=click.IntRange(min=1), metavar="N", help="The N keys with most records, and most bytes."
+)
+@click.option("--largest", type=click.IntRange(min=1), metavar="N", help="The N largest records.")
 @common.json_option
 @common.decompressed_option("counts as damaged")
 @common.rate_option
@@ -60,6 +94,11 @@ def stats(
     partition: tuple[int, ...],
     by: str | None,
     gaps: bool,
+    sort: str | None,
+    since: int | None,
+    until: int | None,
+    top_keys: int | None,
+    largest: int | None,
     as_json: bool,
     max_decompressed_bytes: int,
     max_bytes_per_second: int | None,
@@ -67,58 +106,70 @@ def stats(
     jobs: int,
 ) -> None:
     """Batches, codecs, sizes, keys, producers, and gaps explained."""
+    is_whole = since is None and until is None
+    if sort is not None and by is None:
+        raise click.UsageError("--sort is the order of lines: with --by topic or --by partition")
+    if gaps and not is_whole:
+        raise click.UsageError("--gaps looks at whole logs: not with --since and --until")
+    if since is not None and until is not None and until < since:
+        raise click.UsageError("--until lies before --since")
     chosen = common.select(arguments, topic, partition)
     throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
-    groups: dict[str, Group] = {}
-    with common.progress(chosen.size, "counting") as advance:
-        for unit, rows in _counted(chosen, max_decompressed_bytes, throttle, drop_behind, jobs, advance):
+    units = units_since(units_of(chosen.disk, chosen.live_partitions()), since)
+    tops = Tops(top_keys or 0, largest or 0) if top_keys or largest else None
+
+    def count(part: tuple[Segment, Times | None], advance: Advance) -> Stats:
+        limit, (segment, times) = max_decompressed_bytes, part
+        options: Any = {"throttle": throttle, "drop_behind": drop_behind, "times": times, "tops": tops}
+        return segment_stats(segment, advance, limit_bytes=limit, **options)
+
+    parts = [
+        (segment, None if is_whole else Times(since, until, first))
+        for unit, first in units
+        for segment in unit.segments
+    ]
+    found: dict[str, Group] = {}
+    with common.progress(sum(segment.size for segment, _ in parts), "counting") as advance:
+        rows = map_ordered(count, parts, jobs, advance)
+        for unit, _ in units:
             key = group_key(unit.name, by)
-            groups.setdefault(key, Group(key)).add(unit.name, rows, unit.log_start_offset, unit.is_cleaned)
+            group = found.setdefault(key, Group(key, is_whole=is_whole))
+            group.add(unit.name, islice(rows, len(unit.segments)), unit.log_start_offset, unit.is_cleaned)
+    groups = sorted(found.values(), key=_ORDERS[sort]) if sort else list(found.values())
     damage = False
-    for group in groups.values():
+    for group in groups:
         damage |= common.report_gaps(group.stats.gaps)
     if as_json:
-        for group in groups.values():
-            common.print_json(stats_row(group))
-    elif by:
-        _print_lines([*groups.values(), *([total(groups.values())] if len(groups) > 1 else [])])
+        for group in groups:
+            common.print_json({**stats_row(group), **tops_row(group, max_decompressed_bytes)})
     else:
-        for group in groups.values():
-            _print_report(group)
-    if not as_json:
-        _print_stretches(list(groups.values()), gaps)
+        _print_all(groups, by, gaps)
+        print_tops(groups, max_decompressed_bytes)
     common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage)
 
 
-def _counted(
-    chosen: common.Selection,
-    limit_bytes: int,
-    throttle: Throttle | None,
-    drop_behind: bool,
-    jobs: int,
-    on_progress: Advance,
-) -> Iterator[tuple[Unit, Iterator[Stats]]]:
-    """Each partition, and the counts of its segments: to be taken before the next one."""
-    units = units_of(chosen.disk, chosen.live_partitions())
-    segments = [segment for unit in units for segment in unit.segments]
-    rows = map_ordered(
-        lambda segment, advance: segment_stats(
-            segment, advance, limit_bytes=limit_bytes, throttle=throttle, drop_behind=drop_behind
-        ),
-        segments,
-        jobs,
-        on_progress,
-    )
-    for unit in units:
-        yield unit, islice(rows, len(unit.segments))
+_ORDERS: dict[str, Callable[[Group], Any]] = {
+    "name": lambda group: group.name,
+    "size": lambda group: -group.stats.size_bytes,
+    "records": lambda group: -group.stats.records,
+}
 
 
 # ---- for a person ----
 
 
+def _print_all(groups: list[Group], by: str | None, gaps: bool) -> None:
+    if by:
+        _print_lines([*groups, *([total(groups)] if len(groups) > 1 else [])])
+    else:
+        for group in groups:
+            _print_report(group)
+    _print_stretches(groups, gaps)
+
+
 def _print_lines(groups: list[Group]) -> None:
     columns = ["NAME", "RECORDS", "BATCHES", "SIZE", "CODECS", "RATIO", "MEAN SIZE", "KEYS", "TOMBSTONES", "GAPS"]
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             group.name,
             group.stats.records,
@@ -134,6 +185,8 @@ def _print_lines(groups: list[Group]) -> None:
         for group in groups
     ]
     right = ["RECORDS", "BATCHES", "SIZE", "RATIO", "MEAN SIZE", "KEYS", "TOMBSTONES"]
+    if groups and not groups[0].is_whole:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     common.print_table(columns, rows, right)
 
 
@@ -177,6 +230,8 @@ def _print_report(group: Group) -> None:
         for name, h in parts
     ]  # fmt: skip
     common.print_table(heads, sizes, heads[1:])
+    if not group.is_whole:
+        return
     click.echo()
     reasons = [
         ("markers", missing.markers, "control records: consumers skip them"),

@@ -18,6 +18,9 @@ _BUCKETS = _STEPS * (32 - _STEP_BITS)
 #: Hashes that a `Distinct` keeps: exact up to so many, then an estimate with a standard error of 1.1 %.
 _KEPT_HASHES = 8192
 
+#: Values that a `Heaviest` keeps.
+_KEPT_VALUES = 1 << 14
+
 #: Payload that is gathered at a time.
 _GATHERED_BYTES = 1 << 22
 
@@ -103,7 +106,7 @@ class Distinct:
     hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
 
     def add(self, hashes: npt.NDArray[np.uint64]) -> None:
-        """Count hashes, from `hash_spans`."""
+        """Count hashes, from `hash_each`."""
         if len(self.hashes) == _KEPT_HASHES:
             hashes = hashes[hashes < self.hashes[-1]]
         if len(hashes):
@@ -126,20 +129,82 @@ class Distinct:
         return round((_KEPT_HASHES - 1) * 2.0**64 / float(self.hashes[-1]))
 
 
-def hash_spans(
+@dataclass
+class Heaviest:
+    """Values with most weight: a summary of Misra and Gries, whose weights are too low by `missed` at most.
+
+    Where there are more different values than it keeps, all lose the weight of the first one that has no room. That is
+    at most the sum of all weights divided by `_KEPT_VALUES`, so whatever has more is kept.
+
+    Attributes
+    ----------
+    hashes : numpy.ndarray of uint64
+        Of the values that are kept, sorted.
+    weights : numpy.ndarray of int64
+    places : numpy.ndarray of int64, shape (n, 2)
+        Where each was first: a number of whoever counts, and an offset.
+    total, missed : int
+        Sum of all weights; by how much one may be too low. Exact if 0.
+    """
+
+    hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
+    weights: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+    places: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64), repr=False)
+    total: int = 0
+    missed: int = 0
+
+    def add(
+        self, hashes: npt.NDArray[np.uint64], weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+    ) -> None:
+        """Count values: their hashes, weights and places, a row each."""
+        self.total += int(weights.sum())
+        self._put(hashes, weights, places)
+
+    def merge(self, other: Heaviest, places_before: int) -> None:
+        """Add what another one counted; its numbers of places come after so many."""
+        self.total += other.total
+        self.missed += other.missed
+        self._put(other.hashes, other.weights, other.places + np.array([places_before, 0]))
+
+    def first(self, count: int) -> list[tuple[tuple[int, int], int]]:
+        """Place and weight of the heaviest ones; of equal weight those that came first."""
+        order = np.lexsort((self.places[:, 1], self.places[:, 0], -self.weights))[:count]
+        return [
+            ((owner, offset), weight)
+            for (owner, offset), weight in zip(self.places[order].tolist(), self.weights[order].tolist(), strict=True)
+        ]
+
+    def _put(
+        self, hashes: npt.NDArray[np.uint64], weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+    ) -> None:
+        found, first, where = np.unique(np.concatenate([self.hashes, hashes]), return_index=True, return_inverse=True)
+        both = np.concatenate([self.weights, weights])
+        sums = np.zeros(len(found), np.int64)
+        np.add.at(sums, where, both)
+        held = np.concatenate([self.places, places])[first]
+        if len(found) > _KEPT_VALUES:
+            lost = int(np.partition(sums, len(sums) - _KEPT_VALUES - 1)[len(sums) - _KEPT_VALUES - 1])
+            sums -= lost
+            self.missed += lost
+            found, sums, held = found[sums > 0], sums[sums > 0], held[sums > 0]
+        self.hashes, self.weights, self.places = found, sums, held
+
+
+def hash_each(
     place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...]
 ) -> npt.NDArray[np.uint64]:
-    """A hash of 64 bits for each different span that is not null, the same in every process.
+    """A hash of 64 bits of each span, the same in every process; 0 where it is null.
 
     Spans of one size are hashed together, as rows of a matrix of words.
     """
-    parts = [np.empty(0, np.uint64)]
+    hashes = np.zeros(len(size), np.uint64)
     for one in np.unique(size[size >= 0]).tolist():
-        chosen = np.ascontiguousarray(place[size == one])
+        chosen = np.flatnonzero(size == one)
         rows = max(1, _GATHERED_BYTES // max(one, 1))
         for first in range(0, len(chosen), rows):
-            parts.append(_hashed(chosen[first : first + rows], one, sources))
-    return np.concatenate(parts)
+            some = chosen[first : first + rows]
+            hashes[some] = _hashed(np.ascontiguousarray(place[some]), one, sources)
+    return hashes
 
 
 def _hashed(place: npt.NDArray[np.int64], size: int, sources: tuple[Any, ...]) -> npt.NDArray[np.uint64]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,43 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
 from pylogseg.format.scratch import Scratch
-from pylogseg.jobs.sketch import Distinct, Histogram, hash_spans
+from pylogseg.jobs.sketch import Distinct, Histogram, hash_each
+from pylogseg.jobs.tops import Tops
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.order import Order
 from pylogseg.reading.partition import Throttle, records_gap
 from pylogseg.reading.removal import open_or_gap
+from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.windows import Window, walk
 
 _V2_HEADER_BYTES = 61
 #: Stretches of offsets of a segment, without a record or of control records, that are known one by one.
 MAX_STRETCHES = 1000
+
+
+class Times(NamedTuple):
+    """A range of time, of whole batches: by their largest timestamps.
+
+    Attributes
+    ----------
+    since, until : int or None
+        Half-open, ms.
+    first_offset : int
+        Nothing before it lies in the range.
+    """
+
+    since: int | None
+    until: int | None
+    first_offset: int = 0
+
+    def hold(self, rows: BatchTable) -> npt.NDArray[np.bool_]:
+        """Which batches lie in the range."""
+        mask = np.ones(len(rows), np.bool_)
+        if self.since is not None:
+            mask &= rows.max_timestamp >= self.since
+        if self.until is not None:
+            mask &= rows.max_timestamp < self.until
+        return mask
 
 
 @dataclass
@@ -93,6 +120,8 @@ class Stats:
         first ones of the segment, up to `MAX_STRETCHES`. They are not merged.
     unlisted : int
         How many such stretches there are beyond these.
+    tops : Tops or None
+        Heaviest keys and largest records, if they are asked for.
     """
 
     segments: int = 0
@@ -126,6 +155,7 @@ class Stats:
     empty: list[tuple[int, int]] = field(default_factory=list)
     control: list[tuple[int, int]] = field(default_factory=list)
     unlisted: int = 0
+    tops: Tops | None = None
 
     def merge(self, other: Stats) -> None:
         """Add what another one counted, of any partition."""
@@ -137,6 +167,9 @@ class Stats:
             self.codecs.setdefault(number, CodecStats()).merge(codec)
         for name in ("magics", "time_types", "markers", "producers"):
             getattr(self, name).update(getattr(other, name))
+        if other.tops is not None:
+            self.tops = self.tops or Tops(other.tops.key_count, other.tops.record_count)
+            self.tops.merge(other.tops)
         if other.first_offset >= 0:
             self.first_offset = (
                 min(self.first_offset, other.first_offset) if self.first_offset >= 0 else other.first_offset
@@ -175,6 +208,8 @@ def segment_stats(
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     throttle: Throttle | None = None,
     drop_behind: bool = False,
+    times: Times | None = None,
+    tops: Tops | None = None,
 ) -> Stats:
     """Read one segment and count what is in it; damage is passed over and reported.
 
@@ -190,25 +225,34 @@ def segment_stats(
         May be shared with other threads.
     drop_behind : bool
         Give pages of the page cache back once they are read.
+    times : Times, optional
+        Only batches in a range of time; ``size_bytes`` is theirs, and what offsets are missing means nothing.
+    tops : Tops, optional
+        How many of the heaviest keys and largest records to find.
 
     Returns
     -------
     Stats
     """
-    stats, scratch, done = Stats(segments=1, base_offset=segment.base_offset), Scratch(), 0
+    stats, scratch = Stats(segments=1, base_offset=segment.base_offset), Scratch()
+    stats.tops = None if tops is None else tops.of(segment)
     opened = open_or_gap(segment, 0, None)
     if isinstance(opened, Gap):
         stats.gaps.append(opened)
         return stats
     with opened as view:
-        stats.size_bytes = view.size
-        order, after = Order(segment, view), -1
-        for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
+        stats.size_bytes = view.size if times is None else 0
+        done = start = 0 if times is None else position_of_offset(segment, view, times.first_offset)
+        order, after = Order(segment, view, starts_inside=start > 0), -1
+        for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last):
             if isinstance(item, Gap):
                 stats.gaps += [*order.finish(item.next_offset), item]
                 continue
             rows, gaps, _ = order.check(item.batches)
             stats.gaps += gaps
+            if times is not None:
+                rows = rows[times.hold(rows)]
+                stats.size_bytes += int(rows.size.sum(dtype=np.int64))
             if len(rows):
                 after = _add_window(stats, item._replace(batches=rows), segment, limit_bytes, scratch, after)
             end = int(item.batches.position[-1] + item.batches.size[-1])
@@ -333,7 +377,10 @@ def _add_records(stats: Stats, columns: RecordColumns) -> None:
     stats.key_sizes.add(keys[keys >= 0])
     stats.value_sizes.add(values[values >= 0])
     stats.record_sizes.add(np.maximum(keys, 0).astype(np.int64) + np.maximum(values, 0))
-    stats.keys.add(hash_spans(columns.key_place, keys, columns.sources))
+    hashes = hash_each(columns.key_place, keys, columns.sources)
+    stats.keys.add(hashes[keys >= 0])
+    if stats.tops is not None:
+        stats.tops.add(columns, hashes)
     timestamps = columns.timestamp[columns.timestamp >= 0]
     if len(timestamps):
         stats.least_timestamp = _joined(min, stats.least_timestamp, int(timestamps.min()))

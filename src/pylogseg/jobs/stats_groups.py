@@ -14,6 +14,8 @@ from pylogseg.jobs.cluster import INTERNAL_TOPICS, clusters_of
 from pylogseg.jobs.sketch import Histogram
 from pylogseg.jobs.stats import Stats
 from pylogseg.jobs.stats_missing import MAX_LISTED, Missing, MissingOffsets, Stretch
+from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.seek import offset_of_time
 
 #: What timestamps are, by their type.
 TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
@@ -21,7 +23,7 @@ TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
 
 @dataclass
 class Group:
-    """What is counted together, and how far it is."""
+    """What is counted together, and how far it is; with `is_whole` also which offsets are missing."""
 
     name: str
     partitions: int = 0
@@ -29,10 +31,15 @@ class Group:
     missing: Missing = field(default_factory=lambda: Missing(0, 0, 0, 0, 0, 0))
     stretches: list[Stretch] = field(default_factory=list)
     unlisted: int = 0
+    is_whole: bool = True
 
     def add(self, name: str, rows: Iterable[Stats], log_start_offset: int, is_cleaned: bool) -> None:
         """Count a partition, by the counts of its segments in their order, which are taken one at a time."""
         self.partitions += 1
+        if not self.is_whole:  # what is missing of a part means nothing
+            for row in rows:
+                self.stats.merge(row)
+            return
         offsets = MissingOffsets(name, log_start_offset, is_cleaned, MAX_LISTED - len(self.stretches))
         for row in rows:
             offsets.add(row)
@@ -47,6 +54,7 @@ def total(groups: Iterable[Group]) -> Group:
     """What groups counted, as one; without their stretches."""
     whole = Group("TOTAL")
     for group in groups:
+        whole.is_whole = group.is_whole
         whole.partitions += group.partitions
         whole.stats.merge(group.stats)
         whole.missing = _sum(whole.missing, group.missing)
@@ -97,6 +105,16 @@ def units_of(disk: Disk, partitions: Iterable[Partition]) -> list[Unit]:
     return units + [Unit(segment.path, (segment,), 0, None) for segment in disk.loose]
 
 
+def units_since(units: Iterable[Unit], since: int | None) -> list[tuple[Unit, int]]:
+    """Units with those of their segments that may hold what is not older, and the first offset that may."""
+    found = []
+    for unit in units:
+        first = 0 if since is None else offset_of_time(unit.segments, since, OPEN_END, 0)
+        kept = [each for each in unit.segments if each.next_base is None or each.next_base > first]
+        found.append((unit._replace(segments=kept), first))
+    return found
+
+
 def group_key(name: str, by: str | None) -> str:
     """What a unit is counted under: its topic, itself, or all together."""
     return {"topic": name.rpartition("-")[0] or name, "partition": name}.get(by or "", "all")
@@ -139,7 +157,7 @@ def codec_name(number: int) -> str:
 
 def stats_row(group: Group) -> dict[str, Any]:
     """What was counted, as plain values by the names that users see."""
-    stats, missing = group.stats, group.missing
+    stats = group.stats
     return {
         "name": group.name,
         "partitions": group.partitions,
@@ -174,6 +192,15 @@ def stats_row(group: Group) -> dict[str, Any]:
         "tombstones": stats.tombstones,
         "headers": stats.headers,
         "producers": len(stats.producers),
+        **(_missing_row(group) if group.is_whole else {}),
+        "gaps": [str(gap) for gap in stats.gaps]
+        + [str(found) for found in group.stretches if found.reason == "unexplained"],
+    }
+
+
+def _missing_row(group: Group) -> dict[str, Any]:
+    missing = group.missing
+    return {
         "missingOffsets": {
             "markers": missing.markers,
             "belowLogStart": missing.below_start,
@@ -193,6 +220,4 @@ def stats_row(group: Group) -> dict[str, Any]:
             for found in group.stretches
         ],
         "missingRangesNotListed": group.unlisted,
-        "gaps": [str(gap) for gap in stats.gaps]
-        + [str(found) for found in group.stretches if found.reason == "unexplained"],
     }

@@ -1,0 +1,116 @@
+"""Heaviest keys and largest records, for a person and for programs."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.disk import Segment
+from pylogseg.format.shown import printable
+from pylogseg.format.text import MARK
+from pylogseg.jobs.sketch import Heaviest
+from pylogseg.jobs.stats_groups import Group
+from pylogseg.jobs.tops import Found, Tops
+
+#: Characters of a key in a table.
+_SHOWN = 60
+
+
+def tops_row(group: Group, limit_bytes: int) -> dict[str, Any]:
+    """What was found, as plain values by the names that users see."""
+    tops = group.stats.tops
+    if tops is None:
+        return {}
+    row: dict[str, Any] = {}
+    if tops.key_count:
+        for name, unit, by in (
+            ("topKeysByRecords", "records", tops.by_records),
+            ("topKeysByBytes", "sizeBytes", tops.by_bytes),
+        ):
+            row[name] = [{"key": _key(record), unit: weight} for record, weight in tops.keys(by, limit_bytes)]
+            row[f"{name}Missed"] = by.missed
+    if tops.record_count:
+        row["largest"] = [
+            {
+                "partition": _name(segment),
+                "offset": offset,
+                "sizeBytes": size,
+                "keyBytes": None if record is None else record.key_bytes,
+                "valueBytes": None if record is None else record.value_bytes,
+                "timestamp": None if record is None else record.timestamp,
+                "key": _key(record),
+            }
+            for segment, offset, size, record in tops.largest(limit_bytes)
+        ]
+    return row
+
+
+def print_tops(groups: list[Group], limit_bytes: int) -> None:
+    """Tables of what was found, if it was asked for."""
+    found = [(group.name, group.stats.tops) for group in groups if group.stats.tops is not None]
+    if not found:
+        return
+    if found[0][1].key_count:
+        _print_keys("RECORDS", [(name, tops, tops.by_records) for name, tops in found], limit_bytes)
+        _print_keys("SIZE", [(name, tops, tops.by_bytes) for name, tops in found], limit_bytes)
+    if found[0][1].record_count:
+        _print_largest([row for _, tops in found for row in tops.largest(limit_bytes)])
+
+
+def _print_keys(unit: str, found: list[tuple[str, Tops, Heaviest]], limit_bytes: int) -> None:
+    several = len(found) > 1
+    show = common.size_text if unit == "SIZE" else str
+    table = [
+        (*([name] if several else []), _shown(record), show(weight), f"{100 * weight / max(by.total, 1):.1f} %")
+        for name, tops, by in found
+        for record, weight in tops.keys(by, limit_bytes)
+    ]
+    click.echo()
+    common.print_table([*(["NAME"] if several else []), f"TOP KEY BY {unit}", unit, "SHARE"], table, [unit, "SHARE"])
+    for name, _, by in found:
+        if by.missed:
+            click.echo(f"{name}: more keys than are counted at a time: each has up to {show(by.missed)} more")
+
+
+def _print_largest(found: list[tuple[Segment, int, int, Found | None]]) -> None:
+    click.echo()
+    table = [
+        (
+            _name(segment),
+            offset,
+            common.size_text(size),
+            *((record.key_bytes, record.value_bytes, common.time_text(record.timestamp)) if record else (None,) * 3),
+            _shown(record),
+        )
+        for segment, offset, size, record in found
+    ]
+    heads = ["PARTITION", "LARGEST", "SIZE", "KEY BYTES", "VALUE BYTES", "TIME", "KEY"]
+    common.print_table(heads, table, ["LARGEST", "SIZE", "KEY BYTES", "VALUE BYTES"])
+
+
+def _name(segment: Segment) -> str:
+    return f"{segment.topic}-{segment.partition}" if segment.topic else segment.path
+
+
+def _key(record: Found | None) -> str | None:
+    """As JSON lines have it: text, or base64 with a mark."""
+    if record is None or record.key is None:
+        return None
+    try:
+        text = record.key.decode()
+    except UnicodeDecodeError:
+        text = MARK
+    return MARK + base64.b64encode(record.key).decode() if text.startswith(MARK) else text
+
+
+def _shown(record: Found | None) -> str | None:
+    if record is None:
+        return "(gone meanwhile)"
+    text = _key(record)
+    if text is None:
+        return None
+    text = printable(text).replace("\n", r"\n") or "(empty)"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({record.key_bytes} bytes)"
