@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from pylogseg.cli import Shown, forget_output
+from pylogseg.cli import Shown, completion, forget_output
 from pylogseg.disk import Disk, Partition, open_dir
 from pylogseg.env.overlay import FileChange
 from pylogseg.errors import PylogsegError, RequestError, StorageError
@@ -69,8 +69,17 @@ def selection_options(function: F, first: str = "") -> F:
     `first` is what stands in front of them; it is among the arguments.
     """
     add = [
-        click.argument("arguments", nargs=-1, required=True, metavar=f"{first}PATH... [NAME...]"),
-        click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable."),
+        click.argument(
+            "arguments", nargs=-1, required=True, metavar=f"{first}PATH... [NAME...]", shell_complete=completion.names
+        ),
+        click.option(
+            "--topic",
+            "-t",
+            multiple=True,
+            metavar="NAME",
+            help="A topic, partition or pattern; repeatable.",
+            shell_complete=completion.names,
+        ),
         click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable."),
     ]
     return decorated(function, add)

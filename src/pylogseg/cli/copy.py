@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from pylogseg.cli import common
+from pylogseg.cli import common, completion
 from pylogseg.offline.copying import copy as copy_log_dir
 from pylogseg.offline.partition_copy import PartitionCopy
 
@@ -41,7 +41,7 @@ part cannot be read is left out and named, the others are copied; 130 interrupte
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
 @click.argument("source", metavar="SRC", type=click.Path(exists=True, file_okay=False))
 @click.argument("target", metavar="DST", type=click.Path())
-@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be copied, and how many bytes.")
 @common.json_option

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pylogseg.cli import common
+from pylogseg.cli import common, completion
 from pylogseg.cli.query import OffsetRange, parse_offsets
 from pylogseg.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, RequestError
@@ -39,9 +39,9 @@ failed, or damage: what cannot be read cannot be compared. 130 interrupted.
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
-@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.argument("a", metavar="A", shell_complete=completion.files)
+@click.argument("b", metavar="B", shell_complete=completion.files)
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable.")
 @click.option("--offsets-only", is_flag=True, help="Compare which offsets there are, and not what the records say.")
 @click.option(

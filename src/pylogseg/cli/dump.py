@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from pylogseg.cli import completion
 from pylogseg.cli.common import decompressed_option, end_with, json_option, write
 from pylogseg.errors import CorruptionError, RequestError
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="FILE...")
+@click.argument("paths", nargs=-1, metavar="FILE...", shell_complete=completion.files)
 @click.option("--files", metavar="F1,F2", help="More files, as Kafka's tool names them.")
 @click.option("--records", "-r", is_flag=True, help="The records of batches, too.")
 @json_option

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pylogseg.cli import completion
 from pylogseg.cli.common import json_option
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.offline.moving import move as move_partitions
@@ -37,7 +38,7 @@ Run it as the broker's user, to whom the files have to belong.
 @click.command(epilog=_EPILOG)
 @click.argument("source", metavar="SRC", type=click.Path(exists=True, file_okay=False))
 @click.argument("target", metavar="DST", type=click.Path(exists=True, file_okay=False))
-@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
 @click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable.")
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable.")
 @click.option("--dry-run", "-n", is_flag=True, help="Say what would be moved; the disks stay as they are.")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from pylogseg.cli import completion
 from pylogseg.cli.common import (
     change_text,
     count_text,
@@ -55,7 +56,7 @@ _AS_GIVEN = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms
 
 _OPTIONS = (
     click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False)),
-    click.argument("names", nargs=-1, metavar="[NAME...]"),
+    click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names),
     click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable."),
     click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable."),
     click.option("--dry-run", "-n", is_flag=True, help="Say what would be done; the disk stays as it is."),

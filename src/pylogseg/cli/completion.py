@@ -1,0 +1,51 @@
+"""What the completion of a shell offers: files, and topics and partitions of the folders that are named already."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import click
+from click.shell_completion import CompletionItem
+
+from pylogseg.format.names import PartitionFolder, parse_partition_folder
+
+
+def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Paths: the shell knows them itself."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Topics below the folders that the line names, partitions once the topic is whole; paths where there are none.
+
+    Names of folders are all that is looked at: nobody should wait for a disk.
+    """
+    if "/" in incomplete or os.sep in incomplete:
+        return files(ctx, param, incomplete)
+    given = [word for value in ctx.params.values() for word in (value if isinstance(value, tuple) else (value,))]
+    given += ctx.args  # where the value of an option is completed, arguments are not taken yet
+    folders = [word for word in given if isinstance(word, str) and os.path.isdir(word)]
+    known = {of for folder in folders for of in _partitions(folder)}
+    found = {of.topic for of in known} | {
+        f"{of.topic}-{of.partition}" for of in known if incomplete.startswith(of.topic)
+    }
+    matching = sorted(name for name in found if name.startswith(incomplete))
+    return [CompletionItem(name) for name in matching] or files(ctx, param, incomplete)
+
+
+def _partitions(folder: str) -> Iterator[PartitionFolder]:
+    """Live partitions of a log directory, or of those in a folder."""
+    inside = _folders(folder)
+    found = [of for name in inside if (of := parse_partition_folder(name)) is not None and not of.state]
+    yield from found
+    for name in () if found else inside:
+        deeper = map(parse_partition_folder, _folders(os.path.join(folder, name)))
+        yield from (of for of in deeper if of is not None and not of.state)
+
+
+def _folders(folder: str) -> list[str]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir()]
+    return []
