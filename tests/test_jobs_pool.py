@@ -6,6 +6,8 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import pytest
 
@@ -125,3 +127,26 @@ def test_streams_end_when_the_caller_stops() -> None:
     begin = time.monotonic()
     results.close()
     assert time.monotonic() - begin < 5
+
+
+def test_a_job_that_is_done_at_once_has_room_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller's thread alone takes the pieces, so it must not be the one that waits for room."""
+    submit = ThreadPoolExecutor.submit
+
+    def submit_slowly(pool: ThreadPoolExecutor, *given: Any) -> Future[Any]:
+        job = submit(pool, *given)
+        wait([job], 0.3)  # as where the system lets the other threads go first
+        return job
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_slowly)
+
+    def work(item: int, emit: Callable[[bytes], None], advance: Advance) -> int:
+        for _ in range(4):
+            emit(b"x")
+        return item
+
+    found: list[Any] = []
+    run = threading.Thread(target=lambda: found.extend(stream_ordered(work, range(3), 2, pieces_ahead=4)), daemon=True)
+    run.start()
+    run.join(20)
+    assert found == [item for number in range(3) for item in [b"x"] * 4 + [number]]

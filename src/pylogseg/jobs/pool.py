@@ -89,9 +89,14 @@ def stream_ordered(
 
     def start(pool: ThreadPoolExecutor, item: T) -> tuple[Queue[bytes | None], Future[R]]:
         pieces: Queue[bytes | None] = Queue(pieces_ahead)
-        job = pool.submit(function, item, lambda piece: _put(pieces, piece, stop), _advance(stop, on_progress))
-        job.add_done_callback(lambda _: _put_end(pieces, stop))
-        return pieces, job
+
+        def work() -> R:
+            try:
+                return function(item, lambda piece: _put(pieces, piece, stop), _advance(stop, on_progress))
+            finally:  # by this thread: a callback may run in the one that takes the pieces, and find no room
+                _put_end(pieces, stop)
+
+        return pieces, pool.submit(work)
 
     left = iter(items)
     with ThreadPoolExecutor(jobs, thread_name_prefix="pylogseg") as pool:
