@@ -50,7 +50,7 @@ EXCEPTIONS = {("reading.stream", "arrow", "Reader.__arrow_c_stream__")}
 NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
 #: Packages of others that only these modules may import.
 EDGES = {
-    "pyarrow": re.compile(r"arrow\w*|jobs\.export|jobs\.regex|reading\.stream|restore\.partition|spark(\..*)?"),
+    "pyarrow": re.compile(r"arrow\w*|jobs\.export|jobs\.regex|reading\.stream|restore\..*|spark(\..*)?"),
     "click": re.compile(r"cli(\..*)?|spark\.commands"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pylogseg.arrow import read_arrow
 from pylogseg.arrow_functions import kafka_partition
 from pylogseg.errors import RequestError
+from pylogseg.restore import rows as module
+from pylogseg.restore.rows import write_rows
 from pylogseg.restore.staging import Staging
-from pylogseg.spark import rows as module
-from pylogseg.spark.rows import write_rows
 from pylogseg.spark.write_options import check_columns, parse_write
 
 ASSIGN = {"offsets": "assign"}

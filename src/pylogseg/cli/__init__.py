@@ -46,6 +46,7 @@ _COMMANDS = {
     "repair": ("pylogseg.cli.repair:repair", "Cut damage out of logs, and keep the good batches after it."),
     "stats": ("pylogseg.cli.stats:stats", "Batches, codecs, sizes, keys, producers, and gaps explained."),
     "export": ("pylogseg.cli.export:export", "Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."),
+    "restore": ("pylogseg.cli.restore:restore", "Partitions from a backup or an export into a log directory."),
 }
 
 _EPILOG = """\b

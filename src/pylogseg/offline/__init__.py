@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pylogseg.offline.redaction import redact
     from pylogseg.offline.reindexing import reindex
     from pylogseg.offline.repairing import repair
+    from pylogseg.offline.restoring import restore
     from pylogseg.offline.retaining import retain
     from pylogseg.offline.truncation import truncate
 
@@ -30,6 +31,7 @@ _HOMES = {
     "redact": "pylogseg.offline.redaction",
     "reindex": "pylogseg.offline.reindexing",
     "repair": "pylogseg.offline.repairing",
+    "restore": "pylogseg.offline.restoring",
     "retain": "pylogseg.offline.retaining",
     "truncate": "pylogseg.offline.truncation",
 }
@@ -44,6 +46,7 @@ __all__ = [
     "redact",
     "reindex",
     "repair",
+    "restore",
     "retain",
     "truncate",
 ]

@@ -9,7 +9,9 @@ from pylogseg.env.append_file import storage_error
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import copy_with_holes
 from pylogseg.env.storage import LocalStorage, Storage
-from pylogseg.errors import StorageError
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.reading.windows import Window, walk
 
 _CHUNK_BYTES = 4 << 20
 
@@ -70,6 +72,31 @@ def first_difference(storage: Storage, a: str, b: str, on_bytes: Callable[[int],
         if position is not None:
             return f"{name} differs from byte {position:,} on in {a} and {b}"
     return ""
+
+
+def check_batches(storage: Storage, folder: str, original: str) -> tuple[int, int]:
+    """Read every batch of a copy of a partition with its CRC; where the log begins and ends.
+
+    Raises
+    ------
+    CorruptionError
+        At the first damage, with its place in the original. A torn or zero-filled end is none.
+    """
+    names = [(parse_file_name(entry.name), entry.name) for entry in storage.list_folder(folder)]
+    logs = sorted((name.offset or 0, each) for name, each in names if name.is_live and name.kind is FileKind.LOG)
+    end = 0
+    for number, (base, each) in enumerate(logs, 1):
+        file = storage.open_log(storage.join(folder, each), create=False)
+        try:
+            end = max(end, base)
+            for item in walk(file, lowest_offset=base, is_last=number == len(logs)):
+                if isinstance(item, Window):
+                    end = max(end, int(item.batches.last_offset[-1]) + 1)
+                elif item.is_alarm:
+                    raise CorruptionError(storage.join(original, each), item.position, item.reason)
+        finally:
+            file.close()
+    return (logs[0][0] if logs else 0), end
 
 
 def _first_byte(storage: Storage, a: str, b: str, on_bytes: Callable[[int], None]) -> int | None:

@@ -16,10 +16,9 @@ from pylogseg.format.names import FileKind, parse_file_name, parse_partition_fol
 from pylogseg.jobs.place import Place, moving_picture
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.checkpoints import differences, read_checkpoints
-from pylogseg.offline.file_copy import copy_folder, first_difference
+from pylogseg.offline.file_copy import check_batches, copy_folder, first_difference
 from pylogseg.offline.outcome import Outcome, Result
 from pylogseg.offline.running import reason_to_leave
-from pylogseg.reading.windows import Window, walk
 from pylogseg.restore.checkpoints import entries_of, note_entries
 
 #: Where a copy is made. What has such a name waits for its removal: readers pass by it, and a broker removes it.
@@ -89,23 +88,33 @@ def move(
             f"{path}: the folder of a partition; name the log directory, then it: {place.parent} ... {name}"
         )
     into = os.fspath(target)
-    _check_target(disk, place.parent, into)
+    _check_pair(disk, place.parent, into)
+    check_log_dir(disk, into)
     job = _Move(disk, place, into, on_outcome or (lambda outcome: None), on_bytes or (lambda size: None))
     here, arrived = _chosen(place, job.there(), list(topics), partitions)
     return job.plan(here, arrived, topics) if dry_run else job.run(here, arrived, topics)
 
 
-def _check_target(storage: Storage, source: str, target: str) -> None:
-    if not storage.exists(target) or not storage.stat(target).is_dir:
-        raise RequestError(f"{target}: there is no such folder")
+def check_log_dir(storage: Storage, path: str) -> None:
+    """Refuse to put partitions into what is neither a log directory nor an empty folder.
+
+    Raises
+    ------
+    RequestError
+    """
+    if not storage.exists(path) or not storage.stat(path).is_dir:
+        raise RequestError(f"{path}: there is no such folder")
+    entries = [entry for entry in storage.list_folder(path) if entry.name not in (_ARRIVING, FileKind.LOCK.value)]
+    found = look(storage, path, storage.split(path)[1], entries)
+    if entries and (not found.is_log_dir or found.is_ambiguous or found.log_dirs):
+        raise RequestError(f"{path}: neither a log directory nor an empty folder")
+
+
+def _check_pair(storage: Storage, source: str, target: str) -> None:
     if isinstance(storage, LocalStorage):
         source, target = os.path.realpath(source), os.path.realpath(target)
     if os.path.commonpath([source, target]) in (source, target):
         raise RequestError(f"{source} and {target} are one folder, or one lies in the other: name two log directories")
-    entries = [entry for entry in storage.list_folder(target) if entry.name not in (_ARRIVING, FileKind.LOCK.value)]
-    found = look(storage, target, storage.split(target)[1], entries)
-    if entries and (not found.is_log_dir or found.is_ambiguous or found.log_dirs):
-        raise RequestError(f"{target}: neither a log directory nor an empty folder")
     owners = [_owner(storage, log_dir) for log_dir in (source, target)]
     if None not in owners and owners[0] != owners[1]:
         of = " and ".join(f"cluster {owner[0]}, node {owner[1]}" for owner in owners if owner is not None)
@@ -294,7 +303,7 @@ class _Move:
             difference = first_difference(storage, source, copy, self._advance)
             if difference:
                 raise StorageError(target, "copy", f"what was written is not what is read: {difference}")
-            outcome.log_start, outcome.log_end = self._check_batches(copy, source)
+            outcome.log_start, outcome.log_end = check_batches(storage, copy, source)
             entries = entries_of(storage, self._source, name)
             outcome.log_start = max(outcome.log_start, entries.get(FileKind.LOG_STARTS.value, 0))
             note_entries(storage, self._target, {name: entries})
@@ -309,27 +318,6 @@ class _Move:
                 storage.remove_folder(self._arriving)
                 storage.remove_folder(aside)
             raise
-
-    def _check_batches(self, folder: str, original: str) -> tuple[int, int]:
-        """Read every batch of a copy with its CRC; where the log begins and ends."""
-        storage = self._storage
-        names = [entry.name for entry in storage.list_folder(folder)]
-        logs = [(name.offset or 0, each) for each in names if (name := parse_file_name(each)).is_live
-                and name.kind is FileKind.LOG]  # fmt: skip
-        end = 0
-        for number, (base, each) in enumerate(sorted(logs)):
-            file = storage.open_log(storage.join(folder, each), create=False)
-            try:
-                end = max(end, base)
-                for item in walk(file, lowest_offset=base, is_last=number == len(logs) - 1):
-                    if isinstance(item, Window):
-                        end = max(end, int(item.batches.last_offset[-1]) + 1)
-                    elif item.is_alarm:
-                        path = storage.join(original, each)
-                        raise CorruptionError(path, item.position, f"{item.reason}; it was not moved")
-            finally:
-                file.close()
-        return (min(logs)[0] if logs else 0), end
 
     def _remove(self, name: str, source: str) -> None:
         """The partition is gone in one step, before its files go one by one."""

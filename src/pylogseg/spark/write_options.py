@@ -7,48 +7,16 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.errors import RequestError
 from pylogseg.format.names import check_topic
 from pylogseg.restore.partition import RestoreOptions
+from pylogseg.restore.rows import COLUMNS, WriteOptions
 
 _UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
 #: What Spark itself puts among the options.
 _OF_SPARK = re.compile(r"path|paths|serialization\.format|provider|__.*")
-#: Columns that are taken, with the types that they may have; a broker's writer takes the same but for those it makes.
-COLUMNS = {
-    "value": ("binary", "string"),
-    "key": ("binary", "string"),
-    "topic": ("string",),
-    "partition": ("int",),
-    "offset": ("bigint",),
-    "timestamp": ("timestamp", "bigint"),
-    "timestampType": ("int",),
-    "headers": ("array<struct<key:string,value:binary>>",),
-}
-
-
-@dataclass(frozen=True)
-class WriteOptions:
-    """What a write was asked for.
-
-    Attributes
-    ----------
-    root : str
-        The folder that gets the partitions' folders.
-    topic : str
-        Of all rows; empty if a column says it.
-    partitions : int
-        How many a topic has, where rows do not say which they belong to; 0 if not given.
-    restore : RestoreOptions
-    """
-
-    root: str
-    topic: str = ""
-    partitions: int = 0
-    restore: RestoreOptions = field(default_factory=RestoreOptions)
 
 
 def parse_write(given: Mapping[str, Any]) -> WriteOptions:

@@ -10,9 +10,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pylogseg.restore.partition import Written
+from pylogseg.restore.rows import WriteOptions, write_rows
 from pylogseg.restore.staging import Staging
-from pylogseg.spark.rows import task_name, write_rows
-from pylogseg.spark.write_options import WriteOptions
+from pylogseg.spark.rows import task_name
 
 
 @dataclass

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
 from pylogseg.disk import Partition, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.jobs.export_dates import state_of
-from pylogseg.reading.findings import Gap
-from pylogseg.reading.windows import walk
+from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import Written
+from pylogseg.restore.rows import COLUMNS, WriteOptions, write_rows
 from pylogseg.restore.staging import Placed, Staging, sweep
-from pylogseg.spark.rows import task_name, write_rows
-from pylogseg.spark.write_options import COLUMNS, WriteOptions, check_columns, parse_write
+from pylogseg.spark.rows import task_name
+from pylogseg.spark.write_options import check_columns, parse_write
 
 MANIFEST = (
     "topic string, `partition` int, state string, path string, firstOffset bigint, endOffset bigint, records bigint, "
@@ -27,14 +27,6 @@ _WRITTEN = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())]
     + [(name, pa.int64()) for name in Written._fields[3:]]
 )
-
-
-class _Content(NamedTuple):
-    """What tells whether two logs of one partition are likely the same: offsets and number of records."""
-
-    first_offset: int
-    end_offset: int
-    records: int
 
 
 def restore(
@@ -166,7 +158,7 @@ def _left(
     for topic, number, *content in wanted:
         folder = there.get((topic, number))
         target = os.path.join(options.root, f"{topic}-{number}")
-        if folder is not None and keep and content_of(folder) == _Content(*content):
+        if folder is not None and keep and content_of(folder) == Content(*content):
             done.append((topic, number, "unchanged", target, *content, len(folder.segments), folder.size))
         elif folder is not None and not overwrite:
             raise RequestError(f"{target}: it is there already, with other records; overwrite puts these in its place")
@@ -189,15 +181,3 @@ def _there(root: str) -> dict[tuple[str, int], Partition]:
     except (RequestError, OSError):  # none, or not even the folder
         return {}
     return {(part.topic, part.partition): part for part in found if not part.state}
-
-
-def content_of(partition: Partition) -> _Content:
-    """Offsets and number of records of a partition, by its headers."""
-    first, end, records = partition.log_start_offset, partition.log_start_offset, 0
-    for segment in partition.segments:
-        with segment.open() as view:
-            for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=False):
-                if not isinstance(item, Gap):
-                    records += int(item.batches.count.sum())
-                    end = int(item.batches.last_offset[-1]) + 1
-    return _Content(first, end, records)

@@ -1,0 +1,362 @@
+"""`restore`: partitions from a backup, or from an exported table, into a log directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pylogseg.disk import open_dir
+from pylogseg.env.locks import check_unlocked
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, parse_partition_metadata
+from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.jobs.cluster import ClusterMetadata, find_metadata
+from pylogseg.jobs.place import Place, chosen_in, moving_picture
+from pylogseg.log.directory import partition_of
+from pylogseg.offline.checkpoints import differences, read_checkpoints
+from pylogseg.offline.file_copy import check_batches, copy_folder, first_difference
+from pylogseg.offline.moving import check_log_dir
+from pylogseg.offline.outcome import Outcome, Result
+from pylogseg.offline.running import reason_to_leave
+from pylogseg.restore.checkpoints import entries_of, note_entries
+from pylogseg.restore.contents import Content, content_of
+from pylogseg.restore.partition import RestoreOptions, Written
+from pylogseg.restore.rows import WriteOptions, write_rows
+from pylogseg.restore.staging import Staging, sweep
+from pylogseg.restore.tables import Stretch, Tables, is_table
+
+_REMEDY = (
+    "export it with --isolation read_committed; or say that they were all committed (committed, --committed), or leave "
+    "out what was part of a transaction (without_transactions, --without-transactions)"
+)
+
+
+def restore(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] = (),
+    overwrite: bool = False,
+    committed: bool = False,
+    without_transactions: bool = False,
+    cluster_metadata: str | None = None,
+    dry_run: bool = False,
+    on_outcome: Callable[[Outcome], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    **table: Any,
+) -> Result:
+    """Put partitions into a log directory of a broker that does not run: all that were chosen appear, or none.
+
+    From a log directory they come byte for byte, with what its checkpoints say of them: transactions, markers,
+    producers and leader epochs too. From a table, as `export` writes it, records come with their offsets, timestamps,
+    keys, values and headers. A table has no markers, so an aborted record would come back as an ordinary one: what may
+    have been aborted is refused, unless the caller says otherwise.
+
+    Parameters
+    ----------
+    path : path
+        A log directory, a folder of several, or a partition's; or a Parquet or Arrow file, or a folder of such files.
+    target : path
+        The log directory; an empty folder becomes one.
+    topics : sequence of str
+        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if empty.
+    partitions : sequence of int
+        Only these numbers.
+    overwrite : bool
+        Whether a partition with other records that is there gives way. An empty one does anyway.
+    committed : bool
+        That all records of the table were committed, where its files do not tell.
+    without_transactions : bool
+        Leave out records that were part of a transaction; the table needs the column ``isTransactional``.
+    cluster_metadata : str, optional
+        The folder ``__cluster_metadata-0`` of the cluster, for the ids of topics; looked for in the target if None.
+    dry_run : bool
+        Only say what would be done.
+    on_outcome : callable, optional
+        Gets each outcome, in the order of names.
+    on_bytes : callable, optional
+        Gets the bytes that were read since its last call.
+    **table
+        Of `RestoreOptions`, for records of a table: ``compression``, ``batch_bytes``, ``segment_bytes``.
+
+    Returns
+    -------
+    Result
+        A partition that is there with the same offsets and as many records is ``"unchanged"``.
+
+    Raises
+    ------
+    RequestError
+        If a name is not there, the target has other records, or the table does not tell what was committed.
+    StorageError
+        If a broker has the lock, or a disk fails.
+    """
+    source, into = os.fspath(path), os.path.abspath(target)
+    check_log_dir(LocalStorage(), into)
+    options = RestoreOptions(**table)
+    given: _FromTable | _FromLogs
+    if is_table(source):
+        given = _FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
+    else:
+        if committed or without_transactions or table:
+            raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
+        given = _FromLogs(source, topics, partitions)
+    job = _Restore(given, into, cluster_metadata, on_outcome or (lambda outcome: None), on_bytes or (lambda size: None))
+    return job.plan(overwrite) if dry_run else job.run(overwrite)
+
+
+class _FromTable:
+    """Records that an export wrote."""
+
+    is_marked = True  # what is written here is written in order
+
+    def __init__(
+        self,
+        tables: Tables,
+        topics: Sequence[str],
+        numbers: Sequence[int],
+        options: RestoreOptions,
+        committed: bool,
+        without: bool,
+    ) -> None:
+        self._tables, self._options, self._without = tables, options, without
+        found = tables.partitions()
+        names = Place("the table", tuple(found), None, True).chosen(topics, numbers)
+        self._parts = {name: found[name] for name in names}
+        if without and (silent := [name for name, part in self._parts.items() if part.transactional is None]):
+            raise RequestError(f"{silent[0]}: the table has no column isTransactional, which tells what to leave out")
+        for part in self._parts.values():
+            if not (committed or without) and part.transactional != 0:
+                raise RequestError(_why_undecided(part))
+        self.outcomes = [self._outcome(part) for part in self._parts.values()]
+
+    def _outcome(self, part: Stretch) -> Outcome:
+        left = (part.transactional or 0) if self._without else 0
+        outcome = Outcome(part.name, "", numbers={"records": part.records - left})
+        outcome.log_start, outcome.log_end = part.first_offset, part.end_offset
+        if left:
+            outcome.notes.append(f"{left:,} records of transactions are left out")
+        return outcome
+
+    def content(self, name: str) -> Content:
+        """What the log will hold."""
+        part = self._parts[name]
+        left = (part.transactional or 0) if self._without else 0
+        return Content(part.first_offset, part.end_offset, part.records - left)
+
+    def topic_id(self, name: str) -> str | None:
+        """A table knows none."""
+        return None
+
+    def write(
+        self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
+    ) -> list[Written]:
+        """Write partitions apart."""
+        restore = RestoreOptions(**{**vars(self._options), "topic_ids": ids})
+        rows = self._tables.read(names, on_bytes, without_transactions=self._without)
+        return write_rows(rows, staging, "restore", WriteOptions(staging.root, restore=restore))
+
+
+def _why_undecided(part: Stretch) -> str:
+    if part.transactional is None:
+        return f"{part.name}: the table does not tell which records were committed; {_REMEDY}"
+    return (
+        f"{part.name}: {part.transactional:,} of {part.records:,} records were part of transactions, and the table "
+        f"does not tell which of those were committed; {_REMEDY}"
+    )
+
+
+class _FromLogs:
+    """Partitions of a log directory, byte for byte."""
+
+    def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int]) -> None:
+        self._storage = LocalStorage()
+        self._places: dict[str, Place] = {}
+        self.outcomes: list[Outcome] = []
+        asked = bool(topics or numbers)
+        for place, names in chosen_in(Place.find_all(self._storage, path), topics, numbers):
+            if place.error is not None:
+                raise place.error
+            for name in names:
+                self._places[name] = place
+                self.outcomes.append(self._outcome(place, name, asked))
+        self.outcomes.sort(key=lambda outcome: outcome.name)
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether all that is copied was closed in order."""
+        marker = FileKind.CLEAN_SHUTDOWN.value
+        parents = {place.parent for place in self._places.values()}
+        return all(os.path.exists(os.path.join(parent, marker)) for parent in parents)
+
+    def _outcome(self, place: Place, name: str, asked: bool) -> Outcome:
+        outcome = Outcome(name, "")
+        if reason := reason_to_leave(place, name) or ("" if parse_partition_folder(name) else "no partition's name"):
+            outcome.leave(reason, undone=asked)
+            return outcome
+        files = [(parse_file_name(e.name), e.size) for e in self._storage.list_folder(self._folder(name))]
+        sizes = [size for file, size in files if file.kind is FileKind.LOG and file.is_live]
+        outcome.bytes_after, outcome.segments_after = sum(sizes), len(sizes)
+        return outcome
+
+    def _folder(self, name: str) -> str:
+        return os.path.join(self._places[name].parent, name)
+
+    def content(self, name: str) -> Content:
+        """What the log holds."""
+        (found,) = open_dir(self._folder(name)).partitions
+        return content_of(found)
+
+    def topic_id(self, name: str) -> str | None:
+        """What the folder says."""
+        return _topic_id(self._folder(name))
+
+    def write(
+        self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
+    ) -> list[Written]:
+        """Copy partitions apart; each copy is compared with the original, and its batches are read."""
+        for parent in {self._places[name].parent for name in names}:
+            check_unlocked(parent)
+        above = staging.attempt_folder("restore")
+        return [self._copy(above, name, ids, on_bytes) for name in names]
+
+    def _copy(self, above: str, name: str, ids: dict[str, str], on_bytes: Callable[[int], None]) -> Written:
+        storage, source, copy = self._storage, self._folder(name), os.path.join(above, name)
+        copy_folder(storage, source, copy, on_bytes)
+        difference = first_difference(storage, source, copy, on_bytes)
+        if difference:
+            raise StorageError(copy, "copy", f"what was written is not what is read: {difference}")
+        start, end = check_batches(storage, copy, source)
+        log_dir = self._places[name].log_dir
+        entries = {} if log_dir is None else entries_of(storage, log_dir, name)
+        note_entries(storage, above, {name: entries})
+        topic, number = partition_of(name)
+        if topic in ids:
+            metadata = encode_partition_metadata(PartitionMetadata(ids[topic]))
+            storage.write_synced(os.path.join(copy, FileKind.PARTITION_METADATA.value), metadata)
+        sizes = [e.size for e in storage.list_folder(copy) if e.name.endswith(".log")]
+        start = max(start, entries.get(FileKind.LOG_STARTS.value, 0))
+        return Written(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1)
+
+
+class _Restore:
+    def __init__(
+        self,
+        given: _FromTable | _FromLogs,
+        target: str,
+        cluster_metadata: str | None,
+        on_outcome: Callable[[Outcome], None],
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        self._given, self._target, self._tell, self._advance = given, target, on_outcome, on_bytes
+        self._storage = LocalStorage()
+        folder = find_metadata([target], cluster_metadata)
+        self._ids = None if folder is None else ClusterMetadata.read(folder).topic_ids
+        self._result = Result(log_dir=target)
+        self._marker = os.path.join(target, FileKind.CLEAN_SHUTDOWN.value)
+
+    def plan(self, overwrite: bool) -> Result:
+        """What would be done."""
+        self._result.dry_run = True
+        self._result.notes += moving_picture(self._target)
+        self._chosen(overwrite)
+        self._result.notes.append("no batch was read: damage, or a disk without room, shows when they are restored")
+        return self._end()
+
+    def run(self, overwrite: bool) -> Result:
+        """Restore."""
+        check_unlocked(self._target)
+        sweep(self._target)  # what died after its commit began is finished first
+        before = read_checkpoints(self._storage, self._target)
+        names = self._chosen(overwrite)
+        if not names:
+            return self._end()
+        staging = Staging(self._target)
+        staging.begin()
+        try:
+            done = self._given.write(staging, names, self._topic_ids(names), self._advance)
+            self._match_markers()
+            staging.commit(done, overwrite=True)
+            staging.forget()
+        finally:
+            staging.abort()
+        written = {each.name: each for each in done}
+        for outcome in self._result:
+            if outcome.name in names and outcome.name not in written:
+                outcome.leave("all of its records were part of transactions", undone=True)
+            elif each := written.get(outcome.name):
+                outcome.log_start, outcome.log_end = each.first_offset, each.end_offset
+                outcome.bytes_after, outcome.segments_after = each.size_bytes, each.segments
+        self._result.checkpoints = differences(before, read_checkpoints(self._storage, self._target))
+        return self._end()
+
+    def _chosen(self, overwrite: bool) -> list[str]:
+        """Partitions that are to be written."""
+        names = []
+        for outcome in self._given.outcomes:
+            self._result.outcomes.append(outcome)
+            outcome.path = os.path.join(self._target, outcome.name)
+            if outcome.state != "done":
+                continue
+            there = self._there(outcome)
+            if there is not None and there == self._given.content(outcome.name):
+                outcome.state = "unchanged"
+                outcome.notes.append("it is there already, with the same offsets and as many records")
+                outcome.bytes_after, outcome.segments_after = outcome.bytes_before, outcome.segments_before
+                continue
+            if there is not None and there.records and not overwrite:
+                raise RequestError(
+                    f"{outcome.path}: it is there already, with other records ({there.records:,}, offsets "
+                    f"{there.first_offset} to {there.end_offset - 1}); overwrite (--overwrite) puts these in its place"
+                )
+            names.append(outcome.name)
+        return names
+
+    def _there(self, outcome: Outcome) -> Content | None:
+        if not os.path.lexists(outcome.path):
+            return None
+        logs = [part for part in open_dir(outcome.path).partitions if part.segments]
+        for part in logs:
+            outcome.bytes_before, outcome.segments_before = part.size, len(part.segments)
+        return content_of(logs[0]) if logs else Content(0, 0, 0)
+
+    def _topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """The ids that the target's cluster has for topics: its metadata tells, or what is in the target of them."""
+        found: dict[str, str] = {}
+        for name in names:
+            topic = partition_of(name)[0]
+            known = (self._ids or {}).get(topic) or _topic_id(os.path.join(self._target, name))
+            if known:
+                found[topic] = known
+            elif self._ids is not None:
+                self._note(
+                    f"the cluster does not know topic {topic}: make it, or a broker renames its folders to -stray"
+                )
+            elif own := self._given.topic_id(name):
+                self._note(f"topic {topic} has the id that it had, {own}: the cluster's own one is not known here")
+        return found
+
+    def _note(self, text: str) -> None:
+        if text not in self._result.notes:
+            self._result.notes.append(text)
+
+    def _match_markers(self) -> None:
+        """A marker of a clean shutdown vouches for all partitions of its directory."""
+        if self._given.is_marked or not self._storage.remove(self._marker):
+            return
+        self._storage.sync_folder(self._target)
+        self._note(f"the backup has no clean shutdown, so {self._target} has none any more: a broker recovers it")
+
+    def _end(self) -> Result:
+        self._result.is_closed_clean = os.path.exists(self._marker)
+        for outcome in self._result:
+            self._tell(outcome)
+        return self._result
+
+
+def _topic_id(folder: str) -> str | None:
+    path = os.path.join(folder, FileKind.PARTITION_METADATA.value)
+    return parse_partition_metadata(LocalStorage().read_all(path), path).topic_id if os.path.exists(path) else None

@@ -1,0 +1,165 @@
+"""Rows of any partitions, as they come, to the writers of those partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pylogseg.arrow_functions import kafka_partition
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import RequestError
+from pylogseg.restore.partition import PartitionWriter, RestoreOptions, Written
+from pylogseg.restore.staging import Staging
+
+Numbers = npt.NDArray[np.int64]
+
+#: Bytes of records that all writers of a task may hold.
+_WAITING_BYTES = 64 << 20
+#: Columns that are taken, with the types that they may have; a broker's writer takes the same but for those it makes.
+COLUMNS = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "offset": ("bigint",),
+    "timestamp": ("timestamp", "bigint"),
+    "timestampType": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """What a write was asked for.
+
+    Attributes
+    ----------
+    root : str
+        The folder that gets the partitions' folders.
+    topic : str
+        Of all rows; empty if a column says it.
+    partitions : int
+        How many a topic has, where rows do not say which they belong to; 0 if not given.
+    restore : RestoreOptions
+    """
+
+    root: str
+    topic: str = ""
+    partitions: int = 0
+    restore: RestoreOptions = field(default_factory=RestoreOptions)
+
+
+def write_rows(tables: Iterable[pa.RecordBatch], staging: Staging, task: str, options: WriteOptions) -> list[Written]:
+    """Write the rows of a task apart.
+
+    Parameters
+    ----------
+    tables : iterable of pyarrow.RecordBatch
+        With the columns of `COLUMNS`: a value, and what `options` does not say.
+    staging : Staging
+        Where to.
+    task : str
+        A name for it; another attempt may have the same.
+    options : WriteOptions
+        Of the write.
+
+    Returns
+    -------
+    list of Written
+        One for each partition.
+
+    Raises
+    ------
+    RequestError
+        For rows that cannot be written; nothing of the attempt counts then.
+    """
+    rows = _Rows(staging.attempt_folder(task), options)
+    try:
+        for table in tables:
+            rows.write(table)
+        return [writer.close() for writer in rows.writers.values()]
+    except BaseException:
+        for writer in rows.writers.values():
+            writer.abandon()
+        raise
+
+
+class _Rows:
+    """The writers of one task."""
+
+    def __init__(self, folder: str, options: WriteOptions) -> None:
+        self._folder, self._options = folder, options
+        self._storage = LocalStorage()
+        self._without_key = 0
+        self.writers: dict[tuple[str, int], PartitionWriter] = {}
+
+    def write(self, table: pa.RecordBatch) -> None:
+        """Take rows in their order."""
+        if not table.num_rows:
+            return
+        topics, codes = self._topics(table)
+        numbers = self._partitions(table)
+        records = table.select([name for name in table.schema.names if name in COLUMNS])
+        which = codes * (1 << 32) + numbers
+        changes = np.flatnonzero(np.diff(which)) + 1
+        if len(changes) >= 4 * len(np.unique(which)):  # rows of many partitions by turns
+            order = np.argsort(which, kind="stable")
+            records, which = records.take(pa.array(order)), which[order]
+            changes = np.flatnonzero(np.diff(which)) + 1
+        bounds = [0, *changes.tolist(), len(which)]
+        for first, end in pairwise(bounds):
+            topic, number = topics[int(which[first]) >> 32], int(which[first]) & 0xFFFFFFFF
+            self._writer(topic, number).write(records.slice(first, end - first))
+        self._flush_some()
+
+    def _topics(self, table: pa.RecordBatch) -> tuple[list[str], Numbers]:
+        if self._options.topic:
+            return [self._options.topic], np.zeros(table.num_rows, np.int64)
+        column = table.column("topic")
+        if column.null_count:
+            raise RequestError('a topic is null: option("topic", "orders") says it for all rows')
+        encoded = column.dictionary_encode()
+        return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+
+    def _partitions(self, table: pa.RecordBatch) -> Numbers:
+        """The partition of each row: the column's; where there is none, that of Kafka's producer, or any."""
+        count = table.num_rows
+        given = table.column("partition") if "partition" in table.schema.names else pa.nulls(count, pa.int32())
+        numbers: Numbers = given.fill_null(-1).to_numpy().astype(np.int64)
+        if (numbers[given.is_valid().to_numpy(zero_copy_only=False)] < 0).any():
+            raise RequestError(f"partition {int(numbers.min())} is negative")
+        open_ = numbers < 0
+        if not open_.any():
+            return numbers
+        partitions = self._options.partitions
+        if not partitions:
+            raise RequestError('a partition is null: option("partitions", 12) says how many there are to choose from')
+        keys = table.column("key") if "key" in table.schema.names else pa.nulls(count, pa.binary())
+        hashed = kafka_partition(keys, partitions).fill_null(-1).to_numpy().astype(np.int64)
+        numbers[open_] = hashed[open_]
+        anywhere = np.flatnonzero(numbers < 0)
+        numbers[anywhere] = (self._without_key + np.arange(len(anywhere))) % partitions
+        self._without_key += len(anywhere)
+        return numbers
+
+    def _writer(self, topic: str, number: int) -> PartitionWriter:
+        found = self.writers.get((topic, number))
+        if found is None:
+            found = PartitionWriter(self._storage, self._folder, topic, number, self._options.restore)
+            self.writers[topic, number] = found
+        return found
+
+    def _flush_some(self) -> None:
+        """Let those that hold most write, until all together hold little."""
+        waiting = sum(writer.waiting_bytes for writer in self.writers.values())
+        if waiting > _WAITING_BYTES:
+            for writer in sorted(self.writers.values(), key=lambda writer: -writer.waiting_bytes):
+                waiting -= writer.waiting_bytes
+                writer.flush()
+                if waiting <= _WAITING_BYTES // 2:
+                    break
