@@ -28,8 +28,8 @@ from pylogseg.restore.staging import Staging, sweep
 from pylogseg.restore.tables import Stretch, Tables, is_table
 
 _REMEDY = (
-    "export it with --isolation read_committed; or say that they were all committed (committed, --committed), or leave "
-    "out what was part of a transaction (without_transactions, --without-transactions)"
+    "export it with --isolation read_committed and say --committed here, or leave out what was part of a transaction "
+    "by --without-transactions"
 )
 
 

@@ -74,6 +74,8 @@ STATES = {
     "The best of several replicas": State(["replicas/broker3"], ["damaged"], None, False, False),
     "A partition on another disk of the broker": State(["jbod/disk1", "jbod/disk2"], ["codec-zstd", "codec-gzip"]),
     "A disk has to go": State(["jbod/disk1", "jbod/disk2"], ["codec-zstd", "codec-gzip"], ["jbod/disk1"], settles=True),
+    "From a copy": State(["kafka"], ["txn-a", "codec-zstd"]),
+    "From an export": State(["kafka"], ["txn-a", "codec-zstd"]),
     "A directory for another broker": State(["target"], ["codec-zstd", "codec-gzip"]),
     "A customer asks to be forgotten": State(["kafka"], ["cmp-short", "codec-none"]),
     "The compaction does not keep up": State(["lagging"], ["cmp-gzip", "cmp-snappy", "cmp-txn"]),
