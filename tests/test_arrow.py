@@ -1,6 +1,7 @@
 """Arrow: the schema of Spark's source, the same values as the records, views without copies, other readers."""
 
 import datetime
+import inspect
 
 import duckdb
 import polars
@@ -108,3 +109,11 @@ def test_a_reader_as_a_data_frame(examples):
     reader = pylogseg.read(examples, "codec-zstd-0", limit=5)
     assert reader.to_pandas().equals(pylogseg.read_arrow(examples, "codec-zstd-0", limit=5).read_all().to_pandas())
     assert list(reader.to_pandas()["offset"]) == [record.offset for record in reader]
+
+
+def test_read_arrow_takes_what_read_takes() -> None:
+    """Two signatures are written out; both say the same."""
+    ours, theirs = (inspect.signature(each).parameters for each in (pylogseg.read_arrow, pylogseg.read))
+    assert set(ours) - {"views"} == set(theirs) - {"reuse_buffers"}
+    for name in set(ours) & set(theirs):
+        assert ours[name] == theirs[name], name

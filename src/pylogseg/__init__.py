@@ -7,53 +7,76 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pylogseg import offline as offline
     from pylogseg.arrow import read_arrow
-    from pylogseg.disk import open_dir
+    from pylogseg.config import LogConfig
+    from pylogseg.disk import Disk, LogDir, Partition, Segment, open_dir
     from pylogseg.embedded.log import EmbeddedLog
     from pylogseg.embedded.opening import open_log
+    from pylogseg.embedded.producer import Producer
     from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
-    from pylogseg.format.batches import scan
-    from pylogseg.log.log import Log
-    from pylogseg.log.segment import LogSegment
+    from pylogseg.format.batches import BatchTable, scan
+    from pylogseg.format.records import RecordColumns, decode
+    from pylogseg.log.log import Appended
     from pylogseg.manager.manager import LogManager
     from pylogseg.manager.settings import BrokerSettings
+    from pylogseg.reading.findings import Finding, Gap
     from pylogseg.reading.stream import Reader, Record, read
     from pylogseg.write import encode
 
 # Loaded on first use: an import of the package must not cost more than what it is used for.
 _HOMES = {
-    "encode": "pylogseg.write",
-    "EmbeddedLog": "pylogseg.embedded.log",
+    "Appended": "pylogseg.log.log",
+    "BatchTable": "pylogseg.format.batches",
     "BrokerSettings": "pylogseg.manager.settings",
-    "Log": "pylogseg.log.log",
-    "LogManager": "pylogseg.manager.manager",
-    "LogSegment": "pylogseg.log.segment",
-    "open_dir": "pylogseg.disk",
-    "open_log": "pylogseg.embedded.opening",
-    "read_arrow": "pylogseg.arrow",
-    "read": "pylogseg.reading.stream",
-    "Reader": "pylogseg.reading.stream",
-    "Record": "pylogseg.reading.stream",
-    "scan": "pylogseg.format.batches",
-    "PylogsegError": "pylogseg.errors",
-    "RequestError": "pylogseg.errors",
     "ClosedError": "pylogseg.errors",
     "CorruptionError": "pylogseg.errors",
+    "Disk": "pylogseg.disk",
+    "EmbeddedLog": "pylogseg.embedded.log",
+    "Finding": "pylogseg.reading.findings",
+    "Gap": "pylogseg.reading.findings",
+    "LogConfig": "pylogseg.config",
+    "LogDir": "pylogseg.disk",
+    "LogManager": "pylogseg.manager.manager",
+    "Partition": "pylogseg.disk",
+    "Producer": "pylogseg.embedded.producer",
+    "PylogsegError": "pylogseg.errors",
+    "Reader": "pylogseg.reading.stream",
+    "Record": "pylogseg.reading.stream",
+    "RecordColumns": "pylogseg.format.records",
+    "RequestError": "pylogseg.errors",
+    "Segment": "pylogseg.disk",
     "StorageError": "pylogseg.errors",
+    "decode": "pylogseg.format.records",
+    "encode": "pylogseg.write",
+    "open_dir": "pylogseg.disk",
+    "open_log": "pylogseg.embedded.opening",
+    "read": "pylogseg.reading.stream",
+    "read_arrow": "pylogseg.arrow",
+    "scan": "pylogseg.format.batches",
 }
 
 __all__ = [
+    "Appended",
+    "BatchTable",
     "BrokerSettings",
     "ClosedError",
     "CorruptionError",
+    "Disk",
     "EmbeddedLog",
-    "Log",
+    "Finding",
+    "Gap",
+    "LogConfig",
+    "LogDir",
     "LogManager",
-    "LogSegment",
+    "Partition",
+    "Producer",
     "PylogsegError",
     "Reader",
     "Record",
+    "RecordColumns",
     "RequestError",
+    "Segment",
     "StorageError",
+    "decode",
     "encode",
     "open_dir",
     "open_log",

@@ -11,12 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg import _records
+from pylogseg.disk import Disk, Partition
 from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import COPY_SLACK_BYTES, Besides, Copies, Scratch
 from pylogseg.format.shown import readable
-from pylogseg.reading.partition import Chunk
-from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, check_columns, read
+from pylogseg.reading.latest import MEMORY_BYTES
+from pylogseg.reading.partition import Chunk, Isolation, OnCorrupt
+from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Moment, Path, check_columns, read
 
 __all__ = ["BATCH_COLUMNS", "DEFAULT_COLUMNS", "read_arrow", "record_batch", "record_batches", "schema"]
 
@@ -105,19 +107,42 @@ def _parts(chunk: Chunk) -> Iterable[Chunk]:
 
 
 def read_arrow(
-    *args: Any, columns: Sequence[str] | None = None, views: bool = False, **options: Any
+    path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    offset: int | tuple[int | None, int | None] | None = None,
+    timestamp: Moment | tuple[Moment | None, Moment | None] | None = None,
+    limit: int | None = None,
+    isolation: Isolation = "read_uncommitted",
+    on_corrupt: OnCorrupt = "raise",
+    columns: Sequence[str] | None = None,
+    *,
+    views: bool = False,
+    control: bool = False,
+    check_crc: bool = True,
+    from_log_start: bool = True,
+    max_decompressed_bytes: int = 64 << 20,
+    max_bytes_per_second: float | None = None,
+    drop_behind: bool = False,
+    latest: bool = False,
+    tombstones: bool = False,
+    latest_memory_bytes: int = MEMORY_BYTES,
 ) -> pa.RecordBatchReader:
     """Read records as a stream of Arrow record batches.
 
     Parameters
     ----------
-    *args, **options
+    path, topic, partition, offset, timestamp, limit, isolation, on_corrupt
         As for `pylogseg.read`.
     columns : sequence of str, optional
         Names out of `DEFAULT_COLUMNS` and `BATCH_COLUMNS`; what is not asked for is not made.
     views : bool
         Keys and values as binary views into what was read of the file (for compressed batches into decompressed
         bytes), so that no payload is copied again. What was read stays in memory as long as a batch of it lives.
+    control, check_crc, from_log_start, max_decompressed_bytes, max_bytes_per_second, drop_behind
+        As for `pylogseg.read`.
+    latest, tombstones, latest_memory_bytes
+        As for `pylogseg.read`.
 
     Returns
     -------
@@ -132,7 +157,25 @@ def read_arrow(
     ['offset', 'value']
     """
     wanted = schema(columns, views=views)
-    reader = read(*args, **options)
+    reader = read(
+        path,
+        topic,
+        partition,
+        offset,
+        timestamp,
+        limit,
+        isolation,
+        on_corrupt,
+        control=control,
+        check_crc=check_crc,
+        from_log_start=from_log_start,
+        max_decompressed_bytes=max_decompressed_bytes,
+        max_bytes_per_second=max_bytes_per_second,
+        drop_behind=drop_behind,
+        latest=latest,
+        tombstones=tombstones,
+        latest_memory_bytes=latest_memory_bytes,
+    )
     # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point at payloads.
     besides: Besides = "views" if views else copies_for(wanted.names)
     reader.use(functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer))
