@@ -44,13 +44,13 @@ def fill(path: Path) -> None:
     assert os.statvfs(path).f_bavail == 0
 
 
-def a_full_disk(small: Path, *, clean: bool) -> Path:
+def a_full_disk(small: Path, *, clean: bool, value_bytes: int = 10_000) -> Path:
     """Two partitions of several segments and no byte free, after an orderly stop or not."""
     log_dir = small / "d"
     for name in ("a-0", "b-0"):
-        with open_log(log_dir / name, segment_bytes=100_000) as log:
+        with open_log(log_dir / name, segment_bytes=10 * value_bytes) as log:
             for i in range(60):
-                log.append([(i, b"key %d" % i, os.urandom(10_000))])
+                log.append([(i, b"key %d" % i, os.urandom(value_bytes))])
     if not clean:
         (log_dir / ".kafka_cleanshutdown").unlink()
         for path in log_dir.glob("*-checkpoint"):
@@ -80,6 +80,34 @@ def test_room_is_made_before_any_is_needed(small: Path, command: list[str], star
         assert 27 <= offsets[0] <= start
     assert os.statvfs(small).f_bavail > 0
     assert pylogseg("verify", log_dir, "b-0").code == 0
+
+
+@pytest.mark.parametrize("kept_kb", range(4, 54, 6))
+@pytest.mark.parametrize("verb", ["retain", "delete-records"])
+def test_less_is_freed_than_an_index_reserves(small: Path, verb: str, kept_kb: int) -> None:
+    """Tiny segments: what goes is a few kilobytes. It goes in order, and nobody calls its offsets missing."""
+    log_dir = a_full_disk(small, clean=False, value_bytes=1000)
+    first = max(60 - kept_kb, 9)  # at least one segment goes
+    words = ("--bytes", f"{kept_kb}K") if verb == "retain" else ("--offset", f"b-0={first}")
+    done = pylogseg(verb, log_dir, *(["b-0"] if verb == "retain" else []), *words)
+    assert (done.code, done.err) == (0, ""), done.text
+    assert "disk was full" in done.text
+    offsets = [record.offset for record in read(log_dir / "b-0")]
+    assert offsets == list(range(offsets[0], 60))
+    if verb == "delete-records":
+        assert offsets[0] == first
+    assert f" {offsets[0]} " in next(line for line in done.text.splitlines() if line.startswith("b-0 ")) or (
+        offsets[0] == 0
+    )
+    verified = pylogseg("verify", log_dir, "b-0", "--json")
+    assert verified.code == 0, verified.text
+    assert not [found for found in verified.rows if found.get("kind") in ("missing", "gap", "log-start")]
+    # With room, the same again puts the log in order, and begins it at the same offset.
+    (small / "filler").unlink()
+    again = pylogseg(verb, log_dir, *(["b-0"] if verb == "retain" else []), *words)
+    assert again.code == 0, again.text
+    assert [record.offset for record in read(log_dir / "b-0")] == offsets
+    assert not [found for found in pylogseg("verify", log_dir, "b-0", "--json").rows if found.get("kind") == "missing"]
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import threading
 
@@ -15,6 +16,9 @@ from pylogseg.errors import ClosedError, RequestError, StorageError
 _NOT_SUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 #: Disk space is reserved in steps of this before a map is written: a map on a full disk kills the process.
 _RESERVED_BYTES = 1 << 16
+#: On a full disk, no more than a map takes.
+_PAGE_BYTES = mmap.PAGESIZE
+_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 class LocalMappedFile:
@@ -116,16 +120,26 @@ class LocalMappedFile:
         """Make sure that the disk has room for ``[0, end)`` and a while beyond."""
         if position < 0 or end > self.size:
             raise RequestError(f"{self.path}: cannot write [{position}, {end}): it has {self.size} bytes")
-        reserved = min(self.size, -(-end // _RESERVED_BYTES) * _RESERVED_BYTES)
         with self._lock:
             descriptor = self._open()
             try:
-                _allocate(descriptor, self._reserved, reserved)
+                self._reserved = self._allocated(descriptor, end)
             except OSError as error:
                 raise storage_error(self.path, "append", error) from error
             finally:
                 os.close(descriptor)
-            self._reserved = reserved
+
+    def _allocated(self, descriptor: int, end: int) -> int:
+        """Give the file blocks up to a position, and as far beyond as there is room; how far."""
+        steps = [min(self.size, -(-end // step) * step) for step in (_RESERVED_BYTES, _PAGE_BYTES)]
+        try:
+            _allocate(descriptor, self._reserved, steps[0])
+            return steps[0]
+        except OSError as error:
+            if error.errno not in _FULL or steps[1] == steps[0]:
+                raise
+        _allocate(descriptor, self._reserved, steps[1])
+        return steps[1]
 
     def resize(self, size: int) -> None:
         """Make the file longer, by zeros, or shorter."""

@@ -286,6 +286,30 @@ class LogDirectory:
         else:
             starts.pop(key, None)
 
+    def note_start(self, name: str, offset: int) -> None:
+        """Write down that the log of a partition, which is not open, begins at an offset, or above.
+
+        Raises
+        ------
+        StorageError
+            If the checkpoint cannot be written.
+        """
+        key = _key_of(name)
+        if key is None:
+            return
+        with self._mutex:
+            starts = self._offsets[FileKind.LOG_STARTS]
+            before = starts.get(key)
+            if before is None or before < offset:
+                starts[key] = offset
+                try:
+                    self.checkpoint(FileKind.LOG_STARTS)
+                except BaseException:
+                    starts.update({} if before is None else {key: before})
+                    if before is None:
+                        del starts[key]
+                    raise
+
     def cleaned_to(self, name: str) -> int | None:
         """Where the last cleaning of a partition ended; None if there was none."""
         with self._mutex:

@@ -5,6 +5,7 @@ The passes are those of `docs/durability.md`, "Recovery", in their order.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from pylogseg import _append
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import AppendFile, Storage
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import EpochEntry
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
@@ -294,7 +295,13 @@ class Loader:
             producers.map_end_offset = int(current.last_offset[-1]) + 1
 
         size = segment.size
-        cut = segment.recover(visit, lambda position: self._add_cut(segment, position, next_offset))
+        try:
+            cut = segment.recover(visit, lambda position: self._add_cut(segment, position, next_offset))
+        except StorageError as error:
+            if error.errno == errno.ENOSPC:  # half an index of its full size: even to read it takes room, on tmpfs
+                segment.drop_indexes()
+            segment.close_handles()
+            raise
         if not batches_of_producers:
             self._read[segment] = producers.map_end_offset
         producers.take_snapshot()

@@ -6,6 +6,7 @@ them in Kafka's order.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
 
@@ -129,7 +130,13 @@ class Log(AppendingLog):
             report=report,
             mend=mend,
         )
-        loaded = loader.load()
+        try:
+            loaded = loader.load()
+        except BaseException:  # whoever keeps the error keeps no files with it: what is removed next is to give room
+            for segment in segments:
+                with contextlib.suppress(StorageError):
+                    segment.close_handles()
+            raise
         active = segments.active
         assert active is not None
         end = OffsetMetadata(loaded.next_offset, active.base_offset, active.size)

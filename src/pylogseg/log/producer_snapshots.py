@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterable
 from typing import Protocol
 
 from pylogseg.env.files import Entry
-from pylogseg.errors import CorruptionError
+from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.snapshot import ProducerEntry, encode_snapshot, parse_snapshot
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.producer_state import CachedBatch, ProducerState
@@ -102,10 +103,16 @@ class Snapshots:
         name = segment_file_name(offset, FileKind.PRODUCER_SNAPSHOT)
         path = self._storage.join(self.folder, name)
         data = encode_snapshot(entries, most_entries=self._most)
-        if sync:
-            self._storage.write_synced(path, data)
-        else:
-            self._storage.write_plain(path, data)
+        try:
+            if sync:
+                self._storage.write_synced(path, data)
+            else:
+                self._storage.write_plain(path, data)
+        except StorageError as error:
+            if error.errno == errno.ENOSPC:  # half of one is none
+                self._names.pop(offset, None)
+                self._storage.remove(path)
+            raise
         self._names[offset] = name
         return path
 

@@ -440,6 +440,12 @@ class LogSegment:
         self.log.close()
         self.aborted_txns.close()
 
+    def drop_indexes(self) -> None:
+        """Remove the offset and the time index, for the next load to build."""
+        for index in (self.offset_index, self.time_index):
+            index.close(trim=False)
+            self._storage.remove(index.path)
+
     def change_suffix(self, suffix: str) -> None:
         """Rename all files: the log first, then the indexes; those that do not exist are passed by."""
         self.suffix = suffix

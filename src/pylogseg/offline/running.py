@@ -22,6 +22,7 @@ from pylogseg.jobs.place import Place, chosen_in, marked_epoch, moving_picture, 
 from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.jobs.remarks import REMEDIES
 from pylogseg.log.directory import LogDirectory, Start, partition_of
+from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.keep import KeepError, check_place
 from pylogseg.offline.checkpoints import differences, read_checkpoints
 from pylogseg.offline.destination import Destination
@@ -247,6 +248,11 @@ class _Run:
         if not count:
             return outcome
         outcome = self._tried(name, advance, first)
+        if is_full(outcome.error) and self._note_start(planned):
+            outcome.state, outcome.reason, outcome.remedy, outcome.error = "done", "", "", None
+            outcome.log_start, outcome.log_end = planned.log_start, planned.log_end
+            outcome.notes.append("the disk is too full to put the log in order: a broker does that when it starts, "
+                                 "and needs room for its indexes")  # fmt: skip
         outcome.bytes_before, outcome.segments_before = planned.bytes_before, planned.segments_before
         removed = outcome.numbers.get("segmentsDeleted", 0) + count
         outcome.numbers = {**planned.numbers, "segmentsDeleted": removed}
@@ -279,16 +285,34 @@ class _Run:
                 files.setdefault(name.offset, []).append(entry.name)
                 if name.kind is FileKind.LOG:
                     logs.add(name.offset)
-        bases, count = sorted(logs), 0
+        bases, count, is_noted = sorted(logs), 0, False
         for base, next_base in pairwise(bases):
             if next_base > planned.log_start or segment_file_name(base, FileKind.LOG) not in gone:
                 break
+            is_noted = is_noted or self._note_start(planned)  # where there is no room before, there is after the first
             for file in files[base]:
                 storage.remove(storage.join(folder, file))
             count += 1
         if count:
             storage.sync_folder(folder)
+            if not is_noted:
+                self._note_start(planned)
         return bases[count] if count else 0, count
+
+    def _note_start(self, planned: Outcome) -> bool:
+        """Write down where a log begins that is not open, in the checkpoint and the leader epochs; if there is room."""
+        storage, start = self._storage, planned.log_start or 0
+        path = storage.join(planned.path, FileKind.LEADER_EPOCHS.value)
+        try:
+            if storage.exists(path):
+                LeaderEpochs(storage, path, lambda name, write: write()).truncate_from_start(start)
+            if self._directory is not None:
+                self._directory.note_start(planned.name, start)
+        except PylogsegError as error:
+            if isinstance(error, StorageError) and not is_full(error):
+                raise
+            return False  # a malformed file is what the load tells of
+        return True
 
     def _tried(self, name: str, advance: Advance, log_start: int = 0) -> Outcome:
         storage = self._storage
