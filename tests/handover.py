@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from test_embedded_kafka import SETTINGS, fill
+from embedded_logs import SETTINGS, fill
 
 from pylogseg import EmbeddedLog, open_log
 from pylogseg.errors import StorageError

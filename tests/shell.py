@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +49,18 @@ def pylogseg(*arguments: object) -> Done:
     return Done(done.exit_code, done.stdout_bytes, done.stderr)
 
 
+def run(text: str) -> Done:
+    """Run words in this process; whatever they meet, there is no traceback."""
+    done = pylogseg(*text.split())
+    assert "Traceback" not in done.err
+    return done
+
+
+def rows(done: Done, kind: str) -> list[dict[str, Any]]:
+    """The rows of one type, of what a command printed as JSON."""
+    return [row for row in done.rows if row["type"] == kind]
+
+
 def command(*arguments: object) -> list[str]:
     """The words that start a command as a process."""
     return [sys.executable, "-m", "pylogseg", *map(str, arguments)]
@@ -61,6 +75,24 @@ def process(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     """Start a command as a process with pipes."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen(command(*arguments), **{"env": environment(), **pipes})
+
+
+@contextlib.contextmanager
+def locked(log_dir: Path) -> Iterator[int]:
+    """While another process has the lock of a log directory, as a broker has it; the id of that process."""
+    program = (
+        "import sys; from pylogseg.env.locks import FolderLock\n"
+        "lock = FolderLock(sys.argv[1]); print('locked', flush=True); sys.stdin.read()"
+    )
+    arguments = [sys.executable, "-c", program, log_dir]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, env=environment()) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().strip() == b"locked"
+        try:
+            yield holder.pid
+        finally:
+            holder.kill()
 
 
 def damaged(source: Path, target: Path, segment: str, position: int) -> Path:

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from handmade import batch, partition, varint
 from shell import command, environment, pylogseg
 
 import pylogseg as package
-from pylogseg import _codec, offline
+from pylogseg import offline
 from pylogseg.format import records as format_records
 from pylogseg.format.batches import scan
 from pylogseg.format.compression import compress
@@ -32,34 +33,10 @@ MANY = (63 << 20) // 7
 MOST_MB = 700
 
 
-def batch(
-    body: bytes, count: int, *, base: int = 0, codec: int = 4, last: int | None = None, timestamp: int = 1000
-) -> bytes:
-    """A batch of magic 2 around bytes that are compressed already."""
-    last = count - 1 if last is None else last
-    fields = struct.pack(">hiqqqhii", codec, last, timestamp, timestamp, -1, -1, -1, count)
-    rest = struct.pack(">ibI", 0, 2, _codec.crc32c(fields + body)) + fields + body
-    return struct.pack(">qi", base, len(rest)) + rest
-
-
-def varint(number: int) -> bytes:
-    number, out = number << 1, bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes(out) + bytes([number])
-
-
 def record(offset_delta: int, key: bytes, value: bytes, headers: int = 0, time_delta: int = 0) -> bytes:
     body = b"\0" + varint(time_delta) + varint(offset_delta) + varint(len(key)) + key + varint(len(value)) + value
     body += varint(headers) + b"\2h\2v" * headers
     return varint(len(body)) + body
-
-
-def partition(folder: Path, data: bytes, name: str = "t-0") -> Path:
-    (folder / name).mkdir(parents=True)
-    (folder / name / f"{0:020}.log").write_bytes(data)
-    return folder / name
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import Done, pylogseg
-from test_recover import log_dir_of, tree
+from damaged_logs import log_dir_of
+from shell import pylogseg, rows
+from trees import tree
 
 import pylogseg as package
 
@@ -21,10 +22,6 @@ DIFFERENT = {"repeated-batch"}  # a reader gives both of what is there twice
 @pytest.fixture(autouse=True)
 def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
-def rows(done: Done, kind: str) -> list[dict[str, Any]]:
-    return [row for row in done.rows if row["type"] == kind]
 
 
 def records(folder: Path, **arguments: Any) -> list[tuple[Any, ...]]:

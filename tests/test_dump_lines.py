@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawn_columns import PAYLOAD, RECORDS, build
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import text as reference
 from reference.text import Record
-from test_text import PAYLOAD, RECORDS, build
 
 from pylogseg.errors import RequestError
 from pylogseg.format import text

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from shell import pylogseg
+from trees import entries
 
 import pylogseg as package
 from pylogseg.disk import open_dir
@@ -30,11 +31,6 @@ def log_dir(examples: Path, folder: Path, *, bare: bool = False, names: tuple[st
             if path.is_file() and path.name != ".lock":
                 shutil.copy(path, folder / path.name)
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes | None]:
-    """Every file below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["with meta.properties", "without"])
@@ -78,7 +74,7 @@ def test_a_stray_file_hides_no_partition(examples: Path, tmp_path: Path, stray: 
     assert any(stray in note for note in disk.notes)
     assert Place.find(LocalStorage(), str(folder)).is_whole
     done = pylogseg("ls", folder)
-    assert len(done.text.splitlines()) == 1 + len(SMALL)
+    assert len(done.text.splitlines()) == 2 + len(SMALL)  # the names of the columns, and a TOTAL
     assert stray in done.err
     (folder.parent / stray).touch()  # nor beside log directories
     assert len(open_dir(folder.parent).partitions) == len(SMALL)
@@ -119,12 +115,12 @@ def test_files_of_both_are_ambiguous(examples: Path, tmp_path: Path) -> None:
     folder = tmp_path / "txn-a-0"
     shutil.copytree(examples / "txn-a-0", folder)
     shutil.copy(examples / "meta.properties", folder)
-    before = contents(tmp_path)
+    before = entries(tmp_path)
     for command in ("ls", "cat", "verify", "recover", "repair"):
         done = pylogseg(command, folder)
         assert done.code == 2, command
         assert "a log directory (meta.properties) or the folder of a partition (0000" in done.err
-    assert contents(tmp_path) == before
+    assert entries(tmp_path) == before
     # In a log directory its name decides for readers, as for a broker; what writes does not touch it.
     around = log_dir(examples, tmp_path / "kafka")
     shutil.copy(examples / "meta.properties", around / "txn-a-0")

@@ -11,11 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from shell import environment
-from shell import pylogseg as shell
+from shell import environment, run
+from trees import entries
 
 import pylogseg
 from pylogseg import encode
@@ -75,16 +74,6 @@ def make(folder: Path) -> Path:
     return folder / "d"
 
 
-def tree(folder: Path) -> dict[str, bytes | None]:
-    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
-
-
-def run(text: str) -> Any:
-    done = shell(*text.split())
-    assert "Traceback" not in done.err
-    return done
-
-
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A log directory ``d``, and what must stay as it is in ``outside``."""
@@ -106,22 +95,22 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("name", WRITERS)
 def test_nothing_is_written_through_a_link(world: Path, name: str, link: str) -> None:
-    before = tree(world / "outside")
+    before = entries(world / "outside")
     for path in LINKS[link]:
         place = world / "d" / path
         place.unlink(missing_ok=True)
         place.symlink_to(world / "outside" / "shadow")
     run(WRITERS[name])
-    assert tree(world / "outside") == before
+    assert entries(world / "outside") == before
 
 
 @pytest.mark.parametrize("link", FOLDER_LINKS)
 @pytest.mark.parametrize("name", WRITERS)
 def test_nothing_is_written_into_a_linked_folder(world: Path, name: str, link: str) -> None:
-    before = tree(world / "outside")
+    before = entries(world / "outside")
     (world / "d" / link).symlink_to(world / "outside" / "u-0")
     run(WRITERS[name])
-    assert tree(world / "outside") == before
+    assert entries(world / "outside") == before
 
 
 def test_a_linked_partition_is_refused_and_named_and_the_others_are_done(world: Path) -> None:
@@ -141,13 +130,13 @@ def test_links_are_followed_to_read(world: Path) -> None:
     assert len(run("cat d").rows) == 5
     assert len(run("cat by-another-name t-0").rows) == 4
     assert run("copy by-another-name k t-0").code == 0
-    assert tree(world / "k")[f"t-0/{ZEROS}.log"] == batch(0) + batch(1)
+    assert entries(world / "k")[f"t-0/{ZEROS}.log"] == batch(0) + batch(1)
 
 
 @pytest.mark.parametrize("text", ["copy d k", "compact --force d --into k", "repair --no-keep d --into k"])
 @pytest.mark.parametrize("kind", ["link", "dangling", "file", "other"])
 def test_what_is_made_beside_its_place_takes_nobodys_folder(world: Path, text: str, kind: str) -> None:
-    before, name = tree(world / "outside"), world / ".k.pylogseg-unfinished"
+    before, name = entries(world / "outside"), world / ".k.pylogseg-unfinished"
     if kind == "link":
         name.symlink_to(world / "outside")
     elif kind == "dangling":
@@ -163,7 +152,7 @@ def test_what_is_made_beside_its_place_takes_nobodys_folder(world: Path, text: s
     done = run(text)
     assert done.code == 2
     assert ".k.pylogseg-unfinished" in done.err
-    assert tree(world / "outside") == before
+    assert entries(world / "outside") == before
     assert not (world / "k").exists()
     assert kind != "other" or (name / "thesis").read_bytes() == PRECIOUS
 
@@ -175,11 +164,11 @@ def test_what_a_killed_run_left_is_taken_over(world: Path) -> None:
     (left / ".lock").write_bytes(b"")
     assert run("copy d k").code == 0
     assert not left.exists()
-    assert "t-0/half" not in tree(world / "k")
+    assert "t-0/half" not in entries(world / "k")
 
 
 def test_checkpoints_that_name_folders_outside_move_nothing(world: Path) -> None:
-    before = tree(world / "outside")
+    before = entries(world / "outside")
     for name, text in WRITERS.items():
         shutil.rmtree(world / "d")
         shutil.rmtree(world / "k", ignore_errors=True)
@@ -188,7 +177,7 @@ def test_checkpoints_that_name_folders_outside_move_nothing(world: Path) -> None
             lines = f"0\n4\n../outside/u 0 3\n{world}/outside/u 0 1\n. 0 1\nt 0 2\n"
             (world / "d" / f"{kind}-offset-checkpoint").write_text(lines)
         run(text)
-        assert tree(world / "outside") == before, name
+        assert entries(world / "outside") == before, name
 
 
 # ---- pipes, sockets, devices ----

@@ -4,38 +4,15 @@ import shutil
 import time
 
 import pytest
+from managed_logs import fill, manual, names, records, settings
 
 import pylogseg
 from pylogseg import BrokerSettings, LogManager
 from pylogseg.errors import ClosedError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.log.cleanable import cleanable
-from pylogseg.testing.clock import ManualClock, ManualScheduler
 
 DAY_MS = 86_400_000
-
-
-def records(count, keys=3):
-    return [(None, b"key%d" % (i % keys), b"v" * 50) for i in range(count)]
-
-
-def settings(tmp_path, **changes):
-    dirs = (str(tmp_path / "a"), str(tmp_path / "b"))
-    return BrokerSettings(**{"log_dirs": dirs, "log_cleaner_enable": False, **changes})
-
-
-def manual():
-    clock = ManualClock(1_700_000_000_000)
-    return {"clock": clock, "scheduler": ManualScheduler(clock)}
-
-
-def names(path):
-    return sorted(each.name for each in path.iterdir() if each.is_dir())
-
-
-def fill(log, count=30):
-    for record in records(count):
-        log.append([record])
 
 
 def test_logs_go_where_fewest_are_and_come_back(tmp_path):

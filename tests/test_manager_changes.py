@@ -4,7 +4,7 @@ import shutil
 import threading
 
 import pytest
-from test_manager import fill, manual, names, records, settings
+from managed_logs import fill, manual, names, records, settings
 
 import pylogseg
 from pylogseg import BrokerSettings, LogManager

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from test_manager import settings
+from managed_logs import settings
 
 from pylogseg import LogManager
 from pylogseg.errors import OffsetOutOfRange

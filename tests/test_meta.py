@@ -281,3 +281,17 @@ def test_imports_without_warnings() -> None:
     names = [f"pylogseg.{name_of(path)}".rstrip(".") for path in MODULES if path.name != "__main__.py"]
     names += [f"pylogseg.{stub.stem}" for stub in STUBS]
     python("\n".join(f"import {name}" for name in names), "-W", "error")
+
+
+def test_no_test_imports_another() -> None:
+    """What several tests need is a module of its own: a test module can be run, moved and removed alone."""
+    helpers = [path for path in (ROOT / "tests").rglob("*.py") if "__pycache__" not in path.parts]
+    tests = {path.stem for path in helpers if path.name.startswith("test_")}
+    assert len(tests) > 100
+    users = {
+        f"{path.name}: {target}"
+        for path in helpers
+        for target, _ in imports_of(path)
+        if any(part in tests for part in target.split(".")[:-1]) or target in tests
+    }
+    assert not users

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import Done, environment, process, pylogseg
-from test_recover import HOLDER, contents, log_dir_of, tree
+from damaged_logs import log_dir_of
+from shell import Done, locked, process, pylogseg, rows
+from trees import contents, tree
 
 from pylogseg import offline, open_dir, open_log, read, scan
 from pylogseg.env.locks import FolderLock
@@ -35,10 +35,6 @@ from pylogseg.offline.settings import Settings
 #: A minute behind the cleanings of the golden directories.
 NOW = "2026-11-21T06:40:00Z"
 NOW_MS = 1_795_243_200_000
-
-
-def rows(done: Done, kind: str) -> list[dict[str, Any]]:
-    return [row for row in done.rows if row["type"] == kind]
 
 
 def copied(golden: Path, name: str, tmp_path: Path) -> Path:
@@ -372,12 +368,8 @@ def test_times_are_kept_in_a_copy(golden: Path, tmp_path: Path) -> None:
 def held(golden: Path, tmp_path: Path) -> Iterator[tuple[Path, int]]:
     """A log directory whose lock another process has, as a broker has it."""
     log_dir = copied(golden, "compact-0-before", tmp_path) / "data0"
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, log_dir], stdout=subprocess.PIPE, env=environment())
-    with holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        yield log_dir, holder.pid
-        holder.kill()
+    with locked(log_dir) as pid:
+        yield log_dir, pid
 
 
 @pytest.mark.parametrize("command", [["compact"], ["retain", "--ms", "1"], ["delete-records", "*", "--offset", "5"]])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from conftest import Kafka
+from embedded_logs import operations
 from offline_logs import NOW, SETTINGS, log_dir
 from replay import replay
-from test_embedded_kafka import operations
 
 from pylogseg import offline
 from pylogseg.env.storage import LocalStorage

@@ -14,6 +14,7 @@ import pytest
 from crash.images import crash_images
 from offline_world import DIR, LIMIT, NOW, contents, files, world
 from shell import pylogseg
+from trees import entries
 
 import pylogseg as package
 from pylogseg import offline
@@ -165,10 +166,6 @@ def jbod(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tree(folder: Path) -> dict[str, bytes | None]:
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
-
-
 def records(*log_dirs: Path) -> list[tuple[Any, ...]]:
     found = package.read([str(path) for path in log_dirs])
     return sorted((r.topic, r.partition, r.offset, r.timestamp, r.key, r.value, r.headers) for r in found)
@@ -176,7 +173,7 @@ def records(*log_dirs: Path) -> list[tuple[Any, ...]]:
 
 def test_shell(jbod: Path) -> None:
     before = records(jbod / "disk1", jbod / "disk2")
-    files_before = tree(jbod / "disk1" / "txn-a-0")
+    files_before = entries(jbod / "disk1" / "txn-a-0")
     planned = pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-a", "del-records-0", "--dry-run")
     assert planned.code == 0
     assert "dry run: nothing was changed" in planned.text
@@ -187,7 +184,7 @@ def test_shell(jbod: Path) -> None:
         ("del-records-0", "done"),
         ("txn-a-0", "done"),
     ]
-    assert tree(jbod / "disk2" / "txn-a-0") == files_before
+    assert entries(jbod / "disk2" / "txn-a-0") == files_before
     assert not (jbod / "disk1" / "txn-a-0").exists()
     assert records(jbod / "disk1", jbod / "disk2") == before
     assert not list(jbod.glob("disk?/*-delete"))
@@ -198,14 +195,14 @@ def test_shell(jbod: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing(jbod: Path) -> None:
-    before = tree(jbod)
+    before = entries(jbod)
     assert pylogseg("move", jbod / "disk1", jbod / "disk2", "*", "-n").code == 0
-    assert tree(jbod) == before
+    assert entries(jbod) == before
 
 
 @pytest.mark.parametrize("locked", ["disk1", "disk2"])
 def test_a_running_broker(jbod: Path, locked: str) -> None:
-    before = tree(jbod)
+    before = entries(jbod)
     lock = FolderLock(str(jbod / locked))
     try:
         done = pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-a")
@@ -216,7 +213,7 @@ def test_a_running_broker(jbod: Path, locked: str) -> None:
         assert "moving picture" in planned.text
     finally:
         lock.release()
-    assert tree(jbod) == before
+    assert entries(jbod) == before
 
 
 def test_damage_is_not_moved(jbod: Path) -> None:
@@ -225,13 +222,13 @@ def test_damage_is_not_moved(jbod: Path) -> None:
     data = bytearray(log.read_bytes())
     data[200] ^= 1
     log.write_bytes(data)
-    before = tree(jbod / "disk1" / "codec-zstd-0")
+    before = entries(jbod / "disk1" / "codec-zstd-0")
     done = pylogseg("move", jbod / "disk1", jbod / "disk2", "codec-zstd", "txn-a")
     assert done.code == 1
     assert str(log) in done.text
     assert "CRC mismatch" in done.text
     assert "pylogseg repair" in done.text
-    assert tree(jbod / "disk1" / "codec-zstd-0") == before
+    assert entries(jbod / "disk1" / "codec-zstd-0") == before
     assert {path.name for path in (jbod / "disk2").iterdir() if path.is_dir()} == {"codec-gzip-0", "txn-a-0"}
 
 
@@ -240,12 +237,12 @@ def test_another_one_is_there(jbod: Path) -> None:
     shutil.copytree(jbod / "disk1" / "txn-a-0", jbod / "disk2" / "txn-a-0")
     log = next((jbod / "disk2" / "txn-a-0").glob("*.log"))
     log.write_bytes(log.read_bytes()[:-1])
-    before = tree(jbod)
+    before = entries(jbod)
     done = pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-a")
     assert done.code == 1
     assert log.name in done.text
     assert "is not the same" in done.text
-    assert tree(jbod) == before
+    assert entries(jbod) == before
     log.write_bytes((jbod / "disk1" / "txn-a-0" / log.name).read_bytes())
     assert pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-a").code == 0
     assert not (jbod / "disk1" / "txn-a-0").exists()
@@ -254,11 +251,11 @@ def test_another_one_is_there(jbod: Path) -> None:
 def test_a_link(jbod: Path) -> None:
     """One partition under two names: what is removed here would be gone there."""
     (jbod / "disk2" / "txn-a-0").symlink_to(jbod / "disk1" / "txn-a-0")
-    before = tree(jbod / "disk1")
+    before = entries(jbod / "disk1")
     done = pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-a")
     assert done.code == 2
     assert "symbolic link" in done.text
-    assert tree(jbod / "disk1") == before
+    assert entries(jbod / "disk1") == before
 
 
 def test_what_the_broker_moves(jbod: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from conftest import Decoded, Kafka
 from reference import build, control
 from reference.batch import Record, batches, records
-from test_reference import CODECS, as_kafka, short
+from reference.compression import CODECS
+from reference.kafka_rows import as_kafka, short
 
 NOW = 1_700_000_000_000
 ROWS = [

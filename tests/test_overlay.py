@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import subprocess
@@ -10,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from shell import locked
 from storage_conformance import StorageConformance
+from trees import tree
 
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.overlay import FileChange, OverlayStorage
@@ -26,16 +27,6 @@ def storage() -> OverlayStorage:
 @pytest.fixture
 def folder(tmp_path: Path) -> str:
     return str(tmp_path)
-
-
-def tree(folder: Path) -> dict[str, tuple[int, int, str]]:
-    """Size, time and hash of everything below a folder, and its own time."""
-    found = {}
-    for path in [folder, *sorted(folder.rglob("*"))]:
-        status = path.lstat()
-        data = path.read_bytes() if path.is_file() else b""
-        found[str(path)] = (status.st_size, status.st_mtime_ns, hashlib.sha256(data).hexdigest())
-    return found
 
 
 class TestOverlayStorage(StorageConformance):
@@ -163,24 +154,13 @@ def test_cut_and_grown(tmp_path: Path) -> None:
 
 def test_a_lock_that_somebody_has(tmp_path: Path) -> None:
     """Another process, and an object of this one; to ask does not give up the lock that this process has."""
-    program = (
-        "import sys, time; from pylogseg.env.locks import FolderLock\n"
-        "FolderLock(sys.argv[1]); print(1, flush=True); time.sleep(60)"
-    )
     overlay = OverlayStorage()
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
+    with locked(tmp_path) as pid:
         before = tree(tmp_path)
         overlay.lock(str(tmp_path)).release()  # nothing is written, so nobody is in the way
-        with pytest.raises(StorageError, match=f"process {other.pid} has the lock.*stop it first"):
+        with pytest.raises(StorageError, match=f"process {pid} has the lock.*stop it first"):
             check_unlocked(str(tmp_path))
         assert tree(tmp_path) == before
-        other.kill()
     overlay.lock(str(tmp_path)).release()  # the file is still there, as a killed broker leaves it
     (tmp_path / ".lock").unlink()
 

@@ -10,26 +10,13 @@ import time
 from collections import defaultdict
 
 import pytest
+from golden_brokers import BROKERS
+from reference.kafka_rows import short
 
 import pylogseg
 from pylogseg import _codec
 from pylogseg.format.names import parse_file_name
 
-BROKERS = [
-    "codecs",
-    "txn",
-    "txn-old",
-    "compact-0-before",
-    "compact-1-cleaned",
-    "compact-2-before",
-    "compact-3-cleaned",
-    "compact-4-before",
-    "compact-5-cleaned",
-    "metadata",
-    "metadata-trimmed",
-    "retention",
-    "unclean",
-]
 TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 
@@ -88,13 +75,6 @@ def test_as_kafkas_consumer(golden, name, isolation):
     assert found.keys() == wanted.keys()
     for partition, rows in wanted.items():
         assert found[partition] == rows, partition
-
-
-def short(data):
-    """As in decode.jsonl.xz: hex, or size and hash where it is long."""
-    if data is None or len(data) <= 256:
-        return None if data is None else data.hex()
-    return {"size": len(data), "sha1": hashlib.sha1(data).hexdigest()}
 
 
 def decoded_row(record):

@@ -6,15 +6,15 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from damaged_logs import log_dir_of
 from replay import Replay
-from shell import Done, environment, process, pylogseg
+from shell import Done, locked, process, pylogseg, rows
+from trees import contents, tree
 
 from pylogseg import encode, read
 from pylogseg.errors import PylogsegError
@@ -30,33 +30,6 @@ def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Copies do not go to the home of whoever runs the tests."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state"
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Files below a folder, by their path in it."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
-def tree(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Files and folders with their times."""
-    return {
-        str(path): (path.read_bytes() if path.is_file() else b"", path.stat().st_mtime_ns)
-        for path in [folder, *folder.rglob("*")]
-    }
-
-
-def log_dir_of(golden: Path, case: str, tmp_path: Path) -> Path:
-    """A log directory with the damaged partition, as a broker found it."""
-    source = golden / "broker-4.3" / "damage" / case
-    folder = tmp_path / "data"
-    shutil.copytree(source / "in", folder / "damaged-1")
-    if "start: clean" in (source / "broker.log").read_text():
-        (folder / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":7}')
-    return folder
-
-
-def rows(done: Done, kind: str) -> list[dict[str, Any]]:
-    return [row for row in done.rows if row["type"] == kind]
 
 
 #: But for those of `test_difference` and `test_what_a_broker_does_not_load`.
@@ -316,33 +289,21 @@ def test_after_an_orderly_stop(golden: Path, tmp_path: Path, case: str) -> None:
 
 # ---- what stands in the way ----
 
-HOLDER = """
-import sys, time
-from pylogseg.env.locks import FolderLock
-FolderLock(sys.argv[1])
-print("locked", flush=True)
-time.sleep(60)
-"""
-
 
 def test_refuses_while_somebody_writes(golden: Path, tmp_path: Path) -> None:
     folder = log_dir_of(golden, "torn-tail", tmp_path)
     (folder / "recovery-point-offset-checkpoint").write_bytes(b"")
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, folder], stdout=subprocess.PIPE, env=environment())
-    with holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with locked(folder) as pid:
         before = tree(folder)
         for target in (folder, folder / "damaged-1"):
             done = pylogseg("recover", target)
             assert (done.code, done.text) == (2, "")
-            assert f"process {holder.pid} has the lock" in done.err
+            assert f"process {pid} has the lock" in done.err
             assert "stop it first" in done.err
             done = pylogseg("recover", target, "--dry-run")
             assert done.code == 0
-            assert f"process {holder.pid} has the lock, a broker or another writer: this is a moving" in done.text
+            assert f"process {pid} has the lock, a broker or another writer: this is a moving" in done.text
         assert tree(folder) == before
-        holder.kill()
     assert pylogseg("recover", folder).code == 0  # a lock file that is left of a killed process locks nobody out
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from shell import environment, pylogseg
+from shell import locked, pylogseg
+from trees import contents
 
 from pylogseg import offline
 from pylogseg.disk import open_dir
@@ -44,10 +43,6 @@ def disks(examples: Path, tmp_path: Path) -> Path:
     return tmp_path / "jb"
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_is_done(command: str, disks: Path) -> None:
     done = pylogseg(command, disks, *COMMANDS[command])
@@ -63,22 +58,12 @@ def test_each_is_done(command: str, disks: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_one_that_is_locked_refuses_all(command: str, disks: Path) -> None:
-    code = (
-        "import sys; from pylogseg.env.locks import FolderLock; "
-        "lock = FolderLock(sys.argv[1]); print(1, flush=True); sys.stdin.read()"
-    )
-    broker = subprocess.Popen(
-        [sys.executable, "-c", code, str(disks / "data-1")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(),
-    )  # fmt: skip
-    assert broker.stdout is not None
-    broker.stdout.readline()
-    before = contents(disks)
-    done = pylogseg(command, disks, *COMMANDS[command])
-    broker.communicate()
-    assert done.code == 2
-    assert "has the lock" in done.err
-    assert contents(disks) == before
+    with locked(disks / "data-1"):
+        before = contents(disks)
+        done = pylogseg(command, disks, *COMMANDS[command])
+        assert done.code == 2
+        assert "has the lock" in done.err
+        assert contents(disks) == before
     FolderLock(str(disks / "data-0")).release()
 
 

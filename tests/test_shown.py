@@ -17,12 +17,12 @@ import duckdb
 import pandas
 import polars
 import pytest
+from drawn_columns import build
+from handmade import batch, partition, varint
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.text import Record
 from shell import command, environment, pylogseg
-from test_bounds import batch, partition, varint
-from test_text import build
 
 import pylogseg as package
 from pylogseg.format import text

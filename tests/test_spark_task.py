@@ -5,10 +5,10 @@ import shutil
 import fsspec
 import pyarrow as pa
 import pytest
+from golden_brokers import BROKERS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spark_logs import append, plain, rows, rows_of
-from test_reading import BROKERS
 
 import pylogseg
 from pylogseg.errors import CorruptionError, StorageError

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_columns import INT64, build
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.text import Record
-from test_text import INT64, build
 
 from pylogseg.errors import RequestError
 from pylogseg.format import text

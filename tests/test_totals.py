@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from shell import Done, pylogseg
-from test_recover import tree
+from trees import tree
 
 from pylogseg import open_dir
 from pylogseg.cli.common import size_text

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shell import command, environment
-from shell import pylogseg as shell
+from shell import command, environment, run
 
 import pylogseg
 from pylogseg import encode
@@ -127,12 +126,6 @@ COMMANDS = {
     "tail": "cat d --offset -10: -j {jobs}",
     "committed": "cat d --isolation read_committed -j {jobs}",
 }
-
-
-def run(text: str) -> Any:
-    done = shell(*text.split())
-    assert "Traceback" not in done.err
-    return done
 
 
 def found(name: str, done: Any) -> int:
