@@ -70,7 +70,7 @@ STATES = {
     "A folder that is no partition": State(["foreign"], ["codec-lz4", "txn-a"], ["foreign/data"]),
     "A partition lies in two directories": State(["twice/disk1", "twice/disk2"], ["txn-a", "codec-gzip"]),
     "meta.properties is missing or wrong": State(["nameless/disk1", "nameless/disk2"], ["codec-zstd", "codec-gzip"]),
-    "Records that must go at the end": State(["kafka"], ["txn-b"]),
+    "Records that must go at the end": State(["kafka"], ["mixed"]),
     "The best of several replicas": State(["replicas/broker3"], ["damaged"], None, False, False),
     "A partition on another disk of the broker": State(["jbod/disk1", "jbod/disk2"], ["codec-zstd", "codec-gzip"]),
     "A disk has to go": State(["jbod/disk1", "jbod/disk2"], ["codec-zstd", "codec-gzip"], ["jbod/disk1"], settles=True),
@@ -182,9 +182,15 @@ def reads(log_dirs: list[Path], topics: list[str], isolation: str) -> dict[str, 
     return found
 
 
-def cook(title: str, root: Path) -> None:
-    """Run the commands of a section; their exit codes are those of the page."""
-    for command in dict(documents.recipes())[title]:
+def cook(title: str, root: Path, log_dirs: list[str]) -> None:
+    """Run the commands of a section, which are on these directories; their exit codes are those of the page."""
+    commands = dict(documents.recipes())[title]
+    for log_dir in log_dirs:
+        # One of several disks may be meant by the folder around them.
+        names = "|".join(re.escape(name) for name in {log_dir, os.path.dirname(log_dir) or log_dir} - {"full"})
+        if not any(re.search(rf"(?<![\w/.])({names})\b", command.command) for command in commands):
+            sys.exit(f"{title}: no command of the page is on {log_dir}")
+    for command in commands:
         said = documents.run(command.command, root)
         code, wanted = (re.search(r"\(exit code \d+\)\n\Z", text) for text in (said, command.shown))
         if (code and code[0]) != (wanted and wanted[0]):
@@ -213,7 +219,7 @@ def run(title: str, state: State, scratch: Path) -> None:
             adopt(broker, root, [root / name for name in state.log_dirs], is_clean=state.is_clean)
             if (root / "full").is_mount():
                 documents.resize(root / "full", os.statvfs(root / "full"))
-            cook(title, root)
+            cook(title, root, state.log_dirs)
             if state.settles:
                 settle(broker, [root / name for name in state.log_dirs], state.topics)
             log_dirs = [root / name for name in state.results or state.log_dirs]
