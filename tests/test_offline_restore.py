@@ -99,10 +99,15 @@ def test_what_may_have_been_aborted_is_refused(examples: Path, tmp_path: Path, t
     assert pylogseg("restore", silent, target, "txn-a-1", "--without-transactions").code == 2
 
 
-def test_of_committed_records_only(examples: Path, tmp_path: Path, target: Path) -> None:
-    lake = exported(examples, tmp_path / "lake", "txn-a", "--isolation", "read_committed")
-    done = pylogseg("restore", lake, target, "--committed")
-    assert done.code == 0, done.err
+def test_of_committed_records_only(examples: Path, tmp_path: Path) -> None:
+    """The files tell it of themselves, those of both forms, and one for all."""
+    for number, options in enumerate((["lake"], ["lake2", "--to", "arrow"], ["one.parquet"], ["one.arrow"])):
+        out = exported(examples, tmp_path / options[0], "txn-a", "--isolation", "read_committed", *options[1:])
+        target = tmp_path / f"target{number}"
+        target.mkdir()
+        done = pylogseg("restore", out, target)
+        assert done.code == 0, done.err
+        assert records(target) == records(examples, "txn-a", isolation="read_committed")
     assert records(target) == records(examples, "txn-a", isolation="read_committed")
     assert records(target) != records(examples, "txn-a")
 

@@ -43,6 +43,8 @@ _TYPES: dict[str, pa.DataType] = {
     "position": pa.int64(),
 }
 
+#: In the metadata of a file's schema: the isolation that its records were read with.
+ISOLATION_KEY = b"pylogseg.isolation"
 _MAX_SEQUENCE = 2**31 - 1
 #: Bytes of a topic, or of the name of a segment, that a record batch repeats: its offsets are of 32 bits, and small
 #: records may be many.

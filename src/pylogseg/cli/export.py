@@ -115,7 +115,17 @@ def export(
     is_one = out.suffix in FORMS.values() and not out.is_dir()
     default = stream.DEFAULT_COLUMNS if is_one else DEFAULT_COLUMNS
     names = default if columns is None else tuple(name.strip() for name in columns.split(","))
-    wish = Form(_form_of(out, form, is_one), names, compression, key_as, value_as, key_type, value_type, not_utf8)
+    wish = Form(
+        _form_of(out, form, is_one),
+        names,
+        compression,
+        key_as,
+        value_as,
+        key_type,
+        value_type,
+        not_utf8,
+        ranges["isolation"],
+    )
     _check_form(wish)
     query = make_query(key_as=key_as, **ranges)
     chosen = common.select(arguments, topic, partition)

@@ -19,7 +19,7 @@ from pylogseg.restore.tables import Tables, is_table
 _EPILOG = f"""\b
 Examples:
   pylogseg restore /backup/2026-01-31 /data/kafka orders    from a copy
-  pylogseg restore lake /data/kafka orders --committed      from an export
+  pylogseg restore lake /data/kafka orders                  from an export
   pylogseg restore lake /data/kafka -n                      only say what
 
 \b
@@ -33,8 +33,9 @@ stays aborted. If the cluster of DST has another id for the topic (its metadata
 is in DST, or --cluster-metadata names it), the partition gets that one.
 From a table records come with offsets, timestamps, keys, values and headers.
 A table has no markers, so what was aborted would come back as if it had been
-committed. Unless the files tell that nothing in them was (column
-isTransactional), say --committed, or leave those out.
+committed. Unless the files tell that nothing in them was (they were exported
+with --isolation read_committed, or their column isTransactional is false), say
+--committed, or leave those out.
 A partition that is there with other records stays, unless --overwrite.
 Make the topic in the cluster first, with as many partitions.
 

@@ -53,6 +53,9 @@ class Form:
         Of the columns of Parquet and Arrow files.
     not_utf8 : {"raise", "null", "base64"}
         What becomes of a payload that is no string in a column of strings: see `arrow_strings.strings`.
+    isolation : str
+        What the records are read with, for the metadata of Parquet and Arrow files: without markers a record of an
+        aborted transaction looks like any other.
     """
 
     name: str = "parquet"
@@ -63,6 +66,7 @@ class Form:
     key_type: str = "binary"
     value_type: str = "binary"
     not_utf8: NotUtf8 = "raise"
+    isolation: str = "read_uncommitted"
 
     def __post_init__(self) -> None:
         if self.name not in FORMS:
@@ -79,7 +83,8 @@ class Form:
     @property
     def schema(self) -> pa.Schema:
         """Of Parquet and Arrow files."""
-        return as_strings(arrow.schema(self.columns), self._strings)
+        found = as_strings(arrow.schema(self.columns), self._strings)
+        return found.with_metadata({arrow.ISOLATION_KEY: self.isolation.encode()})
 
     @property
     def _strings(self) -> tuple[str, ...]:

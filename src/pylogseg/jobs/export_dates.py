@@ -165,7 +165,7 @@ class Table:
     ) -> None:
         if form.name not in ("parquet", "arrow"):
             raise RequestError(f"files by date are parquet or arrow, not {form.name}")
-        self.out, self.form, self.dry_run = out, form, dry_run
+        self.out, self.form, self.dry_run = out, replace(form, isolation=isolation), dry_run
         self._shape = {"form": form.name, "columns": list(form.columns), "isolation": isolation}
         self._overwrite = overwrite
         #: Whether what is there already does not count.

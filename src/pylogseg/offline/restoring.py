@@ -28,8 +28,8 @@ from pylogseg.restore.staging import Staging, sweep
 from pylogseg.restore.tables import Stretch, Tables, is_table
 
 _REMEDY = (
-    "export it with --isolation read_committed and say --committed here, or leave out what was part of a transaction "
-    "by --without-transactions"
+    "export it with --isolation read_committed or say by --committed that all of it was, or leave out what was "
+    "part of a transaction by --without-transactions"
 )
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from pylogseg.arrow import ISOLATION_KEY
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import partition_folder_name
 from pylogseg.restore.rows import COLUMNS
@@ -21,8 +22,6 @@ _PLACE = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
 _NEEDED = ("topic", "partition", "offset", "value")
 #: A batch of large records is large: little is read at a time.
 _ROWS = 8192
-#: In the metadata of a file's schema: which records its export left out.
-ISOLATION = b"pylogseg.isolation"
 
 
 class Stretch(NamedTuple):
@@ -162,7 +161,7 @@ class Tables:
                 told = row["isTransactional_sum"] or 0 if row.get("isTransactional_count") == count else None
                 new = Stretch(*key, bounds["min"], bounds["max"] + 1, count, told)
                 found[key] = _joined(found[key], new) if key in found else new
-        if (fragment.physical_schema.metadata or {}).get(ISOLATION) == b"read_committed":
+        if (fragment.physical_schema.metadata or {}).get(ISOLATION_KEY) == b"read_committed":
             found = {key: each._replace(transactional=0) for key, each in found.items()}
         return [found[key] for key in sorted(found)]
 
