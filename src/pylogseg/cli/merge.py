@@ -20,14 +20,15 @@ from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
 
 #: Of the files, for the windows of all partitions together; each has one of `SMALL_WINDOW_BYTES` at least.
 _WINDOWS_BYTES = 64 << 20
-#: Open files of the process besides one of each partition.
+#: Open files of the process besides those of partitions.
 _OTHER_FILES = 64
 
 
 def print_merged(text: RecordText, wanted: list[Wanted], limit: int | None, gaps: Gaps, bar: Bar) -> None:
     """Write the records of all partitions to stdout by timestamp, topic, partition and offset."""
     wanted = sorted(wanted, key=_place)
-    _allow_files(len(wanted))
+    # One for the keys of each, too.
+    _allow_files(len(wanted), len(wanted) * (2 if any(part.latest for part in wanted) else 1) + _OTHER_FILES)
     window = min(max(_WINDOWS_BYTES // max(len(wanted), 1), SMALL_WINDOW_BYTES), WINDOW_BYTES)
     parts = [part.apart(bar) for part in wanted]
     parts = [replace(part, options=replace(part.options, window_bytes=window)) for part in parts]
@@ -48,8 +49,8 @@ def print_merged(text: RecordText, wanted: list[Wanted], limit: int | None, gaps
             return
 
 
-def _allow_files(count: int) -> None:
-    """Let this process have a file of each partition open, at the same time.
+def _allow_files(count: int, needed: int) -> None:
+    """Let this process have the files of some partitions open, at the same time.
 
     Raises
     ------
@@ -61,7 +62,6 @@ def _allow_files(count: int) -> None:
     except ImportError:  # Windows, which has no such limit
         return
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = count + _OTHER_FILES
     if most != resource.RLIM_INFINITY and most < needed:
         raise RequestError(
             f"to merge {count} partitions takes {needed} open files, and no more than {most} are allowed: "

@@ -59,7 +59,7 @@ def _with_vertical_tab(token: re.Match[str]) -> str:
     return {r"\s": r"[\s\x0b]", r"\S": r"[^\s\x0b]"}.get(token[0], token[0])
 
 
-@functools.lru_cache
+@functools.lru_cache(maxsize=4096)
 def in_re2(expression: bytes) -> str | None:
     r"""An expression that means in RE2 what this one means in Python; None where it is not sure that there is one.
 
