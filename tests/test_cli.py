@@ -395,6 +395,24 @@ def test_verify_gives_its_verdict_to_whoever_reads_one_line(examples: Path, tmp_
             assert running.stderr.read() == b""
 
 
+def test_a_verdict_does_not_hang_on_the_reader(examples: Path, tmp_path: Path) -> None:
+    """``| head -1`` reads no more than what comes first: `diff` and `stats` know what lies behind it."""
+    disk = Path(shutil.copytree(examples, tmp_path / "kafka"))
+    log = min((disk / "txn-a-0").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    for words in (("diff", disk, examples, "--on-corrupt", "skip"), ("stats", disk, "--by", "partition")):
+        running = process(*words)
+        running.stdout.close()
+        running.stderr.read()
+        assert running.wait() == (2 if words[0] == "diff" else 1), words
+    shutil.rmtree(disk / "txn-a-0")
+    running = process("diff", disk, examples)
+    running.stdout.close()
+    assert running.wait() == 1
+
+
 def test_an_empty_argument(examples: Path) -> None:
     for arguments in ([""], [examples, ""]):
         done = pylogseg("ls", *arguments)

@@ -173,3 +173,18 @@ def test_the_time_of_a_batch_that_is_too_large_to_look_into(tmp_path: Path) -> N
     for options in ((), ("-l",)):
         (row,) = pylogseg("ls", tmp_path, *options, "--json").rows
         assert row["firstTimestamp"] == 1_700_000_000_123
+
+
+def test_segments_that_are_missing_are_named(examples: Path, tmp_path: Path) -> None:
+    """By indexes that are left, and by offsets between segments; not what retention or a deletion took."""
+    folder = Path(shutil.copytree(examples / "txn-a-0", tmp_path / "kafka" / "txn-a-0"))
+    assert not pylogseg("ls", folder).err
+    assert not pylogseg("ls", folder, "-l").err
+    (folder / "00000000000000000043.log").unlink()
+    done = pylogseg("ls", tmp_path / "kafka")
+    assert (done.code, "00000000000000000043.log" in done.err) == (0, True), done.err
+    assert "00000000000000000081" not in done.err
+    assert pylogseg("ls", tmp_path / "kafka", "--json").rows[0]["missingSegments"] == [43]
+    assert "offsets 43 to 80 lie in no segment" in pylogseg("ls", folder, "--segments").err
+    (folder / "00000000000000000043.log.deleted").touch()
+    assert not pylogseg("ls", folder).err

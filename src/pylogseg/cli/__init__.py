@@ -135,7 +135,9 @@ class LazyCommands(click.Group):
             ctx.exit(1 if isinstance(error, CorruptionError) else 2)
         except BrokenPipeError:
             forget_output()
-            ctx.exit(0)
+            from pylogseg.cli.common import DAMAGE, code_of_damage
+
+            ctx.exit(code_of_damage(ctx) if ctx.meta.get(DAMAGE) else 0)
         except MemoryError as error:
             _complain(f"out of memory: {error or 'nothing more could be allocated'}")
             ctx.exit(2)

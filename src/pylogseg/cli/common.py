@@ -26,6 +26,8 @@ from pylogseg.reading.wanted import LogFiles, logs_of, partitions_of
 
 #: In the context of a command: whether something could not be read that was not to be skipped.
 _UNREADABLE = "pylogseg.unreadable"
+#: In a context's meta: damage was met, also where the reader of a pipe goes away before the end.
+DAMAGE = "pylogseg.damage"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -451,6 +453,11 @@ def remedy(error: PylogsegError) -> str:
     return text.replace('not_utf8="base64" or "null"', "--not-utf8 base64 or null")
 
 
+def complain(text: str) -> None:
+    """Say something on stderr."""
+    click.echo(f"pylogseg: {text}", err=True)
+
+
 def report_gaps(gaps: Iterable[Gap]) -> bool:
     """Tell of gaps on stderr, one line each; whether one of them is damage (exit code 1)."""
     damage, context = False, click.get_current_context()
@@ -458,6 +465,8 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
         damage |= gap.is_alarm
         if gap.kind is Finding.UNREADABLE and context.params.get("on_corrupt", "raise") == "raise":
             context.meta[_UNREADABLE] = True
+        if gap.is_alarm:
+            context.meta[DAMAGE] = True
         click.echo(f"pylogseg: {'damage' if gap.is_alarm else 'note'}: {in_shell(str(gap))}", err=True)
     return damage
 
@@ -476,7 +485,12 @@ def end_with(damage: bool) -> None:
     """End the command: exit code 1 if damage was found, 2 if the disk did not give what nobody asked to skip."""
     context = click.get_current_context()
     if damage:
-        context.exit(2 if context.meta.get(_UNREADABLE) else 1)
+        context.exit(code_of_damage(context))
+
+
+def code_of_damage(context: click.Context) -> int:
+    """The exit code where damage was met."""
+    return 2 if context.meta.get(_UNREADABLE) else 1
 
 
 def told(tell: Callable[..., None], *what: Any) -> bool:

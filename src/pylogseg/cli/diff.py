@@ -127,14 +127,14 @@ def _print(found: Iterator[Difference], as_json: bool, quiet: bool) -> int:
             counts = (1, not row.is_same, row.missing, row.changed, row.extra, row.records_a, row.records_b)
             total = {name: total[name] + count for name, count in zip(total, counts, strict=True)}
             if as_json and not quiet:
-                common.print_json(row.as_row())
+                common.told(common.print_json, row.as_row())
             elif not quiet:
-                click.echo("\n".join(_lines(row)))
+                common.told(click.echo, "\n".join(_lines(row)))
     except CorruptionError as error:
         click.echo(f"pylogseg: {common.remedy(error)}", err=True)
         return 2
     if as_json and not quiet:
-        common.print_json({"type": "summary", **total, "damaged": damaged})
+        common.told(common.print_json, {"type": "summary", **total, "damaged": damaged})
     return 2 if damaged else int(total["differ"] > 0)
 
 

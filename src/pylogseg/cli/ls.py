@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import click
@@ -12,8 +13,12 @@ from pylogseg.env.files import FileSystem, LocalFiles
 from pylogseg.errors import RequestError
 from pylogseg.format.foreign import LOOK_BYTES, packed_as
 from pylogseg.format.names import FileKind
-from pylogseg.jobs.listing import PartitionRow, SegmentRow, partition_row, segment_row
+from pylogseg.jobs.listing import PartitionRow, SegmentRow, gaps_between, partition_row, segment_row
 from pylogseg.jobs.pool import map_ordered
+from pylogseg.reading.findings import offsets_text
+
+#: Segments that are named of those that are missing.
+_NAMED = 5
 
 _EPILOG = """\b
 Examples:
@@ -29,6 +34,8 @@ record's. TIMES are UTC: of the first record, and the newest in the last
 segment. Sizes are of the .log files, without their indexes; ON DISK counts all
 files, also indexes and what waits for its removal.
 Only indexes and a few headers are read; damage is not looked for (verify does).
+A segment of which only indexes are left is named, and with --segments what lies
+in no segment: stats --gaps says why, verify whether it is damage.
 
 \b
 Exit codes: 0 fine; 2 wrong usage, or the disk failed: of a partition whose
@@ -74,10 +81,14 @@ def ls(
             found.sort(key=lambda segment: segment.size, reverse=True)
         rows = list(zip(found, map_ordered(segment_row, found, jobs), strict=True))
         _print_segments(rows, as_json)
+        if not as_json:
+            _print_gaps(rows)
         errors = [row.error for _, row in rows]
     else:
         listed = list(zip(partitions, map_ordered(partition_row, partitions, jobs), strict=True))
         _print_partitions(listed, as_json, everything)
+        if not as_json:
+            _print_missing(listed)
         errors = [row.error for _, row in listed]
     if everything and not as_json:
         _print_leftovers(partitions)
@@ -148,6 +159,20 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
     common.print_table(columns, table, right=["PARTITION", "SEGMENTS", "START", "END", "SIZE"])
 
 
+def _print_missing(rows: list[tuple[Partition, PartitionRow]]) -> None:
+    for partition, row in rows:
+        if row.missing:
+            names = [f"{base:020d}.log" for base in row.missing[:_NAMED]] + ["..."] * (len(row.missing) > _NAMED)
+            said = f"indexes without their segment: {', '.join(names)} (pylogseg verify says what is missing)"
+            common.complain(f"{partition.name}: {said}")
+
+
+def _print_gaps(rows: list[tuple[Segment, SegmentRow]]) -> None:
+    for folder, found in itertools.groupby(rows, key=lambda each: each[0].files.split(each[0].path)[0]):
+        for first, end in gaps_between(sorted((row for _, row in found), key=lambda row: row.base_offset)):
+            common.complain(f"{folder}: {offsets_text(first, end)} lie in no segment (pylogseg stats --gaps says why)")
+
+
 def _total(partitions: list[Partition], rows: list[PartitionRow]) -> tuple[Any, ...]:
     """The last line of the table of partitions: how many, their segments, bytes and times."""
     first = [row.first_timestamp for row in rows if row.first_timestamp is not None]
@@ -188,6 +213,8 @@ def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -
         "firstTimestamp": row.first_timestamp,
         "newestTimestamp": row.newest_timestamp,
     }
+    if row.missing:
+        fields["missingSegments"] = list(row.missing)
     if partition.error is not None:
         fields |= dict.fromkeys(("segments", "logStartOffset", "logEndOffset", "sizeBytes", "diskBytes"))
         fields["error"] = str(partition.error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,8 @@ class PartitionRow:
         The largest one in the last segment that has any: older segments are not opened.
     error : StorageError or None
         Why a segment that had to be opened could not be: the end and the timestamps are None then.
+    missing : tuple of int
+        Base offsets of segments of which indexes are left and no `.log` file.
     """
 
     log_start_offset: int
@@ -69,6 +72,7 @@ class PartitionRow:
     first_timestamp: int | None
     newest_timestamp: int | None
     error: StorageError | None = None
+    missing: tuple[int, ...] = ()
 
 
 def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
@@ -96,7 +100,22 @@ def partition_row(partition: Partition, advance: Advance | None = None) -> Parti
         newest = _first_of(segments[::-1], _largest_timestamp)
     except StorageError as error:
         return PartitionRow(start, None, None, None, error)
-    return PartitionRow(start, max(start, end_offset(segments)), first, newest)
+    return PartitionRow(start, max(start, end_offset(segments)), first, newest, None, missing_segments(partition))
+
+
+def missing_segments(partition: Partition) -> tuple[int, ...]:
+    """Base offsets of segments of which indexes are left, and no log, also none that waits for its removal."""
+    names = [other.name for other in partition.others]
+    known = {segment.base_offset for segment in partition.segments}
+    known |= {name.offset or 0 for name in names if name.kind is FileKind.LOG and name.suffix}
+    left = {name.offset or 0 for name in names if name.kind.is_index and not name.suffix}
+    return tuple(sorted(base for base in left - known if base >= partition.log_start_offset))
+
+
+def gaps_between(rows: Sequence[SegmentRow]) -> list[tuple[int, int]]:
+    """Half-open ranges of offsets that lie in none of a partition's segments, from the first one on."""
+    pairs = ((before.end_offset, after.base_offset) for before, after in itertools.pairwise(rows))
+    return [(end, base) for end, base in pairs if end is not None and end < base]
 
 
 def _first_of(segments: Sequence[Segment], find: Callable[[Segment, FileView], int | None]) -> int | None:
