@@ -168,6 +168,21 @@ def test_byte_for_byte(backup: Path, target: Path) -> None:
     assert not list(target.glob("*-delete"))
 
 
+def test_files_of_others_in_a_backup(backup: Path, target: Path) -> None:
+    (backup / "notes.csv").write_text("taken on Monday")
+    assert pylogseg("restore", backup, target, "txn-a").code == 0
+    assert tree(target / "txn-a-0") == tree(backup / "txn-a-0")
+
+
+def test_names_that_lead_elsewhere(tmp_path: Path, target: Path) -> None:
+    for topic, number in (("../x", 0), ("x", -1)):
+        columns = {"topic": [topic], "partition": pa.array([number], pa.int32()), "offset": [0], "value": [b"v"]}
+        pq.write_table(pa.table(columns), tmp_path / "bad.parquet")
+        with pytest.raises(RequestError):
+            offline.restore(tmp_path / "bad.parquet", target, committed=True)
+    assert list(target.iterdir()) == []
+
+
 def test_ids_are_those_of_the_target(backup: Path, target: Path) -> None:
     documents.directory(target, "txn-a-0", number=7, cluster="anotherClusterOfTests")
     for path in (target / "txn-a-0").glob("0*"):

@@ -13,8 +13,9 @@ from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.jobs.export_dates import state_of
+from pylogseg.offline.restoring import comes_from_table
 from pylogseg.offline.restoring import restore as restore_partitions
-from pylogseg.restore.tables import Tables, is_table
+from pylogseg.restore.tables import Tables
 
 _EPILOG = f"""\b
 Examples:
@@ -95,7 +96,7 @@ def restore(
 
 def _size(source: str) -> int:
     """Bytes that are read, for the bar of progress; of a log directory each file twice."""
-    if is_table(source):
+    if comes_from_table(source):
         return Tables(source).size_bytes
     sizes = (os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(source) for name in names)
     return 2 * sum(sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -98,7 +99,7 @@ def restore(
     check_log_dir(LocalStorage(), into)
     options = RestoreOptions(**table)
     given: _FromTable | _FromLogs
-    if is_table(source):
+    if comes_from_table(source):
         given = _FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
     else:
         if committed or without_transactions or table:
@@ -106,6 +107,15 @@ def restore(
         given = _FromLogs(source, topics, partitions)
     job = _Restore(given, into, cluster_metadata, on_outcome or (lambda outcome: None), on_bytes or (lambda size: None))
     return job.plan(overwrite) if dry_run else job.run(overwrite)
+
+
+def comes_from_table(path: str) -> bool:
+    """Whether a source of `restore` is an exported table; what is a log directory or a partition's folder is none."""
+    if os.path.isdir(path):
+        with contextlib.suppress(RequestError):
+            Place.find_all(LocalStorage(), path)
+            return False
+    return is_table(path)
 
 
 class _FromTable:
