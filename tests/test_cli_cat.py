@@ -52,7 +52,7 @@ def text(data: bytes | None) -> str | None:
 @pytest.mark.parametrize("name", NAMES)
 def test_json_lines_are_the_records(name: str, examples: Path) -> None:
     rows = pylogseg("cat", examples, name).rows
-    kinds = {0: "CreateTime", 1: "LogAppendTime", -1: None}
+    kinds = {0: "CreateTime", 1: "LogAppendTime", -1: "NoTimestampType"}
     records = list(package.read(examples, name))
     assert len(rows) == len(records) > 0
     for row, record in zip(rows, records, strict=True):
@@ -62,7 +62,7 @@ def test_json_lines_are_the_records(name: str, examples: Path) -> None:
             record.offset,
             record.timestamp,
         )
-        assert row["timestampType"] in (kinds[record.timestamp_type], "NoTimestampType")
+        assert row["timestampType"] == kinds[record.timestamp_type]
         assert (row["key"], row["value"]) == (text(record.key), text(record.value))
         assert [(h["key"], h["value"]) for h in row["headers"]] == [(k, text(v)) for k, v in record.headers]
 

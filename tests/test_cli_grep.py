@@ -132,8 +132,10 @@ def test_an_error_comes_from_a_thread(examples: Path, monkeypatch: pytest.Monkey
 
 
 def test_lines_are_json(examples: Path) -> None:
-    for line in pylogseg("grep", "-v", "zzz", examples, "codec-none").out.splitlines():
-        json.loads(line)
+    lines = pylogseg("grep", "-v", "zzz", examples, "codec-none").out.splitlines()
+    rows = [json.loads(line) for line in lines]
+    records = package.read(examples, "codec-none")
+    assert [(row["partition"], row["offset"]) for row in rows] == [(r.partition, r.offset) for r in records] != []
 
 
 def test_several_patterns(examples: Path) -> None:

@@ -41,9 +41,7 @@ def payloads(size: int) -> tuple[bytes, bytes]:
     return random.Random(size).randbytes(size), b"\1" * size
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("codec", "magic"), PAIRS)
-def test_round_trips_and_the_reference_reads_it(codec: str, magic: int, size: int) -> None:
+def round_trips(codec: str, magic: int, size: int) -> None:
     for data in payloads(size):
         for level in LEVELS[codec]:
             packed = compress(codec, data, magic=magic, level=level)
@@ -51,6 +49,12 @@ def test_round_trips_and_the_reference_reads_it(codec: str, magic: int, size: in
             assert decompress(codec, packed, magic=magic) == data
             assert reference.decompress(codec, packed, magic) == data
         assert decompress(codec, reference.compress(codec, data, magic), magic=magic) == data
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("codec", "magic"), PAIRS)
+def test_round_trips_and_the_reference_reads_it(codec: str, magic: int, size: int) -> None:
+    round_trips(codec, magic, size)
 
 
 @given(data=st.binary(max_size=300), repeat=st.integers(1, 400), pair=st.sampled_from(PAIRS))
@@ -135,7 +139,7 @@ def test_higher_levels_compress_more() -> None:
 # ---- what readers accept ----
 
 
-def test_gzip_members_and_other_bytes() -> None:
+def gzip_members_and_other_bytes() -> None:
     one, two = gzip.compress(b"one"), compress("gzip", b"two" * 99_999)
     named = b"\x1f\x8b\x08\x08" + bytes(6) + b"name\0"
     assert decompress("gzip", one + two + compress("gzip", b"") + one) == b"one" + b"two" * 99_999 + b"one"
@@ -147,6 +151,10 @@ def test_gzip_members_and_other_bytes() -> None:
     for at in (-1, -8):
         with pytest.raises(CodecError):
             decompress("gzip", one[:at] + bytes([one[at] ^ 1]) + (one[at + 1 :] if at < -1 else b""))
+
+
+def test_gzip_members_and_other_bytes() -> None:
+    gzip_members_and_other_bytes()
 
 
 def test_many_gzip_members_take_linear_time() -> None:
@@ -222,7 +230,7 @@ def test_lz4_frames_that_kafka_refuses() -> None:
         decompress("lz4", good[:7] + struct.pack("<I", 1 << 24) + good[11:])
 
 
-def test_zstd_frames_of_all_kinds() -> None:
+def zstd_frames_of_all_kinds() -> None:
     data = random.Random(3).randbytes(1000) * 500
     plain, sized = compress("zstd", data), zstandard.ZstdCompressor(write_checksum=True).compress(data)
     for frames in ([sized], [plain, sized], [SKIPPABLE, plain], [sized, SKIPPABLE, plain, SKIPPABLE]):
@@ -235,6 +243,10 @@ def test_zstd_frames_of_all_kinds() -> None:
     for bad in (b"", SKIPPABLE, plain + b"x", plain + bytes(20), *short):
         with pytest.raises(CodecError, match="zstd"):
             decompress("zstd", bad)
+
+
+def test_zstd_frames_of_all_kinds() -> None:
+    zstd_frames_of_all_kinds()
 
 
 # ---- damage and bombs ----
@@ -258,13 +270,17 @@ def survives(codec: str, magic: int, data: bytes) -> None:
     assert len(out) <= 1 << 20
 
 
-@pytest.mark.parametrize(("codec", "magic", "frame"), small_frames(), ids=range(len(small_frames())))
-def test_every_truncation_and_every_wrong_byte(codec: str, magic: int, frame: bytes) -> None:
+def every_truncation_and_every_wrong_byte(codec: str, magic: int, frame: bytes) -> None:
     for size in range(len(frame)):
         survives(codec, magic, frame[:size])
     for at in range(len(frame)):
         for flip in (0x01, 0x80, 0xFF, *(1 << bit for bit in range(1, 7))):
             survives(codec, magic, frame[:at] + bytes([frame[at] ^ flip]) + frame[at + 1 :])
+
+
+@pytest.mark.parametrize(("codec", "magic", "frame"), small_frames(), ids=range(len(small_frames())))
+def test_every_truncation_and_every_wrong_byte(codec: str, magic: int, frame: bytes) -> None:
+    every_truncation_and_every_wrong_byte(codec, magic, frame)
 
 
 @given(data=st.binary(max_size=200), pair=st.sampled_from(PAIRS), head=st.integers(0, 40), seed=st.integers(0, 9))
@@ -303,7 +319,7 @@ def all_bombs() -> dict[str, tuple[str, bytes]]:
     return bombs()
 
 
-def test_bombs_end_in_an_error_and_in_little_memory(all_bombs: dict[str, tuple[str, bytes]]) -> None:
+def bombs_end_in_an_error(all_bombs: dict[str, tuple[str, bytes]]) -> None:
     for name, (codec, data) in all_bombs.items():
         for limit in (0, 1, 100_000, 64 << 20):
             tracemalloc.start()
@@ -316,9 +332,11 @@ def test_bombs_end_in_an_error_and_in_little_memory(all_bombs: dict[str, tuple[s
             assert most < 4 * limit + (6 << 20), f"{name}: {most} bytes for a limit of {limit}"
 
 
-@pytest.mark.parametrize("codec", NAMES)
-@pytest.mark.parametrize("size", [1, 1000, 140_000, 300_000])
-def test_the_limit_is_exact(codec: str, size: int) -> None:
+def test_bombs_end_in_an_error_and_in_little_memory(all_bombs: dict[str, tuple[str, bytes]]) -> None:
+    bombs_end_in_an_error(all_bombs)
+
+
+def limit_is_exact(codec: str, size: int) -> None:
     for data in (bytes(size), random.Random(size).randbytes(size)):
         packed = compress(codec, data)
         assert decompress(codec, packed, limit=size) == data
@@ -326,31 +344,62 @@ def test_the_limit_is_exact(codec: str, size: int) -> None:
             decompress(codec, packed, limit=size - 1)
 
 
+@pytest.mark.parametrize("codec", NAMES)
+@pytest.mark.parametrize("size", [1, 1000, 140_000, 300_000])
+def test_the_limit_is_exact(codec: str, size: int) -> None:
+    limit_is_exact(codec, size)
+
+
 # ---- where a library is missing ----
 
 
-def test_without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zstd_frames, "library", None)
     monkeypatch.setattr(zstd_frames, "_contexts", None)
     monkeypatch.setattr(zstd_frames, "cramjam", cramjam, raising=False)
-    test_zstd_frames_of_all_kinds()
-    for size in SIZES:
-        test_round_trips_and_the_reference_reads_it("zstd", 2, size)
-    for codec, magic, frame in small_frames():
-        if codec == "zstd":
-            test_every_truncation_and_every_wrong_byte(codec, magic, frame)
-    test_bombs_end_in_an_error_and_in_little_memory({name: bomb for name, bomb in bombs().items() if bomb[0] == "zstd"})
-    test_the_limit_is_exact("zstd", 140_000)
 
 
-def test_without_isal_and_deflate(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("without_zstandard")
+def test_frames_without_zstandard() -> None:
+    zstd_frames_of_all_kinds()
+
+
+@pytest.mark.usefixtures("without_zstandard")
+@pytest.mark.parametrize("size", SIZES)
+def test_round_trips_without_zstandard(size: int) -> None:
+    round_trips("zstd", 2, size)
+
+
+@pytest.mark.usefixtures("without_zstandard")
+def test_damage_and_bombs_without_zstandard() -> None:
+    frames = [(codec, magic, frame) for codec, magic, frame in small_frames() if codec == "zstd"]
+    assert len(frames) > 2
+    for codec, magic, frame in frames:
+        every_truncation_and_every_wrong_byte(codec, magic, frame)
+    of_zstd = {name: bomb for name, bomb in bombs().items() if bomb[0] == "zstd"}
+    assert len(of_zstd) > 5
+    bombs_end_in_an_error(of_zstd)
+    limit_is_exact("zstd", 140_000)
+
+
+@pytest.fixture
+def without_isal_and_deflate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gzip_members, "inflater", zlib)
     monkeypatch.setattr(gzip_members, "deflater", None)
+
+
+@pytest.mark.usefixtures("without_isal_and_deflate")
+def test_gzip_without_isal_and_deflate() -> None:
     assert compress("gzip", b"hello").hex() == "1f8b08000000000000ffcb48cdc9c9070086a6103605000000", "the JDK's bytes"
-    test_gzip_members_and_other_bytes()
-    for size in SIZES:
-        test_round_trips_and_the_reference_reads_it("gzip", 2, size)
-    test_the_limit_is_exact("gzip", 140_000)
+    gzip_members_and_other_bytes()
+    limit_is_exact("gzip", 140_000)
+
+
+@pytest.mark.usefixtures("without_isal_and_deflate")
+@pytest.mark.parametrize("size", SIZES)
+def test_round_trips_without_isal_and_deflate(size: int) -> None:
+    round_trips("gzip", 2, size)
 
 
 # ---- xxHash32 ----

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars
@@ -131,10 +132,19 @@ def test_a_refused_batch_is_named(data: Path) -> None:
         assert "batches" not in str(caught.value)
 
 
-def test_wrong_records(log: EmbeddedLog) -> None:
-    for wrong in ("text", [("a",)], [(1, 2, 3)], b"no batch", 5):
-        with pytest.raises((RequestError, CorruptionError, TypeError)):
-            log.append(wrong)
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ("text", RequestError, "not a text"),
+        ([("a",)], RequestError, "record 0: a tuple of 1 item"),
+        ([(1, 2, 3)], RequestError, "record 0: keys, values and header values are bytes, text or None, not int"),
+        (b"no batch", RequestError, "there is no whole batch in the 8 bytes"),
+        (5, TypeError, "'int' object is not iterable"),
+    ],
+)
+def test_wrong_records(log: EmbeddedLog, wrong: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        log.append(wrong)
     assert log.log_end_offset == 0
 
 

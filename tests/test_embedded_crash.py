@@ -165,6 +165,7 @@ def test_whatever_fails_the_lock_goes_and_what_was_promised_stays(error: int | s
     """Every operation fails once. The directory can be opened by the next one, who finds what was promised."""
     counter = FaultyStorage(MemoryStorage(), None, error)  # type: ignore[arg-type]
     Workload(counter).run()
+    assert counter.count > 10
     for k in range(1, counter.count + 1):
         inner = MemoryStorage()
         storage = FaultyStorage(inner, k, error)  # type: ignore[arg-type]

@@ -205,6 +205,7 @@ def test_nothing_is_lost_when_an_operation_fails(error: int | str) -> None:
     counter = FaultyStorage(MemoryStorage(), None, error)  # type: ignore[arg-type]
     Workload(counter).run()
     step = max(1, counter.count * 3 // LIMIT)
+    assert counter.count > 100
     for k in range(1, counter.count + 1, step):
         inner = MemoryStorage()
         storage = FaultyStorage(inner, k, error)  # type: ignore[arg-type]

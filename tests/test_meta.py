@@ -295,3 +295,14 @@ def test_no_test_imports_another() -> None:
         if any(part in tests for part in target.split(".")[:-1]) or target in tests
     }
     assert not users
+
+
+def test_no_test_calls_another() -> None:
+    """A test that others call runs where nobody looks for it; what they share is a function of another name."""
+    calls = [
+        f"{path.name}:{node.lineno}: {node.func.id}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith("test_")
+    ]
+    assert calls == []

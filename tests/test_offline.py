@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks import some
 from damaged_logs import log_dir_of
 from shell import Done, locked, process, pylogseg, rows
 from trees import contents, tree
@@ -282,7 +283,7 @@ def test_a_dry_run_foretells_what_is_done(golden: Path, tmp_path: Path, name: st
     """The disk stays as it is, byte and time; then what was foretold comes true: files, counts and checkpoints."""
     verb, *options = command
     known = ["--cluster-metadata", golden / "broker-4.3" / name / "data0"]
-    for log_dir in sorted(copied(golden, name, tmp_path).glob("data?")):
+    for log_dir in some(sorted(copied(golden, name, tmp_path).glob("data?"))):
         before = tree(log_dir)
         arguments = [verb, log_dir, *options, *known, "--json", "--now", NOW]
         planned = pylogseg(*arguments, "--dry-run")
@@ -308,7 +309,7 @@ def test_a_dry_run_foretells_what_is_done(golden: Path, tmp_path: Path, name: st
 def test_into_leaves_the_input_alone(golden: Path, tmp_path: Path, name: str, command: list[str]) -> None:
     """Not a byte and no time of the input changes; the copy is what the input would have become."""
     verb, *options = [*command, "--cluster-metadata", str(golden / "broker-4.3" / name / "data0")]
-    for log_dir in sorted(copied(golden, name, tmp_path).glob("data?")):
+    for log_dir in some(sorted(copied(golden, name, tmp_path).glob("data?"))):
         before, into = tree(log_dir), tmp_path / f"into-{log_dir.name}"
         done = pylogseg(verb, log_dir, *options, "--json", "--now", NOW, "--into", into)
         assert done.code == 0, done.err

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from checks import some
 from click.testing import CliRunner
 
 import pylogseg
@@ -189,7 +190,7 @@ def entries(folder: Path, suffix: str, width: int) -> Iterator[tuple[Path, int]]
 def test_every_changed_entry_of_an_index_is_found(
     partition: Path, suffix: str, width: int, field: slice, kind: str
 ) -> None:
-    for path, at in list(entries(partition, suffix, width)):
+    for path, at in some(entries(partition, suffix, width)):
         whole = path.read_bytes()
         for change in (1, -1):
             data = bytearray(whole)
@@ -202,7 +203,7 @@ def test_every_changed_entry_of_an_index_is_found(
 
 
 def test_a_time_index_entry_that_names_another_batch_is_found(partition: Path) -> None:
-    for path, at in list(entries(partition, ".timeindex", 12)):
+    for path, at in some(entries(partition, ".timeindex", 12)):
         whole = path.read_bytes()
         data = bytearray(whole)
         relative = int.from_bytes(data[at + 8 : at + 12], "big")
@@ -215,7 +216,7 @@ def test_a_time_index_entry_that_names_another_batch_is_found(partition: Path) -
 @pytest.mark.parametrize("at", [2, 18])
 def test_every_changed_entry_of_a_transaction_index_is_found(transactions: Path, at: int) -> None:
     """Another producer, another marker."""
-    for path, start in list(entries(transactions, ".txnindex", 34)):
+    for path, start in some(entries(transactions, ".txnindex", 34)):
         whole = path.read_bytes()
         data = bytearray(whole)
         data[start + at + 7] ^= 1
@@ -226,7 +227,7 @@ def test_every_changed_entry_of_a_transaction_index_is_found(transactions: Path,
 
 def test_every_missing_entry_of_a_transaction_index_is_found(transactions: Path) -> None:
     """Also where the data of the transaction lies in an earlier segment."""
-    for path, start in list(entries(transactions, ".txnindex", 34)):
+    for path, start in some(entries(transactions, ".txnindex", 34)):
         whole = path.read_bytes()
         path.write_bytes(whole[:start] + whole[start + 34 :])
         assert damage(transactions) == ["transaction-index"], (path.name, start)
@@ -422,7 +423,7 @@ def test_a_batch_over_the_limit_is_not_checked_and_not_damaged(golden: Path, cod
 
 
 def test_counts_are_those_of_the_records(golden: Path, decoded: Any) -> None:
-    for path in sorted(golden.glob("broker-4.3/codecs/data?/*-0/*.log")):
+    for path in some(sorted(golden.glob("broker-4.3/codecs/data?/*-0/*.log"))):
         report = verify_segment(open_dir(path).loose[0])
         batches = decoded(path)["batches"]
         assert report.batches == len(batches)
