@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -327,3 +329,36 @@ def test_colour_is_for_terminals(examples: Path) -> None:
     assert RED.encode() not in on_a_terminal(*wish, NO_COLOR="1")[1]
     assert RED.encode() not in on_a_terminal(*wish, "--color", "never")[1]
     assert b"searching" not in on_a_terminal(*wish, "-q")[1]
+
+
+@posix
+def test_the_bar_comes_back_below_whole_lines() -> None:
+    """It is gone while something is printed, stands below it later, and never on the rest of a line."""
+    import pty
+
+    code = """
+import sys
+from pylogseg.cli import bar
+bar._SILENCE_SECONDS = 0
+with bar.Bar(100, "working") as shown:
+    for text in ("one\\n", "two\\n", "three"):
+        with shown.aside(sys.stdout, text.endswith("\\n")):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        shown(10)
+"""
+    main, other = pty.openpty()
+    variables = {**environment(), "TERM": "xterm"}
+    started = subprocess.Popen([sys.executable, "-c", code], stdout=other, stderr=other, env=variables)
+    os.close(other)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while piece := os.read(main, 4096):
+            shown += piece
+    os.close(main)
+    assert started.wait(60) == 0
+    hidden, begun = b"\x1b[?25h", b"\x1b[?25l"  # the cursor comes back, the cursor goes: rich's first and last act
+    parts = re.split(rb"one|two|three", shown)
+    assert [part.count(begun) for part in parts] == [1, 1, 1, 0]
+    assert [part.count(hidden) for part in parts] == [1, 1, 1, 0]
+    assert parts[3] == b""
