@@ -18,10 +18,12 @@ from rows import Row
 import pylogseg
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
+from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import ThreadScheduler
 from pylogseg.env.storage import LocalStorage
 from pylogseg.format.batches import scan
 from pylogseg.log.log import Log
+from pylogseg.log.state import Start
 from pylogseg.write import encode
 
 _TMPFS = Path("/dev/shm")
@@ -53,7 +55,7 @@ def open_log(folder: Path, *, clean: bool = True, fresh: bool = False, **setting
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     config = LogConfig.of(message_timestamp_after_max_ms=2**63 - 1, **settings)
-    return Log.open(LocalStorage(), str(folder), config, SystemClock(), ThreadScheduler(), clean=clean)
+    return Log.open(Environment(LocalStorage(), SystemClock(), ThreadScheduler()), str(folder), config, Start(clean))
 
 
 def close(log: Log) -> None:

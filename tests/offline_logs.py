@@ -5,8 +5,10 @@ import random
 from descriptions import described
 
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.format.records import decode
 from pylogseg.log.log import Log
+from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.memory import MemoryStorage
 
@@ -20,7 +22,7 @@ SETTINGS = {"segment_bytes": 2000, "index_interval_bytes": 100, "segment_index_b
 def opened(storage, folder, config=None, **arguments):
     clock = ManualClock(NOW)
     config = config or LogConfig.of(**SETTINGS)
-    return Log.open(storage, str(folder), config, clock, ManualScheduler(clock), **arguments)
+    return Log.open(Environment(storage, clock, ManualScheduler(clock)), str(folder), config, Start(**arguments))
 
 
 class Appends:

@@ -27,6 +27,7 @@ from offline_logs import KEYS, NOW, Appends, records, state
 import pylogseg
 from pylogseg import offline
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import Uncleanable
@@ -91,14 +92,10 @@ class World:
         self.start = self.directory.claim("t-0")
         self.clock, self.scheduler = FixedClock(self.now_ms), CollectingScheduler()
         self.log = Log.open(
-            self.storage,
+            Environment(self.storage, self.clock, self.scheduler),
             str(self.path / "t-0"),
             LogConfig.from_properties(CONFIG),
-            self.clock,
-            self.scheduler,
-            clean=self.start.clean,
-            log_start_offset=self.start.log_start_offset,
-            recovery_point=self.start.recovery_point,
+            self.start,
         )
         assert not self.log.report.is_alarm, self.log.report.actions
         self.log.update_high_watermark(self.log.log_end_offset)

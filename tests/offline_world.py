@@ -13,6 +13,7 @@ from crash.images import crash_images
 
 import pylogseg
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.format.names import parse_partition_folder
@@ -82,14 +83,10 @@ def contents(storage: Any, log_dir: str = DIR) -> Contents:
 def _opened(storage: Any, directory: LogDirectory, name: str) -> Log:
     start = directory.claim(name)
     log = Log.open(
-        storage,
+        Environment(storage, ManualClock(NOW), CollectingScheduler()),
         storage.join(directory.path, name),
         LogConfig.from_properties(CONFIG),
-        ManualClock(NOW),
-        CollectingScheduler(),
-        clean=start.clean,
-        log_start_offset=start.log_start_offset,
-        recovery_point=start.recovery_point,
+        start,
     )
     log.update_high_watermark(start.high_watermark)
     return log

@@ -11,12 +11,14 @@ import pytest
 
 from pylogseg import encode
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import ClosedError, CorruptionError, InvalidRecord, PylogsegError, StorageError
 from pylogseg.format.special import marker_batch
 from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
+from pylogseg.log.state import LogState
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
@@ -27,13 +29,14 @@ NOW = 1_700_000_000_000
 class StepByStep(Log):
     """A log without the short way."""
 
-    def _append_usual(self, *arguments: Any) -> None:
-        return None
+    def __init__(self, state: LogState) -> None:
+        super().__init__(state)
+        self._appender._append_usual = lambda *arguments: None  # type: ignore[method-assign]
 
 
 def open_log(storage: Any, folder: str, kind: type[Log] = Log, **settings: Any) -> Log:
     clock = ManualClock(NOW)
-    return kind.open(storage, folder, LogConfig.of(**settings), clock, ManualScheduler(clock))
+    return kind.open(Environment(storage, clock, ManualScheduler(clock)), folder, LogConfig.of(**settings))
 
 
 def batch(count: int = 3, *, timestamp: int = NOW, size: int = 10, key: bytes | None = b"k", **more: Any) -> bytes:
@@ -213,8 +216,10 @@ def test_runs_are_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sequences[number] += 3
         data.append(batch(size=100, transactional=number == 4, timestamp=NOW + i, **more))
     alone = []
-    single = log.append_as_leader
-    monkeypatch.setattr(log, "append_as_leader", lambda *args, **more: alone.append(1) or single(*args, **more))
+    single = log._appender.append_as_leader
+    monkeypatch.setattr(
+        log._appender, "append_as_leader", lambda *args, **more: alone.append(1) or single(*args, **more)
+    )
     writes = []
     file = type(log.active.log)
     append = file.append

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import pylogseg
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CleaningAborted, CorruptionError
 from pylogseg.format.compression import ARENA_BYTES
@@ -18,6 +19,7 @@ from pylogseg.log.cleanable import cleanable, dirtiness, needs_cleaning_at
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
+from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.memory import MemoryStorage
 
@@ -33,7 +35,9 @@ NOW = 1_700_000_000_000
 def new_log(storage=None, folder="t-0", clean=True, **settings):
     clock = ManualClock(NOW)
     config = LogConfig.of(cleanup_policy="compact", segment_index_bytes=100, index_interval_bytes=60, **settings)
-    return Log.open(storage or MemoryStorage(), folder, config, clock, ManualScheduler(clock), clean=clean)
+    return Log.open(
+        Environment(storage or MemoryStorage(), clock, ManualScheduler(clock)), folder, config, Start(clean)
+    )
 
 
 def append(log, records, compression="none", **fields):

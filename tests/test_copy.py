@@ -20,6 +20,7 @@ from shell import pylogseg as shell
 
 import pylogseg
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_leader_epochs, parse_offset_checkpoint
@@ -28,6 +29,7 @@ from pylogseg.log.cleanable import cleanable
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
+from pylogseg.log.state import Start
 from pylogseg.offline import copy, partition_copy
 from pylogseg.offline.copying import Copied
 from pylogseg.testing.clock import ManualClock, ManualScheduler
@@ -43,7 +45,7 @@ SOURCE, TARGET = "/d/t-0", "/x"
 
 def opened(storage: Any, folder: str, **options: Any) -> Log:
     clock = ManualClock(NOW)
-    return Log.open(storage, folder, SMALL, clock, ManualScheduler(clock), **options)
+    return Log.open(Environment(storage, clock, ManualScheduler(clock)), folder, SMALL, Start(**options))
 
 
 def append(log: Log, count: int, epoch: int = 0) -> None:

@@ -159,7 +159,7 @@ def test_follow_ends_with_the_disk() -> None:
     log = open_log("/data/orders-0", storage=storage)
     log.append(values(1))
     follower, results = in_thread(lambda: list(log.follow()))
-    until(lambda: log._waiting == 1)
+    until(lambda: log._waiters.count == 1)
     storage.fail_at = storage.count + 1
     with pytest.raises(StorageError):
         log.append(values(1))

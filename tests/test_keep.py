@@ -12,9 +12,11 @@ from crash.images import crash_images
 
 import pylogseg
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.errors import RequestError
 from pylogseg.log.keep import LIST_NAME, FolderKeeper, KeepError
+from pylogseg.log.loader import LoadHooks
 from pylogseg.log.log import Log
 from pylogseg.log.report import Action, ActionKind, LoadReport
 from pylogseg.testing.clock import ManualClock
@@ -37,7 +39,7 @@ def damaged(golden: Path, case: str) -> MemoryStorage:
 def load(storage: MemoryStorage, keeper: FolderKeeper | None) -> LoadReport:
     scheduler = CollectingScheduler()
     config = LogConfig.of(index_interval_bytes=512, segment_index_bytes=1200)
-    log = Log.open(storage, FOLDER, config, CLOCK, scheduler, keeper=keeper)
+    log = Log.open(Environment(storage, CLOCK, scheduler), FOLDER, config, hooks=LoadHooks(keeper))
     log.close()
     scheduler.finish()
     return log.report

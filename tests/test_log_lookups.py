@@ -11,6 +11,7 @@ import pytest
 
 from pylogseg import encode
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.log.log import Log
 from pylogseg.testing.clock import ManualClock, ManualScheduler
@@ -26,7 +27,7 @@ def filled(folder: Path, chance: random.Random) -> tuple[Log, list[tuple[int, in
         index_interval_bytes=chance.choice([0, 300, 4096]),
         message_timestamp_type=chance.choice(["CreateTime", "CreateTime", "LogAppendTime"]),
     )
-    log = Log.open(LocalStorage(), str(folder), config, clock, ManualScheduler(clock))
+    log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(folder), config)
     batches, records = [], []
     offset = 0
     for _ in range(150):

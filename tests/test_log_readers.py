@@ -143,8 +143,10 @@ _MANY = """
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
     from pylogseg.config import LogConfig
     from pylogseg.env.clock import SystemClock
+    from pylogseg.env.environment import Environment
     from pylogseg.env.storage import LocalStorage
     from pylogseg.log.log import Log
+    from pylogseg.log.state import Start
     from pylogseg.testing.clock import ManualClock, ManualScheduler
     from pylogseg.write import encode
 
@@ -159,8 +161,8 @@ _MANY = """
             return sum(folder in line for line in lines)
 
     def opened(clean):
-        return Log.open(LocalStorage(), folder + "/t-0", config, clock, ManualScheduler(clock), clean=clean,
-                        recovery_point=0)
+        environment = Environment(LocalStorage(), clock, ManualScheduler(clock))
+        return Log.open(environment, folder + "/t-0", config, Start(clean))
 
     log = opened(True)
     for number in range(count - 1):

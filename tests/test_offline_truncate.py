@@ -15,8 +15,10 @@ from shell import pylogseg as shell
 import pylogseg
 from pylogseg import offline
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.log.log import Log
+from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
 BEFORE = contents(world())
@@ -64,7 +66,7 @@ def test_the_same_files_as_the_engine() -> None:
         clock = ManualClock(NOW + 100_000)
         scheduler = ManualScheduler(clock)
         config = LogConfig.from_properties(CONFIG)
-        log = Log.open(by_engine, f"{DIR}/{NAME}", config, clock, scheduler, clean=True, recovery_point=56)
+        log = Log.open(Environment(by_engine, clock, scheduler), f"{DIR}/{NAME}", config, Start(True, 0, 56))
         log.update_high_watermark(56)
         log.truncate_to(to // 4 * 4)
         log.flush()

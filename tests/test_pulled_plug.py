@@ -20,7 +20,9 @@ from crash.judge import Broken, Recovered, judge
 from crash.promises import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, as_sent
 from crash.workloads import LONG, SHORT, Workload, random_workload
 
+from pylogseg.env.scheduler import Handle
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
+from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
 from pylogseg.testing.faults import Fault, FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
@@ -222,13 +224,24 @@ def test_truncation_while_the_log_is_flushed(monkeypatch: pytest.MonkeyPatch) ->
             assert judge(image.open(), image.marks[-1], work.history, TINY, recovery_point=2) == [0, 4]  # type: ignore[arg-type]
 
 
+def flushes_behind_rolls(log: Log) -> list[Callable[[], object]]:
+    """From now on they are not run; the list gets them."""
+    tasks: list[Callable[[], object]] = []
+    schedule = log.state.tasks.schedule
+
+    def late(name: str, task: Callable[[], object], *more: int) -> Handle | None:
+        return tasks.append(task) if name == "flush-log" else schedule(name, task, *more)  # type: ignore[func-returns-value]
+
+    log.state.tasks.schedule = late  # type: ignore[assignment, method-assign]
+    return tasks
+
+
 def test_truncation_before_the_flush_behind_a_roll() -> None:
     """The task comes late: what it was to flush is not there any more, and what is has not been flushed."""
     work = witness(MemoryStorage())
     work.append()
     work.append()
-    tasks: list[Callable[[], None]] = []
-    work.opened._watched.schedule = lambda name, task: tasks.append(task)  # type: ignore[assignment, misc]
+    tasks = flushes_behind_rolls(work.opened)
     work.roll()
     work.truncate(1)
     (flush,) = tasks
@@ -239,10 +252,11 @@ def test_truncation_before_the_flush_behind_a_roll() -> None:
 def test_removal_while_the_log_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that goes in the middle of a flush needs none."""
     work = witness(MemoryStorage(), file_delete_delay_ms=0)
+    tasks = flushes_behind_rolls(work.opened)
     for _ in range(3):
         work.append()
-        work.opened._watched.schedule = lambda *task: None  # type: ignore[method-assign]
         work.roll()
+    assert len(tasks) == 3
     assert work.opened.recovery_point == 0
     meanwhile(monkeypatch, lambda: work.truncate(1))
     work.opened.flush()

@@ -16,12 +16,14 @@ from itertools import pairwise
 
 from crash.promises import FOLDER, NOW_MS, Promise, Written, as_sent
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.storage import Storage
 from pylogseg.errors import Verdict as Checked
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
+from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
 
@@ -59,14 +61,10 @@ class Recovered:
         self.clock = ManualClock(NOW_MS + 10_000_000)
         self.scheduler = ManualScheduler(self.clock)
         self.log = Log.open(
-            storage,
+            Environment(storage, self.clock, self.scheduler),
             folder,
             config,
-            self.clock,
-            self.scheduler,
-            clean=promise.clean,
-            log_start_offset=promise.log_start,
-            recovery_point=recovery_point,
+            Start(promise.clean, promise.log_start, recovery_point),
         )
 
     def __enter__(self) -> Recovered:

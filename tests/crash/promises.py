@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.storage import Storage
 from pylogseg.errors import RequestError
 from pylogseg.format.special import marker_batch
 from pylogseg.log.log import Appended, Log
 from pylogseg.log.producer_state import Origin
+from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.write import encode
 
@@ -160,14 +162,10 @@ class Witness:
         clean = self._opened_clean = self.promise.clean
         self._tick(clean=False)
         self.log = Log.open(
-            self.storage,
+            Environment(self.storage, self.clock, self.scheduler),
             self.folder,
             self.config,
-            self.clock,
-            self.scheduler,
-            clean=clean,
-            log_start_offset=self.promise.log_start,
-            recovery_point=self.promise.recovery_point,
+            Start(clean, self.promise.log_start, self.promise.recovery_point),
         )
         self.log.update_high_watermark(self.high_watermark)
         return self.log

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
+from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.log.log import Log
 from pylogseg.testing.clock import ManualClock, ManualScheduler
@@ -37,7 +38,7 @@ def measure(name: str, folder: Path) -> Iterator[str]:
 def _log(folder: Path, preallocate: bool) -> Log:
     config = LogConfig.of(segment_bytes=_SEGMENT_BYTES, preallocate=preallocate, file_delete_delay_ms=0)
     clock = ManualClock(SystemClock().now_ms())
-    return Log.open(LocalStorage(), str(folder), config, clock, ManualScheduler(clock))
+    return Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(folder), config)
 
 
 def _rates(folder: Path, preallocate: bool) -> Iterator[str]:

@@ -24,13 +24,13 @@ import pylogseg
 from crash.judge import Broken, must
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
+from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import ThreadScheduler
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import OffsetOutOfRange, StorageError
 from pylogseg.format.batches import scan
 from pylogseg.log.log import Log
 from pylogseg.log.replace import copy_batches, new_cleaned_segment, replace_segments
-from pylogseg.log.retention import apply_retention
 from pylogseg.write import encode
 
 _CONFIG = LogConfig.of(
@@ -47,7 +47,7 @@ class Writer:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.scheduler = ThreadScheduler()
-        self.log = Log.open(LocalStorage(), str(folder / "t-0"), _CONFIG, SystemClock(), self.scheduler)
+        self.log = Log.open(Environment(LocalStorage(), SystemClock(), self.scheduler), str(folder / "t-0"), _CONFIG)
         self._choose = random.Random(seed)
         self.born: list[int] = []
         self.died: dict[int, int] = {}
@@ -95,7 +95,7 @@ class Writer:
     def flush(self) -> None:
         """As the flushes by time, beside the writer."""
         self.log.flush()
-        with self.log._lock:
+        with self.log.state.lock:
             point, end = self.log.recovery_point, self.log.log_end_offset
         must(point <= end, f"the recovery point is {point}, the log ends at {end}")
 
@@ -103,12 +103,12 @@ class Writer:
         self.log.update_high_watermark(self.log.log_end_offset)
         if len(self.log.segments) > 6:
             self.log.increment_log_start(list(self.log.segments)[2].base_offset)
-            apply_retention(self.log)
+            self.log.apply_retention()
 
     def _replace(self) -> None:
         """A sealed segment gives way to one with the same batches, as after a cleaning."""
         log = self.log
-        with log._lock:
+        with log.state.lock:
             sealed = list(log.segments)[:-1]
             if not sealed:
                 return
@@ -117,7 +117,7 @@ class Writer:
             copy_batches(old, 0, new)
             new.become_inactive()
             new.flush()
-            replace_segments(log.storage, log.folder, log.segments, [new], [old], log._remover)
+            replace_segments(log.storage, log.folder, log.segments, [new], [old], log.state.remover)
 
 
 def fetch_once(writer: Writer, choose: random.Random) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import ClosedError, CorruptionError, InvalidRecord, PylogsegError, RequestError
 from pylogseg.format.batches import scan
@@ -26,7 +27,7 @@ from pylogseg.log.facts import first_offset
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
-from pylogseg.log.retention import apply_retention
+from pylogseg.log.state import Start
 from pylogseg.log.stretches import check_length
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
@@ -106,14 +107,10 @@ class Replay:
     def _open(self, op: Row, *, clean: bool) -> None:
         self.log = None
         self.log = Log.open(
-            self.storage,
+            Environment(self.storage, self.clock, self.scheduler),
             str(self.folder),
             self.config,
-            self.clock,
-            self.scheduler,
-            clean=clean,
-            log_start_offset=op.get("log_start", 0),
-            recovery_point=op.get("recovery_point", 0),
+            Start(clean, op.get("log_start", 0), op.get("recovery_point", 0)),
             producer_expiration_ms=self.expiry_ms,
             topic_id=self.topic_id,
         )
@@ -272,7 +269,7 @@ class Replay:
 
     def do_retention(self, op: Row) -> Row:
         """Delete what the settings let go."""
-        return {"deleted": apply_retention(self.open_log)}
+        return {"deleted": self.open_log.apply_retention()}
 
     def do_set_mtime(self, op: Row) -> None:
         """Set a segment's modification time."""

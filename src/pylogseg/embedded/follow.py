@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from pylogseg.embedded.owned import OwnedLog
 from pylogseg.embedded.slices import SliceReader
 from pylogseg.errors import ClosedError, OffsetOutOfRange, RequestError
 from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.reading.stream import Record, check_columns, records_of
+
+if TYPE_CHECKING:
+    from pylogseg.embedded.log import EmbeddedLog
 
 
 class Follower:
@@ -19,7 +22,7 @@ class Follower:
 
     def __init__(
         self,
-        log: OwnedLog,
+        log: EmbeddedLog,
         offset: int | None,
         timeout: float | None,
         options: ReadOptions,

@@ -2,41 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket as sockets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
+from pylogseg.config import LogConfig
 from pylogseg.embedded.batches import Encoded, as_bytes, encode_batches
 from pylogseg.embedded.follow import Follower
-from pylogseg.embedded.owned import OwnedLog
+from pylogseg.embedded.ownership import Ownership
 from pylogseg.embedded.producer import Producer
 from pylogseg.embedded.sending import Sent, send
 from pylogseg.embedded.slices import OpenLog
-from pylogseg.errors import RequestError, StorageError
-from pylogseg.log.log import Appended
-from pylogseg.log.retention import apply_retention
+from pylogseg.embedded.waiting import Waiters
+from pylogseg.env.positions import Data
+from pylogseg.errors import ClosedError, PylogsegError, RequestError, StorageError
+from pylogseg.log.appended import Appended, AppendedMany
+from pylogseg.log.directory import LogDirectory
+from pylogseg.log.log import Isolation, Log
+from pylogseg.log.metrics import LogMetrics
+from pylogseg.log.producer_state import Origin
+from pylogseg.log.reads import Fetched, Found, Places
+from pylogseg.log.retention import Breached
+from pylogseg.log.segment import LogSegment
 from pylogseg.reading import partition as reading
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.stream import Moment, Reader, reader_of
 from pylogseg.reading.windows import WINDOW_BYTES
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 #: First slice for a reader that may want little; it has one batch at least, and the next are larger and larger.
 _FIRST_BYTES = 4096
 
 
-class EmbeddedLog(OwnedLog):
+class EmbeddedLog:
     """A log that this program owns; made by `pylogseg.open_log`, closed by `close` or at the end of a ``with``.
 
-    It has all that `Log` has. As the only replica, what it appends may be read at once: the high watermark follows the
-    end of the log.
+    It has a `Log`, the engine, and what that can do. As the only replica, what it appends may be read at once: the high
+    watermark follows the end of the log.
 
     Attributes
     ----------
+    engine : Log
+        What is done by it directly is not counted, and no reader is woken.
     leader_epoch : int
         Written into the batches that are appended.
+    undisturbed : callable
+        Gives a ``with`` for the time of which nobody rewrites segments; whoever compacts the log sets it.
+    on_failure : callable
+        Told of the first failure of the disk, by the thread that met it and maybe with locks held.
+    cuts : int
+        How often offsets were taken back.
+    storage, clock, scheduler, identity, folder, segments, offsets, producers, epochs
+        Of the engine; see `Log`.
     report : LoadReport
         What opening found and did.
 
@@ -46,9 +68,120 @@ class EmbeddedLog(OwnedLog):
     wait for nobody. A forked process must not use it.
     """
 
-    def __init__(self, *parts: Any) -> None:
+    def __init__(self, engine: Log, ownership: Ownership, leader_epoch: int | None = None) -> None:
+        self.engine, self._state, self._ownership = engine, engine.state, ownership
+        self.storage, self.clock, self.scheduler = engine.storage, engine.clock, engine.scheduler
+        self.identity, self.folder, self.report = engine.identity, engine.folder, engine.report
+        self.segments, self.offsets = engine.segments, engine.offsets
+        self.producers, self.epochs = engine.producers, engine.epochs
+        self.leader_epoch = max(self.epochs.latest_epoch, 0) if leader_epoch is None else leader_epoch
+        self.undisturbed: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        self.on_failure: Callable[[StorageError], None] = lambda error: None
+        self.cuts = 0
+        self._metrics = engine.state.metrics
+        self._waiters = Waiters()
         self._producers: dict[int, Producer] = {}
-        super().__init__(*parts)
+        self._state.on_failure = self._failed
+        self._state.on_log_start = ownership.checkpoint_log_start
+
+    def begin(self, directory: LogDirectory, load_seconds: float) -> None:
+        """Let all that is there be read, and the checkpoints of a directory follow the log."""
+        self._metrics.load_seconds = load_seconds
+        self.engine.update_high_watermark(self.log_end_offset)
+        directory.attach(self.identity.name, self)
+        directory.step_back(self.identity.name)
+        self._ownership.start_tasks()
+        _log.info(
+            "%s: opened in %.3f s, offsets %d to %d, %d repairs",
+            self.folder,
+            load_seconds,
+            self.log_start_offset,
+            self.log_end_offset,
+            len(self.report.actions),
+        )
+
+    # ---- state ----
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings."""
+        return self._state.config
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self.offsets.log_start
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.offsets.end.offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to here a consumer may read."""
+        return self.offsets.high_watermark.offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to here a read_committed consumer may read."""
+        return self.offsets.last_stable
+
+    @property
+    def recovery_point(self) -> int:
+        """What lies below is on the disk."""
+        return self.offsets.recovery_point
+
+    @property
+    def last_flush_ms(self) -> int:
+        """When the recovery point last moved."""
+        return self.engine.last_flush_ms
+
+    @property
+    def active(self) -> LogSegment:
+        """The segment that is appended to."""
+        return self._state.active
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, and the disk has not failed."""
+        return self._state.is_usable
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._state.is_closing
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take new settings; they count from the next operation on."""
+        self.engine.update_config(config)
+        self._ownership.schedule_flushes()
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Move the high watermark; see `Log.update_high_watermark`."""
+        return self.engine.update_high_watermark(offset)
+
+    def held(self) -> contextlib.AbstractContextManager[object]:
+        """Keep others from changing the log for the time of a ``with``; it can still be read."""
+        return self._state.lock
+
+    def metrics(self) -> LogMetrics:
+        """What the log has done since it was opened; a copy."""
+        segments = list(self.segments)
+        self._metrics.segments, self._metrics.size_bytes = len(segments), sum(segment.size for segment in segments)
+        self._metrics.recovered_segments = self.report.recovered_segments
+        self._metrics.cut_bytes = self.report.cut_bytes
+        with self._state.lock:
+            return LogMetrics(**{name: getattr(self._metrics, name) for name in LogMetrics.__slots__})
+
+    def check_disk(self) -> None:
+        """Raise what took the log offline, if anything did."""
+        if self._state.failure is not None:
+            self._state.refuse()
+
+    def _failed(self, error: StorageError) -> None:
+        self._waiters.wake()  # nothing more will come
+        self.on_failure(error)
 
     # ---- records in ----
 
@@ -116,6 +249,82 @@ class EmbeddedLog(OwnedLog):
             return self.append_as_leader(encoded.data, self.leader_epoch, in_place=True)
         return encoded.answer(self.append_many(encoded.data, self.leader_epoch, in_place=True))
 
+    def append_as_leader(
+        self,
+        data: Any,
+        leader_epoch: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+        target_magic: int = 2,
+        in_place: bool = False,
+    ) -> Appended:
+        """Append one batch; see `Log.append_as_leader`."""
+        append = self.engine.append_as_leader
+        return self._counted(
+            lambda: append(
+                data,
+                leader_epoch,
+                origin=origin,
+                transaction_version=transaction_version,
+                target_magic=target_magic,
+                in_place=in_place,
+            ),
+            self._metrics.note_append,
+        )
+
+    def append_many(
+        self,
+        data: Data | Sequence[Data],
+        leader_epoch: int,
+        *,
+        origin: Origin = Origin.CLIENT,
+        transaction_version: int = 0,
+        in_place: bool = False,
+    ) -> AppendedMany:
+        """Append many batches; see `Log.append_many`."""
+        append = self.engine.append_many
+        return self._counted(
+            lambda: append(
+                data, leader_epoch, origin=origin, transaction_version=transaction_version, in_place=in_place
+            ),
+            self._metrics.note_many,
+        )
+
+    def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
+        """Append batches that have their offsets; see `Log.append_as_follower`."""
+        return self._counted(lambda: self.engine.append_as_follower(data, leader_epoch), self._metrics.note_append)
+
+    def _counted(self, append: Callable[[], _Result], note: Callable[[_Result], None]) -> _Result:
+        """Append, let it be read at once, and count."""
+        state, metrics = self._state, self._metrics
+        with state.lock:
+            if state.is_closing:
+                raise ClosedError(f"{self.folder}: the log is closed")
+            started, before = time.perf_counter(), self._written()
+            try:
+                done = append()
+            except PylogsegError:
+                metrics.refusals += 1
+                raise
+            except BaseException as error:  # Ctrl-C may come between two steps
+                if self._written() != before:
+                    what = f"{type(error).__name__} came in the middle of an append"
+                    state.failure = StorageError(self.folder, "append", what)
+                raise
+            finally:
+                metrics.append_seconds += time.perf_counter() - started
+                self.offsets.update_high_watermark(self.offsets.end)
+                self._waiters.wake()
+            note(done)
+            return done
+
+    def _written(self) -> tuple[LogSegment | None, int]:
+        active = self.segments.active
+        return active, 0 if active is None else active.size
+
+    # ---- records that go ----
+
     def apply_retention(self) -> int:
         """Delete the segments that `retention.ms`, `retention.bytes` and the log's start let go.
 
@@ -126,7 +335,59 @@ class EmbeddedLog(OwnedLog):
         int
             How many went.
         """
-        return apply_retention(self)
+        return self.engine.apply_retention()
+
+    def delete_oldest(self, breached: Breached) -> int:
+        """Delete segments from the oldest on; see `Log.delete_oldest`."""
+        return self.engine.delete_oldest(breached)
+
+    def increment_log_start(self, offset: int) -> bool:
+        """Delete the records below an offset; whether the log's start moved.
+
+        It is in the checkpoint when this returns, so that a crash does not bring them back. (A broker writes it within
+        a minute.)
+        """
+        return self.engine.increment_log_start(offset)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop the end of the log; see `Log.truncate_to`. The checkpoints that were above the new end are written."""
+        with self._cutting():
+            return self.engine.truncate_to(offset)
+
+    def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
+        """Drop everything; see `Log.truncate_fully`. The checkpoints that were above the new end are written."""
+        with self._cutting():
+            self.engine.truncate_fully(offset, log_start_offset)
+
+    @contextlib.contextmanager
+    def _cutting(self) -> Iterator[None]:
+        """Nothing that was read before may be written behind the cut."""
+        with self.undisturbed(), self._state.lock:
+            self.cuts += 1
+            yield
+            self._state.guarded(self._ownership.step_back)
+
+    # ---- segments ----
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Begin a new segment; see `Log.roll`."""
+        return self.engine.roll(expected_next_offset)
+
+    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
+        """Put new segments in the place of old ones; see `Log.replace_segments`."""
+        self.engine.replace_segments(new, old)
+
+    def split_segment(self, segment: LogSegment) -> None:
+        """Split a segment whose offsets do not fit its indexes."""
+        self.engine.split_segment(segment)
+
+    def flush(self, *, force_active: bool = True) -> None:
+        """Force the log to the disk, an empty active segment too if `force_active`."""
+        self.engine.flush(force_active=force_active)
+
+    def flush_to(self, offset: int) -> None:
+        """Force what lies below an offset to the disk."""
+        self.engine.flush_to(offset)
 
     # ---- records out ----
 
@@ -191,7 +452,7 @@ class EmbeddedLog(OwnedLog):
             limit_bytes=max_decompressed_bytes,
             first_window_bytes=WINDOW_BYTES if limit is None or latest else _FIRST_BYTES,
         )
-        self._guarded(lambda: None)  # a closed log says so here
+        self._state.check_usable()
         source = OpenLog(self, self.readable_end(isolation))
         wish = Latest(tombstones, latest_memory_bytes) if latest else None
         return reader_of([source], offset, timestamp, limit, options, columns, wish)
@@ -233,11 +494,40 @@ class EmbeddedLog(OwnedLog):
         CorruptionError, StorageError
             While iterating.
         """
-        self._guarded(lambda: None)
+        self._state.check_usable()
         options = reading.ReadOptions(
             isolation, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
         )
         return Follower(self, offset, timeout, options, columns)
+
+    def fetch(
+        self, offset: int, max_bytes: int = 1 << 20, isolation: Isolation = "log_end", *, min_one: bool = True
+    ) -> Fetched:
+        """A slice of a file; see `Log.fetch`."""
+        self._metrics.fetches += 1
+        return self.engine.fetch(offset, max_bytes, isolation, min_one=min_one)
+
+    def locate_many(self, offsets: Any) -> Places:
+        """Where the batches of many offsets lie; see `Log.locate_many`."""
+        return self.engine.locate_many(offsets)
+
+    def offset_for_time(self, timestamp: int) -> Found | None:
+        """Offset of the first record that is not older than a timestamp; see `Log.offset_for_time`."""
+        return self.engine.offset_for_time(timestamp)
+
+    def readable_end(self, isolation: reading.Isolation) -> int:
+        """Where a reader has to stop."""
+        return self.last_stable_offset if isolation == "read_committed" else self.high_watermark
+
+    def wait_beyond(self, offset: int, isolation: reading.Isolation, timeout: float | None) -> bool:
+        """Wait until there is something to read at an offset; False if the time is over, or none will come."""
+        state = self._state
+
+        def done() -> bool:
+            return state.is_closing or state.failure is not None or self.readable_end(isolation) > offset
+
+        self._waiters.wait(done, timeout)
+        return not state.is_closing and self.readable_end(isolation) > offset
 
     def send_to(
         self,
@@ -290,7 +580,7 @@ class EmbeddedLog(OwnedLog):
         Producer
             The same for the same number.
         """
-        with self._lock:
+        with self._state.lock:
             found = self._producers.get(producer_id)
             if found is None:
                 found = self._producers[producer_id] = Producer(self, producer_id)
@@ -298,10 +588,96 @@ class EmbeddedLog(OwnedLog):
 
     def open_transactions(self) -> dict[int, int]:
         """Producers with an open transaction, and its first offset: what holds back read_committed readers."""
-        with self._lock:
+        with self._state.lock:
             return {p: state.first_txn_offset for p, state in self.producers.active.items() if state.has_open_txn}
 
+    def take_snapshot(self) -> None:
+        """Write the state of the producers at the end of the log."""
+        self.engine.take_snapshot()
+
+    def expire_producers(self) -> None:
+        """Forget the producers that were idle for too long."""
+        self.engine.expire_producers()
+
     # ---- the end ----
+
+    def close(self) -> None:
+        """Force everything to the disk and close the log in order; closing again does nothing.
+
+        Raises
+        ------
+        StorageError
+            The disk failed, now or before: what was appended since the last `flush` may be lost when the machine
+            crashes, and the next opening recovers the log. It is closed all the same.
+        """
+        if self._end():
+            self._finish(self._close_in_order)
+
+    def _close_in_order(self) -> None:
+        self.engine.flush()
+        self.engine.close()
+
+    def close_handles(self) -> None:
+        """Let go of the files and write nothing more, as a crash would; the next opening recovers the log."""
+        if self._end():
+            with self.undisturbed():
+                self.engine.close_handles()
+            self._ownership.leave(clean=False)
+
+    def disown(self) -> None:
+        """In the child of a fork: the log is the parent's, this object counts as closed."""
+        self.engine.disown()
+
+    def delete(self) -> None:
+        """Remove the log with its folder, and close it."""
+        if self._end():
+            self._finish(self.engine.delete, gone=True)
+
+    def move_away(self, new_name: str) -> None:
+        """Close the log without writing more, and give its folder another name, as for a deletion."""
+
+        def move() -> None:
+            self.engine.close_handles()
+            self._rename(new_name)
+
+        if self._end():
+            self._finish(move, gone=True)
+
+    def rename(self, new_name: str) -> None:
+        """Close the log in order, and give its folder the name of another partition or state."""
+
+        def move() -> None:
+            self._close_in_order()
+            self._rename(new_name)
+
+        if self._end():
+            self._finish(move, new_name=new_name)
+
+    def _rename(self, new_name: str) -> None:
+        parent = self.storage.split(self.folder)[0]
+        self.storage.rename(self.folder, self.storage.join(parent, new_name))
+        self.storage.sync_folder(parent)
+
+    def _end(self) -> bool:
+        """Let nobody begin anything any more, and wait for what runs in the background; False if that is done."""
+        with self._state.lock:
+            if self._state.is_closing:
+                return False
+            self._state.is_closing = True
+        self._waiters.wake()
+        self._ownership.stop_tasks()
+        return True
+
+    def _finish(self, work: Callable[[], None], *, gone: bool = False, new_name: str | None = None) -> None:
+        clean = False
+        try:
+            with self.undisturbed(), self._state.lock:
+                work()
+            clean = True
+        finally:
+            if not clean:
+                self.engine.close_handles()
+            self._ownership.leave(clean=clean, gone=gone and clean, new_name=new_name if clean else None)
 
     def __enter__(self) -> EmbeddedLog:
         return self
@@ -317,5 +693,5 @@ class EmbeddedLog(OwnedLog):
             _log.exception("%s: the log cannot be closed in order", self.folder)  # the first error is the one to show
 
     def __repr__(self) -> str:
-        state = "closed" if self._ending else f"offsets {self.log_start_offset} to {self.log_end_offset}"
+        state = "closed" if self.is_closed else f"offsets {self.log_start_offset} to {self.log_end_offset}"
         return f"EmbeddedLog({self.folder!r}, {state})"

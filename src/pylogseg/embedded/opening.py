@@ -6,17 +6,21 @@ import difflib
 import functools
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pylogseg.config import LogConfig, LogSettings
 from pylogseg.embedded.log import EmbeddedLog
+from pylogseg.embedded.ownership import Ownership
 from pylogseg.env.clock import Clock, SystemClock
+from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import Scheduler, ThreadScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.log.directory import LogDirectory, make_folder, partition_of
 from pylogseg.log.indexes import LEAST_INDEX_BYTES
 from pylogseg.log.keep import FolderKeeper, Keeper, check_place
+from pylogseg.log.loader import LoadHooks
+from pylogseg.log.log import Log
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
@@ -106,31 +110,33 @@ def open_log(
     if keep is not None:
         check_place(os.fspath(keep), parent)
         keeper = FolderKeeper(storage, os.path.abspath(keep) if isinstance(storage, LocalStorage) else os.fspath(keep))
-    return open_in(
-        LogDirectory.shared(storage, parent),
-        name,
-        config,
-        SystemClock() if clock is None else clock,
-        scheduler,
-        leader_epoch=leader_epoch,
-        topic_id=topic_id,
-        producer_id_expiration_ms=producer_id_expiration_ms,
-        keeper=keeper,
-    )
+    owner = Owner(leader_epoch, topic_id, producer_id_expiration_ms, keeper)
+    directory = LogDirectory.shared(storage, parent)
+    return open_in(directory, name, config, SystemClock() if clock is None else clock, scheduler, owner)
+
+
+class Owner(NamedTuple):
+    """What the program that opens a log wants of it.
+
+    Attributes
+    ----------
+    leader_epoch, topic_id, producer_id_expiration_ms
+        As of `open_log`.
+    keeper : Keeper, optional
+        Gets what a recovery cuts off or removes, before it does.
+    tasks : bool
+        Whether the log looks after its checkpoints, flushes and producers itself; else somebody does it for many.
+    """
+
+    leader_epoch: int | None = None
+    topic_id: str | None = None
+    producer_id_expiration_ms: int = 86_400_000
+    keeper: Keeper | None = None
+    tasks: bool = True
 
 
 def open_in(
-    directory: LogDirectory,
-    name: str,
-    config: LogConfig,
-    clock: Clock,
-    scheduler: Scheduler | None,
-    *,
-    leader_epoch: int | None = None,
-    topic_id: str | None = None,
-    producer_id_expiration_ms: int = 86_400_000,
-    tasks: bool = True,
-    keeper: Keeper | None = None,
+    directory: LogDirectory, name: str, config: LogConfig, clock: Clock, scheduler: Scheduler | None, owner: Owner
 ) -> EmbeddedLog:
     """Open the log of a folder in a log directory; see `open_log`.
 
@@ -146,12 +152,8 @@ def open_in(
         The log's.
     scheduler : Scheduler, optional
         A thread for this log if not given.
-    leader_epoch, topic_id, producer_id_expiration_ms
-        As of `open_log`.
-    tasks : bool
-        Whether the log looks after its checkpoints, flushes and producers itself; else somebody does it for many.
-    keeper : Keeper, optional
-        Gets what a recovery cuts off or removes, before it does.
+    owner : Owner
+        What the program wants.
     """
     if config.segment_index_bytes < LEAST_INDEX_BYTES:
         directory.close()
@@ -167,22 +169,18 @@ def open_in(
         try:
             started = time.perf_counter()
             make_folder(storage, folder)
-            log = EmbeddedLog.open(
-                storage,
+            engine = Log.open(
+                Environment(storage, clock, background),
                 folder,
                 config,
-                clock,
-                background,
-                clean=start.clean,
-                log_start_offset=start.log_start_offset,
-                recovery_point=start.recovery_point,
-                producer_expiration_ms=producer_id_expiration_ms,
-                topic_id=topic_id,
-                keeper=keeper,
+                start,
+                topic_id=owner.topic_id,
+                producer_expiration_ms=owner.producer_id_expiration_ms,
+                hooks=LoadHooks(owner.keeper),
             )
-            log.begin(
-                directory, leader_epoch, time.perf_counter() - started, owns_scheduler=scheduler is None, tasks=tasks
-            )
+            ownership = Ownership(engine, directory, has_tasks=owner.tasks, owns_scheduler=scheduler is None)
+            log = EmbeddedLog(engine, ownership, owner.leader_epoch)
+            log.begin(directory, time.perf_counter() - started)
         except BaseException:
             directory.release(name, clean=False)
             raise

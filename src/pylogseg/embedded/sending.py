@@ -5,13 +5,15 @@ from __future__ import annotations
 import selectors
 import socket as sockets
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.batches import scan
-from pylogseg.log.log import Log
 from pylogseg.reading.partition import Isolation
+
+if TYPE_CHECKING:
+    from pylogseg.embedded.log import EmbeddedLog
 
 
 class Sent(NamedTuple):
@@ -33,7 +35,7 @@ class Sent(NamedTuple):
     aborted: list[tuple[int, int]] | None
 
 
-def send(log: Log, socket: sockets.socket, offset: int, max_bytes: int, isolation: Isolation) -> Sent:
+def send(log: EmbeddedLog, socket: sockets.socket, offset: int, max_bytes: int, isolation: Isolation) -> Sent:
     """Send whole batches; see `EmbeddedLog.send_to`."""
     if socket.gettimeout() == 0:
         raise RequestError("a socket that does not block cannot tell how much went: set a timeout, or none")

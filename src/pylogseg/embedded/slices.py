@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,13 @@ from pylogseg.env.files import LocalFiles
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
-from pylogseg.format.names import parse_partition_folder
-from pylogseg.log.log import Log
 from pylogseg.log.reads import Fetched, aborted_between
 from pylogseg.log.segment import LogSegment
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.windows import Window
+
+if TYPE_CHECKING:
+    from pylogseg.embedded.log import EmbeddedLog
 
 
 class OpenLog:
@@ -25,12 +27,12 @@ class OpenLog:
 
     Parameters
     ----------
-    log : Log
+    log : EmbeddedLog
     end_offset : int
         Nothing at or behind it is given.
     """
 
-    def __init__(self, log: Log, end_offset: int) -> None:
+    def __init__(self, log: EmbeddedLog, end_offset: int) -> None:
         self._log, self._end = log, end_offset
 
     @property
@@ -63,7 +65,7 @@ class SliceReader(PartitionReader):
 
     Parameters
     ----------
-    log : Log
+    log : EmbeddedLog
     first_offset, end_offset : int
         The range, half-open; it must be readable.
     options : ReadOptions
@@ -75,7 +77,7 @@ class SliceReader(PartitionReader):
         All below this offset has been given.
     """
 
-    def __init__(self, log: Log, first_offset: int, end_offset: int, options: ReadOptions) -> None:
+    def __init__(self, log: EmbeddedLog, first_offset: int, end_offset: int, options: ReadOptions) -> None:
         super().__init__([], first_offset, end_offset, options)
         self.position = first_offset
         self._log = log
@@ -138,8 +140,7 @@ class SliceReader(PartitionReader):
             path = log.folder if found is None else found.path
             size, modified_ms = (0, 0) if found is None else (found.size, found.modified_ms())
             is_last = found is log.segments.active
-            of = parse_partition_folder(log.storage.split(log.folder)[1])
-            topic, partition = (of.topic, of.partition) if of else ("", -1)
+            topic, partition = log.identity.topic, log.identity.partition
             self._segment = Segment(LocalFiles(), path, base_offset, size, modified_ms, is_last, topic, partition)
         return self._segment
 

@@ -12,6 +12,7 @@ from typing import Any
 from pylogseg.config import LogConfig
 from pylogseg.disk import open_dir
 from pylogseg.env.clock import Clock, SystemClock
+from pylogseg.env.environment import Environment
 from pylogseg.env.files import Entry
 from pylogseg.env.overlay import FileChange, OverlayStorage
 from pylogseg.env.scheduler import CollectingScheduler
@@ -23,10 +24,12 @@ from pylogseg.jobs.place import Place, marked_epoch, moving_picture, sizes_in
 from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.jobs.remarks import REMEDIES, Remark
 from pylogseg.jobs.startup import check_start
-from pylogseg.log.directory import LogDirectory, Start
+from pylogseg.log.directory import LogDirectory
 from pylogseg.log.keep import FolderKeeper, KeepError, PlannedKeeper, check_place
+from pylogseg.log.loader import LoadHooks
 from pylogseg.log.log import Log
 from pylogseg.log.report import LoadReport
+from pylogseg.log.state import Start
 
 
 @dataclass(frozen=True)
@@ -260,18 +263,12 @@ class Recovery:
         log = None
         try:
             log = Log.open(
-                storage,
+                Environment(storage, options.clock, scheduler),
                 path,
                 options.config,
-                options.clock,
-                scheduler,
-                clean=clean,
-                log_start_offset=start.log_start_offset,
-                recovery_point=0 if options.full else start.recovery_point,
+                Start(clean, start.log_start_offset, 0 if options.full else start.recovery_point),
                 producer_expiration_ms=options.producer_expiration_ms,
-                keeper=keeper,
-                on_bytes=advance,
-                report=outcome.report,
+                hooks=LoadHooks(keeper, advance, report=outcome.report),
             )
             log.update_high_watermark(start.high_watermark)
             log.flush()

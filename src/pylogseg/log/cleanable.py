@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from pylogseg.log.core import LogCore
+from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
 
 _log = logging.getLogger(__name__)
@@ -54,12 +54,12 @@ class Dirtiness(NamedTuple):
         return self.cleanable_bytes / self.total_bytes if self.total_bytes else 0.0
 
 
-def cleanable(log: LogCore, last_clean: int | None, now_ms: int) -> Cleanable:
+def cleanable(log: Log, last_clean: int | None, now_ms: int) -> Cleanable:
     """What a cleaning of a log may take up.
 
     Parameters
     ----------
-    log : LogCore
+    log : Log
         The log.
     last_clean : int, optional
         Where the last cleaning ended, from the checkpoint.
@@ -80,7 +80,7 @@ def cleanable(log: LogCore, last_clean: int | None, now_ms: int) -> Cleanable:
     return Cleanable(first_dirty, max(first_dirty, min(bounds)), reset)
 
 
-def dirtiness(log: LogCore, what: Cleanable) -> Dirtiness:
+def dirtiness(log: Log, what: Cleanable) -> Dirtiness:
     """How much of a log is clean, and how much a cleaning would take up."""
     clean = sum(segment.size for segment in log.segments.from_offset(-1, what.first_dirty))
     sealed = _sealed_from(log, what.first_uncleanable)
@@ -89,7 +89,7 @@ def dirtiness(log: LogCore, what: Cleanable) -> Dirtiness:
     return Dirtiness(clean, dirty, end)
 
 
-def needs_cleaning_at(log: LogCore, what: Cleanable, now_ms: int) -> bool:
+def needs_cleaning_at(log: Log, what: Cleanable, now_ms: int) -> bool:
     """Whether a record waits longer than ``max.compaction.lag.ms``."""
     lag = max(log.config.max_compaction_lag_ms, 0)
     waiting = [segment.first_timestamp() for segment in _sealed_from(log, what.first_dirty)]
@@ -97,6 +97,6 @@ def needs_cleaning_at(log: LogCore, what: Cleanable, now_ms: int) -> bool:
     return bool(known) and min(known) < now_ms - lag
 
 
-def _sealed_from(log: LogCore, offset: int) -> list[LogSegment]:
+def _sealed_from(log: Log, offset: int) -> list[LogSegment]:
     active = log.active.base_offset
     return log.segments.from_offset(offset, active) if offset <= active else []

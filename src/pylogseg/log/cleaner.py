@@ -18,8 +18,8 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import RecordColumns
 from pylogseg.log.cleanable import Cleanable, dirtiness
 from pylogseg.log.cleaned_txns import CleanedTxns
-from pylogseg.log.core import LogCore
 from pylogseg.log.filtering import CleanerStats, LastRecord, Retention, decoded_parts, filter_stretch, meet_transactions
+from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.reads import aborted_between
 from pylogseg.log.rewrite import Change, SegmentWriter, rewrite, whole_stretches
@@ -59,12 +59,12 @@ class Cleaner:
         self._limit = limit_bytes
         self._offsets, self._throttle, self._check, self._crc = offsets, throttle, check, crc
 
-    def clean(self, log: LogCore, what: Cleanable, stats: CleanerStats | None = None) -> tuple[int, CleanerStats]:
+    def clean(self, log: Log, what: Cleanable, stats: CleanerStats | None = None) -> tuple[int, CleanerStats]:
         """Clean a log.
 
         Parameters
         ----------
-        log : LogCore
+        log : Log
             Not being cleaned by anybody else.
         what : Cleanable
             From `cleanable`.
@@ -105,7 +105,7 @@ class Cleaner:
 
     # ---- the map ----
 
-    def read_keys(self, log: LogCore, start: int, end: int, stats: CleanerStats) -> None:
+    def read_keys(self, log: Log, start: int, end: int, stats: CleanerStats) -> None:
         """Fill the map from the dirty section, as far as it has room: the first half of a cleaning."""
         self._offsets.clear()
         dirty = log.segments.from_offset(start, end)
@@ -159,7 +159,7 @@ class Cleaner:
 
     def _clean_group(
         self,
-        log: LogCore,
+        log: Log,
         group: Sequence[LogSegment],
         txns: CleanedTxns,
         now_ms: int,
@@ -212,7 +212,7 @@ def grouped(
     return groups
 
 
-def _aborted(log: LogCore, start: int, end: int) -> Iterator[AbortedTxn]:
+def _aborted(log: Log, start: int, end: int) -> Iterator[AbortedTxn]:
     """The aborted transactions from the segment of an offset on; as in Kafka, down to the start of the log."""
     segments = log.segments.from_offset(start)
     if segments and segments[0].base_offset > start:  # as in Kafka, which then finds no segment to begin with

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Set
-from typing import NamedTuple
+from typing import Protocol
 
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, RequestError
@@ -15,7 +15,9 @@ from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_che
 from pylogseg.files.status import encode_clean_shutdown
 from pylogseg.format.names import METADATA_TOPIC, FileKind, check_topic, parse_partition_folder, partition_folder_name
 from pylogseg.format.shown import printable
-from pylogseg.log.core import LogCore
+from pylogseg.log.offsets import LogOffsets
+from pylogseg.log.segments import Segments
+from pylogseg.log.state import Start
 
 _log = logging.getLogger(__name__)
 
@@ -39,21 +41,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-class Start(NamedTuple):
-    """What a log directory knows of a partition before its log is opened.
+class AttachedLog(Protocol):
+    """What a log directory has to know of a log that is open."""
 
-    Attributes
-    ----------
-    clean : bool
-        Whether it was closed in order, or is new.
-    log_start_offset, recovery_point, high_watermark : int
-        From the checkpoints; 0 where they say nothing.
-    """
-
-    clean: bool
-    log_start_offset: int
-    recovery_point: int
-    high_watermark: int
+    @property
+    def segments(self) -> Segments: ...
+    @property
+    def offsets(self) -> LogOffsets: ...
+    def disown(self) -> None: ...
 
 
 class LogDirectory:
@@ -105,7 +100,7 @@ class LogDirectory:
             self._lock.release()
             raise
         self.broker_epoch: int | None = None
-        self._logs: dict[str, LogCore | None] = {}  # claimed; None until it is opened
+        self._logs: dict[str, AttachedLog | None] = {}  # claimed; None until it is opened
         self._closed_clean: dict[str, bool] = {}  # given back, whether in order
 
     @classmethod
@@ -172,7 +167,7 @@ class LogDirectory:
             points, starts, marks = (offsets.get(key, 0) if key else 0 for offsets in self._tables)
             return Start(clean, starts, points, marks)
 
-    def attach(self, name: str, log: LogCore) -> None:
+    def attach(self, name: str, log: AttachedLog) -> None:
         """From now on the checkpoints follow the log of a partition that was claimed."""
         with self._mutex:
             self._logs[name] = log
@@ -269,9 +264,9 @@ class LogDirectory:
             log = self._logs.get(name)
             if log is None or key is None:
                 return
-            if log.recovery_point < self._written[FileKind.RECOVERY_POINTS].get(key, 0):
+            if log.offsets.recovery_point < self._written[FileKind.RECOVERY_POINTS].get(key, 0):
                 self.checkpoint(FileKind.RECOVERY_POINTS)
-            if log.log_start_offset < self._written[FileKind.LOG_STARTS].get(key, 0):
+            if log.offsets.log_start < self._written[FileKind.LOG_STARTS].get(key, 0):
                 self.checkpoint(FileKind.LOG_STARTS)
 
     def _note(self, name: str) -> None:

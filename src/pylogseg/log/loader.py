@@ -8,31 +8,29 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from pylogseg import _append
-from pylogseg.config import LogConfig
-from pylogseg.env.clock import Clock
-from pylogseg.env.storage import AppendFile, Storage
+from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import EpochEntry
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.format.shown import printable
-from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.index_changes import IndexChanges
 from pylogseg.log.indexes import InvalidOffsetError
 from pylogseg.log.keep import Keeper
 from pylogseg.log.loss import next_offset_of, of_tail
+from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
-from pylogseg.log.removal import DELETED, Remover
+from pylogseg.log.removal import DELETED
 from pylogseg.log.replace import CLEANED, SWAP, split_segment
 from pylogseg.log.report import Action, ActionKind, LoadReport
 from pylogseg.log.segment import INDEX_KINDS, LogSegment, OffsetOverflowError
-from pylogseg.log.segments import Segments
+from pylogseg.log.state import LogState, Start
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -41,51 +39,57 @@ _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 
-class Loaded(NamedTuple):
-    """What a load gives: the offsets of the log."""
+@dataclass
+class LoadHooks:
+    """What whoever opens a log wants of the load.
 
-    log_start_offset: int
-    recovery_point: int
-    next_offset: int
+    Attributes
+    ----------
+    keeper : Keeper, optional
+        Gets what a recovery cuts off or removes, before it does; see `log.keep`.
+    on_bytes : callable, optional
+        Gets the bytes that were recovered since its last call.
+    mend : callable, optional
+        Called when replacements of segments that were under way are finished or undone, before segments are opened:
+        it may put others in their place.
+    report : LoadReport
+        Filled, so that it is there too if the log cannot be opened.
+    """
+
+    keeper: Keeper | None = None
+    on_bytes: Callable[[int], None] | None = None
+    mend: Callable[[], None] | None = None
+    report: LoadReport = field(default_factory=LoadReport)
 
 
 class Loader:
-    """One load of one log; see `Log.open` for the arguments."""
+    """One load of one log, whose state is new.
 
-    def __init__(
-        self,
-        storage: Storage,
-        folder: str,
-        config: LogConfig,
-        clock: Clock,
-        segments: Segments,
-        producers: Producers,
-        epochs: LeaderEpochs,
-        remover: Remover,
-        *,
-        files: Mapping[str, int] | None = None,
-        clean: bool,
-        log_start_offset: int,
-        recovery_point: int,
-        make_producers: Callable[[], Producers],
-        keeper: Keeper | None = None,
-        on_bytes: Callable[[int], None] | None = None,
-        report: LoadReport | None = None,
-        mend: Callable[[], None] | None = None,
-    ) -> None:
-        self._storage, self._folder, self._config, self._clock = storage, folder, config, clock
-        self._segments, self._producers, self._epochs, self._remover = segments, producers, epochs, remover
-        self._clean, self._log_start, self._recovery_point = clean, log_start_offset, recovery_point
-        self._make_producers = make_producers
-        self._keeper, self._on_bytes, self._mend = keeper, on_bytes, mend
-        self._indexes = IndexChanges(storage)
+    Parameters
+    ----------
+    state : LogState
+        Gets segments, producers and epochs.
+    start : Start
+    hooks : LoadHooks
+    files : mapping of str to int, optional
+        Names and sizes in the folder.
+    """
+
+    def __init__(self, state: LogState, start: Start, hooks: LoadHooks, files: Mapping[str, int] | None = None) -> None:
+        self._state, self._keeper = state, hooks.keeper
+        self._on_bytes, self._mend = hooks.on_bytes, hooks.mend
+        self._storage, self._folder, self._config, self._clock = state.storage, state.folder, state.config, state.clock
+        self._segments, self._producers, self._epochs = state.segments, state.producers, state.epochs
+        self._remover = state.remover
+        self._clean, self._log_start, self._recovery_point = start[:3]
+        self._indexes = IndexChanges(state.storage)
         self._snapshots_before: list[str] = []
         self._known = files  # names and sizes in the folder, until the first change
-        self.report = LoadReport() if report is None else report
+        self.report = state.report
         self._read: dict[LogSegment, int] = {}  # to its end, and there were no producers
 
-    def load(self) -> Loaded:
-        """Run all passes."""
+    def load(self) -> None:
+        """Run all passes; the log is then where it was left."""
         epochs = self._epochs.entries
         self._complete_swap(self._remove_temporary_files())
         if self._mend is not None:
@@ -94,7 +98,7 @@ class Loader:
         self._splitting(self._open_segments)
         if self._folder.endswith("-delete"):
             if not len(self._segments):
-                self._segments.add(self._new_segment(0))
+                self._segments.add(self._state.new_segment(0))
             next_offset = recovery_point = 0
         else:
             next_offset, recovery_point = self._splitting(self._recover_log)
@@ -102,8 +106,9 @@ class Loader:
             assert active is not None
             active.resize_indexes(self._config.segment_index_bytes)
         self._epochs.truncate_from_end(next_offset)
-        first = self._segments.first
+        first, active = self._segments.first, self._segments.active
         assert first is not None
+        assert active is not None
         log_start = max(self._log_start, first.base_offset)
         self._epochs.truncate_from_start(self._log_start)
         if self._known is None:  # those that a recovery made are not known there
@@ -111,7 +116,9 @@ class Loader:
         self._producers.snapshots.remove_stray(self._segments.base_offsets)
         self._rebuild(self._producers, log_start, next_offset, self._clean)
         self._note_what_else_changed(epochs)
-        return Loaded(log_start, recovery_point, next_offset)
+        end = OffsetMetadata(next_offset, active.base_offset, active.size)
+        self._state.offsets.begin(log_start, max(recovery_point, log_start), end)
+        self._state.offsets.note_first_unstable()
 
     def _note_what_else_changed(self, epochs: list[EpochEntry]) -> None:
         for path, reason in self._indexes.changes():
@@ -266,7 +273,7 @@ class Loader:
         change is the state of producers, so here it is left out where the segment has none.
         """
         self._known = None
-        producers = self._make_producers()
+        producers = self._state.new_producers()
         self._rebuild(producers, self._log_start, segment.base_offset, False)
         if segment in self._read:
             producers.map_end_offset = max(self._read[segment], producers.map_end_offset)
@@ -340,12 +347,6 @@ class Loader:
             self.report.add(Action(ActionKind.SNAPSHOT, error.path, error.reason))
         producers.snapshots.unreadable.clear()
 
-    def _new_segment(self, base_offset: int) -> LogSegment:
-        preallocate = self._config.preallocate_bytes
-        return LogSegment(
-            self._storage, self._folder, base_offset, self._config, self._clock, preallocate_bytes=preallocate
-        )
-
     # ---- recovery ----
 
     def _recover_log(self) -> tuple[int, int]:
@@ -354,7 +355,7 @@ class Loader:
             self._recover_unflushed()
         end = self._end_unless_before_start()
         if not len(self._segments):
-            segment = self._new_segment(self._log_start)
+            segment = self._state.new_segment(self._log_start)
             self._segments.add(segment)
             reason = f"the log goes on at offset {self._log_start}, since it has no segment"
             self._add(Action(ActionKind.CREATED, segment.path, reason))

@@ -7,6 +7,7 @@ begins or ends a transaction. A run does what as many single appends would do to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,12 @@ from pylogseg.env.positions import Data
 from pylogseg.errors import CorruptionError, PylogsegError
 from pylogseg.format.buffers import byte_view
 from pylogseg.log.appended import Appended, AppendedMany
-from pylogseg.log.core import LogCore
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.validation import LAST_START
+
+if TYPE_CHECKING:
+    from pylogseg.log.append import Appender
 
 #: Bytes that are judged, copied and written at a time: they stay in the processor's cache meanwhile.
 _RUN_BYTES = 1 << 20
@@ -29,14 +32,14 @@ One = Callable[[memoryview], Appended]
 
 
 def append_many(
-    log: LogCore, data: Data | Sequence[Data], leader_epoch: int, origin: Origin, in_place: bool, one: One
+    appender: Appender, data: Data | Sequence[Data], leader_epoch: int, origin: Origin, in_place: bool, one: One
 ) -> AppendedMany:
-    """Append all batches of some buffers; see `AppendingLog.append_many`.
+    """Append all batches of some buffers; see `Log.append_many`.
 
     Parameters
     ----------
-    log : LogCore
-        Whose lock is held.
+    appender : Appender
+        Of a log whose lock is held.
     data : buffer or sequence of buffers
         Any number of batches in each.
     leader_epoch : int
@@ -48,12 +51,13 @@ def append_many(
     one : callable
         Appends one batch by itself.
     """
+    log = appender.state
     buffers = data if isinstance(data, list | tuple) else [data]
     views = [byte_view(buffer) for buffer in buffers]
     framed = [_codec.frames(view) for view in views]
     rows = sum(len(starts) - 1 + (int(starts[-1]) < len(view)) for view, (starts, _) in zip(views, framed, strict=True))
     answers = AppendedMany.blank(rows)
-    work = _Work(log, answers, leader_epoch, origin, one)
+    work = _Work(appender, answers, leader_epoch, origin, one)
     row = 0
     for view, (starts, is_cut) in zip(views, framed, strict=True):
         row = work.take(view, starts, row, in_place)
@@ -65,19 +69,20 @@ def append_many(
             else:
                 work.alone(row, view[end:])
             row += 1
-    answers.log_start_offset = log.log_start_offset
+    answers.log_start_offset = log.offsets.log_start
     return answers
 
 
 class _Work:
     """One call."""
 
-    def __init__(self, log: LogCore, answers: AppendedMany, leader_epoch: int, origin: Origin, one: One) -> None:
-        self.log, self.answers, self.leader_epoch, self.one = log, answers, leader_epoch, one
+    def __init__(self, appender: Appender, answers: AppendedMany, leader_epoch: int, origin: Origin, one: One) -> None:
+        self.log, self.appender = appender.state, appender
+        self.answers, self.leader_epoch, self.one = answers, leader_epoch, one
         self.is_client = origin is Origin.CLIENT
         self.runs = origin is not Origin.RAFT_LEADER
-        self.now_ms = log.clock.now_ms()
-        self.run = _run.Run(log.rules, leader_epoch, self.is_client, self.now_ms)
+        self.now_ms = self.log.clock.now_ms()
+        self.run = _run.Run(appender.rules, leader_epoch, self.is_client, self.now_ms)
         self.scratch = memoryview(b"")
 
     def take(self, view: memoryview, starts: npt.NDArray[np.int64], row: int, in_place: bool) -> int:
@@ -137,14 +142,14 @@ class _Work:
         """Write a run, or note for each batch of it why that is not possible."""
         answers = self.answers
         try:
-            self.log.write_run(segment, records, self.run)
+            self.appender.write_run(segment, records, self.run)
         except PylogsegError as error:
             answers.errors.update(dict.fromkeys(range(rows.start, rows.stop), error))
             for column in (answers.first_offset, answers.last_offset, answers.max_timestamp):
                 column[rows] = -1
             return
         answers.valid_bytes[rows] = np.diff(starts)
-        if self.log.rules.append_time:
+        if self.appender.rules.append_time:
             answers.append_time_ms[rows] = self.now_ms
 
     def alone(self, row: int, batch: memoryview) -> None:

@@ -26,31 +26,33 @@ class LogOffsets:
 
     Parameters
     ----------
-    log_start_offset, recovery_point : int
-    end : OffsetMetadata
-        The log end offset and its place.
     producers : Producers
         They know what is undecided.
     locate : callable
         Gives the place of an offset; that of the batch found, whose base offset may differ.
+
+    Attributes
+    ----------
+    log_start, recovery_point : int
+    end : OffsetMetadata
+        The log end offset and its place.
+    high_watermark : OffsetMetadata
+    first_unstable : OffsetMetadata or None
 
     Notes
     -----
     Under the log's lock but for plain reads of attributes.
     """
 
-    def __init__(
-        self,
-        log_start_offset: int,
-        recovery_point: int,
-        end: OffsetMetadata,
-        producers: Producers,
-        locate: Callable[[int], OffsetMetadata],
-    ) -> None:
+    def __init__(self, producers: Producers, locate: Callable[[int], OffsetMetadata]) -> None:
+        self._producers, self._locate = producers, locate
+        self.begin(0, 0, OffsetMetadata(0))
+
+    def begin(self, log_start_offset: int, recovery_point: int, end: OffsetMetadata) -> None:
+        """Take what a load found; nothing is known to be replicated yet."""
         self.log_start, self.recovery_point, self.end = log_start_offset, recovery_point, end
         self.high_watermark = OffsetMetadata(log_start_offset)
         self.first_unstable: OffsetMetadata | None = None
-        self._producers, self._locate = producers, locate
 
     @property
     def last_stable(self) -> int:

@@ -3,50 +3,114 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from pylogseg.log.core import LogCore
+from pylogseg.errors import OffsetOutOfRange
+from pylogseg.log.rolling import Roller
 from pylogseg.log.segment import LogSegment
+from pylogseg.log.state import LogState
 
 _log = logging.getLogger(__name__)
 
-
-def apply_retention(log: LogCore) -> int:
-    """Delete the segments that a log's settings let go; how many.
-
-    Without ``delete`` in ``cleanup.policy`` only those go that lie below the log's start.
-    """
-    count = delete_below_start(log)
-    if "delete" in log.config.cleanup_policy:
-        count += _by_size(log) + _by_time(log)
-    if count:
-        _log.info("%s: retention deleted %d segments; the log starts at %d", log.folder, count, log.log_start_offset)
-    return count
+#: Asked for each segment from the oldest on, with the one behind it: whether it may go.
+Breached = Callable[[LogSegment, LogSegment | None], bool]
 
 
-def delete_below_start(log: LogCore) -> int:
-    """Delete the segments all of whose records lie below the start of a log; how many."""
-    first, start = log.segments.first, log.log_start_offset
-    if first is None or first.base_offset >= start:
-        return 0
-    return log.delete_oldest(lambda segment, behind: behind is not None and behind.base_offset <= start)
+class OldestSegments:
+    """Deletes records of one log from its start on."""
 
+    def __init__(self, state: LogState, roller: Roller) -> None:
+        self._state, self._roller = state, roller
 
-def _by_size(log: LogCore) -> int:
-    allowed = log.config.retention_bytes
-    surplus = log.segments.size - allowed
+    def apply_retention(self) -> int:
+        """Delete the segments that the settings let go; how many.
 
-    def breached(segment: LogSegment, behind: LogSegment | None) -> bool:
-        nonlocal surplus
-        if surplus < segment.size:
-            return False
-        surplus -= segment.size
-        return True
+        Without ``delete`` in ``cleanup.policy`` only those go that lie below the log's start.
+        """
+        state = self._state
+        count = self.delete_below_start()
+        if "delete" in state.config.cleanup_policy:
+            count += self._by_size() + self._by_time()
+        if count:
+            start = state.offsets.log_start
+            _log.info("%s: retention deleted %d segments; the log starts at %d", state.folder, count, start)
+        return count
 
-    return log.delete_oldest(breached) if allowed >= 0 and surplus >= 0 else 0
+    def delete_below_start(self) -> int:
+        """Delete the segments all of whose records lie below the start of the log; how many."""
+        first, start = self._state.segments.first, self._state.offsets.log_start
+        if first is None or first.base_offset >= start:
+            return 0
+        return self.delete(lambda segment, behind: behind is not None and behind.base_offset <= start)
 
+    def _by_size(self) -> int:
+        allowed = self._state.config.retention_bytes
+        surplus = self._state.segments.size - allowed
 
-def _by_time(log: LogCore) -> int:
-    allowed, now_ms = log.config.retention_ms, log.clock.now_ms()
-    if allowed < 0:
-        return 0
-    return log.delete_oldest(lambda segment, behind: now_ms - segment.largest_timestamp() > allowed)
+        def breached(segment: LogSegment, behind: LogSegment | None) -> bool:
+            nonlocal surplus
+            if surplus < segment.size:
+                return False
+            surplus -= segment.size
+            return True
+
+        return self.delete(breached) if allowed >= 0 and surplus >= 0 else 0
+
+    def _by_time(self) -> int:
+        allowed, now_ms = self._state.config.retention_ms, self._state.clock.now_ms()
+        if allowed < 0:
+            return 0
+        return self.delete(lambda segment, behind: now_ms - segment.largest_timestamp() > allowed)
+
+    def delete(self, breached: Breached) -> int:
+        """Delete segments as long as they are replicated and a rule says so; see `Log.delete_oldest`."""
+        return self._state.guarded(lambda: self._delete(breached))
+
+    def _delete(self, breached: Breached) -> int:
+        state = self._state
+        with state.lock:
+            gone: list[LogSegment] = []
+            at = state.segments.first
+            while at is not None:
+                behind = state.segments.higher(at.base_offset)
+                end = state.offsets.end.offset if behind is None else behind.base_offset
+                replicated = state.offsets.high_watermark.offset >= end
+                if not replicated or not breached(at, behind) or (behind is None and at.size == 0):
+                    break
+                gone.append(at)
+                at = behind
+            count = len(gone)
+            if count and count == len(state.segments) and self._roller.roll().base_offset == gone[-1].base_offset:
+                gone.pop()
+            if gone:
+                first_kept = state.segments.higher(gone[-1].base_offset)
+                assert first_kept is not None
+                self.increment_log_start(first_kept.base_offset)
+                for segment in gone:
+                    state.segments.remove(segment.base_offset)
+                state.remover.remove_segments(gone)
+                state.remover.remove_snapshots(gone, state.producers)
+            return count
+
+    def increment_log_start(self, offset: int) -> bool:
+        """Delete the records below an offset; whether the log's start moved."""
+        moved = self._state.guarded(lambda: self._increment_log_start(offset))
+        if moved:
+            self._state.on_log_start()
+        return moved
+
+    def _increment_log_start(self, offset: int) -> bool:
+        state = self._state
+        with state.lock:
+            offsets, high_watermark = state.offsets, state.offsets.high_watermark.offset
+            if offset > high_watermark:
+                raise OffsetOutOfRange(
+                    f"{state.folder}: cannot start at {offset}, above the high watermark {high_watermark}"
+                )
+            if offset <= offsets.log_start:
+                return False
+            offsets.set_log_start(offset)
+            state.epochs.truncate_from_start(offset)
+            state.producers.on_log_start(offset)
+            offsets.note_first_unstable()
+            return True

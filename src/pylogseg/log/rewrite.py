@@ -16,8 +16,8 @@ from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, joined_rows
 from pylogseg.format.builder import Levels, columns_of, rebuild
 from pylogseg.format.records import RecordColumns
-from pylogseg.log.core import LogCore
 from pylogseg.log.facts import batch_facts
+from pylogseg.log.log import Log
 from pylogseg.log.replace import new_cleaned_segment
 from pylogseg.log.segment import LogSegment, OffsetOverflowError
 from pylogseg.log.stretches import Stretch
@@ -210,7 +210,7 @@ class SegmentWriter:
 
 
 def rewrite(
-    log: LogCore,
+    log: Log,
     group: Sequence[LogSegment],
     begin: Callable[[LogSegment, SegmentWriter], Change],
     *,
@@ -224,7 +224,7 @@ def rewrite(
 
     Parameters
     ----------
-    log : LogCore
+    log : Log
         Nobody else changes the segments meanwhile. If the active one is among them, the log is to be closed next.
     group : sequence of LogSegment
         That follow one another.

@@ -11,7 +11,6 @@ from pylogseg.env.scheduler import Handle, Scheduler
 from pylogseg.errors import ClosedError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.log.directory import LogDirectory
-from pylogseg.log.retention import apply_retention
 from pylogseg.manager.cleaning import Place
 from pylogseg.manager.settings import BrokerSettings
 
@@ -113,7 +112,7 @@ class Background:
         def work(log: EmbeddedLog) -> None:
             nonlocal gone
             if not log.config.compact:
-                gone += apply_retention(log)
+                gone += log.apply_retention()
 
         self._each(work)
         return gone

@@ -17,7 +17,6 @@ from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.filtering import CleanerStats
 from pylogseg.log.offset_map import OffsetMap
-from pylogseg.log.retention import apply_retention
 from pylogseg.manager.settings import BrokerSettings
 from pylogseg.reading.partition import Throttle
 
@@ -190,11 +189,12 @@ class Cleaning:
     def _look(self, place: Place) -> Candidate:
         directory, name, log = place
         now_ms = log.clock.now_ms()
-        what = cleanable(log, directory.cleaned_to(name), now_ms)
+        engine = log.engine
+        what = cleanable(engine, directory.cleaned_to(name), now_ms)
         if what.reset_checkpoint:
             directory.note_cleaned(name, what.first_dirty)
-        how = dirtiness(log, what)
-        return Candidate(place, what, how.ratio, how.cleanable_bytes > 0 and needs_cleaning_at(log, what, now_ms))
+        how = dirtiness(engine, what)
+        return Candidate(place, what, how.ratio, how.cleanable_bytes > 0 and needs_cleaning_at(engine, what, now_ms))
 
     def clean_filthiest(self, cleaner: Cleaner) -> Cleaned | None:
         """Clean the log that needs it most; None if none does."""
@@ -210,10 +210,10 @@ class Cleaning:
             if not taken:
                 return None
             what = self._look(place).what  # another thread may just have cleaned it
-            how = dirtiness(log, what)
+            how = dirtiness(log.engine, what)
             running = _Running(CleanerStats(), how.total_bytes + how.cleanable_bytes, time.perf_counter())
             self._busy[log.folder] = running
-            next_dirty, stats = cleaner.clean(log, what, running.stats)
+            next_dirty, stats = cleaner.clean(log.engine, what, running.stats)
             directory.note_cleaned(name, next_dirty)
         done = Cleaned(log.folder, next_dirty, stats, time.perf_counter() - running.started)
         _log.info("%s: cleaned up to %d in %.1f s: %s", done.folder, next_dirty, done.seconds, stats)
@@ -229,7 +229,7 @@ class Cleaning:
 
     def _retain(self, place: Place) -> int:
         with self._taken(place[2].folder) as taken:
-            return apply_retention(place[2]) if taken else 0
+            return place[2].apply_retention() if taken else 0
 
     def _judged(self, place: Place, work: Callable[[Place], _Result]) -> _Result | None:
         """Work on a log; None if it cannot be done, which is noted: of the log, or of its directory."""

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pylogseg.config import LogConfig
 from pylogseg.embedded.log import EmbeddedLog
-from pylogseg.embedded.opening import open_in
+from pylogseg.embedded.opening import Owner, open_in
 from pylogseg.env.clock import Clock
 from pylogseg.env.scheduler import Scheduler
 from pylogseg.env.storage import LocalStorage, Storage
@@ -139,9 +139,7 @@ class OpenLogs:
             self._config_of(folder.topic),
             self._clock,
             self._scheduler,
-            topic_id=topic_id,
-            producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
-            tasks=False,
+            Owner(None, topic_id, self._settings.producer_id_expiration_ms, tasks=False),
         )
         log.undisturbed = functools.partial(self.cleaning.paused, log.folder)
         log.on_failure = functools.partial(self._fail_soon, directory)

@@ -12,7 +12,7 @@ from pylogseg.errors import CleaningAborted
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.codec_error import ArenaFullError
 from pylogseg.format.records import runs
-from pylogseg.log.core import LogCore
+from pylogseg.log.log import Log
 from pylogseg.log.rewrite import Filtered, joined, rewrite, whole_stretches
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.stretches import Stretch
@@ -32,7 +32,7 @@ class BatchChange(Protocol):
     def apply(self, stretch: Stretch, path: str) -> Filtered: ...
 
 
-def change_part(part: Part, log: LogCore, change: BatchChange, counted: str) -> None:
+def change_part(part: Part, log: Log, change: BatchChange, counted: str) -> None:
     """Apply a change to the log of a part, and fill in its outcome; `counted` is how that calls what was changed."""
     outcome = part.outcome
     outcome.numbers = {counted: 0, "segmentsRewritten": 0}
@@ -66,7 +66,7 @@ class ChangedSegment(NamedTuple):
     segments_after: int
 
 
-def change_log(log: LogCore, change: BatchChange, on_bytes: Callable[[int], None]) -> Iterator[ChangedSegment]:
+def change_log(log: Log, change: BatchChange, on_bytes: Callable[[int], None]) -> Iterator[ChangedSegment]:
     """Apply a change to all segments of a log, the active one too.
 
     Every segment is read before the first one is written: so damage is found while all is as it was, and segments
@@ -74,7 +74,7 @@ def change_log(log: LogCore, change: BatchChange, on_bytes: Callable[[int], None
 
     Parameters
     ----------
-    log : LogCore
+    log : Log
         Nobody else uses it, and it is closed next.
     change : BatchChange
         What is done.
@@ -117,9 +117,7 @@ def _count(segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], N
     return count
 
 
-def _change(
-    log: LogCore, segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]
-) -> list[LogSegment]:
+def _change(log: Log, segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]) -> list[LogSegment]:
     def applied(stretch: Stretch) -> list[Filtered]:
         on_bytes(0)
         return [change.apply(stretch, segment.path)]

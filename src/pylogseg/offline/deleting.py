@@ -12,7 +12,6 @@ from pylogseg.errors import RequestError
 from pylogseg.format.names import partition_folder_name
 from pylogseg.jobs.place import Place
 from pylogseg.log.log import Log
-from pylogseg.log.retention import delete_below_start
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import Result
 from pylogseg.offline.part import Part
@@ -88,7 +87,7 @@ def _delete(part: Part, log: Log, wanted: int) -> None:
             f"segments begin at {bases}"
         )
     moved = log.increment_log_start(offset)
-    count, gone = delete_below_start(log), log.log_start_offset - start
+    count, gone = log.delete_below_start(), log.log_start_offset - start
     part.outcome.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
     part.outcome.state = "done" if moved else "unchanged"
 

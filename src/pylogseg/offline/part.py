@@ -7,17 +7,20 @@ from collections.abc import Callable
 
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
+from pylogseg.env.environment import Environment
 from pylogseg.env.files import Readable
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.jobs.pool import Advance
-from pylogseg.log.directory import LogDirectory, Start
+from pylogseg.log.directory import LogDirectory
 from pylogseg.log.keep import Keeper, KeepError
+from pylogseg.log.loader import LoadHooks
 from pylogseg.log.log import Log
 from pylogseg.log.replace import CLEANED, SWAP
 from pylogseg.log.report import Action
+from pylogseg.log.state import Start
 from pylogseg.offline.outcome import Outcome, is_full
 from pylogseg.offline.settings import Settings
 
@@ -93,7 +96,7 @@ class Part:
         keeper : Keeper, optional
             Gets what has to be cut off; refuses to lose anything if not given.
         mend : callable, optional
-            See `Log.open`.
+            See `LoadHooks`.
 
         Returns
         -------
@@ -111,19 +114,17 @@ class Part:
         self._opening = True
         self._before = self._live_files()
         log = Log.open(
-            self.storage,
+            Environment(self.storage, self.clock, self._scheduler),
             self.folder,
             self.config,
-            self.clock,
-            self._scheduler,
-            clean=start.clean if clean is None else clean,
-            log_start_offset=start.log_start_offset,
-            recovery_point=start.recovery_point if recovery_point is None else recovery_point,
+            start._replace(
+                clean=start.clean if clean is None else clean,
+                recovery_point=start.recovery_point if recovery_point is None else recovery_point,
+            ),
             producer_expiration_ms=self.broker.producer_id_expiration_ms,
-            on_bytes=self.advance,
-            keeper=_NothingIsLost() if keeper is None else keeper,
-            report=self.outcome.report,
-            mend=mend,
+            hooks=LoadHooks(
+                _NothingIsLost() if keeper is None else keeper, self.advance, mend, report=self.outcome.report
+            ),
         )
         self.log, self._opening = log, False
         if start.high_watermark < 0 and self.directory is not None:

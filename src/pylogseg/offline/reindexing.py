@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from pylogseg.env.environment import Environment
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
@@ -17,9 +18,11 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
+from pylogseg.log.loader import LoadHooks
 from pylogseg.log.log import Log
 from pylogseg.log.removal import DELETED
 from pylogseg.log.report import ActionKind, LoadReport
+from pylogseg.log.state import Start
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import Result
 from pylogseg.offline.part import Part
@@ -138,15 +141,12 @@ class _Reindexing:
         """Read the whole log, and write what belongs beside it into the scratch storage."""
         part, report = self._part, LoadReport()
         log = Log.open(
-            self._scratch,
+            Environment(self._scratch, part.clock, CollectingScheduler()),
             self._folder,
             part.config,
-            part.clock,
-            CollectingScheduler(),
-            log_start_offset=part.start.log_start_offset,
+            Start(log_start_offset=part.start.log_start_offset),
             producer_expiration_ms=part.broker.producer_id_expiration_ms,
-            on_bytes=part.advance,
-            report=report,
+            hooks=LoadHooks(on_bytes=part.advance, report=report),
         )
         log.close()
         part.outcome.log_start, part.outcome.log_end = log.log_start_offset, log.log_end_offset

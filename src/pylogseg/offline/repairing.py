@@ -16,8 +16,8 @@ from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.jobs.place import Place
+from pylogseg.log.identity import check_topic_id
 from pylogseg.log.keep import FolderKeeper, Keeper, PlannedKeeper, check_place
-from pylogseg.log.log import check_topic_id
 from pylogseg.log.loss import of_tail
 from pylogseg.log.removal import Remover
 from pylogseg.log.replace import replace_segments

@@ -9,7 +9,6 @@ from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.jobs.place import Place
 from pylogseg.log.log import Log
-from pylogseg.log.retention import apply_retention
 from pylogseg.log.segment import LogSegment
 from pylogseg.offline.options import Options
 from pylogseg.offline.outcome import Result
@@ -132,7 +131,7 @@ def _retain(part: Part, log: Log, before_offset: int | None) -> None:
             f"{part.folder}: offset {before_offset} is above the high watermark, {log.high_watermark} (the log ends at "
             f"{log.log_end_offset}); a time is given by --before-time"
         )
-    count = apply_retention(log)
+    count = log.apply_retention()
     if before_offset is not None:
         end = log.log_end_offset
 

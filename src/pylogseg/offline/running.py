@@ -21,9 +21,10 @@ from pylogseg.jobs.cluster import FOLDER, metadata_beside
 from pylogseg.jobs.place import Place, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
 from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.jobs.remarks import REMEDIES
-from pylogseg.log.directory import LogDirectory, Start, partition_of
+from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.keep import KeepError, check_place
+from pylogseg.log.state import Start
 from pylogseg.offline.checkpoints import differences, read_checkpoints
 from pylogseg.offline.destination import Destination
 from pylogseg.offline.options import Options

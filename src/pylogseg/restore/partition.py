@@ -16,12 +16,14 @@ import pyarrow as pa
 from pylogseg.arrow_input import timestamps_ms
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
+from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
 from pylogseg.format.names import partition_folder_name
 from pylogseg.log.log import Log
+from pylogseg.log.state import Start
 from pylogseg.write import encode
 
 #: Bytes of records that are encoded and appended at once.
@@ -239,13 +241,11 @@ class PartitionWriter:
             # Only the size rolls: the time between old records would make a segment of every week.
             config = LogConfig.of(segment_bytes=options.segment_bytes, segment_ms=_FOR_EVER_MS)
             self._log = Log.open(
-                self._storage,
+                # What a roll leaves to be flushed is flushed at once.
+                Environment(self._storage, SystemClock(), CollectingScheduler()),
                 self.folder,
                 config,
-                SystemClock(),
-                CollectingScheduler(),  # what a roll leaves to be flushed is flushed at once
-                clean=True,
-                log_start_offset=first_offset,
+                Start(clean=True, log_start_offset=first_offset),
                 topic_id=options.topic_ids.get(self.topic),
             )
         return self._log

@@ -33,13 +33,14 @@ import pylogseg
 from pylogseg import offline
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
+from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.log.cleanable import cleanable
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
-from pylogseg.log.retention import apply_retention
+from pylogseg.log.state import Start
 from pylogseg.offline.redactor import Blank
 from pylogseg.restore.partition import PartitionWriter, RestoreOptions
 from pylogseg.restore.staging import Staging
@@ -72,14 +73,10 @@ def opened(folder, config=None, *, clean=True, storage=None, start=0, point=0):
     clock = ManualClock(NOW) if storage is not None else SystemClock()
     scheduler = ManualScheduler(clock if storage is not None else ManualClock(NOW))
     return Log.open(
-        storage or LocalStorage(),
+        Environment(storage or LocalStorage(), clock, scheduler),
         str(folder),
         config or settings(),
-        clock,
-        scheduler,
-        clean=clean,
-        log_start_offset=start,
-        recovery_point=point,
+        Start(clean, start, point),
     )
 
 
@@ -165,7 +162,7 @@ def deleted_records(folder):
     fill(log)
     log.update_high_watermark(log.log_end_offset)
     log.increment_log_start(100)
-    apply_retention(log)
+    log.apply_retention()
     log.close()
 
 

@@ -1,0 +1,76 @@
+"""Forcing a log to the disk, and its recovery point."""
+
+from __future__ import annotations
+
+import time
+
+from pylogseg.errors import ClosedError, StorageError
+from pylogseg.log.segment import LogSegment
+from pylogseg.log.state import LogState
+
+
+class Flusher:
+    """Flushes one log.
+
+    Attributes
+    ----------
+    last_flush_ms : int
+        When the recovery point last moved.
+    """
+
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        self.last_flush_ms = state.clock.now_ms()
+
+    def flush(self, offset: int, *, inclusive: bool = False) -> None:
+        """Force what lies below an offset to the disk; an empty active segment that begins there if `inclusive`."""
+        offsets, started = self._state.offsets, time.perf_counter()
+        before = offsets.recovery_point
+        self._state.guarded(lambda: self._flush(offset, inclusive))
+        if offsets.recovery_point > before:
+            self._state.metrics.note_flush(time.perf_counter() - started)
+
+    def _flush(self, offset: int, inclusive: bool) -> None:
+        try:
+            self._until_nothing_changes(offset, inclusive)
+        except StorageError:
+            if not self._state.is_closed:
+                raise
+            self._state.refuse()  # its folder may have another name by now, which is no failure of the disk
+
+    def _until_nothing_changes(self, offset: int, inclusive: bool) -> None:
+        state = self._state
+        while True:
+            changes = state.changes
+            # A cut may have come before: what is appended in its place from now on will not have been flushed.
+            point = state.offsets.recovery_point
+            reached = min(offset, max(state.offsets.end.offset, state.active.base_offset))
+            end = reached + 1 if inclusive else reached
+            if end <= point:
+                return
+            flushed = state.segments.from_offset(point, end)
+            for segment in flushed:
+                self._flush_segment(segment)
+            if any(segment.base_offset >= point for segment in flushed):
+                state.storage.sync_folder(state.folder)
+            with state.lock:
+                if changes == state.changes:  # else a segment was trimmed by a roll, or the log was cut
+                    self._flushed_to(reached)
+                    return
+
+    def _flush_segment(self, segment: LogSegment) -> None:
+        state = self._state
+        with state.lock:
+            if state.is_closed or not state.segments.holds(segment):  # it went meanwhile
+                return
+            _ = segment.offset_index.file, segment.time_index.file  # which makes them if need be
+        try:
+            segment.flush(make_indexes=False)
+        except ClosedError:  # so did this one
+            if state.segments.holds(segment):
+                raise
+
+    def _flushed_to(self, offset: int) -> None:
+        if offset > self._state.offsets.recovery_point:
+            self._state.offsets.recovery_point = offset
+            self.last_flush_ms = self._state.clock.now_ms()
