@@ -591,6 +591,8 @@ def test_topics_that_are_not_in_the_metadata(golden: Path, tmp_path: Path, optio
     shutil.copytree(golden / "broker-4.3" / "compact-2-before" / "data1" / "cmp-gzip-0", log_dir / "strange-0")
     shutil.copytree(log_dir / "strange-0", log_dir / "strange-1")
     shutil.copytree(golden / "broker-4.3" / "codecs" / "data1" / "codec-none-0", log_dir / "ret-time-0")
+    topic_id = ClusterMetadata.read(str(log_dir / "__cluster_metadata-0")).topic_ids["ret-time"]
+    (log_dir / "ret-time-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
     (tmp_path / "FILE").write_text("log.segment.bytes=1000000\nlog.retention.ms=1\n")
     options = [str(tmp_path / "FILE") if option == "FILE" else option for option in options]
     before = tree(log_dir / "strange-0")
@@ -608,6 +610,35 @@ def test_topics_that_are_not_in_the_metadata(golden: Path, tmp_path: Path, optio
     assert {r.name: r.state for r in results}["strange-0"] == "unchanged"
     told = pylogseg("compact", log_dir, "strange", "-c", "cleanup.policy=compact", "--dry-run", "--json")
     assert (told.code, {row["state"] for row in rows(told, "partition")}) == (0, {"done"})
+
+
+def test_a_topic_that_was_made_again(golden: Path, tmp_path: Path) -> None:
+    """A partition of a topic of the same name with another id: what the metadata says is not of it."""
+    log_dir = copied(golden, "retention", tmp_path) / "data0"
+    ids = ClusterMetadata.read(str(log_dir / "__cluster_metadata-0")).topic_ids
+    topics = ["del-all", "del-records", "ret-bytes"]
+    old = "AAAAAAAAAAAAAAAAAAAAAQ"
+    for name in topics:
+        for folder in log_dir.glob(f"{name}-[01]"):
+            (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {old}")
+    before = contents(log_dir)
+    for command, code in (("retain", 2), ("compact", 1)):
+        done = pylogseg(command, log_dir, *topics, "--now", "2030-01-01T00:00:00Z")
+        said = done.text + done.err
+        assert done.code == code, said
+        assert f"{topics[0]}-0 is of another topic {topics[0]} than the one in the metadata" in said
+        assert f"its topic id is {old}, there it is {ids[topics[0]]}" in said
+        assert contents(log_dir) == before
+    # Among others it is left, and the others are done; settings that are given count.
+    folder = log_dir / f"{topics[0]}-0"
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {ids[topics[0]]}")
+    done = pylogseg("retain", log_dir, "--json", "--dry-run", "--now", "2030-01-01T00:00:00Z")
+    found = {row["partition"]: row for row in rows(done, "partition")}
+    assert (done.code, found[folder.name]["state"]) == (1, "unchanged")
+    others = [found[name] for name in ("del-records-1", "ret-bytes-0")]
+    assert {(row["state"], row["undone"], tuple(row["replicas"])) for row in others} == {("left", True, ())}
+    named = pylogseg("retain", log_dir, "ret-bytes", "--bytes", "0", "--dry-run", "--json")
+    assert (named.code, {row["state"] for row in rows(named, "partition")}) == (0, {"done"})
 
 
 def test_an_age_that_nobody_said(examples: Path, tmp_path: Path) -> None:

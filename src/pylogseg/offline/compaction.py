@@ -65,8 +65,8 @@ def compact(
     shared = Options.of(options)
 
     def work(part: Part) -> None:
-        unknown = part.settings.why_unknown(part.topic)
-        if unknown and not force and not part.settings.knows(part.topic, "cleanup_policy"):
+        unknown = part.settings.why_unknown(part.topic, part.name)
+        if unknown and not force and not part.settings.knows(part.topic, "cleanup_policy", name=part.name):
             part.outcome.leave(unknown, _NAME_IT, undone=True)
             return
         if not part.config.compact and not force:

@@ -83,7 +83,7 @@ def retain(
 
     def work(part: Part) -> None:
         config = part.config
-        unknown = "" if force or (by_rule and named) else _why_unknown(part.settings, part.topic, by_rule)
+        unknown = "" if force or (by_rule and named) else _why_unknown(part.settings, part.topic, part.name, by_rule)
         if unknown:
             part.outcome.leave(unknown, _SAY if not by_rule else _NAME_IT, undone=True)
         elif not config.delete and not force:
@@ -97,15 +97,15 @@ def retain(
                     retention_ms=-1 if ms is None else ms,
                     retention_bytes=-1 if max_bytes is None else max_bytes,
                 )
-            elif not part.settings.knows(part.topic, "retention_ms"):
+            elif not part.settings.knows(part.topic, "retention_ms", name=part.name):
                 part.config = config.with_changes(retention_ms=-1)
                 part.outcome.notes.append("retention.ms is not known, so nothing goes by its age")
             _retain(part, part.open(), before_offset)
 
     def check(settings: Settings, names: list[str]) -> None:
         """Refuse as a whole if there is nothing that may be done."""
-        folders = [folder for name in names if (folder := parse_partition_folder(name)) and not folder.state]
-        unknown = [_why_unknown(settings, folder.topic, by_rule) for folder in folders]
+        folders = [(f.topic, name) for name in names if (f := parse_partition_folder(name)) and not f.state]
+        unknown = [_why_unknown(settings, topic, name, by_rule) for topic, name in folders]
         if unknown and all(unknown) and not force and not (by_rule and named):
             others = len(set(unknown)) - 1
             more = f" ({others:,} more topic{'s' * (others > 1)} likewise)" if others else ""
@@ -114,13 +114,13 @@ def retain(
     return run(path, shared, work, check=check, frees=True)
 
 
-def _why_unknown(settings: Settings, topic: str, by_rule: bool) -> str:
+def _why_unknown(settings: Settings, topic: str, name: str, by_rule: bool) -> str:
     """Why it is not known what retention is to do with a topic; empty if it is."""
-    if not settings.knows(topic, "cleanup_policy") and (unknown := settings.why_unknown(topic)):
+    if not settings.knows(topic, "cleanup_policy", name=name) and (unknown := settings.why_unknown(topic, name)):
         return unknown
-    if by_rule or settings.knows(topic, "retention_ms", "retention_bytes"):
+    if by_rule or settings.knows(topic, "retention_ms", "retention_bytes", name=name):
         return ""
-    unknown = settings.why_unknown(topic)
+    unknown = settings.why_unknown(topic, name)
     return unknown or f"neither retention.ms nor retention.bytes of topic {topic} is in the metadata"
 
 

@@ -349,8 +349,8 @@ class _Run:
         self._place.check(storage, name)
         folder = parse_partition_folder(name)
         topic, partition = (folder.topic, folder.partition) if folder else ("", -1)
-        config = self._settings.config_of(topic)
-        outcome.replicas = self._settings.replicas_of(topic, partition)
+        config = self._settings.config_of(topic, name)
+        outcome.replicas = self._settings.replicas_of(topic, partition, name)
         path, clock = storage.join(self._place.parent, name), self._options.clock
         start = self._claim(name)
         start = start._replace(log_start_offset=max(start.log_start_offset, log_start))

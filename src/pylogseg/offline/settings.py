@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.properties import parse_properties
+from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind
-from pylogseg.jobs.cluster import FOLDER, ClusterMetadata, find_metadata, metadata_beside
+from pylogseg.jobs.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata, metadata_beside
 from pylogseg.jobs.place import Place
 from pylogseg.manager.settings import BrokerSettings, topic_fields
 from pylogseg.offline.options import Options
@@ -49,6 +50,7 @@ class Settings:
         self.sources = [", ".join(f"{name}={value}" for name, value in options.config.items())] if flags else []
         properties = _properties(options.server_properties)
         self._place, self._folder, self._has_file = place, "", options.server_properties is not None
+        self._storage = options.storage
         self._metadata = self._read_metadata(place, options, properties)
         node_id = _node_id(place, options, properties)
         self.node_id = int(node_id) if node_id.isdecimal() else None
@@ -82,41 +84,67 @@ class Settings:
     def _checked(self, changes: Mapping[str, str]) -> LogConfig:
         return self.broker.topic_defaults.with_changes(**changes)
 
-    def config_of(self, topic: str) -> LogConfig:
-        """Settings of the logs of a topic.
+    def config_of(self, topic: str, name: str = "") -> LogConfig:
+        """Settings of the log of a topic; `name` is of the partition's folder, as in all that follows.
 
         Raises
         ------
         RequestError
             If a value of the topic is one that Kafka refuses.
         """
-        own = self._metadata.fields_of_topic(topic) or {}
+        own = self._own(topic, name) or {}
         try:
             return self._checked({**own, **self._flags})
         except RequestError as error:
             raise RequestError(f"{topic}: {error}") from None
 
-    def knows(self, topic: str, *fields: str) -> bool:
+    def _own(self, topic: str, name: str) -> dict[str, str] | None:
+        """What the metadata says of a topic; None if nothing, or if the partition is of another topic of that name."""
+        if self._ids(topic, name):
+            return dict(INTERNAL_TOPICS[topic]) if topic in INTERNAL_TOPICS else None
+        return self._metadata.fields_of_topic(topic)
+
+    def _ids(self, topic: str, name: str) -> tuple[str, str] | None:
+        """The topic ids in a partition's folder and in the metadata, where they differ: it was made again."""
+        known = self._metadata.topic_ids.get(topic)
+        if known is None or not name:
+            return None
+        folder = self._storage.join(self._place.parent, name)
+        path = self._storage.join(folder, FileKind.PARTITION_METADATA.value)
+        try:
+            found = parse_partition_metadata(self._storage.read_all(path), path).topic_id
+        except (CorruptionError, StorageError):  # what is wrong with it the load tells
+            return None
+        return None if found == known else (found, known)
+
+    def knows(self, topic: str, *fields: str, name: str = "") -> bool:
         """Whether any of some fields of `LogConfig` is said of a topic, as opposed to being one of Kafka's defaults.
 
         The broker's file tells by its silence as well, for topics that are in the metadata.
         """
-        own = self._metadata.fields_of_topic(topic)
+        own = self._own(topic, name)
         said = {*self._flags, *self._of_broker, *(own or {})}
         return not said.isdisjoint(fields) or (own is not None and self._has_file)
 
-    def why_unknown(self, topic: str) -> str:
+    def why_unknown(self, topic: str, name: str = "") -> str:
         """Why a topic's own settings are not known; empty if they are."""
-        if self._metadata.fields_of_topic(topic) is not None:
+        if self._own(topic, name) is not None:
             return ""
+        if ids := self._ids(topic, name):
+            return (
+                f"{name} is of another topic {topic} than the one in the metadata, {self._folder}: its topic id is "
+                f"{ids[0]}, there it is {ids[1]}"
+            )
         if self._folder:
             return f"topic {topic} is not in the metadata, {self._folder}"
         beside = metadata_beside(self._place.parent)
         hint = f"; {beside} is of the same cluster" if beside else ""
         return f"the settings of topic {topic} are not known: {self._place.parent} has no {FOLDER}{hint}"
 
-    def replicas_of(self, topic: str, partition: int) -> tuple[int, ...]:
+    def replicas_of(self, topic: str, partition: int, name: str = "") -> tuple[int, ...]:
         """Brokers that hold a partition; empty if that is not known."""
+        if self._ids(topic, name):
+            return ()
         return self._metadata.replicas.get((self._metadata.topic_ids.get(topic, ""), partition), ())
 
     def describe(self) -> str:
