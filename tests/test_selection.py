@@ -13,6 +13,7 @@ import pylogseg as package
 from pylogseg import offline
 from pylogseg.disk import open_dir
 from pylogseg.errors import RequestError
+from pylogseg.jobs.recover import Options, Recovery
 
 #: Commands that read what paths and names choose, and how each is told to be about all records.
 READERS: dict[str, tuple[str, ...]] = {
@@ -234,6 +235,12 @@ def test_offline_takes_the_names_of_read(examples: Path) -> None:
             offline.retain(examples, max_bytes=1, force=True, dry_run=True, **nothing)
     with pytest.raises(RequestError, match="topic and topics"):
         offline.retain(examples, max_bytes=1, dry_run=True, topic="txn-a", topics=["txn-a"])
+
+
+def test_an_empty_path_is_no_folder() -> None:
+    for work in (lambda: offline.retain("", max_bytes=1, force=True, dry_run=True), lambda: Recovery("", Options())):
+        with pytest.raises(RequestError, match="the path is empty"):
+            work()
 
 
 def test_what_is_shown_is_short(examples: Path) -> None:

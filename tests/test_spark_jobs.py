@@ -50,6 +50,25 @@ def test_verify_says_what_the_command_says(spark: Any, examples: Path, tmp_path:
         jobs.verify(spark, examples, level="all")
 
 
+def test_an_empty_list_of_names_is_refused(examples: Path, tmp_path: Path) -> None:
+    """A computed list that came out empty is not "all"; it is refused before anything is read or started."""
+    out = str(tmp_path / "out")
+    calls = [
+        lambda names: jobs.verify(None, examples, names),
+        *(lambda names, by=by: jobs.stats(None, examples, names, by=by) for by in ("all", "hour", "key")),
+        lambda names: jobs.export(None, examples, out, names),
+        lambda names: jobs.diff(None, str(examples), str(examples), names),
+        lambda names: jobs.compact(None, str(examples), out, names),
+        lambda names: jobs.redact(None, str(examples), out, names, keys=[b"k91"]),
+    ]
+    wrong = (([], "names is empty"), ((), "names is empty"), ([""], "a name is empty"), ("txn-a", "not the string"))
+    for call in calls:
+        for nothing, why in wrong:
+            with pytest.raises(pylogseg.RequestError, match=why):
+                call(nothing)
+    assert not (tmp_path / "out").exists()
+
+
 def test_stats_count_what_the_command_counts(spark: Any, examples: Path, tmp_path: Path) -> None:
     for by in ("partition", "topic", "all"):
         lines = run("stats", examples, "--json", *(() if by == "all" else ("--by", by))).rows

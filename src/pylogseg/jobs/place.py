@@ -70,6 +70,8 @@ class Place:
         StorageError
             If it cannot be read.
         """
+        if not path:  # an unset variable of a shell is not the root of all folders
+            raise RequestError("the path is empty: name a log directory, or the folder of a partition")
         path = path.rstrip(os.sep) or os.sep
         entries = storage.list_folder(path)
         above, name = os.path.dirname(path) or os.curdir, os.path.basename(os.path.abspath(path))

@@ -161,7 +161,7 @@ def stats(session: Any, path: str, names: tuple[str, ...], by: str, top: int | N
     from pylogseg.spark import jobs
 
     with session() as spark:
-        frame = jobs.stats(spark, path, names, by=by, top=top or 0)
+        frame = jobs.stats(spark, path, names or None, by=by, top=top or 0)
         _print(frame if as_json or by in ("hour", "key") else frame.drop("detail"), as_json)
 
 
@@ -235,7 +235,7 @@ def export(
     if columns is not None:
         options["columns"] = [name.strip() for name in columns.split(",")]
     with session() as spark:
-        done = jobs.export(spark, path, out, names, **options)
+        done = jobs.export(spark, path, out, names or None, **options)
         _print(done if as_json else done.drop("problem"), as_json)
         problems = [row.problem for row in done.filter("problem is not null").select("problem").distinct().collect()]
         partial = done.filter("problem is not null and state != 'gone'").count() > 0
@@ -274,7 +274,7 @@ def compact(session: Any, path: str, out: str, names: tuple[str, ...], as_json: 
     from pylogseg.spark import jobs
 
     with session() as spark:
-        _print_outcomes(jobs.compact(spark, path, out, names, **options), as_json)
+        _print_outcomes(jobs.compact(spark, path, out, names or None, **options), as_json)
 
 
 @shell.command()
@@ -290,7 +290,7 @@ def redact(session: Any, path: str, out: str, names: tuple[str, ...], keys: tupl
     as_json = options.pop("as_json")
     wanted = [key.encode("utf-8", "surrogateescape") for key in keys]
     with session() as spark:
-        _print_outcomes(jobs.redact(spark, path, out, names, keys=wanted, **options), as_json)
+        _print_outcomes(jobs.redact(spark, path, out, names or None, keys=wanted, **options), as_json)
 
 
 @shell.command()
@@ -303,7 +303,7 @@ def diff(session: Any, a: str, b: str, names: tuple[str, ...], as_json: bool) ->
     from pylogseg.spark import jobs
 
     with session() as spark:
-        found = jobs.diff(spark, a, b, names).cache()
+        found = jobs.diff(spark, a, b, names or None).cache()
         differ = found.filter("not same").count()
         _print(found if as_json else found.drop("detail"), as_json)
     click.get_current_context().exit(int(differ > 0))

@@ -11,6 +11,7 @@ from pylogseg.jobs.remarks import Level, Remark
 from pylogseg.jobs.verify import SegmentReport, verify_segment
 from pylogseg.jobs.verify_disk import Summary, judge, segments_of
 from pylogseg.spark import _compat
+from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.work import run
 
 FINDINGS = (
@@ -19,7 +20,7 @@ FINDINGS = (
 )
 
 
-def verify(spark: Any, path: Any, names: Sequence[str] = (), *, level: str = "indexes", **options: Any) -> Any:
+def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: str = "indexes", **options: Any) -> Any:
     """Check logs, indexes and small files for damage, as `pylogseg verify` does.
 
     Parameters
@@ -29,7 +30,7 @@ def verify(spark: Any, path: Any, names: Sequence[str] = (), *, level: str = "in
     path : path, URL or list of them
         As of `pylogseg.open_dir`. The workers see the same files by the same names.
     names : sequence of str
-        Topics, partitions or patterns; all if empty.
+        Topics, partitions or patterns; all if left out. An empty one is refused.
     level : {"headers", "crc", "records", "indexes"}
         How much is checked; each has those before it.
     **options
@@ -42,7 +43,9 @@ def verify(spark: Any, path: Any, names: Sequence[str] = (), *, level: str = "in
     """
     if level.upper() not in Level.__members__:
         raise RequestError(f"level is one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
-    rows = [remark.as_row() for remark in verified(spark, path, names, Summary(Level[level.upper()]), **options)]
+    rows = [
+        remark.as_row() for remark in verified(spark, path, asked_for(names), Summary(Level[level.upper()]), **options)
+    ]
     return _compat.small_frame(spark, rows, FINDINGS)
 
 

@@ -16,6 +16,7 @@ from pylogseg.jobs.export_dates import NOTES, state_of
 from pylogseg.offline.comparison import Difference, named_on_either
 from pylogseg.reading.wanted import partitions_of
 from pylogseg.spark.door import read_segments
+from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.restoring import exported
 from pylogseg.spark.work import run
 
@@ -27,7 +28,9 @@ _KEY = ("topic", "partition", "offset")
 _COMPARED = ("key", "value", "timestamp")
 
 
-def diff(spark: Any, a: str, b: str, names: Sequence[str] = (), *, progress: bool | None = None, **options: Any) -> Any:
+def diff(
+    spark: Any, a: str, b: str, names: Sequence[str] | None = None, *, progress: bool | None = None, **options: Any
+) -> Any:
     """Compare the records of two directories, a task for each partition, or of a directory and an exported table.
 
     Parameters
@@ -40,7 +43,7 @@ def diff(spark: Any, a: str, b: str, names: Sequence[str] = (), *, progress: boo
         Another one; or the folder of a table that `export` wrote, of which key, value, timestamp and headers of each
         offset are compared, where the table has them, with records of the isolation that the table has.
     names : sequence of str
-        Topics, partitions or patterns; all if empty.
+        Topics, partitions or patterns; all if left out. An empty one is refused.
     progress : bool, optional
         Whether to show how far it is; by default where stderr is a terminal.
     **options
@@ -53,6 +56,7 @@ def diff(spark: Any, a: str, b: str, names: Sequence[str] = (), *, progress: boo
         ``changed``, and ``duplicates``: rows of a table B with the offset of another one. ``detail`` is the row of
         ``pylogseg diff --json``, with the ranges of offsets; null for a table.
     """
+    names = asked_for(names)
     if os.path.isdir(os.path.join(b, NOTES)):
         if options:
             raise RequestError(f"{b} is an exported table: {', '.join(options)} are for two directories")

@@ -17,6 +17,7 @@ from pylogseg.jobs.stats_groups import Group, Unit, group_key, stats_row, units_
 from pylogseg.jobs.stats_missing import Missing
 from pylogseg.reading.wanted import partitions_of
 from pylogseg.spark.door import read_segments
+from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.work import merged, packed, unpacked
 
 #: By partition, topic or all; ``detail`` is the row of ``pylogseg stats --json``, with codecs and percentiles.
@@ -33,7 +34,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 def stats(
     spark: Any,
     path: Any,
-    names: Sequence[str] = (),
+    names: Sequence[str] | None = None,
     *,
     by: str = "partition",
     progress: bool | None = None,
@@ -48,7 +49,7 @@ def stats(
     path : path, URL or list of them
         As of `pylogseg.open_dir`.
     names : sequence of str
-        Topics, partitions or patterns; all if empty.
+        Topics, partitions or patterns; all if left out. An empty one is refused.
     by : {"partition", "topic", "all", "hour", "key"}
         A row for each. ``hour`` counts records and bytes of keys and values by topic and hour of the timestamps;
         ``key`` counts them by topic and key, most first.
@@ -63,6 +64,7 @@ def stats(
         ``dirtyRatio`` is the share of bytes in segments that end behind what the cleaner has compacted; null where no
         checkpoint of the cleaner names a partition.
     """
+    names = asked_for(names)
     if by == "hour":
         return _by_hour(spark, path, names)
     if by == "key":

@@ -13,6 +13,7 @@ from pylogseg.jobs.export import Form
 from pylogseg.jobs.export_dates import COLUMNS, ExportedPart, Part, Table, export_parts, parts_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.reading.wanted import logs_of
+from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.work import run
 
 MANIFEST = (
@@ -25,7 +26,7 @@ def export(
     spark: Any,
     path: Any,
     out: str,
-    names: Sequence[str] = (),
+    names: Sequence[str] | None = None,
     *,
     form: str = "parquet",
     columns: Sequence[str] = COLUMNS,
@@ -54,7 +55,7 @@ def export(
     out : str
         A folder that all workers share.
     names : sequence of str
-        Topics, partitions or patterns; all if empty.
+        Topics, partitions or patterns; all if left out. An empty one is refused.
     form : {"parquet", "arrow"}
         Of the files.
     columns : sequence of str
@@ -87,7 +88,7 @@ def export(
         raise RequestError(f"{out}: files get their names at the end by renames, which no object store has")
     target, wish = Path(out).absolute(), Form(form, tuple(columns), compression)
     options = ReadOptions(isolation, on_corrupt, scratch=Scratch)
-    disk = open_dir(path)
+    names, disk = asked_for(names), open_dir(path)
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
     table = Table(target, wish, isolation, dry_run=dry_run, overwrite=overwrite)
 

@@ -24,6 +24,7 @@ from pylogseg.jobs.place import Place
 from pylogseg.offline.outcome import Outcome, Result
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging, sweep
+from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.work import run
 
 MANIFEST = (
@@ -41,7 +42,7 @@ class _Made(NamedTuple):
     written: Written | None
 
 
-def compact(spark: Any, path: str, out: str, names: Sequence[str] = (), **options: Any) -> Any:
+def compact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, **options: Any) -> Any:
     """Keep the last record of each key, as a broker's cleaner does: a task a partition, into a new log directory.
 
     Parameters
@@ -53,7 +54,7 @@ def compact(spark: Any, path: str, out: str, names: Sequence[str] = (), **option
     out : str
         A folder that all workers share, which gets the partitions: all of them appear at the end, or none.
     names : sequence of str
-        Topics, partitions or patterns; all if empty.
+        Topics, partitions or patterns; all if left out. An empty one is refused.
     **options
         Of `pylogseg.offline.compact`; ``dry_run=True`` only says what would be done, ``overwrite=True`` lets partitions
         in `out` give way, ``progress`` shows how far it is.
@@ -64,10 +65,10 @@ def compact(spark: Any, path: str, out: str, names: Sequence[str] = (), **option
         A row for each partition: ``state`` is ``done``, ``unchanged`` (nothing to clean, or made of the same files by
         an earlier run), ``left`` (copied as it is: its topic is not compacted) or ``failed``, with a reason.
     """
-    return _rewritten(spark, "compact", path, out, names, **options)
+    return _rewritten(spark, "compact", path, out, asked_for(names), **options)
 
 
-def redact(spark: Any, path: str, out: str, names: Sequence[str] = (), **options: Any) -> Any:
+def redact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, **options: Any) -> Any:
     """Delete or blank records, all others keep offsets and batches: a task a partition, into a new log directory.
 
     Parameters
@@ -82,7 +83,7 @@ def redact(spark: Any, path: str, out: str, names: Sequence[str] = (), **options
     pyspark.sql.DataFrame
         As of `compact`.
     """
-    return _rewritten(spark, "redact", path, out, names, **options)
+    return _rewritten(spark, "redact", path, out, asked_for(names), **options)
 
 
 def _rewritten(
