@@ -192,6 +192,7 @@ def test_shell(jbod: Path) -> None:
     again = pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-a")
     assert again.code == 0
     assert "it is in" in again.text
+    assert "has no such partition; what fits is in" in pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-*").text
 
 
 def test_a_dry_run_changes_nothing(jbod: Path) -> None:

@@ -92,6 +92,8 @@ def move(
     check_log_dir(disk, into)
     job = _Move(disk, place, into, on_outcome or (lambda outcome: None), on_bytes or (lambda size: None))
     here, arrived = _chosen(place, job.there(), list(topics), partitions)
+    if not here and not arrived:
+        job.note(f"{place.parent} has no such partition; what fits is in {into} already")
     return job.plan(here, arrived, topics) if dry_run else job.run(here, arrived, topics)
 
 
@@ -159,6 +161,10 @@ class _Move:
         self._tell, self._advance = on_outcome, on_bytes
         self._arriving = storage.join(target, _ARRIVING)
         self._result = Result(log_dir=target)
+
+    def note(self, text: str) -> None:
+        """Something about the two directories."""
+        self._result.notes.append(text)
 
     def there(self) -> list[str]:
         """Live partitions of the target."""
