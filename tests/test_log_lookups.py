@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pylogseg import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
+from pylogseg.log import places
 from pylogseg.log.log import Log
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
@@ -85,3 +87,44 @@ def test_times(tmp_path: Path, seed: int) -> None:
                 expected = next((time, offset, 0) for offset, time in inside if time >= timestamp)
                 break
         assert log.offset_for_time(timestamp) == expected, timestamp
+
+
+class _AllMapped:
+    """A file that says of all of it that this process wrote it."""
+
+    copied_below = 0
+
+    def __init__(self, file: Any, data: bytes) -> None:
+        self.path, self.size = file.path, file.size
+        self._data = memoryview(data)
+
+    def view(self, position: int, size: int) -> memoryview:
+        return self._data[position : position + size]
+
+
+@pytest.mark.parametrize("first_bytes", [20, 300, 1 << 14])
+def test_what_was_found_on_the_disk_is_looked_at_as_what_was_written(
+    examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_bytes: int
+) -> None:
+    """The same places by copies of a few bytes and by a map of all, whatever the format and the codec."""
+    monkeypatch.setattr(places, "_FIRST_BYTES", first_bytes)
+    looked = 0
+    for name in ("legacy-0", "mixed-0", "cmp-short-0", "codec-zstd-0", "txn-a-0"):
+        shutil.copytree(examples / name, tmp_path / name)
+        clock = ManualClock(NOW)
+        log = Log.open(LocalStorage(), str(tmp_path / name), LogConfig(), clock, ManualScheduler(clock))
+        for segment in log.segments.from_offset(0):
+            file, path, index, base = segment.log, segment.path, segment.offset_index, segment.base_offset
+            assert file.copied_below == file.size
+            whole: Any = _AllMapped(file, Path(path).read_bytes())
+            for offset in range(base - 2, segment.next_offset() + 3):
+                wanted, found = (places.find(each, path, index, base, offset) for each in (whole, file))
+                assert (wanted and wanted[:3]) == (found and found[:3]), (name, base, offset)
+                if found is not None:
+                    looked += 1
+                    assert found.data(file, 5000) == Path(path).read_bytes()[found.position :][:5000]
+                    at = places.opening_at(file, path, found.position)
+                    assert at is not None
+                    assert at[1:3] == found[1:3]
+        log.close()
+    assert looked > 1000

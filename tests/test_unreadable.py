@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -346,3 +347,59 @@ def test_a_failed_task_is_a_line_and_no_traceback(caplog: pytest.LogCaptureFixtu
     (record,) = caplog.records
     assert "No space left on device" in record.getMessage()
     assert record.exc_info is None
+
+
+LOOKS = {"fetch": lambda log: log.fetch(BAD // 2100, 10_000), "read": lambda log: list(log.read(offset=0))}
+
+
+@needs_proc
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_a_log_that_is_open_says_what_its_disk_has_lost(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[Any], object]
+) -> None:
+    """Of what was there when it was opened; like a broker's log it is offline then."""
+    log = pylogseg.open_log("d/b-0", retention_ms=-1)
+    log.append([(None, b"k", b"new")])
+    failing_page(monkeypatch, LOST)
+    assert [record.value for record in log.read(offset=120)] == [b"new"]
+    assert len(log.fetch(0, 10_000).data) == 10_000
+    with pytest.raises(StorageError, match=rf"{LOST}.*Input/output error"):
+        look(log)
+    with pytest.raises(StorageError, match=rf"offline since .*{LOST}"):
+        log.close()
+
+
+@needs_proc
+def test_an_index_that_the_disk_has_lost_is_an_error_before_it_is_mapped(
+    logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"b-0/{0:020d}.index"
+    pylogseg.open_log("d/b-0", retention_ms=-1, index_interval_bytes=1).close()
+    log = pylogseg.open_log("d/b-0", retention_ms=-1)
+    assert (Path("d") / name).stat().st_size > 8
+    monkeypatch.setattr(sys.modules[__name__], "PAGE", 0)
+    failing_page(monkeypatch, name)
+    with pytest.raises(StorageError, match=rf"{name}.*Input/output error"):
+        log.fetch(50, 100)
+    with pytest.raises(StorageError, match="offline since"):
+        log.close()
+
+
+CUT_BENEATH = """
+import os, pylogseg
+log = pylogseg.open_log("d/a-0", retention_ms=-1)
+assert log.fetch(99, 100).data
+os.truncate("d/a-0/{name}", 4096)
+try:
+    print({look})
+except pylogseg.PylogsegError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("look", ["log.fetch(99, 100).data", "sum(1 for _ in log.read(offset=0))"])
+def test_a_segment_that_is_cut_beneath_an_open_log_is_an_error(logs: Path, look: str) -> None:
+    script = CUT_BENEATH.format(name=segment_name(0), look=look)
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, cwd=logs)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert f"{segment_name(0)}: cannot read: it was cut to 4096 bytes by another program" in done.stdout

@@ -47,6 +47,7 @@ class LocalAppendFile:
         "_sync_failed",
         "_users",
         "_view",
+        "copied_below",
         "path",
         "recently_used",
         "size",
@@ -55,6 +56,7 @@ class LocalAppendFile:
     def __init__(self, path: str, size: int, handles: Handles) -> None:
         self.path = path
         self.size = size
+        self.copied_below = size
         self.recently_used = False
         self._handles = handles
         self._lock = threading.Lock()
@@ -119,15 +121,23 @@ class LocalAppendFile:
                 count = min(size, self.size - position)
                 data = read_at(descriptor, position, count) if count > 0 else b""
                 # What was cut off and written anew meanwhile might be half of each.
-                if cuts == self._cuts:
-                    return data
+                if cuts != self._cuts:
+                    continue
+                if len(data) < count:
+                    left = os.fstat(descriptor).st_size
+                    raise StorageError(self.path, "read", f"it was cut to {left} bytes by another program")
+                return data
+        except StorageError:
+            raise
         except OSError as error:
             raise storage_error(self.path, "read", error) from error
         finally:
             self._give_back()
 
     def view(self, position: int, size: int) -> memoryview:
-        """A read-only view of up to `size` bytes, into a map."""
+        """A read-only view of up to `size` bytes: into a map of what this process wrote, else of a copy."""
+        if position < self.copied_below:
+            return memoryview(self.read(position, size))
         view = self._view
         end = position + size
         if end > self.size:

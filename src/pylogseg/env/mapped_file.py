@@ -19,6 +19,7 @@ _RESERVED_BYTES = 1 << 16
 #: On a full disk, no more than a map takes.
 _PAGE_BYTES = mmap.PAGESIZE
 _FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+_CHECKED_BYTES = 1 << 20
 
 
 class LocalMappedFile:
@@ -29,6 +30,7 @@ class LocalMappedFile:
     """
 
     __slots__ = (
+        "_checked",
         "_closed",
         "_handles",
         "_lock",
@@ -52,6 +54,7 @@ class LocalMappedFile:
         self._view: memoryview | None = None
         self._maps: list[Mapping] = []
         self._reserved = 0
+        self._checked = created
         self._closed = False
         self._sync_failed = False
 
@@ -106,6 +109,7 @@ class LocalMappedFile:
             size_on_disk = os.fstat(descriptor).st_size
             if size_on_disk < self.size:
                 raise StorageError(self.path, "map", f"it was cut to {size_on_disk} bytes by another program")
+            self._check(descriptor)
             mapping = Mapping(descriptor, self.size, writable=True)
         except (OSError, ValueError) as error:
             raise error if isinstance(error, StorageError) else StorageError(self.path, "map", str(error)) from error
@@ -115,6 +119,14 @@ class LocalMappedFile:
         self._view = view = mapping.whole()
         self._handles.add(self)
         return view
+
+    def _check(self, descriptor: int) -> None:
+        """Read what was found on the disk once before it is mapped: what is lost of it is an error then."""
+        if self._checked:
+            return
+        for position in range(0, self.size, _CHECKED_BYTES):
+            read_at(descriptor, position, min(_CHECKED_BYTES, self.size - position))
+        self._checked = True
 
     def _reserve(self, position: int, end: int) -> None:
         """Make sure that the disk has room for ``[0, end)`` and a while beyond."""

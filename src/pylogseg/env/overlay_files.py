@@ -160,6 +160,11 @@ class _Open:
 class OverlayAppendFile(_Open):
     """See `pylogseg.env.storage.AppendFile`."""
 
+    @property
+    def copied_below(self) -> int:
+        """All of it."""
+        return self.size
+
     def append(self, data: Data) -> int:
         """Write at the end; the position where it lies."""
         file, position = self._content(), self.size

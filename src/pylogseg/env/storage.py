@@ -41,10 +41,13 @@ class AppendFile(Protocol):
         The same for several buffers, all or none.
     ``read(position, size) -> bytes``
         A copy of up to `size` bytes, fewer only where the published size ends.
+    ``copied_below``
+        What was there when the file was opened, up to this position, is always copied: a disk that has lost some of it
+        fails a read, and would end a process that touches it in a map.
     ``view(position, size) -> memoryview``
-        The same without a copy, read-only. The bytes stay valid and unchanged whatever happens to the file or to this
-        object: a view of bytes that `truncate` cuts off goes on showing what was there. (On Windows the file cannot
-        be cut while a view of it lives: a `StorageError`.)
+        The same, read-only, and without a copy from `copied_below` on. The bytes stay valid and unchanged whatever
+        happens to the file or to this object: a view of bytes that `truncate` cuts off goes on showing what was there.
+        (On Windows the file cannot be cut while a view of it lives: a `StorageError`.)
     ``send_to(socket, position, size) -> count``
         Sends up to `size` bytes by one `sendfile`; returns how many went. Errors of the socket pass as they are.
     ``truncate(size, *, aside=False)``
@@ -66,6 +69,8 @@ class AppendFile(Protocol):
     def path(self) -> str: ...
     @property
     def size(self) -> int: ...
+    @property
+    def copied_below(self) -> int: ...
     def append(self, data: Data) -> int: ...
     def append_many(self, buffers: Sequence[Data]) -> int: ...
     def read(self, position: int, size: int) -> bytes: ...

@@ -29,9 +29,9 @@ def batch_facts(rows: BatchTable) -> list[tuple[int, int, int]]:
     return list(zip(rows.max_timestamp.tolist(), rows.last_offset.tolist(), rows.size.tolist(), strict=True))
 
 
-def first_offset(batches: BatchTable, view: memoryview, path: str) -> int:
+def first_offset(batches: BatchTable, view: memoryview, path: str, start: int = 0) -> int:
     """Offset of the first record of one legacy batch of a file, which may have to be decompressed for it."""
-    columns, damage = decode(batches, view)
+    columns, damage = decode(batches, view, start)
     if damage or not len(columns):
         why = damage[0].reason if damage else "no record"
         raise CorruptionError(path, int(batches.position[0]), f"the batch cannot be opened: {why}")

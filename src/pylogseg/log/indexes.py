@@ -239,6 +239,11 @@ class OffsetIndex(_Index):
         relative, position = _OFFSET_ENTRY.unpack_from(buffer, slot * 8)
         return self.base_offset + relative, position
 
+    def start_for(self, offset: int) -> int:
+        """Where a broker's search for an offset begins in the log."""
+        slot = self._search(0, 4, offset - self.base_offset) if offset >= self.base_offset and self.entries else -1
+        return self._unpack(slot)[1] if slot >= 0 else 0
+
     def place_of_last(self) -> int | None:
         """Where a search for the last entry's offset begins in the log; None if only a map should tell."""
         file, count = self.file, self._entries

@@ -30,7 +30,8 @@ class Fetched(NamedTuple):
     start : OffsetMetadata
         Base offset and place of the first batch.
     data : memoryview
-        Batches, as they lie in the file, without a copy; the last one may be cut off by the limit of bytes.
+        Batches, as they lie in the file; without a copy, if this process has written them. The last one may be cut off
+        by the limit of bytes.
     first_incomplete : bool
         Whether the limit cuts the first batch already.
     aborted : list of (int, int) or None
@@ -73,6 +74,8 @@ class Places(NamedTuple):
 
 
 _NOTHING = memoryview(b"")
+#: What is looked at first for a time, before windows of a segment: some distances between index entries.
+_NEAR_BYTES = 1 << 16
 
 
 def read(
@@ -121,10 +124,10 @@ def read(
         if found is None:
             at += 1
             continue
-        base, position, size, view = found
-        first = OffsetMetadata(base, segment.base_offset, position)
+        position, size = found.position, found.size
+        first = OffsetMetadata(found.offset, segment.base_offset, position)
         if segment.base_offset < limit.segment:
-            end = len(view)
+            end = segment.log.size
         elif segment.base_offset == limit.segment:
             end = limit.position
         else:
@@ -134,7 +137,7 @@ def read(
             fetched = Fetched(first, _NOTHING)
         else:
             # Where the limit lies in front of the batch, this is empty.
-            data = view[position : end if end < position + want else position + want]
+            data = found.data(segment.log, max(0, min(end - position, want)))
             fetched = Fetched(first, data, want < size)
         if aborted:
             return fetched._replace(aborted=_aborted(there[at:], offsets, start, first, len(fetched.data)))
@@ -232,13 +235,25 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
     """First record of a segment not older than a timestamp and not below an offset."""
     floor = segment.time_index.floor(timestamp)[1]
     start = segment.offset_index.floor(max(floor, log_start_offset))[1]
-    view = segment.log.view(0, segment.log.size)
-    size = len(view)
+    log = segment.log
+    near = log.view(start, _NEAR_BYTES if start < log.copied_below else log.size - start)
+    found = _first_in(near, timestamp, log_start_offset)
+    if found is None and start + len(near) < log.size:
+        found = next(
+            filter(None, (_first_in(s.view, timestamp, log_start_offset) for s in segment.windows(start))), None
+        )
+    elif found is None:
+        for _ in segment.windows(start):  # which raises if a length that no batch has ended the search
+            pass
+    return found
+
+
+def _first_in(view: memoryview, timestamp: int, log_start_offset: int) -> Found | None:
+    """The same in some bytes that begin with a batch."""
+    start, size = 0, len(view)
     while start < size:
         found = _seek.first_at_time(view, start, size, timestamp, log_start_offset)
         if found is None:
-            for _ in segment.windows(start):  # which raises if a length that no batch has ended the search
-                pass
             return None
         if found[2] >= 0:
             return Found(*found[1:])

@@ -119,7 +119,8 @@ def copy_batches(source: LogSegment, start: int, target: LogSegment) -> int:
                 end += 1
             part = rows[row:end]
             position = int(part.position[0])
-            target.append(int(part.last_offset[-1]), source.log.view(position, size), batch_facts(part))
+            at = position - window.start
+            target.append(int(part.last_offset[-1]), window.view[at : at + size], batch_facts(part))
             done, row = position + size, end
         if count < len(fits):
             break

@@ -24,12 +24,15 @@ from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.facts import Place, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
+from pylogseg.log.located import Located
+from pylogseg.log.places import DAMAGED, find, opening_at
 from pylogseg.log.stretches import Stretch, check_length, stretches
 from pylogseg.log.tail import end_of
-from pylogseg.log.wrappers import find_opening
 
 Offsets = npt.NDArray[np.int64]
-_DAMAGED = -2  # what a search answers that met a length no batch has
+#: Many offsets are looked for in a copy of the whole file, if that is not more than looking for each.
+_LOOK_BYTES, _MOST_COPIED_BYTES = 1 << 14, 64 << 20
+_LENGTH_BYTES = 18
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
@@ -125,13 +128,13 @@ class LogSegment:
     def first_timestamp(self) -> int | None:
         """Greatest timestamp of the first batch, None for an empty segment."""
         if self._first_timestamp is None and self.size:
-            head = scan(self.log.read(0, min(self.size, 1 << 16)), crc=False, max_rows=1, any_magic=True)
-            if not len(head.batches):  # the first batch is larger than that
-                head = scan(self.log.view(0, self.size), crc=False, max_rows=1, any_magic=True)
-            if len(head.batches):
-                self._first_timestamp = int(head.batches.max_timestamp[0])
+            head = scan(self.log.read(0, min(self.size, 1 << 16)), crc=False, max_rows=1, any_magic=True).batches
+            if not len(head):  # the first batch is larger than that
+                head = next(self.windows()).batches
+            if len(head):
+                self._first_timestamp = int(head.max_timestamp[0])
             else:
-                check_length(self.log.view(0, self.size), self.path, 0)
+                check_length(memoryview(self.log.read(0, _LENGTH_BYTES)), self.path, 0)
         return self._first_timestamp
 
     # ---- growing ----
@@ -267,21 +270,18 @@ class LogSegment:
         found = self.find(offset)
         return None if found is None else Place(*found[:3])
 
-    def find(self, offset: int) -> tuple[int, int, int, memoryview] | None:
-        """The same, and a view of the file that it lies in: base offset, position, size, view."""
-        entries, count = self.offset_index.raw()
-        view = self.log.view(0, self.log.size)
-        position, base, length = _seek.place(entries, count, view, len(view), self.base_offset, min(offset, 2**63 - 1))
-        if position < 0:
+    def find(self, offset: int) -> Located | None:
+        """The same, and bytes of the file that it lies in."""
+        found = find(self.log, self.path, self.offset_index, self.base_offset, min(offset, 2**63 - 1))
+        if found is None:
             # Was it the end of the file, or of what can be read?
             for _ in self.windows(self.offset_index.floor(offset)[1]):
                 pass
-            return None
-        return (base, position, length, view) if length else find_opening(view, self.path, offset, position)
+        return found
 
     def place_at(self, position: int) -> Place:
         """The batch that begins at a position."""
-        found = find_opening(self.log.view(0, self.log.size), self.path, -(2**63), position)
+        found = opening_at(self.log, self.path, position)
         if found is None:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
         return Place(*found[:3])
@@ -302,10 +302,19 @@ class LogSegment:
     def places_of(self, offsets: Offsets, positions: Offsets, base_offsets: Offsets, sizes: Offsets) -> None:
         """Fill arrays with what `place_of` says of many offsets; a position of -1 is behind the end."""
         entries, count = self.offset_index.raw()
-        view = self.log.view(0, self.log.size)
+        size = self.log.size
+        if self.log.copied_below and size > min(_MOST_COPIED_BYTES, len(offsets) * _LOOK_BYTES):
+            for i, offset in enumerate(offsets.tolist()):
+                positions[i], base_offsets[i], sizes[i] = self._place_in_file(offset)
+            return
+        view = self.log.view(0, size)
         _seek.places(entries, count, view, len(view), self.base_offset, offsets, positions, base_offsets, sizes)
-        for offset in offsets[positions == _DAMAGED].tolist():
+        for offset in offsets[positions == DAMAGED].tolist():
             self.find(offset)  # which raises
+
+    def _place_in_file(self, offset: int) -> tuple[int, int, int]:
+        place = self.place_of(offset)
+        return (-1, -1, 0) if place is None else (place.position, place.offset, place.size)
 
     # ---- recovering and cutting ----
 

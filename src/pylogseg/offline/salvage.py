@@ -301,8 +301,11 @@ def _with_offsets(file: AppendFile, gap: Gap, kept: BatchTable, base_offset: int
         return gap._replace(first_offset=first, next_offset=None)
     following = kept[behind : behind + 1]
     is_wrapper = following.magic[0] < 2 and following.codec[0]  # which tells its first offset only when it is opened
+    position, size = int(following.position[0]), int(following.size[0])
     next_offset = (
-        first_offset(following, file.view(0, file.size), file.path) if is_wrapper else int(following.base_offset[0])
+        first_offset(following, file.view(position, size), file.path, position)
+        if is_wrapper
+        else int(following.base_offset[0])
     )
     return gap._replace(first_offset=first, next_offset=next_offset)
 

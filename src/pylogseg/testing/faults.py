@@ -165,6 +165,7 @@ class _FaultyAppendFile(_FaultyFile):
         super().__init__(storage, inner)
         self._inner = inner
         self.size = inner.size
+        self.copied_below = inner.copied_below
         self.modified_ms, self.set_modified_ms = inner.modified_ms, inner.set_modified_ms
 
     def append(self, data: Data) -> int:

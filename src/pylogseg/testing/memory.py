@@ -283,6 +283,11 @@ class _OpenFile:
 class MemoryAppendFile(_OpenFile):
     """See `pylogseg.env.storage.AppendFile`; views are copies."""
 
+    @property
+    def copied_below(self) -> int:
+        """All of it."""
+        return self.size
+
     def append(self, data: Data) -> int:
         """Write at the end; the position where it lies."""
         with self._storage.mutex:

@@ -1,0 +1,90 @@
+"""Where the batch of an offset lies in the file of a segment.
+
+What this process has written is looked at in a map. What it found on the disk is copied, as much as it takes: to touch
+a mapped page that the disk has lost, or that another program has cut off, would end the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pylogseg import _seek
+from pylogseg.env.storage import AppendFile
+from pylogseg.log.indexes import OffsetIndex
+from pylogseg.log.located import Located
+from pylogseg.log.wrappers import find_opening
+
+#: Bytes of the first look: some distances between index entries, and the batch behind.
+_FIRST_BYTES, _GROWTH = 1 << 14, 8
+#: Up to its length, and up to its magic: less of a batch a broker does not look at.
+_PREFIX_BYTES, _LEAST_BYTES = 12, 17
+_LOWEST = -(2**63)
+DAMAGED = -2  # what a search answers that met a length no batch has
+
+
+def find(file: AppendFile, path: str, index: OffsetIndex, base_offset: int, offset: int) -> Located | None:
+    """The batch that holds an offset, or the next one; None behind the end, and where a broker goes no further.
+
+    Parameters
+    ----------
+    file, path, index, base_offset
+        The segment's.
+    offset : int
+        Looked for.
+    """
+    if not file.copied_below:
+        entries, count = index.raw()
+        view = file.view(0, file.size)
+        position, base, length = _seek.place(entries, count, view, len(view), base_offset, offset)
+        if position < 0:
+            return None
+        return Located(base, position, length, view, 0) if length else find_opening(view, path, offset, position)
+    start = index.start_for(offset)
+    if not 0 <= start <= file.size:
+        return None
+    for view, is_whole in _growing(file, start):
+        position, base, length = _seek.place(b"", 0, view, len(view), base_offset, offset)
+        if position == DAMAGED:
+            return None
+        found: Located | None = None
+        if position >= 0:
+            found = (
+                Located(base, start + position, length, view, start)
+                if length
+                else find_opening(view, path, offset, start + position, start)
+            )
+        if is_whole or (found is not None and _shows_next(found, file.size)):
+            return found
+    return None
+
+
+def opening_at(file: AppendFile, path: str, position: int) -> Located | None:
+    """The batch that begins at a position; None if none does."""
+    for view, is_whole in _growing(file, position):
+        found = find_opening(view, path, _LOWEST, position, position)
+        if found is not None or is_whole:
+            return found
+    return None
+
+
+def _growing(file: AppendFile, start: int) -> Iterator[tuple[memoryview, bool]]:
+    """Bytes from a position on, more each time; whether they are all of the file."""
+    size = file.size
+    want = _FIRST_BYTES if start < file.copied_below else size - start
+    while True:
+        view = file.view(start, min(want, size - start))
+        is_whole = want >= size - start or len(view) < want
+        yield view, is_whole
+        if is_whole:
+            return
+        want *= _GROWTH
+
+
+def _shows_next(found: Located, file_size: int) -> bool:
+    """Whether the bytes that were looked at have the next batch too, on which a search depends."""
+    at = found.position + found.size - found.start
+    if at + _LEAST_BYTES > len(found.view):
+        return False
+    length = int.from_bytes(found.view[at + 8 : at + _PREFIX_BYTES], "big", signed=True)
+    end = at + _PREFIX_BYTES + length
+    return end <= len(found.view) or found.start + end > file_size
