@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,12 +20,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from shell import damaged, process, pylogseg
+from shell import damaged, environment, process, pylogseg
 
 import pylogseg as package
 from pylogseg.disk import open_dir
 from pylogseg.jobs import export as export_module
 from pylogseg.jobs.export import Form, export_part
+from pylogseg.jobs.unfinished_files import unfinished
 from pylogseg.reading.stream import logs_of
 from pylogseg.reading.wanted import Wanted
 
@@ -256,3 +258,56 @@ def test_an_overwrite_that_fails_changes_nothing(examples, tmp_path):
     assert done.code == 1
     assert len(list(out.rglob("*.jsonl"))) == 3
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
+
+
+# ---- what is being written ----
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pylogseg.jobs.unfinished_files import create, create_folder, unfinished
+out = Path(sys.argv[1])
+create_folder(out / unfinished())
+folder = out / "topic=txn-a" / "partition=0"
+folder.mkdir(parents=True)
+create(folder / unfinished("0.parquet")).write(b"half")
+create(out / unfinished("one.parquet")).write(b"half")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def hidden(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob(".*.tmp"))
+
+
+def test_what_a_killed_export_left_goes_with_the_next(examples: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    killed = subprocess.run([sys.executable, "-c", KILLED, out], env=environment(), check=False)
+    assert killed.returncode < 0
+    assert len(hidden(out)) == 3
+    done = pylogseg("export", examples, "txn-a", "-O", out / "one.parquet")
+    assert (done.code, done.err, len(hidden(out))) == (0, "", 2)
+    (out / "one.parquet").unlink()
+    done = pylogseg("export", examples, "txn-a", "-O", out, "--overwrite")
+    assert (done.code, done.err, hidden(out)) == (0, "", [])
+    # What may still be written is left, and named.
+    theirs = out / ".7@elsewhere.tmp"
+    theirs.mkdir()
+    done = pylogseg("export", examples, "txn-a", "-O", out, "--overwrite")
+    assert (done.code, hidden(out)) == (0, [theirs.name])
+    assert f"{theirs}: another export writes it" in done.err
+
+
+def test_a_link_in_place_of_what_is_written_is_not_followed(examples: Path, tmp_path: Path) -> None:
+    """Who may write into a shared folder may guess the name of the next file."""
+    for options in (["--overwrite"], []):
+        out, outside = tmp_path / f"out{len(options)}", tmp_path / f"outside{len(options)}"
+        outside.mkdir()
+        (outside / "file").write_text("theirs")
+        part = out / "topic=txn-b" / "partition=0"
+        part.mkdir(parents=True)
+        (out / unfinished()).symlink_to(outside)
+        (part / unfinished(f"{0:020}.parquet")).symlink_to(outside / "file")
+        assert pylogseg("export", examples, "txn-b", "-O", out, *options).code == 0
+        assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("file", "theirs")]
+        assert pq.read_table(part / f"{0:020}.parquet").num_rows == 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import shutil
@@ -28,6 +29,7 @@ from pylogseg.jobs.export import (
     target_of,
 )
 from pylogseg.jobs.pool import Advance, map_ordered
+from pylogseg.jobs.unfinished_files import create_folder, sweep, unfinished
 from pylogseg.reading import stream
 from pylogseg.reading.wanted import LogFiles, Wanted
 
@@ -131,6 +133,7 @@ def export(
     chosen = common.select(arguments, topic, partition)
     logs = chosen.logs(from_log_start=not ranges["below_log_start"])
     wanted = [query.of(log) for log in logs]
+    _sweep(out, is_one)
     with common.progress(chosen.size, "exporting") as advance:
         if is_one:
             written, damage = _one_file(wanted, out, wish, overwrite, advance)
@@ -138,6 +141,14 @@ def export(
             written, damage = _folder(logs, wanted, out, wish, overwrite, jobs, advance)
     common.told(_print, written, as_json)
     common.end_with(damage)
+
+
+def _sweep(out: Path, is_one: bool) -> None:
+    """Remove what exports to this place have left that were killed."""
+    patterns = [f".{glob.escape(out.name)}.*.tmp"] if is_one else [".*.tmp", "topic=*/partition=*/.*.tmp"]
+    for path in sweep(out.parent if is_one else out, patterns):
+        click.echo(f"pylogseg: note: {path}: another export writes it, or was killed on another machine: "
+                   "remove it if none runs", err=True)  # fmt: skip
 
 
 def _form_of(out: Path, form: str | None, is_one: bool) -> str:
@@ -199,8 +210,8 @@ def _apart(out: Path, overwrite: bool) -> Iterator[Path]:
     if not overwrite:
         yield out
         return
-    # Readers of datasets skip names that begin with a dot.
-    folder = out / f".{os.getpid()}.tmp"
+    folder = out / unfinished()
+    create_folder(folder)
     try:
         yield folder
     finally:
@@ -218,9 +229,7 @@ def _moved(row: Exported, folder: Path, out: Path) -> Exported:
 
 def _remove_others(logs: list[LogFiles], written: set[Path], out: Path, form: Form) -> None:
     """Remove what an earlier export of the same form left for partitions that have been written now."""
-    name = re.compile(
-        r"\d{20}" + re.escape(FORMS[form.name]) + r"|\.\d{20}" + re.escape(FORMS[form.name]) + r"\.\d+\.tmp"
-    )
+    name = re.compile(r"\d{20}" + re.escape(FORMS[form.name]))
     for log in logs:
         folder = folder_of(log, out)
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():

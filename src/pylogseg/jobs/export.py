@@ -21,6 +21,7 @@ from pylogseg.arrow_strings import NotUtf8, as_strings, with_strings
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import text
 from pylogseg.format.names import parse_partition_folder
+from pylogseg.jobs.unfinished_files import create, unfinished
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.wanted import LogFiles, Wanted
@@ -186,11 +187,10 @@ def export_together(
 def _written(chunks: Iterator[Chunk], target: Path, form: Form) -> int:
     """Write a file, which appears under its name when it is whole; how many records it has."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Readers of datasets pass by names that begin with a dot.
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    beside = target.with_name(unfinished(target.name))
     records = 0
     try:
-        with open(beside, "wb") as file, SINKS[form.name](file, form) as sink:
+        with create(beside) as file, SINKS[form.name](file, form) as sink:
             for chunk in chunks:
                 sink.write(chunk)
                 records += len(chunk.columns)

@@ -1,0 +1,79 @@
+"""Files and folders that are being written, beside the names that they get when they are whole."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from pylogseg.env.handles import open_descriptor
+
+#: Readers of datasets pass by names that begin with a dot.
+_NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
+
+
+def unfinished(name: str = "") -> str:
+    """What a file or folder is called while this process writes it; `name` is the later one's, if there is one."""
+    return f".{name}{'.' if name else ''}{os.getpid()}@{_host()}.tmp"
+
+
+def create(path: Path) -> IO[bytes]:
+    """A new file for writing; what has the name, also a link that leads elsewhere, is removed and never followed."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(open_descriptor(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
+
+
+def create_folder(path: Path) -> None:
+    """A new folder, in the same way."""
+    _remove(path)
+    path.mkdir(parents=True)
+
+
+def sweep(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    """Remove what processes of this machine have left that are gone; what others have left, or write now.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to look.
+    patterns : iterable of str
+        As of `Path.glob`.
+    """
+    left = []
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
+        found = _NAME.fullmatch(path.name)
+        if found is None or int(found["process"]) == os.getpid():
+            continue
+        if found["host"] == _host() and not _is_alive(int(found["process"])):
+            _remove(path)
+        else:
+            left.append(path)
+    return left
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _host() -> str:
+    return re.sub(r"[^\w.-]", "_", platform.node()) or "localhost"
+
+
+def _is_alive(process: int) -> bool:
+    """Whether there is such a process; where that cannot be asked, there is."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
