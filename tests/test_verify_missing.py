@@ -165,6 +165,21 @@ def test_directories_that_contradict_one_another(golden: Path, tmp_path: Path) -
     assert "twice" in kinds(tmp_path)
 
 
+def test_a_partition_that_is_there_twice_in_folders_of_nobody(examples: Path, tmp_path: Path) -> None:
+    """It may be a replica of another broker: `verify` says that it does not know, and that is no damage."""
+    for name in ("one", "other"):
+        shutil.copytree(examples / "txn-b-0", tmp_path / name / "txn-b-0")
+    done = pylogseg("verify", tmp_path)
+    assert done.code == 0
+    assert "twice" in done.text
+    assert "nothing tells" in done.text
+    shutil.copyfile(examples / "meta.properties", tmp_path / "one" / "meta.properties")
+    assert "twice" in pylogseg("verify", tmp_path).text
+    for name, node in (("one", 1), ("other", 2)):
+        (tmp_path / name / "meta.properties").write_text(f"version=1\ncluster.id=abc\nnode.id={node}\n")
+    assert "twice" not in pylogseg("verify", tmp_path).text
+
+
 def test_a_topic_id_that_is_not_the_topics(golden: Path, tmp_path: Path) -> None:
     for name in ("data0", "data1"):
         shutil.copytree(golden / "broker-4.3" / "txn" / name, tmp_path / name)

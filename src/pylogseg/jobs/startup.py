@@ -64,7 +64,7 @@ def check_start(
         yield from _properties(owner)
     yield from _metadata_log(owners)
     yield from _contradictions(owners)
-    for a, b in combinations(owners, 2):
+    for a, b in combinations([_owner(log_dir) for log_dir in log_dirs], 2):
         yield from _twice(a, b)
     yield from _topic_ids(owners, clusters or {}, asked)
 
@@ -145,7 +145,8 @@ def _contradictions(owners: Sequence[_Owner]) -> Iterator[Remark]:
 
 
 def _twice(a: _Owner, b: _Owner) -> Iterator[Remark]:
-    if a.broker != b.broker:
+    is_known = a.meta is not None and b.meta is not None
+    if is_known and a.broker != b.broker:
         return
     names = {part.name for part in a.log_dir.partitions if not part.state}
     both = sorted(part.name for part in b.log_dir.partitions if not part.state and part.name in names)
@@ -153,7 +154,9 @@ def _twice(a: _Owner, b: _Owner) -> Iterator[Remark]:
         return
     what = "this partition is" if len(both) == 1 else f"{names_text(both)} are"
     reason = f"{what} also in {a.log_dir.path}: a broker with both log directories does not start"
-    yield Remark(b.log_dir.files.join(b.log_dir.path, both[0]), "twice", True, reason)
+    if not is_known:  # they may be replicas of two brokers
+        reason += ", and without meta.properties in each nothing tells whether both are one broker's"
+    yield Remark(b.log_dir.files.join(b.log_dir.path, both[0]), "twice", is_known, reason)
 
 
 # ---- topic ids ----
