@@ -14,8 +14,8 @@ import mutations
 
 from pylogseg import EmbeddedLog, open_log
 from pylogseg.errors import PylogsegError
+from pylogseg.log.append import LAST_START
 from pylogseg.log.producer_state import Origin
-from pylogseg.log.validation import LAST_START
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.memory import MemoryStorage
 

@@ -6,6 +6,7 @@ import random
 import struct
 from typing import Any
 
+import judging
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from reference.batch import Record, crc32c
 from reference.build import batch_v2, legacy
 
 from pylogseg import _append
+from pylogseg._run import Run
 from pylogseg.errors import (
     CorruptionError,
     InvalidRecord,
@@ -23,7 +25,7 @@ from pylogseg.errors import (
 )
 from pylogseg.format.batches import scan
 from pylogseg.format.records import decode
-from pylogseg.log.validation import Origin, Prepared, Rules, follower, leader
+from pylogseg.log.validation import Origin, Prepared, Rules, follower
 
 NOW = 1_700_000_000_000
 LONG_MAX = 2**63 - 1
@@ -43,15 +45,8 @@ RULES: dict[str, Any] = {
 }
 
 
-class CarefulRules(Rules):
-    """Rules without the short way."""
-
-    def usual(self, *arguments: Any, **more: Any) -> None:
-        """Nothing is usual."""
-
-
 def lead(data: Any, given_rules: Rules, **more: Any) -> Prepared:
-    return leader(data, given_rules, **{"next_offset": 100, "leader_epoch": 3, "now_ms": NOW, **more})
+    return judging.lead(data, given_rules, **{"next_offset": 100, "leader_epoch": 3, "now_ms": NOW, **more})
 
 
 def some(count: int = 3, *, base: int = 0, key: bytes | None = b"k", timestamp: int = NOW) -> list[Record]:
@@ -210,7 +205,7 @@ def test_kernel_like_the_careful_way(
     settings = {**RULES, "append_time": append_time, "key_required": key_required, "codec": codec}
     for origin in (Origin.CLIENT, Origin.COORDINATOR):
         short = outcome(lead, bytes(hurt), Rules(**settings), origin=origin)
-        assert short == outcome(lead, bytes(hurt), CarefulRules(**settings), origin=origin)
+        assert short == outcome(lead, bytes(hurt), Rules(**settings), origin=origin, careful=True)
 
 
 @given(st.lists(batches, max_size=3), damages, st.integers(0, 30))
@@ -236,7 +231,11 @@ def test_doors_check_their_arguments() -> None:
     with pytest.raises(TypeError):
         _append.batches_of(scan(data).batches.rows["size"], False)
     with pytest.raises(BufferError):
-        rules().usual(memoryview(data)[::2], 0, 0, NOW, True, False)
+        Run(rules()).one(memoryview(data)[::2], 0, NOW, True, False)
+    with pytest.raises(ValueError, match="no whole batch"):
+        _append.ready(data[:60], 0, -1)
+    with pytest.raises(ValueError, match="no whole batch"):
+        _append.ready(legacy(some(1), magic=1), 0, -1)
     rows = scan(data * 2).batches.rows
     assert [batch.position for batch in _append.batches_of(rows, False)] == [0, len(data)]
     assert _append.batches_of(rows, True) == []

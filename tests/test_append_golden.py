@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judging import lead
 from memory_files import MemoryFiles
 from reference.batch import Record
 from reference.build import batch_v2, end_marker
@@ -20,7 +21,7 @@ from pylogseg.errors import CorruptionError, PylogsegError, TooLarge
 from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.producer_state import CachedBatch, Origin, ProducerState, Txn
 from pylogseg.log.producers import Producers
-from pylogseg.log.validation import Prepared, Rules, follower, leader
+from pylogseg.log.validation import Prepared, Rules, follower
 
 CODECS = {"producer": -1, "uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 LONG_MAX = 2**63 - 1
@@ -36,13 +37,6 @@ NOT_ENCODED = {
     "Invalid negative sequence number used",
     "Invalid negative producer epoch",
 }
-
-
-class CarefulRules(Rules):
-    """Rules without the short way."""
-
-    def usual(self, *arguments: Any, **more: Any) -> None:
-        """Nothing is usual."""
 
 
 def described(batches: list[dict[str, Any]]) -> str:
@@ -67,10 +61,10 @@ def one_described(spec: dict[str, Any]) -> bytes:
     return batch_v2(records, base_offset=base, codec=spec.get("compression", "none"), **fields)
 
 
-def rules_of(config: dict[str, Any], *, usual: bool) -> Rules:
+def rules_of(config: dict[str, Any]) -> Rules:
     codec = str(config.get("compression.type", "producer"))
     level = config.get(f"compression.{codec}.level")
-    return (Rules if usual else CarefulRules)(
+    return Rules(
         int(config.get("max.message.bytes", 1048588)),
         CODECS[codec],
         config.get("message.timestamp.type") == "LogAppendTime",
@@ -108,7 +102,7 @@ class SmallLog:
                 self.producers._open[first] = Txn(row["id"], first)
 
     def append(self, op: dict[str, Any], state: dict[str, Any], *, usual: bool) -> dict[str, Any]:
-        rules, now = rules_of(self.config, usual=usual), state["now"]
+        rules, now = rules_of(self.config), state["now"]
         origin = Origin(op.get("origin", "client"))
         version = op.get("transaction_version", 0) if "record_version" not in op else -1
         data, where = bytes.fromhex(op["hex"]), {"next_offset": state["end"], "leader_epoch": op.get("epoch", 0)}
@@ -119,7 +113,7 @@ class SmallLog:
             done = follower(data, origin=origin, size_limit=rules.size_limit, **where)
         else:
             magic = op.get("record_version", 2)
-            done = leader(data, rules, now_ms=now, origin=origin, target_magic=magic, **where)
+            done = lead(data, rules, careful=not usual, now_ms=now, origin=origin, target_magic=magic, **where)
         if done.valid_bytes == 0:
             return self.answer(done, state)
         for batch in done.batches:
@@ -222,7 +216,7 @@ def replays(golden: Path) -> list[Path]:
 
 @pytest.mark.parametrize("usual", [True, False], ids=["usual", "careful"])
 def test_answers_and_states(golden: Path, usual: bool) -> None:
-    """With `usual`, batches may go the short way; without, all take the careful one."""
+    """With `usual`, the fast judge sees batches first; without, the careful one judges all."""
     total = 0
     for replay in replays(golden):
         ops, expected = lines(replay / "ops.jsonl"), lines(replay / "expected.jsonl")

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from pylogseg import encode
+from pylogseg._run import Run
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import ClosedError, CorruptionError, InvalidRecord, PylogsegError, StorageError
 from pylogseg.format.special import marker_batch
+from pylogseg.log import append
 from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
@@ -27,11 +29,16 @@ NOW = 1_700_000_000_000
 
 
 class StepByStep(Log):
-    """A log without the short way."""
+    """A log whose appends are all written step by step."""
 
     def __init__(self, state: LogState) -> None:
         super().__init__(state)
-        self._appender._append_usual = lambda *arguments: None  # type: ignore[method-assign]
+        self._appender._run_at = self._nowhere  # type: ignore[method-assign]
+
+    def _nowhere(self, end: int, leader_epoch: int) -> Run:
+        run = Run(self._appender.rules)
+        run.next_offset = end
+        return run
 
 
 def open_log(storage: Any, folder: str, kind: type[Log] = Log, **settings: Any) -> Log:
@@ -230,6 +237,33 @@ def test_runs_are_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(alone) <= 5, "the first batch of the log, and of each producer"
     assert len(writes) <= 12
     assert np.array_equal(many.valid_bytes, [len(some) for some in data])
+
+
+def test_who_comes_to_the_careful_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that is good as it came, whatever has to be done for it first."""
+    seen: list[int] = []
+    careful = append.leader
+    monkeypatch.setattr(append, "leader", lambda data, *args, **more: seen.append(1) or careful(data, *args, **more))
+    log = open_log(LocalStorage(), str(tmp_path / "t-0"), segment_bytes=700)
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    first, transactional = batch(**producer, base_sequence=0), batch(**producer, base_sequence=6, transactional=True)
+    good = [batch(), batch(compression="lz4"), first, batch(**producer, base_sequence=3), first, batch(size=150)]
+    for data in [*good, transactional]:  # of a new log, of a producer, sent again, in a new segment, in a transaction
+        assert log.append_as_leader(data, 0).last_offset >= 0
+    who = {"timestamp_ms": NOW, "producer_id": 7, "producer_epoch": 0, "coordinator_epoch": 0}
+    log.append_as_leader(marker_batch("commit", base_offset=0, **who), 0, origin=Origin.COORDINATOR)
+    for epoch in (1, 1, 2):
+        many = log.append_many([batch(), batch(compression="lz4"), transactional, batch(size=150)], epoch)
+        assert not many.errors
+        assert many.is_duplicate.tolist() == [False, False, True, False]
+    assert len(log.segments) > 3
+    assert not seen
+    for count, data in enumerate((batch(1, magic=1), batch() * 2, batch()[:-1], batch(base_offset=3), b""), 1):
+        one_by_one(log, [data], 1)
+        assert len(seen) == count
+    log.update_config(log.config.with_changes(compression_type="zstd"))
+    assert log.append_as_leader(batch(), 1).last_offset >= 0
+    assert len(seen) == count + 1
 
 
 def test_what_is_no_batch(tmp_path: Path) -> None:

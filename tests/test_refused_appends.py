@@ -13,7 +13,7 @@ from reference.build import batch_v2, message
 import pylogseg
 from pylogseg import _keymap
 from pylogseg.errors import PylogsegError, RequestError
-from pylogseg.log.validation import LAST_START
+from pylogseg.log.append import LAST_START
 
 NOW = 1_700_000_000_000
 

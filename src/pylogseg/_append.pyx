@@ -1,6 +1,7 @@
-"""The compiled door to appends: batches judged and given their offsets, one call each.
+"""The compiled door to appends: what is asked of them, their batches, and those that keep their offsets.
 
-A door that meets anything but the usual returns None; `log/validation.py` then finds out what is wrong.
+A door that meets anything but the usual returns None; `log/validation.py` then finds out what is wrong. Batches that
+get their offsets here are judged by `_run`.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
@@ -204,81 +205,6 @@ cdef class Rules:
     @property
     def after_ms(self): return self.rules.after_ms
 
-    def usual(self, data, int64_t next_offset, int32_t leader_epoch, int64_t now_ms, bint client, bint in_place, body=None):
-        """Judge one v2 batch and give it its offsets, if it is stored with the codec that it has.
-
-        Parameters
-        ----------
-        data : buffer
-            Exactly one batch.
-        next_offset : int
-            Of its first record.
-        leader_epoch : int
-        now_ms : int
-        client : bool
-            Whether the rules for clients hold.
-        in_place : bool
-            Whether `data` may be changed, if it can be.
-        body : buffer, optional
-            The records of a compressed batch whose head was found good, decompressed.
-
-        Returns
-        -------
-        Prepared, int or None
-            For a compressed batch whose head is good, the number of its codec: call again with its body. None for
-            whatever is not as it should be, or not to be stored as it is.
-        """
-        cdef Py_buffer whole, records
-        cdef bint writable = False
-        if in_place and PyObject_CheckBuffer(data) and not isinstance(data, bytes):
-            try:
-                PyObject_GetBuffer(data, &whole, PyBUF_WRITABLE)
-                writable = True
-            except BufferError:
-                pass
-        if not writable:
-            PyObject_GetBuffer(data, &whole, PyBUF_SIMPLE)
-        try:
-            if body is None:
-                return self.one(data, &whole, NULL, next_offset, leader_epoch, now_ms, client, writable)
-            PyObject_GetBuffer(body, &records, PyBUF_SIMPLE)
-            try:
-                return self.one(data, &whole, &records, next_offset, leader_epoch, now_ms, client, writable)
-            finally:
-                PyBuffer_Release(&records)
-        finally:
-            PyBuffer_Release(&whole)
-
-    cdef object one(self, data, Py_buffer *whole, Py_buffer *body, int64_t next_offset, int32_t leader_epoch, int64_t now_ms, bint client, bint writable):
-        cdef uint8_t *p = <uint8_t *>whole.buf
-        cdef int64_t size = 0, greatest = -1, timestamp
-        cdef int status = append.UNUSUAL
-        cdef append.Judge by
-        cdef Batch batch
-        cdef header.BatchRow row
-        by.rules, by.size_limit, by.codec, by.client, by.now_ms = self.rules, self.size_limit, self.codec, client, now_ms
-        with nogil:
-            if append.next_frame(p, p + whole.len, &size) == header.MORE and size == whole.len:
-                status = append.judge(p, size, NULL if body == NULL else <const uint8_t *>body.buf, 0 if body == NULL else body.len,
-                                      &by, next_offset, &row, &greatest)
-        if status == append.COMPRESSED:
-            return row.attributes & header.CODEC_MASK
-        if status != append.USUAL:
-            return None
-        if writable:
-            out = data
-        else:
-            out = PyBytes_FromStringAndSize(NULL, size)
-            memcpy(PyBytes_AS_STRING(out), p, size)
-            p = <uint8_t *>PyBytes_AS_STRING(out)
-        timestamp = now_ms if self.rules.append_time else greatest
-        batch = Batch.__new__(Batch)
-        row.position = 0
-        row.verdict = header.GOOD
-        append.assign(p, size, &row, next_offset + row.count - 1, leader_epoch, self.rules.append_time, timestamp)
-        batch.row = row
-        return made(out, [batch], next_offset, row.last_offset, row.last_offset, timestamp, now_ms if self.rules.append_time else -1, size)
-
 
 cdef Prepared made(object records, list batches, int64_t first_offset, int64_t last_offset, int64_t last_of_first,
                    int64_t max_timestamp, int64_t append_time_ms, int64_t valid_bytes):
@@ -292,6 +218,29 @@ cdef Prepared made(object records, list batches, int64_t first_offset, int64_t l
     prepared.append_time_ms = append_time_ms
     prepared.valid_bytes = valid_bytes
     return prepared
+
+
+def ready(records not None, int64_t first_offset, int64_t append_time_ms):
+    """A v2 batch that the fast judge has made ready, as what is to be written.
+
+    Parameters
+    ----------
+    records : buffer
+        Exactly one batch.
+    first_offset : int
+        Of its first record.
+    append_time_ms : int
+        -1 unless the log's clock set the timestamps.
+    """
+    cdef const uint8_t[::1] view = records
+    cdef Batch batch = Batch.__new__(Batch)
+    if view.shape[0] < header.V2_HEADER or view[header.MAGIC_AT] != 2:
+        raise ValueError(f"no whole batch of magic 2 in {view.shape[0]} bytes")
+    header.read_header(&view[0], view.shape[0], &batch.row)
+    batch.row.position = 0
+    batch.row.verdict = header.GOOD
+    return made(records, [batch], first_offset, batch.row.last_offset, batch.row.last_offset, batch.row.max_timestamp, append_time_ms,
+                view.shape[0])
 
 
 def given(data not None, int32_t leader_epoch, bint raft, int64_t size_limit):

@@ -2,7 +2,8 @@
 
 A run holds what has to be known of the log to judge the next batch as if those before it were written already. It stops
 in front of the first batch that is not as it should be, or that something must be done for first (a roll, a flush); the
-caller writes what there is and lets `log/validation.py` judge that batch by itself.
+caller writes what there is and appends that batch by itself. `Run.one` judges a single batch, and tells which of the two
+it is: only what is not as it should be has to be judged again, by `log/validation.py`.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -28,9 +29,10 @@ cdef enum:
 cpdef enum:                    # why a run stopped
     ALL = 0                    # nothing is left
     FULL = 1                   # the run is as large as it may become, or a flush is due
-    ALONE = 2                  # the next batch has to be judged by itself
+    ALONE = 2                  # the next batch is not as it should be, or not stored as it is
     PRODUCER = 3               # the producer of the next batch is not known to the run
     BODY = 4                   # the next batch is compressed, and its records were not given
+    STEPS = 5                  # the next batch begins a segment, or is no mere continuation of its producer's
 
 
 cdef class Run:
@@ -86,6 +88,7 @@ cdef class Run:
     cdef readonly int64_t used, timestamp
     cdef readonly int reason
     cdef int producer_count, entry_count, time_count
+    cdef header.BatchRow judged     # by `one`
     cdef Producer producers[MOST_PRODUCERS]
     cdef uint8_t offset_entries[8 * ENTRY_ROOM]
     cdef uint8_t time_entries[12 * ENTRY_ROOM]
@@ -112,6 +115,11 @@ cdef class Run:
     cpdef begin(self):
         """Forget batches, index entries and producers: another run begins."""
         self.used = self.producer_count = self.entry_count = self.time_count = 0
+
+    cpdef begin_nowhere(self):
+        """Go on in no segment, as a new run does: what is judged is not taken, and the reason is STEPS."""
+        self.begin()
+        self.position = self.roll_bytes = 0
 
     def know(self, int64_t producer_id, int32_t producer_epoch, int32_t last_sequence, bint in_transaction):
         """Tell of a producer, of whom a batch is known; whether there was room for one more."""
@@ -242,8 +250,8 @@ cdef class Run:
                 row += 1
         return row
 
-    def one(self, data, int32_t leader_epoch, int64_t now_ms, bint client, bint in_place, bint again=False, body=None):
-        """Take one batch, as a run of its own.
+    def one(self, data, int32_t leader_epoch, int64_t now_ms, bint client, bint in_place, body=None):
+        """Judge one batch, make it ready to be written, and take it as a run of its own.
 
         Parameters
         ----------
@@ -254,24 +262,24 @@ cdef class Run:
         client : bool
         in_place : bool
             Whether `data` may be changed, if it can be.
-        again : bool
-            Whether this is the same batch again, now that its producer or body is known.
         body : buffer, optional
-            Its records, decompressed.
+            Its records, decompressed, once the reason was BODY.
 
         Returns
         -------
         buffer or None
-            What to write; None if the batch was not taken, and `reason` says why.
+            What to write. It was taken only if the reason is ALL: with STEPS, and with PRODUCER unless `place` can be
+            called, the caller has to do what a run does. None for ALONE and BODY.
         """
         cdef Py_buffer source, records
         cdef bint writable = False
-        cdef int64_t size = 0
+        cdef int64_t size = 0, greatest = -1
         cdef uint8_t *p
-        cdef uint8_t *out = NULL
-        if not again:
-            self.begin()
+        cdef int status
+        cdef header.BatchRow batch   # here and not in the object, so that the judge has its fields in registers
+        self.begin()
         self.leader_epoch, self.by.now_ms, self.by.client = leader_epoch, now_ms, client
+        self.reason = ALONE
         if in_place and not isinstance(data, bytes):
             try:
                 PyObject_GetBuffer(data, &source, PyBUF_WRITABLE)
@@ -282,29 +290,53 @@ cdef class Run:
             PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
         try:
             p = <uint8_t *>source.buf
-            self.reason = ALONE
-            if append.next_frame(p, p + source.len, &size) != header.MORE or size != source.len or size > self.by.size_limit:
+            if append.next_frame(p, p + source.len, &size) != header.MORE or size != source.len:
                 return None
-            made = data
-            if not writable:
-                made = PyBytes_FromStringAndSize(NULL, size)
-                out = <uint8_t *>PyBytes_AS_STRING(made)
             if body is None:
                 with nogil:
-                    self.reason = self.step(p, size, NULL, 0, out)
+                    status = append.judge(p, size, NULL, 0, &self.by, self.next_offset, &batch, &greatest)
             else:
                 PyObject_GetBuffer(body, &records, PyBUF_SIMPLE)
                 with nogil:
-                    self.reason = self.step(p, size, <const uint8_t *>records.buf, records.len, out)
+                    status = append.judge(p, size, <const uint8_t *>records.buf, records.len, &self.by, self.next_offset, &batch, &greatest)
                 PyBuffer_Release(&records)
-            return made if self.reason == ALL else None
+            if status != append.USUAL:
+                if status == append.COMPRESSED:
+                    self.reason = BODY
+                    self.judged = batch
+                return None
+            made = data
+            if not writable:
+                made = PyBytes_FromStringAndSize(<const char *>p, size)
+                p = <uint8_t *>PyBytes_AS_STRING(made)
+            self.timestamp = now_ms if self.by.rules.append_time else greatest
+            self.assign(p, size, &batch, self.next_offset + batch.count - 1)
+            self.judged = batch
+            self.place()
+            return made
         finally:
             PyBuffer_Release(&source)
+
+    def codec(self):
+        """Number of the codec of the batch that `one` judged last."""
+        return self.judged.attributes & header.CODEC_MASK
+
+    def producer_id(self):
+        """Id of its producer."""
+        return self.judged.producer_id
+
+    cpdef bint place(self):
+        """Take the batch that `one` judged; whether it could be. Again, when its producer was told since."""
+        cdef Producer *producer = NULL
+        self.reason = self.stops(&self.judged, self.judged.size, self.judged.last_offset, self.timestamp, &producer)
+        if self.reason == ALL:
+            self.take_in(&self.judged, self.judged.size, producer)
+        return self.reason == ALL
 
     cdef int step(self, uint8_t *p, int64_t size, const uint8_t *body, int64_t body_size, uint8_t *out) noexcept nogil:
         """Takes a whole batch into the run, copied to `out` unless that is NULL; ALL, or why not."""
         cdef header.BatchRow batch
-        cdef int64_t greatest = -1, timestamp, last
+        cdef int64_t greatest = -1, last
         cdef Producer *producer = NULL
         cdef int status
         if self.next_offset >= self.flush_offset or self.entry_count == ENTRY_ROOM:
@@ -312,27 +344,39 @@ cdef class Run:
         status = append.judge(p, size, body, body_size, &self.by, self.next_offset, &batch, &greatest)
         if status != append.USUAL:
             return BODY if status == append.COMPRESSED else ALONE
-        timestamp = self.by.now_ms if self.by.rules.append_time else greatest
+        self.timestamp = self.by.now_ms if self.by.rules.append_time else greatest
         last = self.next_offset + batch.count - 1
-        if self.rolls(size, last, timestamp):
-            return ALONE
-        if batch.producer_id >= 0:
-            producer = self.producer_of(&batch)
-            if producer == NULL:
-                return PRODUCER
-            if not follows(producer, &batch):
-                return ALONE
+        status = self.stops(&batch, size, last, self.timestamp, &producer)
+        if status != ALL:
+            return status
         if out != NULL:
             memcpy(out, p, size)
             p = out
-        append.assign(p, size, &batch, last, self.leader_epoch, self.by.rules.append_time, timestamp)
-        if producer != NULL:
-            note(producer, &batch)
-        self.index(size, last, timestamp)
-        self.used += size
-        self.next_offset = last + 1
-        self.timestamp = timestamp
+        self.assign(p, size, &batch, last)
+        self.take_in(&batch, size, producer)
         return ALL
+
+    cdef void assign(self, uint8_t *p, int64_t size, header.BatchRow *batch, int64_t last) noexcept nogil:
+        append.assign(p, size, batch, last, self.leader_epoch, self.by.rules.append_time, self.timestamp)
+
+    cdef int stops(self, const header.BatchRow *batch, int64_t size, int64_t last, int64_t timestamp, Producer **producer) noexcept nogil:
+        """Why a batch that was judged cannot be taken; ALL if it can, and its producer if it has one."""
+        if self.rolls(size, last, timestamp):
+            return STEPS
+        if batch.producer_id < 0:
+            return ALL
+        producer[0] = self.producer_of(batch)
+        if producer[0] == NULL:
+            return PRODUCER
+        return ALL if follows(producer[0], batch) else STEPS
+
+    cdef void take_in(self, const header.BatchRow *batch, int64_t size, Producer *producer) noexcept nogil:
+        """Note a batch that has its offsets."""
+        if producer != NULL:
+            note(producer, batch)
+        self.index(size, batch.last_offset, self.timestamp)
+        self.used += size
+        self.next_offset = batch.last_offset + 1
 
     def add(self, rows not None, int64_t row):
         """Take batches that are in the file already into the run, for their index entries and timestamps.

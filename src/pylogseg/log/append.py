@@ -1,14 +1,32 @@
-"""Appends to a log: a batch is judged, gets its offsets, and is written; in Kafka's order of steps."""
+"""Appends to a log: a batch is judged, gets its offsets, and is written; in Kafka's order of steps.
+
+There are two judges. The fast one is a kernel (`_run`): in one pass over a batch it checks what a leader checks, and
+writes offset, leader epoch and timestamps into the header. What it takes into a *run*, one batch or many, goes on in
+the active segment and is written at once. A batch that needs a step first (a new segment or leader epoch, a producer or
+a transaction that begins or ends) is judged by it too, and written step by step, by `Appender._write`.
+
+The careful judge (`log.validation`) sees a batch only if the fast one cannot say yes, which has one of these reasons:
+
+- it is wrong: whoever sent it wants to know which record breaks which rule;
+- it is to be stored by another codec than it came with, or in another format, and so has to be written anew;
+- it is not exactly one batch of magic 2: legacy messages, several batches at once, a part of one at the end;
+- it is compressed in a way that nobody but an old client does, with offsets that do not count up from 0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from pylogseg._run import BODY, PRODUCER, Run
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg import _codec, _encoder
+from pylogseg._append import Prepared, Rules, ready
+from pylogseg._run import ALL, ALONE, BODY, PRODUCER, STEPS, Run
 from pylogseg.config import LogConfig
 from pylogseg.env.positions import Data
-from pylogseg.errors import InvalidRecord, StorageError, TooLarge
+from pylogseg.errors import CorruptionError, InvalidRecord, PylogsegError, RequestError, StorageError, TooLarge
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import CODEC_NAMES, scan
 from pylogseg.format.buffers import byte_view
@@ -16,16 +34,31 @@ from pylogseg.log.analysis import HIGHEST_OFFSET
 from pylogseg.log.appended import Appended, AppendedMany
 from pylogseg.log.facts import first_offset
 from pylogseg.log.flushing import Flusher
-from pylogseg.log.many import append_many, producer_of
 from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_state import Checked, CompletedTxn, Origin
 from pylogseg.log.rolling import Roller
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.state import LogState
-from pylogseg.log.validation import LAST_START, Prepared, Rules, follower, leader
+from pylogseg.log.validation import follower, leader
 
 _MAX_RELATIVE = 2**31 - 1
-_ATTRIBUTES_AT, _CODEC_MASK = 22, 7
+_NEVER = 2**63 - 1
+#: Above it, the offsets of a batch might not end before the highest one that there is.
+LAST_START = HIGHEST_OFFSET - 2**31
+#: Bytes of a run: they are judged, copied and written at a time, and stay in the processor's cache meanwhile.
+_RUN_BYTES = 1 << 20
+_PRODUCER_ID_AT = 43
+
+
+def with_body(
+    run: Run, data: Data, rules: Rules, leader_epoch: int, now_ms: int, is_client: bool, in_place: bool
+) -> Data | None:
+    """Decompress the batch that a run has seen the head of, and let it be judged; None for the careful judge."""
+    from pylogseg.log.bodies import body_of, limit_of  # codecs are loaded when they are needed
+
+    body = body_of(byte_view(data), run.codec(), limit_of(rules))
+    records: Data | None = run.one(data, leader_epoch, now_ms, is_client, in_place, body) if body else None
+    return records
 
 
 class Appender:
@@ -45,7 +78,7 @@ class Appender:
 
     def update_config(self, config: LogConfig) -> None:
         """Take new settings."""
-        self._run: Run | None = None  # what single appends go on with; it knows the old settings
+        self._run: Run | None = None  # of single appends; it knows the old settings
         self._run_of: LogSegment | None = None
         codec = config.compression_type
         levels = {
@@ -64,90 +97,112 @@ class Appender:
             levels.get(codec),
         )
 
+    # ---- one batch ----
+
     def append_as_leader(
-        self,
-        data: Any,
-        leader_epoch: int,
-        *,
-        origin: Origin = Origin.CLIENT,
-        transaction_version: int = 0,
-        target_magic: int = 2,
-        in_place: bool = False,
+        self, data: Data, leader_epoch: int, origin: Origin, transaction_version: int, target_magic: int, in_place: bool
     ) -> Appended:
         """Append one batch; see `Log.append_as_leader`."""
-        if origin is Origin.RAFT_LEADER:
-            return self._append_given(data, leader_epoch, origin, self.state.config.max_message_bytes)
-        with self.state.lock:
-            self.state.check_usable()
-            now_ms = self.state.clock.now_ms()
+        state = self.state
+        with state.lock:
+            if state.is_closed or state.failure is not None:
+                state.refuse()
+            if origin is Origin.RAFT_LEADER:
+                size_limit = state.config.max_message_bytes
+                return state.guarded(lambda: self._append_given(data, leader_epoch, origin, size_limit))
+            now_ms, end, rules = state.clock.now_ms(), state.offsets.end.offset, self.rules
+            records: Any = None
+            if end > LAST_START:
+                raise RequestError(f"{state.folder}: the log ends at {end}: there are no offsets left for a batch")
+            append_time_ms = now_ms if rules.append_time else -1
             if target_magic == 2:
-                done = self._append_usual(data, leader_epoch, now_ms, origin is Origin.CLIENT, in_place)
-                if done is not None:
-                    return done
-            self._run = None
-            prepared = leader(
-                data,
-                self.rules,
-                next_offset=self.state.offsets.end.offset,
-                leader_epoch=leader_epoch,
-                now_ms=now_ms,
-                origin=origin,
-                target_magic=target_magic,
-                in_place=in_place,
-                where=self.state.folder,
-            )
-            return self.state.guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))
-
-    def _append_usual(
-        self, data: Data, leader_epoch: int, now_ms: int, is_client: bool, in_place: bool
-    ) -> Appended | None:
-        """The short way of a batch for which nothing has to be done first: a run of its own. None for any other."""
-        segment, run, end = self.state.segments.active, self._run, self.state.offsets.end.offset
-        if segment is None or end > LAST_START or not self.state.epochs.is_current(leader_epoch, end):
-            return None
-        if run is None or run.next_offset != end or run.position != segment.log.size or self._run_of is not segment:
-            run = self._begin_run(segment, end)
-            if run is None:
-                return None
-        records = run.one(data, leader_epoch, now_ms, is_client, in_place)
-        if records is None:
-            records = self._once_more(run, data, leader_epoch, now_ms, is_client, in_place)
+                is_client = origin is Origin.CLIENT
+                run = self._run_at(end, leader_epoch)
+                records = run.one(data, leader_epoch, now_ms, is_client, in_place)
+                if run.reason == BODY:
+                    records = with_body(run, data, rules, leader_epoch, now_ms, is_client, in_place)
+                if run.reason == PRODUCER and is_client and self.tell(run, run.producer_id()):
+                    run.place()
+                if run.reason == ALL and (segment := self._run_of) is not None:
+                    self.write_run(segment, records, run)
+                    last, start = run.next_offset - 1, state.offsets.log_start
+                    return Appended(end, last, run.timestamp, append_time_ms, run.used, start)
             if records is None:
-                return None
-        self.write_run(segment, records, run)
-        stamp = now_ms if self.rules.append_time else -1
-        return Appended(end, run.next_offset - 1, run.timestamp, stamp, run.used, self.state.offsets.log_start)
-
-    def _begin_run(self, segment: LogSegment, next_offset: int) -> Run | None:
-        """A run that goes on where the log ends; it may be used until something else than a run was written."""
-        run = Run(self.rules, -1, True, 0)
-        run.next_offset, run.flush_offset = next_offset, 2**63 - 1
-        self._run, self._run_of = (run if segment.begin_run(run, self.state.config) else None), segment
-        return self._run
-
-    def _once_more(
-        self, run: Run, data: Data, leader_epoch: int, now_ms: int, is_client: bool, in_place: bool
-    ) -> Data | None:
-        """Take a batch whose producer, or whose records, the run has to be told of first."""
-        body = None
-        for _ in range(2):
-            if run.reason == PRODUCER and is_client:
-                known = self.state.producers.in_order(producer_of(data))
-                if known is None or not run.know(*known):
-                    return None
-            elif run.reason == BODY and body is None:
-                from pylogseg.log.bodies import body_of, limit_of  # codecs are loaded when they are needed
-
-                view = byte_view(data)
-                body = body_of(view, view[_ATTRIBUTES_AT] & _CODEC_MASK, limit_of(self.rules))
-                if not body:
-                    return None
+                prepared = leader(
+                    data,
+                    rules,
+                    next_offset=end,
+                    leader_epoch=leader_epoch,
+                    now_ms=now_ms,
+                    origin=origin,
+                    target_magic=target_magic,
+                    where=state.folder,
+                )
             else:
-                return None
-            records: Data | None = run.one(data, leader_epoch, now_ms, is_client, in_place, True, body)
-            if records is not None:
-                return records
-        return None
+                prepared = ready(records, end, append_time_ms)
+            return state.guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))
+
+    def _run_at(self, end: int, leader_epoch: int) -> Run:
+        """The run of single appends, where the log ends; in no segment if the next batch needs a step before it."""
+        state, run, segment = self.state, self._run, self.state.segments.active
+        if not state.epochs.is_current(leader_epoch, end):
+            segment = None
+        if run is None:
+            run = self._run = Run(self.rules)
+        elif (
+            segment is not None
+            and segment is self._run_of
+            and run.next_offset == end
+            and run.position == segment.log.size
+        ):
+            return run
+        run.next_offset, run.flush_offset = end, _NEVER
+        self._run_of = segment if segment is not None and segment.begin_run(run, state.config) else None
+        if self._run_of is None:
+            run.begin_nowhere()
+        return run
+
+    def tell(self, run: Run, producer_id: int) -> bool:
+        """Tell a run of a producer, if it may write in one."""
+        known = self.state.producers.in_order(producer_id)
+        return known is not None and run.know(*known)
+
+    # ---- many batches ----
+
+    def append_many(
+        self,
+        data: Data | Sequence[Data],
+        leader_epoch: int,
+        origin: Origin,
+        transaction_version: int,
+        in_place: bool,
+    ) -> AppendedMany:
+        """Append many batches; see `Log.append_many`."""
+        with self.state.lock:
+            self._run_of = None
+            many = _Many(self, leader_epoch, origin, transaction_version)
+            return self.state.guarded(lambda: many.append(data, in_place))
+
+    # ---- batches that have their offsets ----
+
+    def append_as_follower(self, data: Data, leader_epoch: int) -> Appended:
+        """Append batches that have their offsets, as a replica does."""
+        return self.state.guarded(lambda: self._append_given(data, leader_epoch, Origin.REPLICATION, None))
+
+    def _append_given(self, data: Data, leader_epoch: int, origin: Origin, size_limit: int | None) -> Appended:
+        state = self.state
+        with state.lock:
+            prepared = follower(
+                data,
+                next_offset=state.offsets.end.offset,
+                leader_epoch=leader_epoch,
+                origin=origin,
+                size_limit=size_limit,
+                where=state.folder,
+            )
+            return self._write(prepared, origin, -1, state.clock.now_ms())
+
+    # ---- writing ----
 
     def write_run(self, segment: LogSegment, records: Data, run: Run) -> None:
         """Write a run of batches that is ready, and let it take effect."""
@@ -169,59 +224,21 @@ class Appender:
         if end - offsets.recovery_point >= state.config.flush_messages:
             self._flusher.flush(end)
 
-    def append_many(
-        self,
-        data: Data | Sequence[Data],
-        leader_epoch: int,
-        *,
-        origin: Origin = Origin.CLIENT,
-        transaction_version: int = 0,
-        in_place: bool = False,
-    ) -> AppendedMany:
-        """Append many batches; see `Log.append_many`."""
-
-        def one(batch: memoryview) -> Appended:
-            return self.append_as_leader(
-                batch, leader_epoch, origin=origin, transaction_version=transaction_version, in_place=in_place
-            )
-
-        with self.state.lock:
-            self._run = None
-            return self.state.guarded(lambda: append_many(self, data, leader_epoch, origin, in_place, one))
-
-    def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
-        """Append batches that have their offsets, as a replica does."""
-        return self._append_given(data, leader_epoch, Origin.REPLICATION, None)
-
-    def _append_given(self, data: Any, leader_epoch: int, origin: Origin, size_limit: int | None) -> Appended:
-        def work() -> Appended:
-            with self.state.lock:
-                self._run = None
-                prepared = follower(
-                    data,
-                    next_offset=self.state.offsets.end.offset,
-                    leader_epoch=leader_epoch,
-                    origin=origin,
-                    size_limit=size_limit,
-                    where=self.state.folder,
-                )
-                return self._write(prepared, origin, -1, self.state.clock.now_ms())
-
-        return self.state.guarded(work)
-
     def _write(self, prepared: Prepared, origin: Origin, transaction_version: int, now_ms: int) -> Appended:
         """Steps c to i of an append, in Kafka's order: what a refusal leaves behind depends on it."""
-        start = self.state.offsets.log_start
+        self._run_of = None
+        state = self.state
+        start = state.offsets.log_start
         if not prepared.batches:
             return Appended(-1, -1, prepared.max_timestamp, -1, prepared.valid_bytes, start)
         for batch in prepared.batches:
             if batch.magic >= 2:
-                self.state.epochs.assign(batch.leader_epoch, batch.base_offset)
-            elif len(self.state.epochs):
-                self.state.epochs.clear()
-        size, limit = len(prepared.records), self.state.config.segment_bytes
+                state.epochs.assign(batch.leader_epoch, batch.base_offset)
+            elif len(state.epochs):
+                state.epochs.clear()
+        size, limit = len(prepared.records), state.config.segment_bytes
         if size > limit:
-            raise TooLarge(f"{self.state.folder}: {size} bytes at once are more than segment.bytes, {limit}")
+            raise TooLarge(f"{state.folder}: {size} bytes at once are more than segment.bytes, {limit}")
         segment = self._segment_for(prepared, size, origin, transaction_version, now_ms)
         checked = self._check_producers(prepared, origin, transaction_version, segment.base_offset, segment.size)
         if checked.duplicate is not None:
@@ -238,17 +255,17 @@ class Appender:
         segment.append(
             prepared.last_offset, prepared.records, [(b.max_timestamp, b.last_offset, b.size) for b in prepared.batches]
         )
-        offsets, end = self.state.offsets, prepared.last_offset + 1
+        offsets, end = state.offsets, prepared.last_offset + 1
         offsets.end = OffsetMetadata(end, segment.base_offset, segment.size)
         offsets.follow_end()
         for append in checked.appends:
-            self.state.producers.update(append)
+            state.producers.update(append)
         for txn in checked.completed:
             self._complete(txn, segment)
-        self.state.producers.map_end_offset = end
+        state.producers.map_end_offset = end
         offsets.note_first_unstable()
-        if end - offsets.recovery_point >= self.state.config.flush_messages:
-            self._flusher.flush(self.state.offsets.end.offset)
+        if end - offsets.recovery_point >= state.config.flush_messages:
+            self._flusher.flush(end)
         first = prepared.first_offset
         return Appended(
             first, prepared.last_offset, prepared.max_timestamp, prepared.append_time_ms, prepared.valid_bytes, start
@@ -302,3 +319,111 @@ class Appender:
                 raise InvalidRecord(
                     f"{folder}: the offsets {first} to {last} of a batch do not fit into a segment from {base} on"
                 )
+
+
+class _Many:
+    """One call of `append_many`: one call of the kernel and one write for each run, and what stops a run alone."""
+
+    def __init__(self, appender: Appender, leader_epoch: int, origin: Origin, transaction_version: int) -> None:
+        self._appender, self._state = appender, appender.state
+        self._leader_epoch, self._origin, self._transaction_version = leader_epoch, origin, transaction_version
+        self._is_client = origin is Origin.CLIENT
+        self._now_ms = self._state.clock.now_ms()
+        self._run = Run(appender.rules, leader_epoch, self._is_client, self._now_ms)
+        self._scratch = memoryview(b"")
+
+    def append(self, data: Data | Sequence[Data], in_place: bool) -> AppendedMany:
+        """Append all batches of some buffers."""
+        views = [byte_view(buffer) for buffer in (data if isinstance(data, list | tuple) else [data])]
+        framed = [(view, *_codec.frames(view)) for view in views]
+        self._answers = AppendedMany.blank(sum(len(s) - 1 + (int(s[-1]) < len(view)) for view, s, _ in framed))
+        row = 0
+        for view, starts, is_cut in framed:
+            row = self._append_buffer(view, starts, row, in_place)
+            end = int(starts[-1])
+            if end < len(view):
+                if is_cut:
+                    reason = f"a batch is cut off: {len(view) - end} bytes of it are there"
+                    self._answers.errors[row] = CorruptionError(self._state.folder, end, reason)
+                else:
+                    self._alone(row, view[end:], in_place)
+                row += 1
+        self._answers.log_start_offset = self._state.offsets.log_start
+        return self._answers
+
+    def _append_buffer(self, view: memoryview, starts: npt.NDArray[np.int64], row: int, in_place: bool) -> int:
+        """Append the batches of one buffer; `row` is the one of the first, and that behind the last is returned."""
+        run, answers = self._run, self._answers
+        places: list[int] = starts.tolist()
+        count = len(places) - 1
+        columns = [c[row : row + count] for c in (answers.first_offset, answers.last_offset, answers.max_timestamp)]
+        out = None if in_place and not view.readonly else self._room(len(view))
+        batch = 0
+        while batch < count:
+            taken = batch
+            if (segment := self._begin()) is not None:
+                while True:
+                    taken = run.judge(view, starts, taken, out, _RUN_BYTES, *columns)
+                    if run.reason != PRODUCER or not self._know(view, places[taken]):
+                        break
+                if taken > batch:
+                    records = view[places[batch] : places[taken]] if out is None else out[: run.used]
+                    self._write(segment, records, slice(row + batch, row + taken), starts[batch : taken + 1])
+            if taken == batch or (taken < count and run.reason in (ALONE, BODY, STEPS)):
+                self._alone(row + taken, view[places[taken] : places[taken + 1]], in_place)
+                taken += 1
+            batch = taken
+        return row + count
+
+    def _begin(self) -> LogSegment | None:
+        """Make a run that goes on where the log ends; None if the next batch has to go alone."""
+        state, run, segment = self._state, self._run, self._state.segments.active
+        next_offset = state.offsets.end.offset
+        if (
+            segment is None
+            or not state.is_usable
+            or next_offset > LAST_START
+            or self._origin is Origin.RAFT_LEADER
+            or not state.epochs.is_current(self._leader_epoch, next_offset)
+        ):
+            return None
+        run.next_offset = next_offset
+        run.flush_offset = min(state.offsets.recovery_point + state.config.flush_messages, _NEVER)
+        return segment if segment.begin_run(run, state.config) else None
+
+    def _room(self, size: int) -> memoryview:
+        """Memory that a run is made ready in."""
+        size = min(size, _RUN_BYTES)
+        if len(self._scratch) < size:
+            self._scratch = memoryview(_encoder.blank(size))
+        return self._scratch
+
+    def _know(self, view: memoryview, start: int) -> bool:
+        at = start + _PRODUCER_ID_AT
+        return self._is_client and self._appender.tell(self._run, int.from_bytes(view[at : at + 8], "big", signed=True))
+
+    def _write(self, segment: LogSegment, records: memoryview, rows: slice, starts: npt.NDArray[np.int64]) -> None:
+        """Write a run, or note for each batch of it why that is not possible."""
+        answers = self._answers
+        try:
+            self._appender.write_run(segment, records, self._run)
+        except PylogsegError as error:
+            answers.errors.update(dict.fromkeys(range(rows.start, rows.stop), error))
+            for column in (answers.first_offset, answers.last_offset, answers.max_timestamp):
+                column[rows] = -1
+            return
+        answers.valid_bytes[rows] = np.diff(starts)
+        if self._appender.rules.append_time:
+            answers.append_time_ms[rows] = self._now_ms
+
+    def _alone(self, row: int, batch: memoryview, in_place: bool) -> None:
+        """Append one batch by itself."""
+        appender = self._appender
+        try:
+            done = appender.append_as_leader(
+                batch, self._leader_epoch, self._origin, self._transaction_version, 2, in_place
+            )
+        except PylogsegError as error:
+            self._answers.errors[row] = error
+        else:
+            self._answers.set(row, done)

@@ -225,18 +225,11 @@ class Log:
         Raises
         ------
         RequestError, CorruptionError
-            As `validation.leader` and `Producers.check` judge; no record was written.
+            As `log.validation` and `Producers.check` judge; no record was written.
         ClosedError, StorageError
             The log is closed; the disk failed.
         """
-        return self._appender.append_as_leader(
-            data,
-            leader_epoch,
-            origin=origin,
-            transaction_version=transaction_version,
-            target_magic=target_magic,
-            in_place=in_place,
-        )
+        return self._appender.append_as_leader(data, leader_epoch, origin, transaction_version, target_magic, in_place)
 
     def append_many(
         self,
@@ -276,9 +269,7 @@ class Log:
             of the disk too: then none of the batches that were to be written at once is in the log, and it takes no
             more.
         """
-        return self._appender.append_many(
-            data, leader_epoch, origin=origin, transaction_version=transaction_version, in_place=in_place
-        )
+        return self._appender.append_many(data, leader_epoch, origin, transaction_version, in_place)
 
     def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
         """Append batches that have their offsets, as a replica does."""

@@ -1,7 +1,7 @@
-"""Appends, judged and made ready to be written: what a leader does to batches, and what a follower checks of them.
+"""The careful judge of appends: what a leader does to batches, and what a follower checks of them.
 
-The usual append, one batch of magic 2 that is stored with the codec it came with, is one call of a kernel. Everything
-else goes through `_Careful`, in the order of Kafka's checks: refusals, conversion of formats, recompression.
+`log.append` says which batches of a leader come here. They go through `_Careful`, in the order of Kafka's checks:
+refusals, conversion of formats, recompression.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from pylogseg.format.batches import scan
 from pylogseg.format.buffers import byte_view
 from pylogseg.format.builder import TRANSACTIONAL, build, columns_of, shared_row
 from pylogseg.format.records import RecordColumns, decode
-from pylogseg.log.analysis import HIGHEST_OFFSET, Analysis, analyze, frames, header_of
+from pylogseg.log.analysis import Analysis, analyze, frames, header_of
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.record_checks import Judged, check_records, read_records
 
 __all__ = ["Batch", "Origin", "Prepared", "Rules", "follower", "leader"]
 
 _SHOWN_OFFSETS = 10
-#: Above it, the offsets of a batch might not end before the highest one that there is.
-LAST_START = HIGHEST_OFFSET - 2**31
 
 
 def leader(
@@ -39,7 +37,6 @@ def leader(
     now_ms: int,
     origin: Origin = Origin.CLIENT,
     target_magic: int = 2,
-    in_place: bool = False,
     where: str = "<append>",
 ) -> Prepared:
     """Judge an append as the leader of a partition does, and give it offsets, timestamps and leader epoch.
@@ -60,8 +57,6 @@ def leader(
         ``CLIENT`` or ``COORDINATOR``.
     target_magic : int
         Format to store; brokers since Kafka 4 store 2 only.
-    in_place : bool
-        Whether `data` may be changed; it then may become the result.
     where : str
         Named in errors.
 
@@ -73,21 +68,8 @@ def leader(
     Raises
     ------
     InvalidRecord, TooLarge, CorruptionError, RequestError
-        As Kafka judges; the first of them with the records that are to blame. Nothing was changed then, but `data`
-        if it may be.
+        As Kafka judges; the first of them with the records that are to blame.
     """
-    if next_offset > LAST_START:
-        raise RequestError(f"{where}: the log ends at {next_offset}: there are no offsets left for a batch")
-    if target_magic == 2:
-        client = origin is Origin.CLIENT
-        done = rules.usual(data, next_offset, leader_epoch, now_ms, client, in_place)
-        if isinstance(done, int):
-            from pylogseg.log.bodies import body_of, limit_of  # codecs are loaded when they are needed
-
-            body = body_of(byte_view(data), done, limit_of(rules))
-            done = rules.usual(data, next_offset, leader_epoch, now_ms, client, in_place, body) if body else None
-        if isinstance(done, Prepared):
-            return done
     view = byte_view(data)
     found = analyze(view, origin, leader_epoch, size_limit=rules.size_limit, monotonic=False, where=where)
     if not found.batches:
