@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -13,3 +14,11 @@ def some(found: Iterable[T]) -> list[T]:
     items = list(found)
     assert items, "there is nothing to look at"
     return items
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Come back when something is so; fail if that takes longer."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not so after {seconds} s"
+        time.sleep(0.002)

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from checks import wait_for
 from shell import damaged, environment, process, pylogseg
 
 import pylogseg as package
@@ -205,9 +205,7 @@ def test_interrupt_leaves_whole_files(examples: Path, tmp_path: Path) -> None:
         for _ in range((64 << 20) // len(data)):
             file.write(data)
     started = process("export", folder, "-O", out, "--max-bytes-per-second", "4M")
-    deadline = time.monotonic() + 60
-    while not files(out) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for(lambda: files(out))
     assert [path.suffix for path in files(out)] == [".tmp"]
     started.send_signal(signal.SIGINT)
     _, errors = started.communicate(timeout=60)

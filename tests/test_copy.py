@@ -8,13 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import some
+from checks import some, wait_for
 from crash.images import crash_images
 from shell import pylogseg as shell
 
@@ -395,6 +394,11 @@ def writer(tmp_path: Path) -> Iterator[Path]:
     process.communicate()
 
 
+def newest(folder: Path) -> str:
+    """The name of the active segment."""
+    return max(path.name for path in folder.glob("*.log"))
+
+
 def test_while_another_process_writes(writer: Path, tmp_path: Path) -> None:
     ends = []
     for i in range(4):
@@ -405,6 +409,7 @@ def test_while_another_process_writes(writer: Path, tmp_path: Path) -> None:
         done = shell("recover", tmp_path / f"copy-{i}", "--dry-run", "--no-keep", "--json")
         assert done.code == 0
         ends.append(row.log_end)
-        time.sleep(0.05)
+        active = newest(writer)
+        wait_for(lambda active=active: newest(writer) != active)
     assert ends == sorted(ends)
     assert ends[-1] > ends[0]

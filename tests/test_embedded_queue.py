@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks import wait_for
 
 from pylogseg import EmbeddedLog, encode, open_log, read, scan
 from pylogseg.errors import OffsetOutOfRange, OutOfOrderSequence, RequestError, StorageError, TransactionState
@@ -63,13 +64,6 @@ def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[Any]]:
     return thread, results
 
 
-def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.001)
-
-
 # ---- following ----
 
 
@@ -90,7 +84,7 @@ def test_follow_gives_what_comes(log: EmbeddedLog) -> None:
     log.append(values(3))
     seen: list[bytes | None] = []
     thread, _ = in_thread(lambda: seen.extend(record.value for record in log.follow(1)))
-    until(lambda: len(seen) == 2)
+    wait_for(lambda: len(seen) == 2)
     assert thread.is_alive()  # it waits for the next one
     got: list[bytes | None] = []
 
@@ -159,7 +153,7 @@ def test_follow_ends_with_the_disk() -> None:
     log = open_log("/data/orders-0", storage=storage)
     log.append(values(1))
     follower, results = in_thread(lambda: list(log.follow()))
-    until(lambda: log._waiters.count == 1)
+    wait_for(lambda: log._waiters.count == 1)
     storage.fail_at = storage.count + 1
     with pytest.raises(StorageError):
         log.append(values(1))

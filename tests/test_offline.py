@@ -9,13 +9,12 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checks import some
+from checks import some, wait_for
 from damaged_logs import log_dir_of
 from shell import Done, locked, process, pylogseg, rows
 from trees import contents, tree
@@ -487,14 +486,6 @@ def big_log(folder: Path) -> None:
     with open_log(folder, segment_bytes=1 << 20, cleanup_policy="compact") as log:
         for i in range(20):
             log.append([(None, b"key-%d" % ((i * 7919 + j) % 5_000), b"value-%d" % i) for j in range(5000)])
-
-
-def wait_for(condition: Any) -> None:
-    """Until something is so, or a minute is over."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 # ---- each command ----

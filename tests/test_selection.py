@@ -20,7 +20,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "ls": (),
     "cat": (),
     "latest": (),
-    "grep": ("-c", ""),
+    "grep": ("-c", "--empty", ""),
     "stats": ("--by", "partition"),
     "verify": (),
     "export": ("--to", "jsonl"),
