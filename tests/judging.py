@@ -8,7 +8,7 @@ from pylogseg._append import Prepared, Rules, ready
 from pylogseg._run import ALL, BODY, Run
 from pylogseg.log.append import with_body
 from pylogseg.log.producer_state import Origin
-from pylogseg.log.validation import leader
+from pylogseg.log.validation import Terms, leader
 
 
 def lead(data: Any, rules: Rules, *, careful: bool = False, in_place: bool = False, **more: Any) -> Prepared:
@@ -24,4 +24,4 @@ def lead(data: Any, rules: Rules, *, careful: bool = False, in_place: bool = Fal
         assert run.reason != ALL, "it is in no segment"
         if records is not None:
             return ready(records, next_offset, now_ms if rules.append_time else -1)
-    return leader(data, rules, **more)
+    return leader(data, rules, Terms(**more))

@@ -58,6 +58,8 @@ EDGES = {
     "pandas": re.compile(r"spark(\..*)?"),
 }
 LONGEST_FILE_LINES = 700
+#: Of a constructor, and of `open`, in the engine.
+MOST_PARAMETERS = 8
 
 
 class Import(ast.NodeVisitor):
@@ -115,6 +117,21 @@ def test_layers(path: Path) -> None:
             continue
         assert below <= row, f"{module} ({entry}) imports {target} ({used}), which lies above it"
         assert used in NARROWER.get(entry, {used}), f"{module} must not know {used}"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if name_of(path).startswith(("log.", "embedded."))], ids=name_of
+)
+def test_constructors_are_narrow(path: Path) -> None:
+    """What travels together is one thing (`Environment`, `LogIdentity`, `Start`), and no types are lost on the way."""
+    classes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
+    for found in classes:
+        for made in found.body:
+            if isinstance(made, ast.FunctionDef) and made.name in ("__init__", "open"):
+                where = f"{found.name}.{made.name}"
+                assert len(made.args.args) - 1 + len(made.args.kwonlyargs) <= MOST_PARAMETERS, where
+                assert made.args.vararg is None, where
+                assert made.args.kwarg is None, where
 
 
 def test_doors_import_only_kernels() -> None:

@@ -39,7 +39,7 @@ from pylogseg.log.producer_state import Checked, CompletedTxn, Origin
 from pylogseg.log.rolling import Roller
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.state import LogState
-from pylogseg.log.validation import follower, leader
+from pylogseg.log.validation import Terms, follower, leader
 
 _MAX_RELATIVE = 2**31 - 1
 _NEVER = 2**63 - 1
@@ -128,16 +128,8 @@ class Appender:
                     last, start = run.next_offset - 1, state.offsets.log_start
                     return Appended(end, last, run.timestamp, append_time_ms, run.used, start)
             if records is None:
-                prepared = leader(
-                    data,
-                    rules,
-                    next_offset=end,
-                    leader_epoch=leader_epoch,
-                    now_ms=now_ms,
-                    origin=origin,
-                    target_magic=target_magic,
-                    where=state.folder,
-                )
+                terms = Terms(end, leader_epoch, now_ms, origin, target_magic)
+                prepared = leader(data, rules, terms, state.folder)
             else:
                 prepared = ready(records, end, append_time_ms)
             return state.guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))

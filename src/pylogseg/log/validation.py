@@ -6,7 +6,7 @@ refusals, conversion of formats, recompression.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,30 +23,16 @@ from pylogseg.log.analysis import Analysis, analyze, frames, header_of
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.record_checks import Judged, check_records, read_records
 
-__all__ = ["Batch", "Origin", "Prepared", "Rules", "follower", "leader"]
+__all__ = ["Batch", "Origin", "Prepared", "Rules", "Terms", "follower", "leader"]
 
 _SHOWN_OFFSETS = 10
 
 
-def leader(
-    data: Any,
-    rules: Rules,
-    *,
-    next_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-    origin: Origin = Origin.CLIENT,
-    target_magic: int = 2,
-    where: str = "<append>",
-) -> Prepared:
-    """Judge an append as the leader of a partition does, and give it offsets, timestamps and leader epoch.
+class Terms(NamedTuple):
+    """What the batches of an append get, and who appends them.
 
-    Parameters
+    Attributes
     ----------
-    data : buffer
-        One batch of magic 2, or legacy messages. A partial batch at the end is left out.
-    rules : Rules
-        Of the log.
     next_offset : int
         The log end offset.
     leader_epoch : int
@@ -57,6 +43,26 @@ def leader(
         ``CLIENT`` or ``COORDINATOR``.
     target_magic : int
         Format to store; brokers since Kafka 4 store 2 only.
+    """
+
+    next_offset: int
+    leader_epoch: int
+    now_ms: int
+    origin: Origin = Origin.CLIENT
+    target_magic: int = 2
+
+
+def leader(data: Any, rules: Rules, terms: Terms, where: str = "<append>") -> Prepared:
+    """Judge an append as the leader of a partition does, and give it offsets, timestamps and leader epoch.
+
+    Parameters
+    ----------
+    data : buffer
+        One batch of magic 2, or legacy messages. A partial batch at the end is left out.
+    rules : Rules
+        Of the log.
+    terms : Terms
+        Of this append.
     where : str
         Named in errors.
 
@@ -71,11 +77,11 @@ def leader(
         As Kafka judges; the first of them with the records that are to blame.
     """
     view = byte_view(data)
-    found = analyze(view, origin, leader_epoch, size_limit=rules.size_limit, monotonic=False, where=where)
+    found = analyze(view, terms.origin, terms.leader_epoch, size_limit=rules.size_limit, monotonic=False, where=where)
     if not found.batches:
         return Prepared(b"", [], -1, -1, -1, -1, -1, 0)
     view = view[: found.valid_bytes]
-    return _Careful(view, found, rules, next_offset, leader_epoch, now_ms, origin, target_magic, where).prepare()
+    return _Careful(view, found, rules, terms, where).prepare()
 
 
 def follower(
@@ -163,21 +169,9 @@ def _with_offsets(error: OffsetsOutOfOrder, view: memoryview, most: int | None, 
 class _Careful:
     """One append of a leader, step by step."""
 
-    def __init__(
-        self,
-        view: memoryview,
-        found: Analysis,
-        rules: Rules,
-        next_offset: int,
-        leader_epoch: int,
-        now_ms: int,
-        origin: Origin,
-        target_magic: int,
-        where: str,
-    ) -> None:
-        self.view, self.found, self.rules = view, found, rules
-        self.next_offset, self.leader_epoch, self.now_ms = next_offset, leader_epoch, now_ms
-        self.origin, self.magic, self.where = origin, target_magic, where
+    def __init__(self, view: memoryview, found: Analysis, rules: Rules, terms: Terms, where: str) -> None:
+        self.view, self.found, self.rules, self.where = view, found, rules, where
+        self.next_offset, self.leader_epoch, self.now_ms, self.origin, self.magic = terms
         self.first = found.batches[0]
         self.codec = found.codec if rules.codec < 0 else rules.codec
         from pylogseg.log.bodies import limit_of  # codecs are loaded when they are needed
