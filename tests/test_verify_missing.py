@@ -224,3 +224,34 @@ def test_a_damaged_swap_is_told_before_a_load_puts_it_in_place(examples: Path, t
     swap.rename(tmp_path / swap.name)
     assert pylogseg("recover", tmp_path / "logs", "--no-keep").code == 0
     assert len(list(package.read(folder))) == 505
+
+
+def without_the_first(disk: Path) -> None:
+    """Nothing is left of the segment that the log start offset, 123, lies in."""
+    for path in (disk / "del-records-0").iterdir():
+        if path.suffix == ".deleted" or path.name.startswith(f"{96:020d}."):
+            path.unlink()
+
+
+def test_a_first_segment_that_may_be_remote_is_no_damage_where_nothing_tells(disk: Path) -> None:
+    """A tiered log's start lies below its first segment, as that of a log whose records were deleted may."""
+    without_the_first(disk)
+    (found,) = findings(disk)[1]
+    assert (found["kind"], found["offset"], found["lastOffset"]) == ("missing", 123, 143)  # the metadata is here
+    shutil.move(disk / "__cluster_metadata-0", disk.parent)
+    done = pylogseg("verify", disk, "del-records", "--json")
+    (found,) = (row for row in done.rows if "del-records-0" in row.get("path", ""))
+    assert done.code == 0
+    assert (found["kind"], found["level"], found["offset"], found["lastOffset"]) == (
+        "perhaps-remote",
+        "notice",
+        123,
+        143,
+    )
+    assert "not known" in found["reason"]
+    assert "name all log directories" in found["remedy"]
+    (disk / "log-start-offset-checkpoint").write_text("0\n0\n")  # a broker names each tiered log in it
+    assert kinds(disk, "del-records") == {"missing"}
+    (disk / "remote-log-index-cache").mkdir()
+    done = pylogseg("verify", disk, "del-records", "--json")
+    assert (done.code, "perhaps-remote" in done.text) == (0, True)

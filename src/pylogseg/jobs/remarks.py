@@ -92,6 +92,8 @@ REMEDIES = {
     "gap": "take the partition from another replica; none is needed if the topic is, or was, a compacted one",
     "missing": "take the partition from another replica, or its files from a backup, before a broker starts: it goes "
     "on without these offsets, and forgets that they were there",
+    "perhaps-remote": "name all log directories of the broker: the metadata of the cluster, in one of them, tells "
+    "whether the topic is tiered; if it is not, take the partition from another replica before a broker starts",
     "log-start": "before a broker starts, take the partition's line out of log-start-offset-checkpoint, and lower the "
     "count in its second line: then all segments stay",
     "foreign-folder": "move it out of the log directory; if it is the file system's own (lost+found), let a folder "

@@ -131,7 +131,8 @@ def check_ends(
     key = partition.topic, partition.partition
     log_start = checkpoints.of(FileKind.LOG_STARTS, key) if checkpoints else None
     epochs = _epochs(partition)
-    at_start = list(_at_start(partition, reports, epochs, checkpoints, _is_tiered(partition, checkpoints, cluster)))
+    is_tiered = _is_tiered(partition, reports, checkpoints, cluster)
+    at_start = list(_at_start(partition, reports, epochs, checkpoints, is_tiered))
     if reports and not reports[-1].is_end_known:
         yield from at_start
         return
@@ -199,7 +200,7 @@ def _at_start(
     reports: Sequence[SegmentReport],
     epochs: Sequence[EpochEntry],
     checkpoints: Checkpoints | None,
-    is_tiered: bool,
+    is_tiered: bool | None,
 ) -> Iterator[Remark]:
     """First segments that are gone though no log start offset passed them: that would have moved the first epoch."""
     if not reports:
@@ -217,6 +218,13 @@ def _at_start(
         return
     if first >= base or any(_is_deleted(other, first, base) for other in partition.others):
         return
+    if is_tiered is None and partition.topic != METADATA_TOPIC:
+        reason = (
+            f"not known whether {offsets_text(first, base)} are missing before the first segment, or in the remote "
+            f"storage of a tiered topic: {why}"
+        )
+        yield Remark(reports[0].path, "perhaps-remote", False, reason, None, first, base - 1)
+        return
     crash = "" if partition.topic == METADATA_TOPIC else ", unless the broker crashed just then"
     reason = f"{offsets_text(first, base)} are missing before the first segment: {why}{crash}"
     is_certain = checkpoints is not None and bool(checkpoints.partitions)
@@ -229,11 +237,24 @@ def _snapshot_end(partition: Partition) -> int:
     return max((name.offset or 0 for name in names if name.is_live), default=0)
 
 
-def _is_tiered(partition: Partition, checkpoints: Checkpoints | None, cluster: ClusterMetadata | None) -> bool:
-    """Whether older segments may lie in another store."""
+def _is_tiered(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    checkpoints: Checkpoints | None,
+    cluster: ClusterMetadata | None,
+) -> bool | None:
+    """Whether older segments may lie in another store; None where nothing tells.
+
+    Only one log directory of a broker has its metadata, and one the folder of tiered storage. A broker writes a log
+    start offset below the first segment for tiered topics alone, but one that was above a segment now lost stays, too.
+    """
     if cluster is not None and partition.topic in cluster.topic_ids:
         return cluster.of_topic(partition.topic).get("remote.storage.enable") == "true"
-    return checkpoints is not None and checkpoints.is_tiered
+    if checkpoints is None or not reports:
+        return False
+    log_start = checkpoints.of(FileKind.LOG_STARTS, (partition.topic, partition.partition))
+    is_below = cluster is None and log_start is not None and log_start < reports[0].base_offset
+    return None if checkpoints.is_tiered or is_below else False
 
 
 def _is_deleted(other: OtherFile, first: int, base: int) -> bool:
