@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +46,25 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return partition(tmp_path_factory.mktemp("tiny"), b"".join(batch(packed, MANY, base=i * MANY) for i in range(4)))
 
 
+#: Starts a program and says what it took. A small process of its own: what a forked child of the tests has at first,
+#: all their pages, would count as the program's.
+_LAUNCHER = """
+import json, os, resource, subprocess, sys
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+child = subprocess.Popen(sys.argv[2:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(child.pid, 0)
+with open(sys.argv[1], "w") as file:
+    json.dump([os.waitstatus_to_exitcode(status), usage.ru_maxrss / 1024], file)
+"""
+
+
 def peak_mb(*words: str) -> tuple[int, float, str]:
     """Run a program: its exit code, the most memory that it had in MB, and the end of what it said on stderr."""
-    limit = (8 << 30, 8 << 30)
-    child = subprocess.Popen(
-        words,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=environment(),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit),
-    )
-    assert child.stderr is not None
-    said = child.stderr.read().decode()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    child.stderr.close()
-    return child.returncode, usage.ru_maxrss / 1024, said[-500:]
+    with tempfile.NamedTemporaryFile("r") as answer:
+        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, answer.name, *words]
+        done = subprocess.run(launcher, stderr=subprocess.PIPE, env=environment(), text=True, check=True)
+        code, memory = json.load(answer)
+    return code, memory, done.stderr[-500:]
 
 
 @pytest.mark.parametrize(
