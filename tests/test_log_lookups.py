@@ -112,7 +112,7 @@ def test_what_was_found_on_the_disk_is_looked_at_as_what_was_written(
     for name in ("legacy-0", "mixed-0", "cmp-short-0", "codec-zstd-0", "txn-a-0"):
         shutil.copytree(examples / name, tmp_path / name)
         clock = ManualClock(NOW)
-        log = Log.open(LocalStorage(), str(tmp_path / name), LogConfig(), clock, ManualScheduler(clock))
+        log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(tmp_path / name), LogConfig())
         for segment in log.segments.from_offset(0):
             file, path, index, base = segment.log, segment.path, segment.offset_index, segment.base_offset
             assert file.copied_below == file.size
