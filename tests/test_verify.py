@@ -284,6 +284,32 @@ def test_a_zero_tail_of_an_index_is_no_finding(partition: Path) -> None:
     assert check(partition)[0] == []
 
 
+def test_zeros_at_the_end_of_an_index_of_a_closed_segment(partition: Path) -> None:
+    """A broker takes them for entries: by a greatest timestamp of 0 its retention deletes the segment at once."""
+    for suffix, size, expected in ((".index", 8, ("offset-index", False)), (".timeindex", 12, ("time-index", True))):
+        path = min(partition.glob(f"*{suffix}"))
+        whole = path.read_bytes()
+        for kept in (0, len(whole) // size // 2 * size):
+            path.write_bytes(whole[:kept] + bytes(len(whole) + size - kept))
+            found = [(remark.kind, remark.is_damage, remark.position) for remark in check(partition)[0]]
+            assert found == [(*expected, kept)]
+        path.write_bytes(whole)
+    assert check(partition)[0] == []
+
+
+def test_a_time_index_of_a_closed_segment_that_lost_its_last_entry(partition: Path) -> None:
+    path = min(partition.glob("*.timeindex"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-12])
+    (remark,) = (remark for remark in check(partition)[0] if remark.is_damage)
+    assert (remark.kind, remark.position) == ("time-index", len(whole) - 24)
+    assert "the greatest timestamp of the segment is" in remark.reason
+    last = max(partition.glob("*.timeindex"))
+    path.write_bytes(whole)
+    last.write_bytes(last.read_bytes()[:-12])  # as beside a broker that appends to it
+    assert damage(partition) == []
+
+
 def test_an_index_without_its_segment(partition: Path) -> None:
     (partition / "00000000000000000999.index").write_bytes(b"")
     assert notices(partition) == {"orphan"}

@@ -46,6 +46,20 @@ def _index_bytes(segment: Segment, kind: FileKind, name: str, remarks: list[Rema
     return data
 
 
+def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Remark]:
+    """The remark about zeros at the end of an index that no broker appends to: there it takes them for entries.
+
+    By those of an offset index it finds all records, only later. By those of a time index the greatest timestamp of the
+    segment is 0: its retention deletes it at once, and look-ups by time skip it.
+    """
+    if segment.is_last or not index.zero_count:
+        return []
+    is_time = isinstance(index, TimeIndex)
+    kind, size = ("time-index", 12) if is_time else ("offset-index", 8)
+    reason = f"{index.zero_count} entries of zeros at the end: only the last segment of a log may have them"
+    return [Remark(index.path, kind, is_time, reason, index.count * size)]
+
+
 class OffsetIndexCheck:
     """Each entry of an offset index names where a batch begins, and its last offset."""
 
@@ -69,6 +83,7 @@ class OffsetIndexCheck:
         except CorruptionError as error:
             remarks.append(of_error("offset-index", error))
             return None
+        remarks += _untrimmed(index, segment)
         return cls(index, remarks)
 
     def window(self, rows: BatchTable) -> None:
@@ -123,8 +138,10 @@ class TimeIndexCheck:
     what a look-up by time relies on.
     """
 
-    def __init__(self, index: TimeIndex, remarks: list[Remark]) -> None:
+    def __init__(self, index: TimeIndex, remarks: list[Remark], *, is_ended: bool) -> None:
         self._index, self._remarks = index, remarks
+        self._is_ended = is_ended
+        self._greatest_of_records = -1  # an empty batch has the time of the cleaning
         self._timestamps = index.timestamps.astype(np.int64)
         self._offsets = index.offsets
         self._passed = 0
@@ -143,7 +160,11 @@ class TimeIndexCheck:
         except CorruptionError as error:
             remarks.append(of_error("time-index", error))
             return None
-        return cls(index, remarks)
+        untrimmed = _untrimmed(index, segment)
+        remarks += untrimmed
+        # The last segment gets the entry of its greatest timestamp when it is closed. Without any entry a broker goes
+        # by the file's time; it leaves an index so itself that was missing when it started.
+        return cls(index, remarks, is_ended=bool(len(index)) and not segment.is_last and not untrimmed)
 
     def window(self, rows: BatchTable) -> None:
         """Look at the entries up to the last offset of some batches."""
@@ -160,6 +181,8 @@ class TimeIndexCheck:
             self._wrong(self._passed + i, int(so_far[i]))
         self._passed = stop
         self._greatest = int(greatest[-1])
+        kept = rows.max_timestamp[rows.count != 0]
+        self._greatest_of_records = max(self._greatest_of_records, int(kept.max()) if len(kept) else -1)
 
     def _wrong(self, slot: int, so_far: int) -> None:
         timestamp, offset = int(self._timestamps[slot]), int(self._offsets[slot])
@@ -173,9 +196,20 @@ class TimeIndexCheck:
         self._unreadable = True
 
     def finish(self, next_offset: int) -> list[Remark]:
-        """Entries behind the end of the log."""
+        """Entries behind the end of the log, and the one that is missing for its greatest timestamp.
+
+        By that one a broker tells whether a segment is old enough to be deleted, and whether look-ups by time skip it.
+        """
         if self._unreadable:
             return []
+        last = len(self._timestamps) - 1
+        if self._is_ended and self._passed > last and self._timestamps[last] < self._greatest_of_records:
+            greatest = self._greatest_of_records
+            reason = (
+                f"the last entry says {self._timestamps[last]}; the greatest timestamp of the segment is {greatest}"
+            )
+            place = last * 12, int(self._offsets[last])
+            self._remarks.append(Remark(self._index.path, "time-index", True, reason, *place))
         return [
             Remark(
                 self._index.path,
