@@ -174,7 +174,8 @@ def forget_output() -> None:
 @click.group(
     cls=LazyCommands,
     epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    # Else click takes escape sequences out where there is no terminal: a name would be another one. `Shown` has them.
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "color": True},
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def shell() -> None:
