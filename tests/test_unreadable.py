@@ -333,6 +333,60 @@ def test_a_copy_of_what_cannot_be_read_alone_leaves_nothing(logs: Path) -> None:
     assert sorted(os.listdir()) == ["d"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "meta.properties",
+        "bootstrap.checkpoint",
+        ".kafka_cleanshutdown",
+    ],
+)
+def test_a_small_file_that_cannot_be_read_keeps_no_partition_out_of_a_copy(logs: Path, name: str) -> None:
+    (logs / "d" / ".kafka_cleanshutdown").write_text("")
+    (logs / "d" / "replication-offset-checkpoint").write_text("0\n1\na 0 7\n")
+    (logs / "d" / name).unlink(missing_ok=True)
+    (logs / "d" / name).mkdir()
+    done = run("copy d k --json")
+    assert done.code == 2
+    assert done.rows[-1]["copied"] == 3
+    (unread,) = done.rows[-1]["unread"]
+    assert f"{name}: cannot" in unread
+    assert f"{unread}; the copy has none" in done.err
+    assert sorted(os.listdir("k")) == ["a-0", "b-0", "c-0", "replication-offset-checkpoint"]  # no broker trusts it
+    assert len(run("cat k").rows) == 360
+
+
+@needs_proc
+@pytest.mark.parametrize("more", ["", "--json", "--records", "--json --records"])
+def test_dump_writes_the_batches_around_lost_bytes(logs: Path, monkeypatch: pytest.MonkeyPatch, more: str) -> None:
+    names = f"d/b-0/{segment_name(0)} d/b-0/{segment_name(100)}"
+    good = run(f"dump {names} {more}")
+    failing_page(monkeypatch, LOST)
+    done = run(f"dump {names} {more}")
+    assert (good.code, done.code) == (0, 2)
+    assert 0 <= len(good.text.splitlines()) - len(done.text.splitlines()) <= 8
+    assert f"bytes {PAGE} to {PAGE + 4096} cannot be read: Input/output error" in done.text
+    assert LOST in done.err
+    assert "Input/output error" in done.err
+
+
+@pytest.mark.parametrize("how", ["folder", "pipe", "link"])
+@pytest.mark.parametrize("kind", ["log", "index", "snapshot"])
+def test_dump_goes_on_behind_a_file_that_cannot_be_opened(logs: Path, how: str, kind: str) -> None:
+    bad = logs / "d" / "b-0" / f"{0:020d}.{kind}"
+    bad.touch()
+    unreadable(bad, how)
+    if how == "folder":  # then it is one that is dumped, and has nothing of Kafka's
+        (bad / segment_name(0)).symlink_to("nowhere")
+    done = run(f"dump {bad} d/b-0/{segment_name(100)} --json")
+    assert done.code == 2
+    assert sum(row["type"] == "batch" for row in done.rows) == 20
+    assert f"{bad.name}" in done.err
+    assert "cannot" in done.err
+
+
 def test_a_failed_task_is_a_line_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     done = threading.Event()
 

@@ -34,7 +34,8 @@ one's own.
 
 \b
 Exit codes: 0 fine; 2 wrong usage, or a disk failed: a partition of which a
-part cannot be read is left out and named, the others are copied; 130 interrupted.
+part cannot be read, or a small file of SRC, is left out and named, the
+others are copied; 130 interrupted.
 """
 
 
@@ -70,9 +71,12 @@ def copy(
     failed = [row for row in done if row.state == "failed"]
     for row in failed:
         click.echo(f"pylogseg: {row.name} is not in the copy: {row.reason}", err=True)
+    for unread in done.unread:
+        click.echo(f"pylogseg: {unread}; the copy has none", err=True)
+    code = 2 if failed or done.unread else 0
     if as_json:
         common.print_json(done.as_row())
-        click.get_current_context().exit(2 if failed else 0)
+        click.get_current_context().exit(code)
     for note in done.notes:
         click.echo(f"note: {note}")
     rows = [row for row in done if row.state == "copied"]
@@ -81,7 +85,7 @@ def copy(
         f" {common.size_text(sum(row.bytes for row in rows))}, to {done.target}"
         + ("; a broker trusts it as it is (clean shutdown)" if done.is_marked_clean else "")
     )
-    click.get_current_context().exit(2 if failed else 0)
+    click.get_current_context().exit(code)
 
 
 def _teller(as_json: bool, dry_run: bool) -> Callable[[PartitionCopy], None]:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from pylogseg.cli import completion
-from pylogseg.cli.common import decompressed_option, end_with, json_option, write
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.cli.common import decompressed_option, end_with, end_with_unreadable, json_option, write
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 
 
 @click.command()
@@ -76,11 +76,13 @@ def _as_kafka(paths: list[str], given: dict[str, Any]) -> None:
 def _as_rows(paths: list[str], records: bool, as_json: bool, limit_bytes: int) -> None:
     from pylogseg.dump.native import dump_file
 
-    damage = False
+    damage, unread = False, []
     for path in paths:
         try:
             damage |= not dump_file(path, write, records=records, as_json=as_json, limit_bytes=limit_bytes)
         except CorruptionError as error:
             damage = True
             click.echo(f"pylogseg: damage: {error}", err=True)
-    end_with(damage)
+        except StorageError as error:
+            unread.append(error)
+    end_with_unreadable(unread, damage)

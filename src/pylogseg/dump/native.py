@@ -9,10 +9,11 @@ from typing import Any
 from pylogseg.disk import open_dir
 from pylogseg.dump.entries import Row, can_decode, entries
 from pylogseg.env.files import FileSystem, file_system
-from pylogseg.errors import Ending, RequestError
+from pylogseg.errors import Ending, RequestError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.format.shown import json_line, printable
+from pylogseg.reading.findings import Finding
 
 Write = Callable[[Any], object]
 
@@ -22,11 +23,14 @@ _LOOK_BYTES = 64 << 10
 
 
 def files_of(paths: Iterable[str]) -> Iterator[str]:
-    """The files that paths name: patterns are expanded, and of a folder the files in it that Kafka writes."""
+    """The files that paths name: patterns are expanded, and of a folder the files in it that Kafka writes.
+
+    What cannot be looked at is named as it is given: `dump_file` says why.
+    """
     for given in paths:
         files, pattern = file_system(given)
         for path in files.glob(pattern) or [pattern]:
-            if not files.stat(path).is_dir:
+            if not _is_folder(files, path):
                 yield _with_scheme(given, path)
                 continue
             names = [e.name for e in files.list_folder(path) if not e.is_dir]
@@ -34,6 +38,13 @@ def files_of(paths: Iterable[str]) -> Iterator[str]:
             if not known:
                 raise RequestError(f"{path}: no file that Kafka writes in this folder")
             yield from (_with_scheme(given, files.join(path, name)) for name in known)
+
+
+def _is_folder(files: FileSystem, path: str) -> bool:
+    try:
+        return files.stat(path).is_dir
+    except StorageError:
+        return False
 
 
 def _with_scheme(given: str, path: str) -> str:
@@ -76,16 +87,22 @@ def dump_file(
         If a file without batches cannot be decoded.
     RequestError
         If it is no file that Kafka writes.
+    StorageError
+        If it, or a part of it, cannot be read: of batches the others are written before.
     """
-    good = True
+    good, lost = True, ""
     lines = _JsonLines(path, write) if as_json else _Columns(path, write)
     for item in _items(path, records, as_json, limit_bytes):
         if isinstance(item, dict):
             good &= not item.get("isDamage", False)
+            if item.get("kind") == Finding.UNREADABLE.value:
+                lost = lost or item["reason"]
             lines.row(item)
         else:
             write(item)
     lines.end()
+    if lost:
+        raise StorageError(path, "read all of it", lost)
     return good
 
 

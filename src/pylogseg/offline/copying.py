@@ -35,6 +35,8 @@ class Copied:
     partitions : list of PartitionCopy
     notes : list of str
         About the log directory.
+    unread : list of str
+        Checkpoints and small files of the log directory that the disk does not give, and why: the copy has none.
     dry_run : bool
         Whether all this only would be.
     is_marked_clean : bool
@@ -45,6 +47,7 @@ class Copied:
     target: str
     partitions: list[PartitionCopy] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     dry_run: bool = False
     is_marked_clean: bool = False
 
@@ -63,6 +66,7 @@ class Copied:
             "bytes": sum(partition.bytes for partition in self.partitions),
             "cleanShutdown": self.is_marked_clean,
             "notes": self.notes,
+            "unread": self.unread,
         }
 
 
@@ -139,6 +143,7 @@ def copy(
             continue
         result.partitions += done.partitions
         result.notes += [f"{place.parent}: {note}" for note in done.notes]
+        result.unread += done.unread
         result.is_marked_clean &= done.is_marked_clean
     if failed:  # the others are copied, and this one has no place in the copy
         raise failed[0]
@@ -248,10 +253,9 @@ class _Copy:
         if self._place.log_dir is None:
             return {}
         path = self._storage.join(self._place.log_dir, kind.value)
-        if not self._storage.exists(path):
-            return {}
         try:
-            return dict(parse_offset_checkpoint(self._storage.read_all(path), path))
+            data = self._small_file(path)
+            return {} if data is None else dict(parse_offset_checkpoint(data, path))
         except CorruptionError as error:
             self._result.notes.append(f"{error}; the copy has none")
             return {}
@@ -275,16 +279,28 @@ class _Copy:
         if self._place.log_dir is None:
             return None
         path = self._storage.join(self._place.log_dir, FileKind.CLEAN_SHUTDOWN.value)
-        return self._storage.read_all(path) if self._storage.exists(path) else None
+        return self._small_file(path)
+
+    def _small_file(self, path: str) -> bytes | None:
+        """What is in a file of the log directory; None where there is none, or the disk gives none: that is told."""
+        try:
+            return bytes(self._storage.read_all(path)) if self._storage.exists(path) else None
+        except StorageError as error:
+            if not _is_of_source(error):
+                raise
+            self._result.unread += [str(error)] if str(error) not in self._result.unread else []
+            return None
 
     def _copy_small_files(self, marker: bytes | None) -> None:
         storage, log_dir = self._storage, self._place.log_dir
         if log_dir is None:
             return
         for name in _AS_THEY_ARE:
-            if storage.exists(path := storage.join(log_dir, name)):
-                storage.write_synced(storage.join(self._unfinished, name), storage.read_all(path))
-        if marker is not None and self._marker() == marker and not any(row.cut_bytes for row in self._copied()):
+            data = self._small_file(storage.join(log_dir, name))
+            if data is not None:
+                storage.write_synced(storage.join(self._unfinished, name), data)
+        is_whole = not self._result.unread and not any(row.cut_bytes for row in self._copied())
+        if marker is not None and self._marker() == marker and is_whole:
             storage.write_synced(storage.join(self._unfinished, FileKind.CLEAN_SHUTDOWN.value), marker)
             self._result.is_marked_clean = True
 
