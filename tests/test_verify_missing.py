@@ -255,3 +255,48 @@ def test_a_first_segment_that_may_be_remote_is_no_damage_where_nothing_tells(dis
     (disk / "remote-log-index-cache").mkdir()
     done = pylogseg("verify", disk, "del-records", "--json")
     assert (done.code, "perhaps-remote" in done.text) == (0, True)
+
+
+def swap_findings(path: Path) -> list[tuple[str, int, int]]:
+    done = pylogseg("verify", path, "--json")
+    rows = [row for row in done.rows if row.get("kind") == "swap"]
+    assert done.code == any(row["level"] == "damage" for row in done.rows if row["type"] == "finding")
+    return [(row["level"], row["offset"], row["lastOffset"]) for row in rows]
+
+
+@pytest.mark.parametrize("name", ["codec-none-1", "cmp-short-0"])
+def test_a_swap_that_ends_between_two_batches_ends_too_early(disk: Path, name: str) -> None:
+    """Whole batches tell nothing of those that are gone; the segments that it replaces do."""
+    log = next(path for path in sorted((disk / name).glob("*.log")) if path.stat().st_size)
+    swap = log.with_name(f"{log.name}.swap")
+    data = log.read_bytes()
+    batches = package.scan(data).batches
+    at = len(batches) // 2
+    cut = data[: int(batches.position[at])]
+    swap.write_bytes(data)
+    assert swap_findings(disk) == []
+    swap.write_bytes(cut)
+    first, last = int(batches.last_offset[at - 1]) + 1, int(batches.last_offset[-1])
+    level = "damage" if name == "codec-none-1" else "notice"  # of a compacted log the cleaner may have left so little
+    assert swap_findings(disk) == [(level, first, last)]
+    assert swap_findings(disk / name) == [(level, first, last)]
+    log.unlink()  # what it replaces is gone, so nothing tells
+    assert swap_findings(disk) == []
+
+
+@pytest.mark.parametrize("base", [0, 190])
+def test_a_damaged_file_of_the_cleaner_that_a_load_removes_is_no_damage(disk: Path, base: int) -> None:
+    """A `.cleaned` file always; and a `.swap` file that is not below one, as of a replacement that has only begun."""
+    folder = disk / "codec-none-1"
+    data = (folder / f"{base:020d}.log").read_bytes()
+    for bad in (data[:-10], data[:70] + b"x" + data[71:]):
+        (folder / f"{base:020d}.log.cleaned").write_bytes(bad)
+        assert findings(disk) == (0, [])
+        (folder / f"{190:020d}.log.swap").write_bytes(bad)
+        assert findings(disk) == (0, [])
+        (folder / f"{0:020d}.log.swap").write_bytes(bad)
+        assert kinds(disk) == (set() if base == 0 else {"swap"})
+        (folder / f"{0:020d}.log.swap").unlink()
+        before = records(disk / "codec-none-1")
+        assert pylogseg("recover", disk, "--no-keep").code == 0
+        assert records(disk / "codec-none-1") == before

@@ -92,7 +92,7 @@ def check_partition(
     yield from _continuity(partition, reports, summary, checkpoints, cluster)
     yield from taken.unindexed_aborts
     yield from _leftovers(partition)
-    yield from _swaps(partition, level)
+    yield from _swaps(partition, reports, level, checkpoints, cluster)
     if level >= Level.INDEXES:
         yield from check_orphans(partition, reports)
         yield from check_ends(partition, reports, checkpoints, cluster)
@@ -139,15 +139,19 @@ def _continuity(
     if is_compacted(partition, reports, checkpoints, cluster):
         summary.explained_gaps += len(gaps) + unlisted
         return
-    # A partition by itself does not tell how its topic is kept.
-    is_known = cluster is not None and partition.topic in cluster.topic_ids
-    is_certain = is_known or (checkpoints is not None and bool(checkpoints.partitions))
+    is_certain = _is_policy_known(partition, checkpoints, cluster)
     for gap in gaps:
         missing = f"{offsets_text(gap.first, gap.end)} {'is' if gap.end == gap.first + 1 else 'are'} missing"
         reason = f"{missing} {gap.where}, and nothing tells of a compaction"
         yield Remark(gap.path, "gap", is_certain, reason, None, gap.first, gap.end - 1)
     if unlisted:
         yield Remark(partition.path, "gap", is_certain, f"and {unlisted} more stretches of offsets are missing")
+
+
+def _is_policy_known(partition: Partition, checkpoints: Checkpoints | None, cluster: ClusterMetadata | None) -> bool:
+    """A partition by itself does not tell how its topic is kept."""
+    is_known = cluster is not None and partition.topic in cluster.topic_ids
+    return is_known or (checkpoints is not None and bool(checkpoints.partitions))
 
 
 def _leftovers(partition: Partition) -> Iterator[Remark]:
@@ -161,21 +165,49 @@ def _leftovers(partition: Partition) -> Iterator[Remark]:
         yield Remark(found[0].path, "leftover", False, f"{_SUFFIXES[suffix]}{more}", None, found[0].name.offset)
 
 
-def _swaps(partition: Partition, level: Level) -> Iterator[Remark]:
+def _swaps(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    level: Level,
+    checkpoints: Checkpoints | None,
+    cluster: ClusterMetadata | None,
+) -> Iterator[Remark]:
     """Segments that a load puts in the place of others: what they lack is lost then."""
-    for other in partition.others:
-        base = other.name.offset
-        if other.name.kind is not FileKind.LOG or other.name.suffix != ".swap" or base is None:
-            continue
+    swaps = []
+    for other, base in _swapped_in(partition):
         swap = Segment(partition.files, other.path, base, other.size, 0, False, partition.topic, partition.partition)
-        bad = next(
-            (remark for remark in verify_segment(swap, min(level, Level.RECORDS)).remarks if remark.is_damage), None
-        )
+        swaps.append(verify_segment(swap, min(level, Level.RECORDS)))
+        bad = next((remark for remark in swaps[-1].remarks if remark.is_damage), None)
         if bad is not None:
             reason = (
                 f"a load puts this file in the place of the segments that it replaces, and it is damaged: {bad.reason}"
             )
             yield Remark(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
+    if not swaps or any(swap.is_damaged for swap in swaps):
+        return
+    first, end = min(swap.base_offset for swap in swaps), max(swap.next_offset for swap in swaps)
+    replaced = max((report.next_offset for report in reports if first <= report.base_offset < end), default=end)
+    if replaced > end:
+        last = max(swaps, key=lambda swap: swap.next_offset)
+        reason = (
+            f"a load puts this file in the place of segments that end with offset {replaced - 1}, and it ends with "
+            f"{end - 1}: {offsets_text(end, replaced)} go, and "
+        )
+        is_cleaned = is_compacted(partition, [*reports, *swaps], checkpoints, cluster)
+        is_certain = not is_cleaned and _is_policy_known(partition, checkpoints, cluster)
+        reason += "only the cleaner knows whether it removed them" if is_cleaned else "nothing tells of a compaction"
+        yield Remark(last.path, "swap", is_certain, reason, None, end, replaced - 1)
+
+
+def _swapped_in(partition: Partition) -> list[tuple[OtherFile, int]]:
+    """The `.swap` files that a load puts in place: it removes those at or above the lowest `.cleaned` one."""
+    cleaned = [o.name.offset for o in partition.others if o.name.suffix == ".cleaned" and o.name.offset is not None]
+    return [
+        (other, base)
+        for other in partition.others
+        if other.name.kind is FileKind.LOG and other.name.suffix == ".swap" and (base := other.name.offset) is not None
+        if not cleaned or base < min(cleaned)
+    ]
 
 
 _SUFFIXES = {
