@@ -300,3 +300,21 @@ def test_a_damaged_file_of_the_cleaner_that_a_load_removes_is_no_damage(disk: Pa
         before = records(disk / "codec-none-1")
         assert pylogseg("recover", disk, "--no-keep").code == 0
         assert records(disk / "codec-none-1") == before
+
+
+def test_what_a_good_swap_takes_the_place_of_is_told_before_it(disk: Path) -> None:
+    """A log that was copied while its broker cleaned it has both: a load drops what the cleaner had removed."""
+    folder = disk / "__consumer_offsets-0"
+    log = folder / f"{0:020d}.log"
+    data = log.read_bytes()
+    batches = package.scan(data).batches
+    assert len(batches) == 19
+    (folder / f"{log.name}.swap").write_bytes(data[int(batches.position[-3]) :])
+    count = int(batches.count[-3:].sum())
+    done = pylogseg("verify", disk, "__consumer_offsets", "--json")
+    (found,) = (row for row in done.rows if row.get("kind") == "swap")
+    assert (done.code, found["level"], found["offset"], found["lastOffset"]) == (0, "notice", 0, 41)
+    assert f"files with {count} records in the place of segments with 42" in found["reason"]
+    assert "move this file" in found["remedy"]
+    assert pylogseg("recover", disk, "--no-keep").code == 0
+    assert records(folder) == count

@@ -183,20 +183,35 @@ def _swaps(
                 f"a load puts this file in the place of the segments that it replaces, and it is damaged: {bad.reason}"
             )
             yield Remark(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
-    if not swaps or any(swap.is_damaged for swap in swaps):
-        return
-    first, end = min(swap.base_offset for swap in swaps), max(swap.next_offset for swap in swaps)
-    replaced = max((report.next_offset for report in reports if first <= report.base_offset < end), default=end)
-    if replaced > end:
-        last = max(swaps, key=lambda swap: swap.next_offset)
-        reason = (
-            f"a load puts this file in the place of segments that end with offset {replaced - 1}, and it ends with "
-            f"{end - 1}: {offsets_text(end, replaced)} go, and "
-        )
+    if swaps and not any(swap.is_damaged for swap in swaps):
         is_cleaned = is_compacted(partition, [*reports, *swaps], checkpoints, cluster)
         is_certain = not is_cleaned and _is_policy_known(partition, checkpoints, cluster)
+        yield from _replaced(swaps, reports, is_cleaned, is_certain)
+
+
+def _replaced(
+    swaps: Sequence[SegmentReport], reports: Sequence[SegmentReport], is_cleaned: bool, is_certain: bool
+) -> Iterator[Remark]:
+    """What a load drops with segments that whole `.swap` files replace."""
+    first, last = min(swap.base_offset for swap in swaps), max(swaps, key=lambda swap: swap.next_offset)
+    end = last.next_offset
+    replaced = [report for report in reports if first <= report.base_offset < end]
+    old_end = max((report.next_offset for report in replaced), default=end)
+    if old_end > end:
+        reason = (
+            f"a load puts this file in the place of segments that end with offset {old_end - 1}, and it ends with "
+            f"{end - 1}: {offsets_text(end, old_end)} go, and "
+        )
         reason += "only the cleaner knows whether it removed them" if is_cleaned else "nothing tells of a compaction"
-        yield Remark(last.path, "swap", is_certain, reason, None, end, replaced - 1)
+        yield Remark(last.path, "swap", is_certain, reason, None, end, old_end - 1)
+        return
+    before, after = sum(report.records for report in replaced), sum(swap.records for swap in swaps)
+    if before > after:
+        reason = (
+            f"a load puts .swap files with {after:,} records in the place of segments with {before:,}: as the cleaner "
+            "leaves it, unless these files are not of one moment"
+        )
+        yield Remark(last.path, "swap", False, reason, None, first, end - 1)
 
 
 def _swapped_in(partition: Partition) -> list[tuple[OtherFile, int]]:
