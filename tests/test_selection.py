@@ -33,6 +33,33 @@ def run(command: str, *arguments: object, out: Path) -> Any:
     return pylogseg(command, *words, *(("--out", out, "--overwrite") if command == "export" else ()))
 
 
+# ---- a name that is a partition's and a topic's ----
+
+
+@pytest.fixture
+def alike(examples: Path, tmp_path: Path) -> Path:
+    """Partition 0 of topic t, and partition 1 of topic t-0."""
+    for source, name in (("txn-b-0", "t-0"), ("txn-a-1", "t-0-1")):
+        shutil.copytree(examples / source, tmp_path / "logs" / name)
+    (tmp_path / "logs" / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    return tmp_path / "logs"
+
+
+@pytest.mark.parametrize(
+    "words", [("retain", "--bytes", "0"), ("delete-records", "--offset", "3"), ("redact", "--match", "c"), ("repair",)]
+)
+def test_nothing_is_changed_by_a_name_with_two_meanings(words: tuple[str, ...], alike: Path) -> None:
+    before = {path: path.read_bytes() for path in alike.rglob("*") if path.is_file()}
+    done = pylogseg(words[0], alike, "t-0", *words[1:])
+    assert (done.code, done.out) == (2, b"")
+    assert "is a partition, and a topic with t-0-1" in done.err
+    assert {path: path.read_bytes() for path in alike.rglob("*") if path.is_file()} == before
+    for meant, other in ((["t-0-*"], "t-0/"), ([], "t-0-1")):  # as the message says
+        done = pylogseg(words[0], *((alike, *meant) if meant else (alike / "t-0",)), *words[1:], "--dry-run", "-v")
+        assert done.code == 0
+        assert other not in done.out.decode()
+
+
 # ---- a partition in two directories ----
 
 

@@ -141,7 +141,7 @@ class Place:
         Raises
         ------
         RequestError
-            If a name or a number asks for something that is not there.
+            If a name or a number asks for something that is not there, or a name is that of a partition and of a topic.
         """
         names, asked = sorted(self.names), list(topics)
         found = set() if asked else set(names)
@@ -149,11 +149,22 @@ class Place:
             matching = [name for name in names if is_asked(name, parse_partition_folder(name), topic)]
             if not matching:
                 raise not_here(topic, names, f"in {self.parent}")
+            if topic in matching and len(matching) > 1:
+                self._refuse_two_meanings(topic, matching)
             found.update(matching)
         for number in (numbers := set(partitions)):
             if not any(_number(name) == number for name in found):
                 raise RequestError(f"no partition {number} of what was asked for in {self.parent}")
         return [name for name in names if name in found and (not numbers or _number(name) in numbers)]
+
+    def _refuse_two_meanings(self, asked: str, matching: list[str]) -> None:
+        """``orders-3`` is partition 3 of ``orders``: what a topic of that name has was not named."""
+        others = [name for name in matching if (folder := parse_partition_folder(name)) and folder.topic == asked]
+        if others:
+            raise RequestError(
+                f"{asked} in {self.parent} is a partition, and a topic with {others[0]}: "
+                f"name the partition's folder as the path, or the topic's by a pattern, '{asked}-*'"
+            )
 
     def changes(self, storage: OverlayStorage) -> list[FileChange]:
         """What a dry run would change, with paths as they were given."""
