@@ -318,3 +318,19 @@ def test_what_a_good_swap_takes_the_place_of_is_told_before_it(disk: Path) -> No
     assert "move this file" in found["remedy"]
     assert pylogseg("recover", disk, "--no-keep").code == 0
     assert records(folder) == count
+
+
+@pytest.mark.parametrize("at", [0, 3, 14])
+@pytest.mark.parametrize("lift", [1, 5, 1000])
+def test_of_a_lifted_base_offset_the_batch_itself_is_named(disk: Path, at: int, lift: int) -> None:
+    """No checksum covers it. The batch after it is right, and no offset is missing."""
+    log = disk / "codec-none-1" / f"{190:020d}.log"
+    data = bytearray(log.read_bytes())
+    batches = package.scan(bytes(data)).batches
+    position, base = int(batches.position[at]), int(batches.base_offset[at])
+    data[position : position + 8] = (base + lift).to_bytes(8, "big")
+    log.write_bytes(data)
+    found = [row for row in findings(disk, "codec-none-1")[1] if row["path"] == str(log)]
+    assert [(row["kind"], row["position"], row["offset"]) for row in found] == [("order", position, base + lift)]
+    assert f"{base} would fit" in found[0]["reason"]
+    assert not kinds(disk, "codec-none-1") & {"overlap", "gap", "missing"}

@@ -243,13 +243,15 @@ class _SegmentCheck:
         report = self._report
         report.batches += len(rows)
         before = np.concatenate(([self._next], rows.next_offset[:-1]))
-        self._order(rows, before)
+        lifted = _lifted(rows, before)
+        self._order(rows, before, lifted)
         self._fields(rows)
-        jumps = rows.base_offset > before
+        jumps = (rows.base_offset > before) & ~lifted
         if not self._begun:
             # The broker's cleaner and its deletion of records move the first batch; this is seen from outside.
             # A wrapper tells it only when it is decoded.
-            report.first_offset = -1 if _wrappers(rows[:1])[0] else int(rows.base_offset[0])
+            first = int(before[0] if lifted[0] else rows.base_offset[0])
+            report.first_offset = -1 if _wrappers(rows[:1])[0] else first
             report.begins_damaged = self._behind_gap
             jumps[0] = False
         elif self._behind_gap:
@@ -260,15 +262,21 @@ class _SegmentCheck:
         jumped = jumped[: MAX_MISSING - len(report.missing)]
         report.missing += zip(before[jumped].tolist(), rows.base_offset[jumped].tolist(), strict=True)
         self._begun, self._behind_gap = True, False
-        self._next = max(self._next, int(rows.last_offset.max()) + 1)
+        self._next = max(self._next, int(rows.last_offset[~lifted].max()) + 1)
         report.max_timestamp = max(report.max_timestamp, int(rows.max_timestamp.max()))
         self._epochs(rows)
 
-    def _order(self, rows: BatchTable, before: npt.NDArray[np.int64]) -> None:
+    def _order(self, rows: BatchTable, before: npt.NDArray[np.int64], lifted: npt.NDArray[np.bool_]) -> None:
         for row in np.flatnonzero(rows.base_offset < before).tolist():
+            base = int(rows.base_offset[row])
+            if row and lifted[row - 1]:
+                wrong, fits = int(rows.base_offset[row - 1]), int(before[row - 1])
+                reason = f"base offset {wrong} is above that of the batch after it, {base}; {fits} would fit between"
+                self._remark("order", rows, row - 1, reason)
+                continue
             first = row == 0 and not self._begun
             limit = "the segment's base offset" if first else "the offset after the batch before it"
-            self._remark("order", rows, row, f"base offset {rows.base_offset[row]} is below {before[row]}, {limit}")
+            self._remark("order", rows, row, f"base offset {base} is below {before[row]}, {limit}")
 
     def _fields(self, rows: BatchTable) -> None:
         wrong = rows.last_offset < rows.base_offset
@@ -319,6 +327,15 @@ class _SegmentCheck:
                 self._report.first_offset = int(columns.offset[0])
             for kind, row, reason, is_damage in self._check_records(columns, continues, ends):
                 self._remark(kind, rows, row, reason, is_damage)
+
+
+def _lifted(rows: BatchTable, before: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Batches whose base offset, which no checksum covers, is too high: they would just fit before the next one."""
+    lifted = np.zeros(len(rows), np.bool_)
+    base, low = rows.base_offset, before[:-1]
+    width = rows.last_offset[:-1] - base[:-1] + 1
+    lifted[:-1] = (base[:-1] > low) & (base[1:] == low + width)
+    return np.asarray(lifted & ~_wrappers(rows))
 
 
 def _wrappers(rows: BatchTable) -> npt.NDArray[Any]:
