@@ -145,7 +145,7 @@ def test_a_job_that_died_around_its_commit(
     def die(*args: Any, **more: Any) -> None:
         raise Dies
 
-    where = {"plan": "_finish", "moved": "_note_checkpoints", "committed": "Staging.forget"}[death]
+    where = {"plan": "_finish", "moved": "note_entries", "committed": "Staging.forget"}[death]
     with monkeypatch.context() as patch:
         patch.setattr(f"pylogseg.restore.staging.{where}", die)
         patch.setattr("pylogseg.restore.staging.Staging.abort", lambda self: None)
