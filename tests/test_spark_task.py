@@ -190,6 +190,18 @@ def test_a_segment_under_a_wrong_name(tmp_path, number):
     assert rows([str(tmp_path)], onCorrupt="stop") == before
 
 
+@pytest.mark.parametrize("cut", [{}, {"maxRecordsPerPartition": 7}], ids=str)
+def test_a_log_whose_only_segment_has_a_wrong_name(tmp_path, cut):
+    """It has no offset that a range could be made of: an empty one meets the damage."""
+    append(tmp_path / "orders-0", 5)
+    moved = tmp_path / "orders-0" / f"{0:020d}.log"
+    moved.rename(moved.with_name(f"{11:020d}.log"))
+    with pytest.raises(pylogseg.CorruptionError, match=r"position 0.*below 11"):
+        rows([str(tmp_path)], **cut)
+    assert rows([str(tmp_path)], onCorrupt="skip", **cut) == []
+    assert rows([str(tmp_path)], onCorrupt="stop", **cut) == []
+
+
 def test_batches_of_the_next_segment_at_the_end_of_one(tmp_path):
     """They are behind the last offset of the range, and still damage."""
     append(tmp_path / "orders-0", 3000)

@@ -15,7 +15,7 @@ from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.codec_error import with_option
 from pylogseg.format.names import FileKind
 from pylogseg.reading.partition import OPEN_END, PartitionReader, ReadOptions
-from pylogseg.reading.seek import LogEnd, end_of, late_segments
+from pylogseg.reading.seek import LogEnd, end_of, end_offset, late_segments
 from pylogseg.reading.stable import last_stable_offset
 from pylogseg.reading.wanted import logs_of
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, Options, TopicPartition
@@ -98,6 +98,12 @@ def _require(there: set[str], wanted: Iterable[str], option: str) -> None:
         )
 
 
+def is_all_damage(segments: Sequence[Segment], end: int) -> bool:
+    """Whether a log's last segment begins at its end and has bytes: no offset is wanted of it, and damage is met."""
+    last = segments[-1] if segments else None
+    return last is not None and last.size > 0 and last.base_offset == end >= end_offset([last])
+
+
 def extents(logs: Sequence[Partition], options: Options, pruning: Pruning | None = None) -> list[Extent]:
     """The offsets that a batch read is about, for each log; empty ones are left out.
 
@@ -121,7 +127,7 @@ def extents(logs: Sequence[Partition], options: Options, pruning: Pruning | None
         first = max(first, ends.earliest)
         if pruning is not None:
             first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
-        if first < end:
+        if first < end or is_all_damage(log.segments, end):
             found.append(Extent(log, first, end))
     return found
 

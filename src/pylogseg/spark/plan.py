@@ -19,7 +19,7 @@ from pylogseg.env.files import FileSystem, LocalFiles
 from pylogseg.files.index import OffsetIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading.seek import first_offset_since
-from pylogseg.spark.logs import Extent, extents, find_logs
+from pylogseg.spark.logs import Extent, extents, find_logs, is_all_damage
 from pylogseg.spark.options import Options
 from pylogseg.spark.pushdown import Pruning
 
@@ -141,7 +141,8 @@ def _pieces(extent: Extent, options: Options, since_ms: int | None) -> Iterator[
         following = behind.base_offset if behind is not None else -1
         first = max(extent.first_offset, segment.base_offset)
         end = extent.end_offset if following < 0 else min(extent.end_offset, following)
-        if first >= end or not segment.size:
+        # A task for an empty range looks at what follows it: the damage of a segment that is nothing else.
+        if not segment.size or (first >= end and not (behind is None and is_all_damage(segments, extent.end_offset))):
             continue
         if since_ms is not None:
             begin = first_offset_since(segment, behind, since_ms)
@@ -197,7 +198,7 @@ def _cut(piece: _Piece, target: int, extra: int, max_records: int) -> Iterator[R
 
 def _capped(part: Range, max_records: int) -> Iterator[Range]:
     """Parts with no more offsets than that; any offset is a place to cut."""
-    count = -(-(part.end_offset - part.first_offset) // max_records) if max_records else 1
+    count = max(1, -(-(part.end_offset - part.first_offset) // max_records)) if max_records else 1
     for i in range(count):
         first = part.first_offset + i * max_records
         yield part._replace(

@@ -106,7 +106,8 @@ class _RangeReader:
             # Retention or the cleaner was here. Offsets are what was asked for: other segments may have them now.
             yield from self._as_it_is()
         else:
-            if part.end_offset == part.next_offset and how.on_corrupt != "skip":
+            is_last_of_segment = part.end_offset == part.next_offset or part.first_offset >= part.end_offset
+            if is_last_of_segment and how.on_corrupt != "skip":
                 self._check_tail()
             if part.next_offset < 0 and seen < part.end_offset and not any(gap.is_alarm for gap in how.gaps):
                 self._check_end()
