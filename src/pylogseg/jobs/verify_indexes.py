@@ -206,10 +206,12 @@ class TimeIndexCheck:
         if self._is_ended and self._passed > last and self._timestamps[last] < self._greatest_of_records:
             greatest = self._greatest_of_records
             reason = (
-                f"the last entry says {self._timestamps[last]}; the greatest timestamp of the segment is {greatest}"
+                f"the last entry says {self._timestamps[last]}; the greatest timestamp of the segment is {greatest}: "
+                "retention and look-ups by time go by the entry"
             )
             place = last * 12, int(self._offsets[last])
-            self._remarks.append(Remark(self._index.path, "time-index", True, reason, *place))
+            # No damage: brokers leave cleaned segments so.
+            self._remarks.append(Remark(self._index.path, "time-index", False, reason, *place))
         return [
             Remark(
                 self._index.path,
