@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -110,21 +111,11 @@ def print_wanted(
         if merged:
             print_merged(text, wanted, limit, gaps, bar)
         elif limit is not None or jobs == 1:
-            print_records(text, _once(wanted, gaps, bar), limit, bar)
+            each = (gaps.chunks(part.apart(bar), bar) for part in wanted)
+            print_records(text, itertools.chain.from_iterable(each), limit, bar)
         else:
             _print_all(text, wanted, jobs, gaps, bar)
     common.end_with(gaps.damage)
-
-
-def _once(wanted: list[Wanted], gaps: Gaps, bar: Bar) -> Iterator[Chunk]:
-    for part in wanted:
-        here = part.apart(bar)
-        try:
-            yield from here.chunks()
-        finally:
-            if here.gaps:
-                with bar.aside(sys.stderr):
-                    gaps.tell(here.gaps)
 
 
 def _print_all(text: RecordText, wanted: list[Wanted], jobs: int, gaps: Gaps, bar: Bar) -> None:

@@ -103,7 +103,7 @@ def select(arguments: Sequence[str], topic: Sequence[str] = (), partition: Seque
     disk = open_dir([*paths, *more]) if more else disk
     names += [*(word for word in either if word not in more), *topic]
     for note in disk.notes:
-        click.echo(f"pylogseg: {note}", err=True)
+        complain(note)
     disk.check_numbers(partition)
     return Selection(disk.select(names) if names else disk, names, list(partition) or None)
 
@@ -111,9 +111,9 @@ def select(arguments: Sequence[str], topic: Sequence[str] = (), partition: Seque
 def _tell_choice(word: str, disk: Disk) -> None:
     """Say what is made of a word that may be a name and a path."""
     if not disk.has(word):
-        click.echo(f"pylogseg: {word} is taken for a path: no topic or partition before it has that name", err=True)
+        complain(f"{word} is taken for a path: no topic or partition before it has that name")
     elif not any(os.path.exists(word) and os.path.samefile(p.path, word) for p in disk.select([word]).partitions):
-        click.echo(f"pylogseg: {word} is taken for a name; ./{word} is the path", err=True)
+        complain(f"{word} is taken for a name; ./{word} is the path")
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
@@ -453,7 +453,7 @@ def remedy(error: PylogsegError) -> str:
     return text.replace('not_utf8="base64" or "null"', "--not-utf8 base64 or null")
 
 
-def complain(text: str) -> None:
+def complain(text: object) -> None:
     """Say something on stderr."""
     click.echo(f"pylogseg: {text}", err=True)
 
@@ -467,7 +467,7 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
             context.meta[_UNREADABLE] = True
         if gap.is_alarm:
             context.meta[DAMAGE] = True
-        click.echo(f"pylogseg: {'damage' if gap.is_alarm else 'note'}: {in_shell(str(gap))}", err=True)
+        complain(f"{'damage' if gap.is_alarm else 'note'}: {in_shell(str(gap))}")
     return damage
 
 
@@ -475,7 +475,7 @@ def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = Fa
     """End the command, with what could not be listed or opened on stderr: exit code 2 if there is any."""
     found = list(dict.fromkeys(str(error) for error in errors if error is not None))
     for error in found:
-        click.echo(f"pylogseg: {error}", err=True)
+        complain(error)
     if found:
         click.get_current_context().exit(2)
     end_with(damage)

@@ -70,9 +70,9 @@ def copy(
             )
     failed = [row for row in done if row.state == "failed"]
     for row in failed:
-        click.echo(f"pylogseg: {row.name} is not in the copy: {row.reason}", err=True)
+        common.complain(f"{row.name} is not in the copy: {row.reason}")
     for unread in done.unread:
-        click.echo(f"pylogseg: {unread}; the copy has none", err=True)
+        common.complain(f"{unread}; the copy has none")
     code = 2 if failed or done.unread else 0
     if as_json:
         common.print_json(done.as_row())

@@ -131,7 +131,7 @@ def _print(found: Iterator[Difference], as_json: bool, quiet: bool) -> int:
             elif not quiet:
                 common.told(click.echo, "\n".join(_lines(row)))
     except CorruptionError as error:
-        click.echo(f"pylogseg: {common.remedy(error)}", err=True)
+        common.complain(common.remedy(error))
         return 2
     if as_json and not quiet:
         common.told(common.print_json, {"type": "summary", **total, "damaged": damaged})

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pylogseg.cli import completion
-from pylogseg.cli.common import decompressed_option, end_with, end_with_unreadable, json_option, write
+from pylogseg.cli.common import complain, decompressed_option, end_with, end_with_unreadable, json_option, write
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 
 
@@ -82,7 +82,7 @@ def _as_rows(paths: list[str], records: bool, as_json: bool, limit_bytes: int) -
             damage |= not dump_file(path, write, records=records, as_json=as_json, limit_bytes=limit_bytes)
         except CorruptionError as error:
             damage = True
-            click.echo(f"pylogseg: damage: {error}", err=True)
+            complain(f"damage: {error}")
         except StorageError as error:
             unread.append(error)
     end_with_unreadable(unread, damage)

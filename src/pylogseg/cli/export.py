@@ -147,8 +147,9 @@ def _sweep(out: Path, is_one: bool) -> None:
     """Remove what exports to this place have left that were killed."""
     patterns = [f".{glob.escape(out.name)}.*.tmp"] if is_one else [".*.tmp", "topic=*/partition=*/.*.tmp"]
     for path in sweep(out.parent if is_one else out, patterns):
-        click.echo(f"pylogseg: note: {path}: another export writes it, or was killed on another machine: "
-                   "remove it if none runs", err=True)  # fmt: skip
+        common.complain(
+            f"note: {path}: another export writes it, or was killed on another machine: remove it if none runs"
+        )
 
 
 def _form_of(out: Path, form: str | None, is_one: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.bar import Bar
 from pylogseg.cli.query import OffsetRange, Query
 from pylogseg.cli.tail import Followed, Following
 from pylogseg.errors import RequestError
@@ -34,6 +36,15 @@ class Gaps:
         new = [gap for gap in gaps if (gap.path, gap.position) not in self._told and (gap.is_alarm or not alarms_only)]
         self._told.update((gap.path, gap.position) for gap in new)
         self.damage |= common.report_gaps(new)
+
+    def chunks(self, part: Wanted, bar: Bar) -> Iterator[Chunk]:
+        """The chunks of a part; what was passed over is told when it ends."""
+        try:
+            yield from part.chunks()
+        finally:
+            if part.gaps:
+                with bar.aside(sys.stderr):
+                    self.tell(part.gaps)
 
 
 class Again(NamedTuple):
@@ -64,13 +75,9 @@ def follow(query: Query, wanted: list[Wanted], chosen: common.Selection, gaps: G
     if chosen.disk.loose:
         raise RequestError("--follow needs a partition's folder, not a file: a file ends when its segment is rolled")
     parts = [Followed(part, of) for part, of in zip(wanted, chosen.live_partitions(), strict=True)]
-    followed = Following(parts, chosen.disk.log_dirs, lambda: again.followed(query), _tell)
+    followed = Following(parts, chosen.disk.log_dirs, lambda: again.followed(query), common.complain)
     for chunk in followed.chunks():
         yield chunk
         # A batch that is being written looks cut off: that is no news.
         gaps.tell(itertools.chain.from_iterable(part.wanted.gaps for part in followed.parts), alarms_only=True)
-    _tell("no partition is left to follow")
-
-
-def _tell(line: str) -> None:
-    click.echo(f"pylogseg: {line}", err=True)
+    common.complain("no partition is left to follow")

@@ -128,7 +128,7 @@ def grep(
     try:
         found = _follow(search, query, chosen, again) if following else _once(search, query, chosen, again, quiet, jobs)
     except CorruptionError as error:
-        click.echo(f"pylogseg: {common.remedy(error)}", err=True)
+        common.complain(common.remedy(error))
         click.get_current_context().exit(2)
     if counting or names:
         _print_counts(search.counts, names)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 from pylogseg.cli import common
@@ -14,7 +13,6 @@ from pylogseg.cli.output import RecordText
 from pylogseg.errors import RequestError
 from pylogseg.format.text import TextBuffer
 from pylogseg.reading.merged import merge_by_time
-from pylogseg.reading.partition import Chunk
 from pylogseg.reading.wanted import Wanted
 from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
 
@@ -35,7 +33,7 @@ def print_merged(text: RecordText, wanted: list[Wanted], limit: int | None, gaps
     if text.head:
         common.write(text.head)
     out, left = TextBuffer(), limit
-    for pieces, order in merge_by_time([_told(part, gaps, bar) for part in parts]) if left != 0 else ():
+    for pieces, order in merge_by_time([gaps.chunks(part, bar) for part in parts]) if left != 0 else ():
         texts = list(
             itertools.chain.from_iterable(
                 text.each(chunk.columns, chunk.segment, out, start, stop) for chunk, start, stop in pieces
@@ -74,13 +72,3 @@ def _allow_files(count: int, needed: int) -> None:
 def _place(part: Wanted) -> tuple[str, int, str]:
     segment = part.log.segments[0] if part.log.segments else None
     return (segment.topic, segment.partition, segment.path) if segment else ("", -1, part.name)
-
-
-def _told(part: Wanted, gaps: Gaps, bar: Bar) -> Iterator[Chunk]:
-    """The chunks of a part; what was passed over is told when it ends."""
-    try:
-        yield from part.chunks()
-    finally:
-        if part.gaps:
-            with bar.aside(sys.stderr):
-                gaps.tell(part.gaps)

@@ -13,6 +13,7 @@ import click
 
 from pylogseg.cli.common import (
     change_text,
+    complain,
     count_text,
     end_with,
     jobs_option,
@@ -103,7 +104,7 @@ def recover(
             if len(paths) == 1:
                 raise
             counts.disk_failed = True
-            click.echo(f"pylogseg: {error}", err=True)
+            complain(error)
     if counts.disk_failed:
         click.get_current_context().exit(2)
     end_with(counts.is_damage or counts.refused > 0)
