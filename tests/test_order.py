@@ -121,6 +121,16 @@ def exchange(folder: Path) -> None:
     b.write_bytes(data)
 
 
+def exchange_and_zero(folder: Path) -> None:
+    """Besides, a batch that is not of the first segment has lost its records."""
+    exchange(folder)
+    path = folder / NAMES[0]
+    data = bytearray(path.read_bytes())
+    begin, end = package.scan(bytes(data)).batches.position[2:4].tolist()
+    data[begin + 61 : end] = bytes(end - begin - 61)
+    path.write_bytes(data)
+
+
 def raise_offset(folder: Path) -> None:
     """A batch has an offset that is too high, still below the next segment's."""
     path = folder / NAMES[0]
@@ -130,7 +140,7 @@ def raise_offset(folder: Path) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("change", [exchange, raise_offset, *(change for change, _ in CASES)])
+@pytest.mark.parametrize("change", [exchange, exchange_and_zero, raise_offset, *(change for change, _ in CASES)])
 def test_times_select_what_is_read_without_them(examples: Path, tmp_path: Path, change: Callable[[Path], None]) -> None:
     folder = tmp_path / "codec-none-1"
     shutil.copytree(examples / "codec-none-1", folder)

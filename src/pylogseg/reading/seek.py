@@ -198,7 +198,11 @@ def _search(
     start = position_of_offset(segment, view, first)
     end = 2**63 if segment.next_base is None else segment.next_base
     before = max(segment.base_offset, log_start_offset) if start == 0 else first
-    for rows, item in _windows(view, segment, start):
+    for found, item in _windows(view, segment, start):
+        # A batch of another segment, in a file that has a wrong name, is nothing that anybody reads here.
+        rows = found[(found.last_offset >= segment.base_offset) & (found.last_offset < end)]
+        if not len(rows):
+            continue
         # A magic 0 batch has no timestamp; it counts as -1, as in Kafka.
         late = rows.max_timestamp >= timestamp_ms
         for row in late.nonzero()[0].tolist():
@@ -206,9 +210,9 @@ def _search(
             if damage and is_exact:  # it may have such a record: who reads on from there is told, or has a higher limit
                 known = int(rows.last_offset[row - 1]) + 1 if row else before
                 return max(known, log_start_offset)
-            hits = columns.offset[(columns.timestamp >= timestamp_ms) & (columns.offset >= log_start_offset)]
-            # A batch of another segment, in a file that has a wrong name, is nothing that anybody reads here.
-            if len(hits) and segment.base_offset <= hits[0] < end:
+            lowest = max(segment.base_offset, log_start_offset)
+            hits = columns.offset[(columns.timestamp >= timestamp_ms) & (columns.offset >= lowest)]
+            if len(hits) and hits[0] < end:
                 known = int(rows.last_offset[row - 1]) + 1 if row else before
                 if is_exact and known < rows.base_offset[row] > rows.base_offset[min(row + 1, len(rows) - 1)]:
                     return max(known, log_start_offset)  # damaged upwards: the records after it must not be missed
