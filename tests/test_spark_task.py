@@ -230,3 +230,21 @@ def test_damage_after_the_last_offset_of_a_segment(tmp_path):
     with pytest.raises(pylogseg.CorruptionError, match=f"{hurt.name}.*onCorrupt=skip"):
         rows([str(tmp_path)])
     assert len(rows([str(tmp_path)], onCorrupt="skip")) == 3000
+
+
+def test_damage_where_an_open_transaction_begins(examples, tmp_path):
+    """A range ends before it; damage there is met as by a reader of the log, what lies behind its first batch not."""
+    shutil.copytree(examples / "txn-a-1", tmp_path / "txn-a-1")
+    hurt = tmp_path / "txn-a-1" / f"{0:020d}.log"
+    data = hurt.read_bytes()
+    committed = {"isolationLevel": "read_committed"}
+    expected = plain(tmp_path, isolation="read_committed")
+    hurt.write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
+    for read in (lambda: plain(tmp_path, isolation="read_committed"), lambda: rows(str(tmp_path), **committed)):
+        with pytest.raises(CorruptionError, match="position 716, offset 12: CRC"):
+            read()
+    assert rows(str(tmp_path), onCorrupt="skip", **committed) == expected
+    hurt.write_bytes(data + b"no batch" * 9)
+    assert plain(tmp_path, isolation="read_committed") == expected == rows(str(tmp_path), **committed)
+    with pytest.raises(CorruptionError, match="position 789"):
+        rows(str(tmp_path))

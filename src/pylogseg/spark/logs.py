@@ -14,10 +14,11 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.codec_error import with_option
 from pylogseg.format.names import FileKind
-from pylogseg.reading.partition import OPEN_END, PartitionReader, ReadOptions
+from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.seek import LogEnd, end_of, end_offset, late_segments
 from pylogseg.reading.stable import last_stable_offset
 from pylogseg.reading.wanted import logs_of
+from pylogseg.reading.windows import SMALL_WINDOW_BYTES
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, Options, TopicPartition
 from pylogseg.spark.pushdown import Pruning
 
@@ -247,12 +248,21 @@ class Ends:
 
 
 def check_tail(log: Partition, end: LogEnd, options: Options) -> None:
-    """Raise CorruptionError for damage after the last good batch of a log, where damage is to be raised."""
+    """Raise CorruptionError for damage that a reader of the whole log meets where the log ends for it.
+
+    That is what lies after the last good batch or, with ``read_committed``, before the first of an open transaction.
+    """
     if end.is_at_file_end or options.on_corrupt != "raise" or options.at_high_watermark:
         return
-    how = ReadOptions(on_corrupt="raise", check_crc=options.check_crc, limit_bytes=options.max_decompressed_bytes)
+    how = ReadOptions(
+        options.isolation,
+        check_crc=options.check_crc,
+        limit_bytes=options.max_decompressed_bytes,
+        first_window_bytes=SMALL_WINDOW_BYTES,
+    )
+    (files,) = logs_of(Disk((), (log,)))
     with naming_option():
-        next(iter(PartitionReader(log.segments[-1:], end_of(log.segments).offset, OPEN_END, how)), None)
+        next(files.chunks(end.offset, OPEN_END, how), None)
 
 
 @contextlib.contextmanager
@@ -279,7 +289,7 @@ def latest_end(log: Partition, options: Options) -> LogEnd:
         (files,) = logs_of(Disk((), (log,)))
         stable = last_stable_offset(list(log.segments), files.snapshots)
         end = end if stable is None else min(end, stable)
-    return found._replace(offset=end)
+    return LogEnd(end, found.is_at_file_end and end == found.offset)
 
 
 def _high_watermark(log: Partition) -> int:
