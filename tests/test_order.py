@@ -167,3 +167,32 @@ def test_the_end_is_found_where_the_last_indexed_batch_is_cut_off(examples: Path
     log.write_bytes(log.read_bytes()[: position + 100])
     last = list(package.read(folder))[-1].offset
     assert [record.offset for record in package.read(folder, offset=-1)] == [last]
+
+
+def test_records_below_their_segment_lie_in_no_range(examples: Path, tmp_path: Path) -> None:
+    """A compressed batch of magic 1 tells its last offset alone: a segment's first one may begin before the segment."""
+    folder = tmp_path / "legacy-0"
+    shutil.copytree(examples / "legacy-0", folder)
+    shutil.copy(folder / NAMES[0], folder / f"{30:020d}.log")
+    left = [*range(27), *range(30, 55)]  # 27 to 30 are one batch
+    assert [record.offset for record in package.read(folder, on_corrupt="skip")] == left
+    for first in range(26, 32):
+        found = [record.offset for record in package.read(folder, on_corrupt="skip", offset=(first, 32))]
+        assert found == [offset for offset in left if first <= offset < 32]
+    done = pylogseg("stats", folder, "--json")
+    assert json.loads(done.out.splitlines()[0])["records"] == len(left)
+
+
+def test_a_log_that_begins_inside_of_a_legacy_batch(examples: Path, tmp_path: Path) -> None:
+    """A follower that was told to begin there: what it has of the batch is given, the rest is news and no damage."""
+    folder = tmp_path / "legacy-0"
+    shutil.copytree(examples / "legacy-0", folder)
+    for path in folder.glob(f"{0:020d}.*"):
+        path.unlink()
+    (folder / f"{32:020d}.log").rename(folder / f"{34:020d}.log")
+    reader = package.read(folder)
+    assert [record.offset for record in reader] == [*range(34, 55)]
+    (gap,) = reader.gaps
+    assert (gap.first_offset, gap.next_offset, gap.is_alarm) == (32, 34, False)
+    assert gap.reason == "a batch begins at offset 32, below 34, the segment's base offset"
+    assert pylogseg("cat", folder).code == 0

@@ -248,3 +248,11 @@ def test_damage_where_an_open_transaction_begins(examples, tmp_path):
     assert plain(tmp_path, isolation="read_committed") == expected == rows(str(tmp_path), **committed)
     with pytest.raises(CorruptionError, match="position 789"):
         rows(str(tmp_path))
+
+
+def test_a_legacy_segment_under_two_names(examples, tmp_path):
+    """Its last batch but one has offsets on both sides of the later name; they are given in no range, or in one."""
+    shutil.copytree(examples / "legacy-0", tmp_path / "legacy-0")
+    first = tmp_path / "legacy-0" / f"{0:020d}.log"
+    shutil.copy(first, first.with_name(f"{30:020d}.log"))
+    assert rows(str(tmp_path), onCorrupt="skip") == plain(tmp_path, on_corrupt="skip")

@@ -22,7 +22,7 @@ from pylogseg.jobs.sketch import Distinct, Histogram, hash_each
 from pylogseg.jobs.tops import Tops
 from pylogseg.reading.findings import Gap
 from pylogseg.reading.order import Order
-from pylogseg.reading.partition import Throttle, records_gap
+from pylogseg.reading.partition import Throttle, of_segment, records_gap
 from pylogseg.reading.removal import open_or_gap
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.windows import Window, walk
@@ -284,7 +284,9 @@ def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int
             limit_bytes=limit_bytes,
             scratch=scratch,
         )
-        for columns, damage, continues, _ in parts:
+        for decoded, damage, continues, _ in parts:
+            columns, below = of_segment(segment, decoded)
+            stats.gaps += below
             rows = columns.batches
             stats.gaps += [records_gap(segment, rows, bad) for bad in damage]
             good = np.full(len(rows), not continues)

@@ -271,7 +271,9 @@ class PartitionReader:
 
     def _decode(self, segment: Segment, rows: BatchTable, window: Window) -> Iterator[Chunk | None]:
         options = self._options
-        for columns, damage, *_ in self._one_pass.decode(rows, window.buffer, window.file_position):
+        for decoded, damage, *_ in self._one_pass.decode(rows, window.buffer, window.file_position):
+            columns, below = of_segment(segment, decoded)
+            self._ends_at_any(below)
             for bad in damage:
                 ends = options.on_corrupt != "skip"
                 if ends:  # what is good in front of the damage is given first
@@ -318,6 +320,25 @@ class PartitionReader:
         self._options.gaps.append(gap)
         _log.log(logging.WARNING if gap.is_alarm else logging.INFO, "%s", printable(str(gap)))
         return gap.is_alarm and self._options.on_corrupt == "stop"
+
+
+def of_segment(segment: Segment, columns: RecordColumns) -> tuple[RecordColumns, list[Gap]]:
+    """Decoded records without those below their segment's base offset, and news of these.
+
+    A compressed batch of magic 0 or 1 tells its last offset alone, so only its records show it. Such a batch is no
+    damage: a follower that begins in the middle of one names its first segment by the offset that it asked for.
+    """
+    if columns.tally().lowest_offset >= segment.base_offset:
+        return columns, []
+    is_below = columns.offset < segment.base_offset
+    batches, first = np.unique(columns.batch[is_below], return_index=True)
+    lowest, gaps = columns.offset[is_below][first].tolist(), []
+    for row, offset in zip(batches.tolist(), lowest, strict=True):
+        reason = f"a batch begins at offset {offset}, below {segment.base_offset}, the segment's base offset"
+        position, size = int(columns.batches.position[row]), int(columns.batches.size[row])
+        place = (segment.path, Finding.ORDER, position, position + size)
+        gaps.append(Gap(*place, offset, segment.base_offset, reason, False))
+    return columns.take(~is_below), gaps
 
 
 def records_gap(segment: Segment, rows: BatchTable, bad: BatchDamage) -> Gap:
