@@ -128,3 +128,70 @@ def test_what_was_found_on_the_disk_is_looked_at_as_what_was_written(
                     assert at[1:3] == found[1:3]
         log.close()
     assert looked > 1000
+
+
+class _Copied(_AllMapped):
+    """The same of a file that was all found on the disk; it counts what is read."""
+
+    def __init__(self, file: Any, data: bytes) -> None:
+        super().__init__(file, data)
+        self.size = self.copied_below = len(data)
+        self.looks: list[int] = []
+
+    def view(self, position: int, size: int) -> memoryview:
+        view = super().view(position, size)
+        self.looks.append(len(view))
+        return view
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damage_is_met_by_copies_as_by_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """The same answers, or the same errors, with bytes that were changed, cut off, or replaced by zeros."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(places, "_FIRST_BYTES", chance.choice([61, 100, 500]))
+    log, _, _ = filled(tmp_path / "t-0", chance)
+    for segment in log.segments.from_offset(0)[:3]:
+        good = Path(segment.path).read_bytes()
+        index, base = segment.offset_index, segment.base_offset
+        for _ in range(15):
+            data = bytearray(good)
+            for _ in range(chance.randrange(3)):
+                at = chance.randrange(len(data))
+                size = chance.choice([1, 4, 100])
+                data[at : at + size] = chance.randbytes(size) if chance.random() < 0.5 else bytes(size)
+            cut = bytes(data[: chance.choice([len(data), chance.randrange(len(data))])])
+            whole: Any = _AllMapped(segment.log, cut)
+            whole.size = len(cut)
+            part: Any = _Copied(segment.log, cut)
+            for offset in range(base - 1, segment.next_offset() + 2, chance.choice([1, 5])):
+                wanted_bytes = chance.choice([0, 1, 700, 1 << 20])
+                wanted = places.find(whole, segment.path, index, base, offset)
+                found = places.find(part, segment.path, index, base, offset, wanted_bytes)
+                assert (wanted and wanted[:3]) == (found and found[:3]), (base, offset)
+                if found is not None:
+                    assert len(found.data(part, found.size)) == found.size
+                    assert found.data(part, 2000) == cut[found.position :][:2000]
+
+
+@pytest.mark.parametrize("batch_bytes", [300, 70_000, 900_000])
+@pytest.mark.parametrize("max_bytes", [1, 1 << 16, 1 << 18, 3 << 20])
+def test_a_fetch_of_what_was_found_on_the_disk_copies_little_more_than_it_gives(
+    tmp_path: Path, batch_bytes: int, max_bytes: int
+) -> None:
+    clock = ManualClock(NOW)
+    config = LogConfig.of(index_interval_bytes=4096, segment_bytes=1 << 30)
+    log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(tmp_path / "t-0"), config)
+    for i in range(5_000_000 // batch_bytes):
+        log.append_as_follower(encode([(NOW, b"", bytes(batch_bytes - 90))], base_offset=i, leader_epoch=0), 0)
+    segment = log.segments.from_offset(0)[0]
+    data = Path(segment.path).read_bytes()
+    file: Any = _Copied(segment.log, data)
+    for offset in (0, 1, 2, segment.next_offset() // 2, segment.next_offset() - 1):
+        file.looks.clear()
+        found = places.find(file, segment.path, segment.offset_index, 0, offset, max_bytes)
+        assert found is not None
+        assert found.offset == offset
+        given = found.data(file, min(max(found.size, max_bytes), len(data) - found.position))
+        assert given == data[found.position :][: max(found.size, max_bytes)]
+        assert sum(file.looks) <= len(given) + (80 << 10)
+        assert len(file.looks) <= 3

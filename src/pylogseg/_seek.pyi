@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 def place(entries: Any, count: int, log: Any, end: int, base_offset: int, offset: int) -> tuple[int, int, int]: ...
+def place_in_part(log: Any, end: int, offset: int) -> tuple[int, int, int]: ...
 def places(
     entries: Any,
     count: int,

@@ -1,7 +1,7 @@
 """The compiled door to places in a segment: of one offset, of many, of a time.
 
-Offset index and file of batches are looked at in one call. Both are maps of files: every position is compared with the
-end that was published before it is followed.
+Offset index and file of batches are looked at in one call, or a part of the file alone. Every position is compared with
+the end that was published before it is followed, and with the end of the part before it is read.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -19,19 +19,21 @@ cdef enum:
     WARM_BYTES = 8192          # of the end of an index, which a broker searches first
     NONE = -1                  # no batch reaches the offset
     DAMAGED = -2               # a length on the way that no batch has
+    MORE_NEEDED = -3           # bytes behind those that are there
 
 cdef struct Segment:
     const uint8_t *entries
     int64_t count
     const uint8_t *log
-    int64_t end
+    int64_t seen               # bytes of the file that are there
+    int64_t end                # of all of it
 
 
 cdef Segment segment_of(const uint8_t *entries, int64_t entries_size, int64_t count, const uint8_t *log, int64_t log_size, int64_t end) except *:
     cdef Segment s
     if count < 0 or count > entries_size // ENTRY or not 0 <= end <= log_size:
         raise IndexError(f"{count} entries and {end} bytes are not in buffers of {entries_size} and {log_size} bytes")
-    s.entries, s.count, s.log, s.end = entries, count, log, end
+    s.entries, s.count, s.log, s.seen, s.end = entries, count, log, end, end
     return s
 
 
@@ -47,8 +49,11 @@ cdef int64_t find(const Segment *s, int64_t base_offset, int64_t offset, header.
     offset. So a broker looks one batch farther than the one that it finds, and meets what is damaged there. A compressed
     batch of magic 0 or 1 tells its last offset; where it begins, only a reader that decompresses can say: `wrapped` is
     then the position of the first batch in question, else -1.
+
+    Where bytes are missing that it depends on, MORE_NEEDED: `wrapped` is where to begin then, and `size` how much it takes.
     """
     cdef int64_t slot = -1, at = 0, before = -1, before_size = 0, base
+    cdef bint is_part = s.seen < s.end
     cdef bint wrapper
     cdef int status
     if s.count and offset >= base_offset:
@@ -59,7 +64,11 @@ cdef int64_t find(const Segment *s, int64_t base_offset, int64_t offset, header.
     if not 0 <= at <= s.end:
         return NONE
     while True:
-        status = header.frame(s.log + at, s.log + s.end, size, True)
+        if is_part and s.seen - at < header.V2_HEADER:
+            return more_needed(s, offset, at, header.V2_HEADER, before, before_size, row, size, wrapped)
+        status = header.frame(s.log + at, s.log + s.seen, size, True)
+        if is_part and status == header.TORN and size[0] <= s.end - at:
+            status = header.MORE
         if status != header.MORE:
             break
         base = <int64_t>load_be64(s.log + at)
@@ -70,6 +79,8 @@ cdef int64_t find(const Segment *s, int64_t base_offset, int64_t offset, header.
             if (wrapper or base > offset) and before >= 0 and last_offset(s, before, before_size, row) >= offset:
                 size[0] = before_size
                 return before
+            if size[0] > s.seen - at:
+                return more_needed(s, offset, at, size[0], before, before_size, row, size, wrapped)
             header.read_header(s.log + at, size[0], row)
             return at
         before, before_size = at, size[0]
@@ -80,6 +91,16 @@ cdef int64_t find(const Segment *s, int64_t base_offset, int64_t offset, header.
         size[0] = before_size
         return before
     return NONE
+
+
+cdef int64_t more_needed(
+    const Segment *s, int64_t offset, int64_t at, int64_t least, int64_t before, int64_t before_size, header.BatchRow *row, int64_t *size, int64_t *begin
+) noexcept nogil:
+    """So many bytes of the batch at a position; the one before it too, if that may be the one."""
+    begin[0], size[0] = at, least
+    if before >= 0 and last_offset(s, before, before_size, row) >= offset:
+        begin[0], size[0] = before, at - before + least
+    return MORE_NEEDED
 
 
 def place(entries not None, int64_t count, log not None, int64_t end, int64_t base_offset, int64_t offset):
@@ -122,6 +143,41 @@ def place(entries not None, int64_t count, log not None, int64_t end, int64_t ba
             PyBuffer_Release(&log_bytes)
     finally:
         PyBuffer_Release(&index_bytes)
+    if wrapped >= 0:
+        return wrapped, 0, 0
+    if at < 0:
+        return at, 0, 0
+    return at, row.base_offset, size
+
+
+def place_in_part(const uint8_t[::1] log not None, int64_t end, int64_t offset):
+    """The same in some bytes of a file, which begin with a batch.
+
+    Parameters
+    ----------
+    log : buffer
+        The bytes.
+    end : int
+        Size of all that lies there, and maybe is not among the bytes.
+    offset : int
+        Looked for.
+
+    Returns
+    -------
+    tuple of (int, int, int)
+        As `place` has it; all of a batch that is found is among the bytes. A first item of -3: more bytes are needed,
+        those from the second item on, and at least as many as the third one says, though maybe not all that `end` allows.
+    """
+    if end < log.shape[0]:
+        raise IndexError(f"a file of {end} bytes does not have {log.shape[0]}")
+    cdef Segment s = segment_of(NULL, 0, 0, &log[0] if log.shape[0] else NULL, end, end)
+    cdef header.BatchRow row
+    cdef int64_t size = 0, wrapped = -1, at
+    s.seen = log.shape[0]
+    with nogil:
+        at = find(&s, 0, offset, &row, &size, &wrapped)
+    if at == MORE_NEEDED:
+        return at, wrapped, size
     if wrapped >= 0:
         return wrapped, 0, 0
     if at < 0:

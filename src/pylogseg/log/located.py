@@ -35,4 +35,5 @@ class Located(NamedTuple):
             return here
         more = file.view(self.position, size)
         # A truncation may have come between: then what was looked at stays what is given.
-        return more if more[:_HEADER_BYTES] == here[:_HEADER_BYTES] else here
+        head = here[:_HEADER_BYTES]
+        return more if more[: len(head)] == head else here

@@ -14,15 +14,21 @@ from pylogseg.log.indexes import OffsetIndex
 from pylogseg.log.located import Located
 from pylogseg.log.wrappers import find_opening
 
-#: Bytes of the first look: some distances between index entries, and the batch behind.
-_FIRST_BYTES, _GROWTH = 1 << 14, 8
+#: Bytes of the first look: some distances between index entries, and the batch behind; and the most for headers alone.
+_FIRST_BYTES, _GROWTH, _MOST_BYTES = 1 << 14, 2, 4 << 20
+_OPENED_GROWTH = 8
+#: So many bytes that are wanted come with the first look; more are copied once it is known where they begin.
+_WANTED_AT_ONCE_BYTES = 1 << 16
+_HEADER_BYTES = 61  # of magic 2, the largest
 #: Up to its length, and up to its magic: less of a batch a broker does not look at.
 _PREFIX_BYTES, _LEAST_BYTES = 12, 17
 _LOWEST = -(2**63)
-DAMAGED = -2  # what a search answers that met a length no batch has
+DAMAGED, _MORE_NEEDED = -2, -3  # what a search answers: a length that no batch has, and bytes that it did not see
 
 
-def find(file: AppendFile, path: str, index: OffsetIndex, base_offset: int, offset: int) -> Located | None:
+def find(
+    file: AppendFile, path: str, index: OffsetIndex, base_offset: int, offset: int, wanted_bytes: int = 0
+) -> Located | None:
     """The batch that holds an offset, or the next one; None behind the end, and where a broker goes no further.
 
     Parameters
@@ -31,6 +37,8 @@ def find(file: AppendFile, path: str, index: OffsetIndex, base_offset: int, offs
         The segment's.
     offset : int
         Looked for.
+    wanted_bytes : int
+        From the batch on; where they have to be copied, it is done once.
     """
     if not file.copied_below:
         entries, count = index.raw()
@@ -42,17 +50,32 @@ def find(file: AppendFile, path: str, index: OffsetIndex, base_offset: int, offs
     start = index.start_for(offset)
     if not 0 <= start <= file.size:
         return None
-    for view, is_whole in _growing(file, start):
-        position, base, length = _seek.place(b"", 0, view, len(view), base_offset, offset)
-        if position == DAMAGED:
+    look = least = _FIRST_BYTES + (wanted_bytes if wanted_bytes <= _WANTED_AT_ONCE_BYTES else 0)
+    while True:
+        rest = max(0, file.size - start)
+        asked = min(least, rest) if start < file.copied_below else rest
+        view = file.view(start, asked)
+        if len(view) < asked:  # it was cut meanwhile
+            rest = len(view)
+        position, base, length = _seek.place_in_part(view, rest, offset)
+        if position == _MORE_NEEDED:
+            start += base
+            if length > _HEADER_BYTES:
+                least = max(length, wanted_bytes)
+            else:
+                least = look = min(look * _GROWTH, _MOST_BYTES)
+            continue
+        if position < 0:
             return None
-        found: Located | None = None
-        if position >= 0:
-            found = (
-                Located(base, start + position, length, view, start)
-                if length
-                else find_opening(view, path, offset, start + position, start)
-            )
+        if length:
+            return Located(base, start + position, length, view, start)
+        return _find_opening(file, path, offset, start + position)
+
+
+def _find_opening(file: AppendFile, path: str, offset: int, position: int) -> Located | None:
+    """The same, from a batch on that has to be opened to tell its first offset."""
+    for view, is_whole in _growing(file, position):
+        found = find_opening(view, path, offset, position, position)
         if is_whole or (found is not None and _shows_next(found, file.size)):
             return found
     return None
@@ -77,7 +100,7 @@ def _growing(file: AppendFile, start: int) -> Iterator[tuple[memoryview, bool]]:
         yield view, is_whole
         if is_whole:
             return
-        want *= _GROWTH
+        want *= _OPENED_GROWTH
 
 
 def _shows_next(found: Located, file_size: int) -> bool:

@@ -120,7 +120,7 @@ def read(
         return Fetched(locate(segments, offsets, start), _NOTHING, False, none)
     while at < len(there):
         segment = there[at]
-        found = segment.find(start)
+        found = segment.find(start, max_bytes)
         if found is None:
             at += 1
             continue

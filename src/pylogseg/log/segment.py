@@ -270,9 +270,9 @@ class LogSegment:
         found = self.find(offset)
         return None if found is None else Place(*found[:3])
 
-    def find(self, offset: int) -> Located | None:
-        """The same, and bytes of the file that it lies in."""
-        found = find(self.log, self.path, self.offset_index, self.base_offset, min(offset, 2**63 - 1))
+    def find(self, offset: int, wanted_bytes: int = 0) -> Located | None:
+        """The same, and bytes of the file that it lies in; `wanted_bytes` from the batch on are soon asked for."""
+        found = find(self.log, self.path, self.offset_index, self.base_offset, min(offset, 2**63 - 1), wanted_bytes)
         if found is None:
             # Was it the end of the file, or of what can be read?
             for _ in self.windows(self.offset_index.floor(offset)[1]):
