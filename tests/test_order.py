@@ -196,3 +196,25 @@ def test_a_log_that_begins_inside_of_a_legacy_batch(examples: Path, tmp_path: Pa
     assert (gap.first_offset, gap.next_offset, gap.is_alarm) == (32, 34, False)
     assert gap.reason == "a batch begins at offset 32, below 34, the segment's base offset"
     assert pylogseg("cat", folder).code == 0
+
+
+def leap_behind_damage(folder: Path) -> None:
+    """A batch that the offset index names is damaged, and the one behind it has a base offset that is far too high."""
+    path = folder / NAMES[2]
+    data, index = bytearray(path.read_bytes()), path.with_suffix(".index").read_bytes()
+    at = int.from_bytes(index[4:8], "big")
+    end = next(end for end in package.scan(bytes(data)).batches.position.tolist() if end > at)
+    data[end - 1] ^= 1
+    data[end + 2] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_range_does_not_trust_what_lies_behind_a_damaged_batch(examples: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "codec-none-1"
+    shutil.copytree(examples / "codec-none-1", folder)
+    leap_behind_damage(folder)
+    whole = [record.offset for record in package.read(folder, on_corrupt="skip")]
+    assert max(whole) == 504
+    for first in range(382, 505, 3):
+        found = [record.offset for record in package.read(folder, on_corrupt="skip", offset=first)]
+        assert found == [offset for offset in whole if offset >= first]

@@ -185,6 +185,7 @@ class Order:
 
     def finish(self, next_offset: int | None = None) -> list[Gap]:
         """What is still open, when a good batch with that offset follows, or nothing does."""
+        self._trusts = False  # behind a gap lies another batch than the index names
         found, self._open = self._open, None
         if found is None:
             return []
