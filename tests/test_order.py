@@ -218,3 +218,22 @@ def test_a_range_does_not_trust_what_lies_behind_a_damaged_batch(examples: Path,
     for first in range(382, 505, 3):
         found = [record.offset for record in package.read(folder, on_corrupt="skip", offset=first)]
         assert found == [offset for offset in whole if offset >= first]
+
+
+@pytest.mark.parametrize(("first", "bit"), [(0, 6), (64, 0), (96, 6)])
+def test_a_base_offset_of_a_legacy_batch_that_damage_follows(
+    examples: Path, tmp_path: Path, first: int, bit: int
+) -> None:
+    """The next good batch denies it, wherever a window ends."""
+    folder = tmp_path / "legacy-0"
+    shutil.copytree(examples / "legacy-0", folder)
+    for path in folder.glob("*.log"):
+        data = bytearray(path.read_bytes())
+        data[first::97] = bytes(byte ^ (1 << bit) for byte in data[first::97])
+        path.write_bytes(data)
+    whole = [record.offset for record in package.read(folder, on_corrupt="skip")]
+    assert 5 < len(whole) < 20
+    assert max(whole) < 55
+    for begin in range(55):
+        found = [record.offset for record in package.read(folder, on_corrupt="skip", offset=begin)]
+        assert found == [offset for offset in whole if offset >= begin]

@@ -99,7 +99,7 @@ class Order:
 
     def _is_too_high(self, rows: BatchTable, expected: int) -> bool:
         """Whether what follows the window shows that its last batch lies too high."""
-        if rows.magic[-1] < 2 or (self._trusts and len(rows) == 1):
+        if self._trusts and len(rows) == 1:
             return False
         base = int(rows.base_offset[-1])
         following = self._following(rows.summary().end_position, expected, base)
