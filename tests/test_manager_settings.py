@@ -10,6 +10,7 @@ import pylogseg
 from pylogseg import BrokerSettings, LogManager
 from pylogseg.config import LogConfig
 from pylogseg.files.properties import parse_meta_properties
+from pylogseg.jobs.cluster import ClusterMetadata
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,6 +99,33 @@ def test_the_clusters_settings_count(broker, world):
         assert manager.configure("meta-1", segment_bytes=None).segment_bytes == 2 << 20
         for topic in ("meta-1", "__consumer_offsets", "never-heard-of"):
             assert topic not in manager.unknown_topics
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_topic_that_was_made_again_has_no_settings_for_the_old_ones_log(broker, world, again):
+    """A folder of a topic that was deleted, which the metadata knows by another id: nothing in it is compacted."""
+    own = ClusterMetadata.read(str(broker / "__cluster_metadata-0")).topic_ids["meta-1"]
+    found = "AAAAAAAAAAAAAAAAAAAAAQ" if again else own
+    shutil.rmtree(broker / "meta-1-0", ignore_errors=True)
+    shutil.copytree(broker / "codec-zstd-0", broker / "meta-1-0")
+    (broker / "meta-1-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {found}")
+    with LogManager(settings(broker), **world) as manager:
+        config = manager["meta-1", 0].config
+        assert manager.config_of("meta-1") == config
+        if not again:
+            assert config.compact
+            assert "meta-1" not in manager.unknown_topics
+            return
+        assert (config.cleanup_policy, config.retention_ms) == (("delete",), -1)
+        said = manager.unknown_topics["meta-1"]
+        assert f"{broker / 'meta-1-0'} is of another topic meta-1 than the one in the metadata" in said
+        assert f"its topic id is {found}, there it is {own}" in said
+        before = records_of(manager)["meta-1", 0]
+        clean_all(manager)
+        assert manager.retain() == 0
+        assert records_of(manager)["meta-1", 0] == before
+        manager.configure("meta-1", retention_ms=1000)
+        assert "meta-1" not in manager.unknown_topics
 
 
 def test_what_the_program_says_counts(broker, world):
