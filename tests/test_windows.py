@@ -162,6 +162,17 @@ def test_one_damage(changes, lost, kind, position, end, window):
 
 
 @pytest.mark.parametrize("window", [64, 300, 1 << 20])
+def test_a_length_that_leads_to_what_would_run_past_the_end(window):
+    """What it leads to looks like a header, and no batch: those between are found, wherever the walk begins."""
+    fake = struct.pack(">qiiB", 7, 1 << 28, 0, 1)
+    log = bytearray(b"".join([*BATCHES[:7], batch(7, value=fake), *BATCHES[8:]]))
+    log[5 * SIZE + 8 : 5 * SIZE + 12] = struct.pack(">i", log.index(fake) - 5 * SIZE - 12)
+    offsets, gaps = outcome(log, window_bytes=window, first_window_bytes=window)
+    assert offsets == without(5)
+    assert [gap[1:4] for gap in gaps] == [(Finding.CRC_BAD, 5 * SIZE, 6 * SIZE)]
+
+
+@pytest.mark.parametrize("window", [64, 300, 1 << 20])
 @pytest.mark.parametrize("is_last", [True, False])
 def test_tails(window, is_last):
     options = {"is_last": is_last, "window_bytes": window, "first_window_bytes": window}

@@ -161,7 +161,7 @@ def walk(
             bad = bad[bad < len(batches)]
             stop = int(batches.position[-1] + batches.size[-1])
             size = min(size, SMALL_WINDOW_BYTES)
-        if len(bad) and bad[-1] == len(batches) - 1 and stop < end and _offset_at(view, stop, end) is None:
+        if len(bad) and bad[-1] == len(batches) - 1 and stop < end and _leads_nowhere(view, batches, stop, end):
             # A bad CRC and no batch behind it: the length is as doubtful as the rest, so look for batches in it too.
             search.spend(int(batches.size[-1]))
             batches, bad, stop, whole = batches[:-1], bad[:-1], int(batches.position[-1]), False
@@ -349,6 +349,18 @@ def _explain(
     if ending is Ending.TORN:
         return Finding.BAD_LENGTH, f"length {length} runs past the end of the file, though good batches follow"
     return Finding.BAD_LENGTH, f"length {length} is impossible for a batch"
+
+
+def _leads_nowhere(view: Readable, batches: BatchTable, stop: int, end: int) -> bool:
+    """Whether no batch can begin where the last one of a window stops.
+
+    One that runs past the end, as where a file is cut off, has to have the offset that follows.
+    """
+    offset = _offset_at(view, stop, end)
+    if offset is None:
+        return True
+    length = int.from_bytes(bytes(view.read(stop + 8, 4)), "big", signed=True)
+    return stop + 12 + length > end and offset != _behind(int(batches.last_offset[-1]))
 
 
 def _offset_at(view: Readable, position: int, end: int) -> int | None:
