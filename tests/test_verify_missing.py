@@ -80,8 +80,8 @@ def test_whatever_is_deleted_is_found_if_records_went_with_it(disk: Path) -> Non
     untold, alarms, wrong, costly = set(), set(), [], 0
     for what, paths in deletions(disk):
         assert paths
-        # Without them aborted records show, and a broker does not start.
-        is_needed = what == "meta.properties" or (what.startswith("txn-") and what.endswith(".txnindex"))
+        # Without them aborted or deleted records show, and a broker does not start.
+        is_needed = what in ("meta.properties", "log-start-offset-checkpoint") or (what.startswith("txn-") and what.endswith(".txnindex"))
         for _ in damaging(disk, paths):
             code, found = findings(disk)
             lost = before - records(disk)
@@ -129,6 +129,34 @@ def test_a_load_that_drops_everything_is_told_before_it(disk: Path) -> None:
     # With that line gone nothing is dropped.
     (disk / "log-start-offset-checkpoint").write_text("0\n0\n")
     assert pylogseg("recover", disk / "txn-a-0", "--dry-run").code == 0
+
+
+@pytest.mark.parametrize("text", [None, "", "0\n0\n"])
+def test_deleted_records_that_come_back_are_told(disk: Path, text: str | None) -> None:
+    """A log start offset moves the first leader epoch; a broker that runs, or crashed, may not have written it yet."""
+    path = disk / "log-start-offset-checkpoint"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    code, (found,) = findings(disk)
+    assert (code, found["kind"], found["path"]) == (1, "log-start-lost", str(path))
+    assert found["lastOffset"] == 122
+    (disk / ".kafka_cleanshutdown").unlink()
+    assert findings(disk) == (0, [])
+    assert b"log-start-lost" in pylogseg("verify", disk).out
+    assert b"log-start-lost" not in pylogseg("verify", disk, "codec-none").out
+
+
+def test_what_a_node_begins_with_is_checked(disk: Path) -> None:
+    """Kafka reads `bootstrap.checkpoint` at every start, and refuses one without metadata.version."""
+    path = disk / "bootstrap.checkpoint"
+    good = path.read_bytes()
+    for damaged in (b"", good[:-3], good[:60] + b"x" + good[61:]):
+        path.write_bytes(damaged)
+        code, (found,) = findings(disk)
+        assert (code, found["kind"], found["path"]) == (1, "bootstrap", str(path)), damaged
+    path.unlink()
+    assert findings(disk) == (0, [])
 
 
 def test_an_unreadable_log_is_no_reason_to_delete_the_leader_epochs(disk: Path) -> None:

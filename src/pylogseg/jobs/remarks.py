@@ -96,6 +96,10 @@ REMEDIES = {
     "whether the topic is tiered; if it is not, take the partition from another replica before a broker starts",
     "log-start": "before a broker starts, take the partition's line out of log-start-offset-checkpoint, and lower the "
     "count in its second line: then all segments stay",
+    "log-start-lost": "take log-start-offset-checkpoint from a backup before a broker starts, or delete the records again: "
+    "pylogseg delete-records, or kafka-delete-records.sh once it runs",
+    "bootstrap": "take bootstrap.checkpoint from another node, or delete it where the metadata log is whole: only a new "
+    "cluster needs it",
     "foreign-folder": "move it out of the log directory; if it is the file system's own (lost+found), let a folder "
     "below the mount point be the log directory",
     "meta-properties": "write the file again with cluster.id and node.id of this broker, and the directory.id that the "

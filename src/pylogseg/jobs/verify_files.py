@@ -19,6 +19,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
 from pylogseg.jobs.remarks import Level, Remark, of_error, of_failure
 from pylogseg.jobs.verify import SegmentReport, verify_segment
+from pylogseg.reading.findings import Finding
 from pylogseg.reading.windows import Window, walk
 
 
@@ -51,6 +52,7 @@ def check_partition_files(
                 yield from _epochs(other.path, epochs, reports)
         elif other.name.kind is FileKind.KRAFT_SNAPSHOT:
             yield from _kraft_snapshot(partition, other, level)
+
 
 
 _CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
@@ -96,9 +98,9 @@ def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Ite
     yield from report.remarks
     if report.is_damaged:
         return
-    kinds = _control_kinds(segment)
     if other.name.offset is None:  # the bootstrap file has neither header nor footer in older versions
         return
+    kinds = _control_kinds(segment)
     if ControlKind.SNAPSHOT_HEADER not in kinds[:1] or ControlKind.SNAPSHOT_FOOTER not in kinds[-1:]:
         found = ", ".join(kind.name for kind in kinds) or "none"
         reason = f"it does not begin with a header and end with a footer; control records: {found}"
@@ -134,6 +136,24 @@ def check_log_dir(log_dir: LogDir) -> Iterator[Remark]:
             offsets, remarks = _parsed(log_dir.files, path, "checkpoint", parse_offset_checkpoint)
             yield from remarks
             yield from _negative(path, offsets or {})
+        elif kind is FileKind.KRAFT_SNAPSHOT:
+            yield from _bootstrap(log_dir, path)
+
+
+def _bootstrap(log_dir: LogDir, path: str) -> Iterator[Remark]:
+    """The records that a cluster begins with: each node reads them whenever it starts."""
+    try:
+        segment = Segment(log_dir.files, path, 0, log_dir.files.stat(path).size, 0, False)
+    except StorageError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            yield of_failure(error)
+        return
+    report = verify_segment(segment, Level.RECORDS)
+    for remark in report.remarks:
+        yield remark if remark.kind == Finding.UNREADABLE.value else remark._replace(kind="bootstrap")
+    if not report.remarks and not report.records:
+        reason = "there is no record in it: a broker refuses to start without metadata.version"
+        yield Remark(path, "bootstrap", True, reason)
 
 
 def _negative(path: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Remark]:

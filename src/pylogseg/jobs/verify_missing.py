@@ -39,6 +39,7 @@ class Checkpoints:
     def __init__(self, files: FileSystem, folder: str) -> None:
         self.folder = folder
         self.is_tiered = _is_folder(files, files.join(folder, TIERED_FOLDER))
+        self.is_stopped = _is_there(files, files.join(folder, FileKind.CLEAN_SHUTDOWN.value))
         self._of = {kind: _offsets(files, files.join(folder, kind.value)) for kind in _ENDS}
 
     def of(self, kind: FileKind, key: _Key) -> int | None:
@@ -75,6 +76,14 @@ def _is_folder(files: FileSystem, path: str) -> bool:
         return files.stat(path).is_dir
     except StorageError:
         return False
+
+
+def _is_there(files: FileSystem, path: str) -> bool:
+    try:
+        files.stat(path)
+    except StorageError:
+        return False
+    return True
 
 
 def _offsets(files: FileSystem, path: str) -> Mapping[_Key, int]:
@@ -133,6 +142,7 @@ def check_ends(
     epochs = _epochs(partition)
     is_tiered = _is_tiered(partition, reports, checkpoints, cluster)
     at_start = list(_at_start(partition, reports, epochs, checkpoints, is_tiered))
+    yield from _undeleted(partition, reports, epochs, checkpoints)
     if reports and not reports[-1].is_end_known:
         yield from at_start
         return
@@ -172,6 +182,36 @@ def _dropped(
     )
     path = files.join(checkpoints.folder, FileKind.LOG_STARTS.value)
     return Remark(path, "log-start", True, reason, None, first, end - 1)
+
+
+def _undeleted(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    epochs: Sequence[EpochEntry],
+    checkpoints: Checkpoints | None,
+) -> Iterator[Remark]:
+    """Deleted records that are there again, since no checkpoint says any more where the log begins.
+
+    Nothing but a log start offset moves the first leader epoch into the middle of its batches. (Those of magic 0 and 1
+    have none, and what follows them begins one anew.)
+    """
+    if not epochs or partition.topic == METADATA_TOPIC or checkpoints is None or not checkpoints.partitions:
+        return
+    (epoch, start), first = epochs[0], max(reports[0].first_offset, 0) if reports else 0
+    runs = [run for report in reports for run in report.epochs if run[1] <= start]
+    if partition.log_start_offset >= start or not runs or runs[-1][0] != epoch or runs[-1][1] == start:
+        return
+    first = max(first, partition.log_start_offset)
+    reason = (
+        f"{FileKind.LEADER_EPOCHS.value} of {partition.name} begins at {start}, inside of leader epoch {epoch}: "
+        f"records below it were deleted. This file does not say so any more, and {offsets_text(first, start)} are "
+        "served again"
+    )
+    # A broker writes the epochs at once, and this file every minute and when it stops.
+    if not checkpoints.is_stopped:
+        reason += ", unless a broker runs, or crashed within a minute after the deletion"
+    path = partition.files.join(checkpoints.folder, FileKind.LOG_STARTS.value)
+    yield Remark(path, "log-start-lost", checkpoints.is_stopped, reason, None, first, start - 1)
 
 
 def _beside(partition: Partition, epochs: Sequence[EpochEntry]) -> Iterator[tuple[int, str]]:
