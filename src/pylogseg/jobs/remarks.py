@@ -96,10 +96,10 @@ REMEDIES = {
     "whether the topic is tiered; if it is not, take the partition from another replica before a broker starts",
     "log-start": "before a broker starts, take the partition's line out of log-start-offset-checkpoint, and lower the "
     "count in its second line: then all segments stay",
-    "log-start-lost": "take log-start-offset-checkpoint from a backup before a broker starts, or delete the records again: "
-    "pylogseg delete-records, or kafka-delete-records.sh once it runs",
-    "bootstrap": "take bootstrap.checkpoint from another node, or delete it where the metadata log is whole: only a new "
-    "cluster needs it",
+    "log-start-lost": "take log-start-offset-checkpoint from a backup before a broker starts, or delete the records "
+    "again: `pylogseg delete-records`, or kafka-delete-records.sh once it runs",
+    "bootstrap": "take bootstrap.checkpoint from another node, or delete it where the metadata log is whole: only a "
+    "new cluster needs it",
     "foreign-folder": "move it out of the log directory; if it is the file system's own (lost+found), let a folder "
     "below the mount point be the log directory",
     "meta-properties": "write the file again with cluster.id and node.id of this broker, and the directory.id that the "
@@ -116,7 +116,8 @@ REMEDIES = {
     "offset-index": _REBUILT,
     "time-index": _REBUILT,
     "transaction-index": "delete .txnindex and .index of the segment while the broker is stopped: they are built again",
-    "missing-index": "none: a broker builds it again when it starts",
+    "missing-index": "none for .index: a broker builds it again when it starts; for .timeindex `pylogseg reindex`: a "
+    "broker begins an empty one, and retention then goes by the time of the .log file",
     "orphan": "none: a broker deletes it when it starts",
     "leftover": "none: a broker deletes it, or finishes the swap, when it starts",
     "swap": "before a broker or `pylogseg recover` loads the log, move this file and its indexes out of the folder: "
@@ -125,7 +126,7 @@ REMEDIES = {
     "kraft-snapshot": "take the file from another controller, or delete it if an older one is there",
     "checkpoint": "take the file from a backup, or delete it while the broker is stopped: the log is then recovered",
     "metadata": "write the file again, with the ids that the cluster knows",
-    Finding.UNREADABLE.value: "see to the disk or to the permissions",
+    Finding.UNREADABLE.value: "see to the disk, to the permissions, or to where a link leads",
 }
 
 

@@ -54,7 +54,6 @@ def check_partition_files(
             yield from _kraft_snapshot(partition, other, level)
 
 
-
 _CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
     FileKind.PRODUCER_SNAPSHOT: ("snapshot", parse_snapshot),
     FileKind.PARTITION_METADATA: ("metadata", parse_partition_metadata),
