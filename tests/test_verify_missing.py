@@ -81,7 +81,9 @@ def test_whatever_is_deleted_is_found_if_records_went_with_it(disk: Path) -> Non
     for what, paths in deletions(disk):
         assert paths
         # Without them aborted or deleted records show, and a broker does not start.
-        is_needed = what in ("meta.properties", "log-start-offset-checkpoint") or (what.startswith("txn-") and what.endswith(".txnindex"))
+        is_needed = what in ("meta.properties", "log-start-offset-checkpoint") or (
+            what.startswith("txn-") and what.endswith(".txnindex")
+        )
         for _ in damaging(disk, paths):
             code, found = findings(disk)
             lost = before - records(disk)
@@ -344,6 +346,7 @@ def test_what_a_good_swap_takes_the_place_of_is_told_before_it(disk: Path) -> No
     assert (done.code, found["level"], found["offset"], found["lastOffset"]) == (0, "notice", 0, 41)
     assert f"files with {count} records in the place of segments with 42" in found["reason"]
     assert "move this file" in found["remedy"]
+    assert [row["kind"] for row in done.rows if "__consumer_offsets-0" in row.get("path", "")] == ["swap"]
     assert pylogseg("recover", disk, "--no-keep").code == 0
     assert records(folder) == count
 

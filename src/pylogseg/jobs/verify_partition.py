@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol
@@ -91,8 +91,9 @@ def check_partition(
     reports = taken.reports
     yield from _continuity(partition, reports, summary, checkpoints, cluster)
     yield from taken.unindexed_aborts
-    yield from _leftovers(partition)
-    yield from _swaps(partition, reports, level, checkpoints, cluster)
+    swaps = list(_swaps(partition, reports, level, checkpoints, cluster))
+    yield from _leftovers(partition, {".swap"} if swaps else set())
+    yield from swaps
     if level >= Level.INDEXES:
         yield from check_orphans(partition, reports)
         yield from check_ends(partition, reports, checkpoints, cluster)
@@ -154,11 +155,12 @@ def _is_policy_known(partition: Partition, checkpoints: Checkpoints | None, clus
     return is_known or (checkpoints is not None and bool(checkpoints.partitions))
 
 
-def _leftovers(partition: Partition) -> Iterator[Remark]:
+def _leftovers(partition: Partition, told: Collection[str] = ()) -> Iterator[Remark]:
+    """What a stop left, by suffix; not what another finding tells of."""
     by_suffix: dict[str, list[OtherFile]] = {}
     for other in partition.others:
         name = other.name
-        if name.suffix:
+        if name.suffix and name.suffix not in told:
             by_suffix.setdefault(name.suffix, []).append(other)
     for suffix, found in by_suffix.items():
         more = f", and {len(found) - 1} more with this suffix" if len(found) > 1 else ""
