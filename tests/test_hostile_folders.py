@@ -311,3 +311,53 @@ for text in ("ls d", "cat d", "verify d", "dump d/{place}", "recover --dry-run -
     done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "MemoryError" not in done.stdout + done.stderr
+
+
+def test_a_pipe_in_the_place_of_a_segment_is_the_same_in_a_dry_run(world: Path) -> None:
+    """And no index is left behind for it."""
+    os.mkfifo(world / "d" / "t-0" / f"{5:020}.log")
+    for text in ("recover {}d", "repair {}d t-0"):
+        dry, done = run(text.format("-n ")), run(text.format(""))
+        assert (dry.code, done.code) == (2, 2)
+        assert "it is not a file" in dry.text + dry.err
+        assert "it is not a file" in done.text + done.err
+        assert [path.name for path in (world / "d" / "t-0").glob(f"{5:020}.*")] == [f"{5:020}.log"]
+
+
+@pytest.mark.parametrize("inside", ["", "passwd"])
+def test_a_link_to_what_is_no_partition_is_no_empty_one(world: Path, inside: str) -> None:
+    elsewhere = world / "elsewhere-of-it"
+    elsewhere.mkdir()
+    if inside:
+        (elsewhere / inside).write_bytes(PRECIOUS)
+    (world / "d" / "etc-0").symlink_to(elsewhere)
+    for text, code in (("ls d", 2), ("verify d", 1), ("cat d etc", 2), ("stats d etc", 2), ("export d etc -O k", 2)):
+        done = run(text)
+        assert (done.code, "a link to a folder without any file of a partition" in done.text + done.err) == (
+            code,
+            True,
+        ), text
+    assert len(run("cat d").rows) == 4  # the others are shown
+    assert sorted(path.name for path in elsewhere.iterdir()) == [inside] * bool(inside)
+
+
+@pytest.mark.parametrize("how", ["folder", "pipe"])
+def test_log_starts_that_cannot_be_read_are_told_and_hide_nothing(world: Path, how: str) -> None:
+    """As a broker takes them for none. What would write the checkpoint anew refuses: what it says would be lost."""
+    count = len(run("cat d").rows)
+    (world / "d" / "replication-offset-checkpoint").write_text("0\n0\n")
+    path = world / "d" / "log-start-offset-checkpoint"
+    path.unlink(missing_ok=True)
+    if how == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    for text in ("ls d", "cat d", "stats d"):
+        done = run(text)
+        assert (done.code, "log-start-offset-checkpoint: cannot read" in done.err) == (0, True), text
+    assert len(run("cat d").rows) == count
+    assert run("verify d").code == 1
+    before = entries(world / "d" / "t-0")
+    for text in ("recover d", "repair d", "recover -n d", "repair -n d"):
+        assert run(text).code == 2
+    assert entries(world / "d" / "t-0") == before

@@ -442,7 +442,8 @@ def _log_dir(files: FileSystem, path: str, entries: list[Entry], contents: Conte
         for e in entries
         if not e.is_dir and (name := parse_file_name(e.name)).kind is not FileKind.UNKNOWN and not name.suffix
     }
-    starts = _log_starts(files, checkpoints.get(FileKind.LOG_STARTS), notes)
+    is_there = any(e.name == FileKind.LOG_STARTS.value for e in entries)
+    starts = _log_starts(files, files.join(path, FileKind.LOG_STARTS.value) if is_there else None, notes)
     if any(map(is_of_partition, entries)):
         notes.append(
             f"{path}: {files_of_partition(entries)}: in the log directory itself, where no broker looks for it"
@@ -460,6 +461,8 @@ def _log_dir(files: FileSystem, path: str, entries: list[Entry], contents: Conte
             if is_log_dir_inside(files, folder, inside):
                 notes.append(f"{folder}: a log directory in a log directory: to read it, name it")
                 continue
+            if isinstance(files, LocalFiles) and not any(map(is_of_partition, inside)) and os.path.islink(folder):
+                raise StorageError(folder, "read", "a link to a folder without any file of a partition")
             partitions.append(_partition(files, folder, _settled(files, folder, inside), start))
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
@@ -476,8 +479,9 @@ def _log_starts(files: FileSystem, path: str | None, notes: list[str]) -> dict[t
 
     try:
         return dict(parse_offset_checkpoint(files.read_all(path), path))
-    except CorruptionError as error:
-        notes.append(f"{error}; it is taken for empty, as by a broker: records that were deleted may show")
+    except (CorruptionError, StorageError) as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            notes.append(f"{error}; it is taken for empty, as by a broker: records that were deleted may show")
         return {}
 
 
@@ -488,11 +492,7 @@ def _log_start(files: FileSystem, folder: str, notes: list[str]) -> int:
     if parsed is None or parsed.state:
         return 0
     path = files.join(parent, FileKind.LOG_STARTS.value)
-    try:
-        starts = _log_starts(files, path, notes)
-    except StorageError:
-        return 0
-    return starts.get((parsed.topic, parsed.partition), 0)
+    return _log_starts(files, path, notes).get((parsed.topic, parsed.partition), 0)
 
 
 def _settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:

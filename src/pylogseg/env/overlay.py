@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pylogseg.env.files import Entry, LocalFiles, check_small
-from pylogseg.env.handles import LINKED
+from pylogseg.env.handles import LINKED, NO_FILE
 from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, read_disk
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile, Storage
 from pylogseg.errors import StorageError
@@ -279,8 +279,10 @@ class OverlayStorage:
         return node
 
     def _as_file(self, node: File | _Folder | None, path: str, operation: str) -> File:
-        if not isinstance(node, File):
+        if node is None:
             raise StorageError(path, operation, "there is no such file")
+        if isinstance(node, _Folder) or (self._is_local and node.base is not None and _is_no_file(node.base)):
+            raise StorageError(path, operation, NO_FILE)
         return node
 
     def _place(self, path: str, operation: str) -> tuple[_Folder, str]:
@@ -296,6 +298,11 @@ class OverlayStorage:
         file.replace(data)
         folder.names[name] = file
         return file
+
+
+def _is_no_file(path: str) -> bool:
+    """Whether it is a pipe, a socket or a device, which a real run would refuse."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _entry(name: str, node: File | _Folder) -> Entry:

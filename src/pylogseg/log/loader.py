@@ -241,7 +241,8 @@ class Loader:
                 base = _offset_of(name)
                 stem = segment_file_name(base, FileKind.LOG)[: -len(FileKind.LOG.value)]
                 missing = [kind for kind in INDEX_KINDS if stem + kind.value not in names]
-                size = None if self._known is None else self._known.get(stem + FileKind.LOG.value)
+                # Without a size it is opened at once: what is no file is told before indexes are made for it.
+                size = (self._known or {}).get(stem + FileKind.LOG.value) or None
                 segment = LogSegment(self._storage, self._folder, base, self._config, self._clock, size=size)
                 for kind in missing:
                     if kind in _INDEXES:
