@@ -827,4 +827,10 @@ def test_a_name_that_is_not_here(examples: Path, tmp_path: Path) -> None:
     log_dir = tmp_path / "data"
     shutil.copytree(examples, log_dir)
     done = pylogseg("delete-records", log_dir, "--offset", "codec-none-1=5", "--offset", "codec-none=100")
-    assert (done.code, "codec-none is not here" in done.text) == (1, True)
+    assert (
+        done.code,
+        "codec-none is a topic, and offsets go by partition: name one, as codec-none-1" in done.text,
+    ) == (1, True)
+    done = pylogseg("delete-records", log_dir, "txn-a", "--offset", "txn-a=1", "--offset", "nothing-0=1")
+    assert (done.code, "nothing-0 is not here" in done.text, "name one, as txn-a-0" in done.text) == (1, True, True)
+    assert "2 partitions left alone: no offset is given (offsets go by partition" in done.text

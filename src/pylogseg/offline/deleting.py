@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg.errors import RequestError
-from pylogseg.format.names import partition_folder_name
+from pylogseg.format.names import parse_partition_folder, partition_folder_name
 from pylogseg.jobs.place import Place
 from pylogseg.log.log import Log
 from pylogseg.offline.options import Options
@@ -56,8 +56,9 @@ def delete_records(
             raise RequestError(f"{name}: {offset} is neither an offset nor -1 for the high watermark")
     places = Place.find_all(shared.storage, os.fspath(path))
     missing: list[str] = []
-    if isinstance(offsets, Mapping) and not shared.topics:
+    if isinstance(offsets, Mapping):
         missing = sorted(set(offsets).difference(*(place.names for place in places)))
+    if isinstance(offsets, Mapping) and not shared.topics:
         shared = dataclasses.replace(shared, topics=sorted(set(offsets) - set(missing)) or sorted(offsets))
     elif places[0].is_whole and not shared.topics and not shared.partitions:
         raise RequestError("one offset for all partitions there are: name those that are meant, or '*' for all")
@@ -65,7 +66,7 @@ def delete_records(
     def work(part: Part) -> None:
         wanted = offsets.get(part.name) if isinstance(offsets, Mapping) else offsets
         if wanted is None:
-            part.outcome.leave("no offset is given for it")
+            part.outcome.leave("no offset is given", "offsets go by partition, as in orders-3=100")
         elif not part.config.delete and not force:
             part.outcome.leave("cleanup.policy has no delete: a broker refuses", "do it all the same by --force")
         else:
@@ -73,8 +74,19 @@ def delete_records(
 
     result = run(path, shared, work, frees=True)
     result.missing = missing
-    result.notes += [f"{name} is not here" for name in missing]
+    there = [name for place in places for name in place.names]
+    result.notes += [_not_here(name, there) for name in missing]
     return result
+
+
+def _not_here(asked: str, names: Sequence[str]) -> str:
+    folders = sorted((folder.topic, folder.partition) for name in names if (folder := parse_partition_folder(name)))
+    numbers = [number for topic, number in folders if topic == asked]
+    if not numbers:
+        return f"{asked} is not here: nothing was done for it"
+    return (
+        f"{asked} is a topic, and offsets go by partition: name one, as {asked}-{numbers[0]}; nothing was done for it"
+    )
 
 
 def _delete(part: Part, log: Log, wanted: int) -> None:
