@@ -131,6 +131,18 @@ def test_tables_that_do_not_tell_all(examples: Path, tmp_path: Path, target: Pat
     assert list(target.iterdir()) == []
 
 
+def test_a_file_that_is_missing_in_between(examples: Path, tmp_path: Path, target: Path) -> None:
+    """Nothing but the offsets tells; markers and compaction leave such gaps too, so it is a note."""
+    lake = exported(examples, tmp_path / "lake", "timestamps", "codec-none")
+    assert "in none" not in pylogseg("restore", lake, target, "--committed", "--dry-run").text
+    (lake / "topic=timestamps" / "partition=0" / f"{107:020}.parquet").unlink()
+    done = pylogseg("restore", lake, target, "--committed")
+    assert (done.code, "timestamps-0: offsets 107 to 165 between two files of the table are in none" in done.text) == (
+        0,
+        True,
+    )
+
+
 def test_files_that_overlap(examples: Path, tmp_path: Path, target: Path) -> None:
     table = read_arrow(str(examples), "codec-gzip", columns=list(DEFAULT_COLUMNS)).read_all()
     (tmp_path / "lake").mkdir()

@@ -26,8 +26,9 @@ Examples:
 \b
 SRC is a log directory, as `pylogseg copy` makes it, or what `pylogseg export`
 wrote: Parquet or Arrow files. DST is a log directory of a broker that is
-stopped, or an empty folder. All that was chosen appears, or none of it; after
-a crash the same command again completes it.
+stopped, or an empty folder. Without names all of SRC is chosen; no records in
+DST give way without --overwrite. All that was chosen appears, or none of it;
+after a crash the same command again completes it.
 From a log directory partitions come byte for byte, with what its checkpoints
 say of them. Transactions, markers and producers are in there: what was aborted
 stays aborted. If the cluster of DST has another id for the topic (its metadata

@@ -21,6 +21,7 @@ from pylogseg.offline.file_copy import check_batches, copy_folder, first_differe
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.outcome import Outcome, Result
 from pylogseg.offline.running import reason_to_leave
+from pylogseg.reading.findings import offsets_text
 from pylogseg.restore.checkpoints import entries_of, note_entries
 from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import RestoreOptions, Written
@@ -28,6 +29,8 @@ from pylogseg.restore.rows import WriteOptions, write_rows
 from pylogseg.restore.staging import Staging, sweep
 from pylogseg.restore.tables import Stretch, Tables, is_table
 
+#: Missing stretches of offsets that are named.
+_FEW = 5
 _REMEDY = (
     "export it with --isolation read_committed or say by --committed that all of it was, or leave out what was "
     "part of a transaction by --without-transactions"
@@ -149,6 +152,13 @@ class _FromTable:
         outcome.log_start, outcome.log_end = part.first_offset, part.end_offset
         if left:
             outcome.notes.append(f"{left:,} records of transactions are left out")
+        if missing := self._tables.between(part.name):
+            more = f" and {len(missing) - _FEW} more stretches" if len(missing) > _FEW else ""
+            ranges = ", ".join(offsets_text(first, end) for first, end in missing[:_FEW]) + more
+            outcome.notes.append(
+                f"{ranges} between two files of the table are in none: markers, what the cleaner removed, or a file is "
+                "missing (compare with what the export wrote)"
+            )
         return outcome
 
     def content(self, name: str) -> Content:

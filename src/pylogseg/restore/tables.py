@@ -179,6 +179,15 @@ class Tables:
                         "Spark's job restore sorts them (docs/spark-jobs.md)"
                     )
 
+    def between(self, name: str) -> list[tuple[int, int]]:
+        """Half-open ranges of offsets between the files of a partition that none of them has."""
+        found = [each for file in self._files for each in file.stretches if each.name == name]
+        return [
+            (before.end_offset, after.first_offset)
+            for before, after in pairwise(found)
+            if before.end_offset < after.first_offset
+        ]
+
     def partitions(self) -> dict[str, Stretch]:
         """All that there is of each partition, by its name."""
         found: dict[str, Stretch] = {}
