@@ -161,6 +161,20 @@ def test_what_a_node_begins_with_is_checked(disk: Path) -> None:
     assert findings(disk) == (0, [])
 
 
+@pytest.mark.parametrize(
+    "name", ["leader-epoch-checkpoint", f"{43:020}.index", f"{43:020}.snapshot", "partition.metadata"]
+)
+def test_a_folder_in_the_place_of_a_file_is_told(disk: Path, name: str) -> None:
+    """A broker that opens it takes the log directory offline; beside the files of others it does no harm."""
+    path = disk / "txn-a-0" / name
+    path.unlink()
+    path.mkdir()
+    code, found = findings(disk, "txn-a")
+    assert (code, [(row["kind"], row["path"]) for row in found]) == (1, [("unreadable", str(path))])
+    path.rename(path.parent / "notes")
+    assert findings(disk, "txn-a") == (0, [])
+
+
 def test_an_unreadable_log_is_no_reason_to_delete_the_leader_epochs(disk: Path) -> None:
     log = disk / "txn-a-0" / f"{119:020}.log"
     log.unlink()

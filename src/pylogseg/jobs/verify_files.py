@@ -15,7 +15,7 @@ from pylogseg.files.properties import parse_meta_properties
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.files.status import parse_partition_metadata, parse_quorum_state
 from pylogseg.format.control import ControlKind, decode_control_key
-from pylogseg.format.names import FileKind
+from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.jobs.remarks import Level, Remark, of_error, of_failure
 from pylogseg.jobs.verify import SegmentReport, verify_segment
@@ -38,6 +38,7 @@ def check_partition_files(
         How much to check of KRaft snapshots.
     """
     files = partition.files
+    yield from _folders(partition)
     for other in partition.others:
         if not other.name.is_live:
             continue
@@ -52,6 +53,20 @@ def check_partition_files(
                 yield from _epochs(other.path, epochs, reports)
         elif other.name.kind is FileKind.KRAFT_SNAPSHOT:
             yield from _kraft_snapshot(partition, other, level)
+
+
+def _folders(partition: Partition) -> Iterator[Remark]:
+    """Folders that have the name of a file: a broker that opens one takes the whole log directory offline."""
+    files = partition.files
+    try:
+        folders = [entry.name for entry in files.list_folder(partition.path) if entry.is_dir]
+    except StorageError:  # what was read of it is told of already
+        return
+    for folder in folders:
+        name = parse_file_name(folder)
+        if name.kind not in (FileKind.UNKNOWN, FileKind.LOG):
+            reason = "it is a folder, and has the name of a file that a broker reads or writes"
+            yield Remark(files.join(partition.path, folder), Finding.UNREADABLE.value, name.is_live, reason)
 
 
 _CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
