@@ -154,6 +154,12 @@ def test_export_and_restore(spark: Any, examples: Path, tmp_path: Path) -> None:
     assert set(again.values()) == {"unchanged"}
 
 
+def test_an_export_has_a_limit_for_what_a_batch_may_grow_to(spark: Any, examples: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "t")
+    found = jobs.export(spark, examples, out, ["codec-gzip"], on_corrupt="skip", max_decompressed_bytes=100).collect()
+    assert all("raise max_decompressed_bytes" in row.problem for row in found)
+
+
 def test_diff_sees_rows_that_are_there_twice(spark: Any, examples: Path, tmp_path: Path) -> None:
     table = tmp_path / "table"
     jobs.export(spark, examples, str(table), ["codec-none", "txn-a"])

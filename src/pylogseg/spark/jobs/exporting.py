@@ -35,6 +35,7 @@ def export(
     until: int | None = None,
     isolation: Any = "read_uncommitted",
     on_corrupt: Any = "raise",
+    max_decompressed_bytes: int = 64 << 20,
     keep_deleted: bool = True,
     overwrite: bool = False,
     dry_run: bool = False,
@@ -68,6 +69,8 @@ def export(
         Whether records of aborted transactions are left out, and those of open ones left to a later run.
     on_corrupt : {"raise", "stop", "skip"}
         What damage does; with ``stop`` a partition is one task.
+    max_decompressed_bytes : int
+        A batch that decompresses to more counts as damaged.
     keep_deleted : bool
         Whether the table keeps records that retention has removed from the log since; else they go.
     overwrite : bool
@@ -87,7 +90,7 @@ def export(
     if "://" in out:
         raise RequestError(f"{out}: files get their names at the end by renames, which no object store has")
     target, wish = Path(out).absolute(), Form(form, tuple(columns), compression)
-    options = ReadOptions(isolation, on_corrupt, scratch=Scratch)
+    options = ReadOptions(isolation, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
     names, disk = asked_for(names), open_dir(path)
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
     table = Table(target, wish, isolation, dry_run=dry_run, overwrite=overwrite)
