@@ -69,4 +69,4 @@ wheel: $(VENV)/.wheel  ## a wheel in dist/
 
 clean:  ## remove what was built
 	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
-	rm -f src/pylogseg/_*.c src/pylogseg/_*.so
+	rm -f src/pylogseg/_*.c src/pylogseg/_*.so src/pylogseg/_native/_*.c src/pylogseg/_native/_*.so

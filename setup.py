@@ -2,7 +2,7 @@
 
 Switches, as environment variables:
   PYLOGSEG_SANITIZE=address,undefined   builds with those sanitisers, without optimisation of bounds
-  PYLOGSEG_CHECKS=1                     Cython's own bounds checks in the doors
+  PYLOGSEG_CHECKS=1                     Cython's own bounds checks in the bindings
   PYLOGSEG_COVERAGE=1                   counters for gcov, by lines of .pyx, .pxd and .h (tests/coverage.sh)
 """
 
@@ -33,21 +33,22 @@ if coverage:
     compile_args += ["-O1", "--coverage"]
     link_args += ["--coverage"]
 
-headers = [str(path) for path in Path("src/pylogseg/_kernels").glob("*.[hp]*") if path.suffix in (".h", ".pxd")]
+sources = [Path("src/pylogseg/_codec.pyx"), *sorted(Path("src/pylogseg/_native").glob("_*.pyx"))]
+headers = [str(path) for path in Path("src/pylogseg/_native/kernels").rglob("*.[hp]*") if path.suffix in (".h", ".pxd")]
 extensions = [
     Extension(
-        f"pylogseg.{path.stem}",
+        ".".join(path.with_suffix("").parts[1:]),
         [path.as_posix()],
-        include_dirs=["src/pylogseg/_kernels"],
+        include_dirs=["src/pylogseg/_native/kernels/c"],
         depends=headers,
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
-    for path in sorted(Path("src/pylogseg").glob("_*.pyx"))
+    for path in sources
 ]
 
-# Cython does not see that a door depends on a kernel of a subpackage, and would keep the C of an older one.
-written = [path.with_suffix(".c") for path in Path("src/pylogseg").glob("_*.pyx")]
+# Cython does not see that a module depends on a kernel of a subpackage, and would keep the C of an older one.
+written = [path.with_suffix(".c") for path in sources]
 changed = max(map(os.path.getmtime, headers), default=0.0)
 stale = any(path.exists() and path.stat().st_mtime < changed for path in written)
 

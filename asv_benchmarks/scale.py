@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pylogseg.disk import Segment
-from pylogseg.env.files import LocalFiles
+from pylogseg.catalog.disk import Segment
+from pylogseg.env.filesystem import LocalFiles
 from pylogseg.format.names import FileKind
-from pylogseg.jobs.verify import SegmentReport
-from pylogseg.spark.work import packed, shares
+from pylogseg.spark.distribute import packed, shares
+from pylogseg.verify.segment import SegmentReport
 
 _SAMPLE = 20_000
 

@@ -30,13 +30,13 @@ import data
 import numpy as np
 import pyarrow as pa
 import rows as table_rows
+from helpers.spark_sessions import small_session
 from measure import Clock, in_turn
 from rows import Row
-from spark_sessions import small_session
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.env.files import MappedFile, PositionedFile
+from pylogseg.env.filesystem import MappedReader, PositionedFile
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
@@ -180,7 +180,7 @@ class counted:
     """Collects the sizes of all reads of local files."""
 
     def __enter__(self) -> list[int]:
-        self._own = {kind: kind.read for kind in (MappedFile, PositionedFile)}
+        self._own = {kind: kind.read for kind in (MappedReader, PositionedFile)}
         sizes: list[int] = []
         for kind, read in self._own.items():
 

@@ -170,8 +170,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
+    from helpers.spark_sessions import small_session
     from pyspark.sql import SparkSession
-    from spark_sessions import small_session
 
     scratch = tmp_path_factory.mktemp("spark")
     settings = {

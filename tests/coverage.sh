@@ -16,7 +16,7 @@ mkdir "$work/tree"
 git ls-files -z | xargs -0 cp --parents -t "$work/tree"
 cd "$work/tree"
 PYLOGSEG_COVERAGE=1 "$python" setup.py -q --version >/dev/null  # makes the C files, which name their sources from src on
-sed -i -E 's|^(#line [0-9]+ ")(pylogseg/)|\1src/\2|; s|^(#line [0-9]+ ")([a-z_0-9]+\.pxd)|\1src/pylogseg/_kernels/\2|' src/pylogseg/_*.c
+sed -i -E 's|^(#line [0-9]+ ")(pylogseg/)|\1src/\2|; s|^(#line [0-9]+ ")([a-z_0-9]+\.pxd)|\1src/pylogseg/_native/kernels/\2|' src/pylogseg/_codec.c src/pylogseg/_native/_*.c
 PYLOGSEG_COVERAGE=1 "$python" setup.py -q build_ext --inplace
 "$python" setup.py -q egg_info
 export PYTHONPATH=$work/tree/src PYTHONDONTWRITEBYTECODE=1

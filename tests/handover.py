@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from embedded_logs import SETTINGS, fill
+from helpers.embedded_logs import SETTINGS, fill
 
 from pylogseg import EmbeddedLog, open_log
 from pylogseg.errors import StorageError
@@ -36,9 +36,9 @@ class Broker:
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
-    def offsets(self, isolation: str) -> list[int]:
+    def offsets(self, isolation_level: str) -> list[int]:
         """Of the records that a consumer gets."""
-        rows = self("consume", "orders", "--partition", "0", "--isolation", isolation)
+        rows = self("consume", "orders", "--partition", "0", "--isolation-level", isolation_level)
         return [json.loads(row)["offset"] for row in rows.splitlines()]
 
     def recovered(self, partition: Path) -> bool:
@@ -61,13 +61,15 @@ def turn(
     recovered = log.report.recovered_segments > 0
     work(log)
     isolations = ("read_uncommitted", "read_committed")
-    want = {isolation: [r.offset for r in log.read(isolation=isolation)] for isolation in isolations}  # type: ignore[arg-type]
+    want = {
+        isolation_level: [r.offset for r in log.read(isolation_level=isolation_level)] for isolation_level in isolations
+    }  # type: ignore[arg-type]
     close(log)
     broker("start")
-    found = {isolation: broker.offsets(isolation) for isolation in isolations}
+    found = {isolation_level: broker.offsets(isolation_level) for isolation_level in isolations}
     assert found == want
     assert broker.recovered(partition) == (close is EmbeddedLog.close_handles)
-    counts = ", ".join(f"{len(offsets)} {isolation}" for isolation, offsets in found.items())
+    counts = ", ".join(f"{len(offsets)} {isolation_level}" for isolation_level, offsets in found.items())
     print(f"we recovered: {recovered}; the broker recovered: {broker.recovered(partition)}; it consumes {counts}")
 
 

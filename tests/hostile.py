@@ -19,11 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-import hostile_engine
-import hostile_files
-import hostile_logs
-import hostile_text
-import mutations
+from helpers import hostile_engine, hostile_files, hostile_logs, hostile_text, mutations
 
 Target = Callable[[Random], None]
 

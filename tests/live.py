@@ -170,8 +170,8 @@ def read_loop(folder: str, seconds: float) -> Counter[str]:
             for found in reader:
                 assert is_right(found), found
                 offsets.append(found.offset)
-            seen["alarms"] += sum(gap.is_alarm for gap in reader.gaps)
-            seen["news"] += sum(not gap.is_alarm for gap in reader.gaps)
+            seen["alarms"] += sum(gap.is_damage for gap in reader.gaps)
+            seen["news"] += sum(not gap.is_damage for gap in reader.gaps)
         except pylogseg.PylogsegError as error:
             seen[type(error).__name__] += 1
             seen[f"error: {str(error)[-150:]}"] += 1

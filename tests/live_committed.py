@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from shell import process
+from helpers.shell import process
 
 import pylogseg
 
@@ -114,7 +114,7 @@ def one(seed: int, root: Path, places: list[Path], writer: list[str], found: Fou
             time.sleep(0.05)
         folder = there[0]
         follower = process(
-            "cat", folder, "--follow", "--isolation", "read_committed", "-f", "%o %s\n", stdout=out, stderr=None
+            "cat", folder, "--follow", "--isolation-level", "read_committed", "-f", "%o %s\n", stdout=out, stderr=None
         )
         reads: list[list[tuple[int, int]]] = []
         last = 0
@@ -122,7 +122,7 @@ def one(seed: int, root: Path, places: list[Path], writer: list[str], found: Fou
             first = rng.choice((0, max(0, last - rng.randrange(300))))
             seen = [
                 (record.offset, int((record.value or b"").split()[0]))
-                for record in pylogseg.read(folder, offset=first, isolation="read_committed")
+                for record in pylogseg.read(folder, offset=first, isolation_level="read_committed")
             ]
             last = max([last, *(offset for offset, _ in seen)])
             reads.append([(first, -1), *seen])
@@ -131,7 +131,7 @@ def one(seed: int, root: Path, places: list[Path], writer: list[str], found: Fou
         time.sleep(2)  # a broker writes its markers a moment after the producer's last call
         whole = [
             (record.offset, int((record.value or b"").split()[0]))
-            for record in pylogseg.read(folder, isolation="read_committed")
+            for record in pylogseg.read(folder, isolation_level="read_committed")
         ]
         end = time.monotonic() + _PATIENCE_SECONDS
         while len(followed.read_bytes().splitlines()) < len(whole) and time.monotonic() < end:

@@ -22,8 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 import s3fs
+from helpers.spark_sessions import small_session
 from moto.server import DomainDispatcherApplication, create_backend_app
-from spark_sessions import small_session
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 import pylogseg

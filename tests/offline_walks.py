@@ -22,7 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from offline_logs import KEYS, NOW, Appends, records, state
+from helpers.offline_logs import KEYS, NOW, Appends, records, state
 
 import pylogseg
 from pylogseg import offline
@@ -30,15 +30,15 @@ from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import Uncleanable
-from pylogseg.log.cleanable import cleanable, dirtiness
+from pylogseg.errors import UncleanableError
 from pylogseg.log.cleaner import Cleaner
+from pylogseg.log.cleaner_range import cleanable, dirtiness
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
-from pylogseg.log.report import ActionKind
+from pylogseg.log.recovery_report import ActionKind
 from pylogseg.offline.options import FixedClock
-from pylogseg.offline.redactor import Blank
+from pylogseg.offline.redacting_batches import Blank
 
 CONFIG = {
     "cleanup.policy": "compact,delete",
@@ -97,7 +97,7 @@ class World:
             LogConfig.from_properties(CONFIG),
             self.start,
         )
-        assert not self.log.report.is_alarm, self.log.report.actions
+        assert not self.log.report.is_damage, self.log.report.actions
         self.log.update_high_watermark(self.log.log_end_offset)
         self.directory.attach("t-0", self.log)
         return self.log
@@ -120,7 +120,7 @@ class World:
         start = log.log_start_offset
         ends = [int(end) for part in log.segments for each in part.windows() for end in each.batches.next_offset]
         self.directory.checkpoint()  # where the log begins
-        reader = pylogseg.read(self.path / "t-0", isolation="read_committed")
+        reader = pylogseg.read(self.path / "t-0", isolation_level="read_committed")
         committed = [(each.offset, each.timestamp, each.key, each.value) for each in reader]
         return View([record for record in records(log) if record[0] >= start], committed, ends, state(log))
 
@@ -270,7 +270,7 @@ class Walk:
         self.outcome = outcome
         if outcome.state == "failed":
             assert may_fail, outcome.reason
-            assert isinstance(outcome.error, Uncleanable), outcome.reason
+            assert isinstance(outcome.error, UncleanableError), outcome.reason
             self.counts["uncleanable"] += 1
         elif into is not None:
             assert files(world.path) == before
@@ -316,7 +316,7 @@ class Walk:
         twin.open()
         try:
             clean(twin, own["map_bytes"], include_active=own["include_active"])
-        except Uncleanable:
+        except UncleanableError:
             return
         finally:
             twin.close()

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shell import pylogseg
+from helpers.shell import pylogseg
 
 import pylogseg as package
 from pylogseg import offline
@@ -209,15 +209,15 @@ def by_export(root: Path, *arguments: object) -> Outcome:
 
 def differences(rng: random.Random, root: Path) -> Iterator[str]:
     """What two ways give differently."""
-    for isolation in ISOLATIONS:
+    for isolation_level in ISOLATIONS:
         for mode in MODES:
-            yield from _in_mode(rng, root, isolation, mode)
+            yield from _in_mode(rng, root, isolation_level, mode)
     yield from _counts(root)
 
 
-def _in_mode(rng: random.Random, root: Path, isolation: Any, mode: Any) -> Iterator[str]:
-    how = {"isolation": isolation, "on_corrupt": mode}
-    options = ("--isolation", isolation, "--on-corrupt", mode)
+def _in_mode(rng: random.Random, root: Path, isolation_level: Any, mode: Any) -> Iterator[str]:
+    how = {"isolation_level": isolation_level, "on_corrupt": mode}
+    options = ("--isolation-level", isolation_level, "--on-corrupt", mode)
     try:
         reader = package.read(root, **how)
     except package.PylogsegError as error:
@@ -226,10 +226,10 @@ def _in_mode(rng: random.Random, root: Path, isolation: Any, mode: Any) -> Itera
             yield f"read: {error}; cat: fine"
         return
     whole = by_reader(lambda: reader)
-    is_damaged = whole.failed or any(gap.is_alarm for gap in reader.gaps)
-    places = sorted(str(gap) for gap in reader.gaps if gap.is_alarm) if mode != "raise" else whole.places or []
+    is_damaged = whole.failed or any(gap.is_damage for gap in reader.gaps)
+    places = sorted(str(gap) for gap in reader.gaps if gap.is_damage) if mode != "raise" else whole.places or []
     expected = Outcome(whole.rows, is_damaged, places)
-    name = f"{isolation} {mode}"
+    name = f"{isolation_level} {mode}"
     ways: dict[str, Outcome] = {
         f"cat -j {jobs}": by_shell("cat", root, *AS_TEXT, *options, "-j", jobs) for jobs in (1, 2)
     }
@@ -250,7 +250,7 @@ def _in_mode(rng: random.Random, root: Path, isolation: Any, mode: Any) -> Itera
         total = sum(int(line.rpartition(":")[2]) for line in counted.out.decode().splitlines())
         if total != len(whole.rows):
             yield f"{name} grep -c: {total}, of read {len(whole.rows)}"
-    yield from _spark(root, isolation, mode, expected, name)
+    yield from _spark(root, isolation_level, mode, expected, name)
     if mode == "skip":
         yield from _ranges(rng, root, how, options, whole.rows, name)
         yield from _ends(rng, root, options, whole.rows, name)
@@ -312,7 +312,7 @@ def _latest(root: Path, how: dict[str, Any], options: tuple[str, ...], rows: lis
     yield from _compared(f"{name} latest", Outcome(wanted, False), Outcome(found, False))
 
 
-def _spark(root: Path, isolation: str, mode: str, expected: Outcome, name: str) -> Iterator[str]:
+def _spark(root: Path, isolation_level: str, mode: str, expected: Outcome, name: str) -> Iterator[str]:
     try:
         from pylogseg.spark.options import parse
         from pylogseg.spark.plan import plan
@@ -320,7 +320,9 @@ def _spark(root: Path, isolation: str, mode: str, expected: Outcome, name: str) 
     except ImportError:
         return
     names = ("topic", "partition", "offset", "timestamp", "key", "value")
-    parsed = parse({"isolationLevel": isolation, "onCorrupt": mode, "failOnDataLoss": "false", "rangeBytes": 3000})
+    parsed = parse(
+        {"isolationLevel": isolation_level, "onCorrupt": mode, "failOnDataLoss": "false", "rangeBytes": 3000}
+    )
     try:
         tasks = plan(str(root), parsed, cores=1)
     except package.CorruptionError as error:  # behind the last good batch: no task would meet it

@@ -21,7 +21,7 @@ import pytest
 import pylogseg
 import pylogseg.spark
 from pylogseg.spark import _compat, jobs
-from pylogseg.spark.work import run
+from pylogseg.spark.distribute import run
 
 DATA = Path(__file__).resolve().parent.parent / "examples" / "data"
 TOPICS = ("codec-zstd", "txn-a")

@@ -39,11 +39,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from spark_sessions import small_session
+from helpers.spark_sessions import small_session
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.arrow import read_arrow
+from pylogseg.arrow.columns import read_arrow
 from pylogseg.restore.staging import FORGOTTEN_MS, sweep
 from pylogseg.spark import jobs
 from pylogseg.spark._compat import cause_of

@@ -4,7 +4,7 @@
     python tests/spark_matrix.py [VERSION ...] [--folder DIR] [--wheel FILE] [-- ARGUMENTS OF PYTEST]
 
 For each version an environment of its own is made in DIR (kept, and used again): that Spark, the wheel of this project,
-and what the tests need. In it runs `pytest tests/test_spark_*.py`, with the wheel, not with `src`. What a version does
+and what the tests need. In it runs `pytest tests/spark`, with the wheel, not with `src`. What a version does
 not offer is what the tests that were skipped say. VERSION is as pip has it: 4.1 is the newest 4.1.*. Needs Java 17,
 a package index, and 0.5 GB for each version. Exit code 0 if no test failed.
 """
@@ -77,7 +77,7 @@ def outcome(folder: Path, version: str, python: Path, arguments: Sequence[str]) 
     """Run the tests with that Python."""
     report = folder / f"spark-{version}.xml"
     report.unlink(missing_ok=True)
-    files = sorted(str(path) for path in TESTS.glob("test_spark_*.py"))
+    files = sorted(str(path) for path in (TESTS / "spark").glob("test_*.py"))
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *files, *arguments]
     bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
     done = subprocess.run(

@@ -10,7 +10,7 @@ import many_logs
 
 from pylogseg import BrokerSettings, LogManager
 from pylogseg.log.cleaner import Cleaner
-from pylogseg.log.filtering import CleanerStats
+from pylogseg.log.cleaner_filter import CleanerStats
 from pylogseg.log.offset_map import OffsetMap
 
 

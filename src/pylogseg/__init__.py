@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pylogseg import offline as offline
-    from pylogseg.arrow import read_arrow
+    from pylogseg.arrow.columns import read_arrow
+    from pylogseg.arrow.encode import encode
+    from pylogseg.catalog.disk import Disk, LogDir, Partition, Segment, open_dir
     from pylogseg.config import LogConfig
-    from pylogseg.disk import Disk, LogDir, Partition, Segment, open_dir
     from pylogseg.embedded.log import EmbeddedLog
     from pylogseg.embedded.opening import open_log
     from pylogseg.embedded.producer import Producer
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
     from pylogseg.log.log import Appended
     from pylogseg.manager.manager import LogManager
     from pylogseg.manager.settings import BrokerSettings
-    from pylogseg.reading.findings import Finding, Gap
     from pylogseg.reading.stream import Reader, Record, read
-    from pylogseg.write import encode
+    from pylogseg.walker.findings import Finding, Gap
 
 # Loaded on first use: an import of the package must not cost more than what it is used for.
 _HOMES = {
@@ -29,28 +29,28 @@ _HOMES = {
     "BrokerSettings": "pylogseg.manager.settings",
     "ClosedError": "pylogseg.errors",
     "CorruptionError": "pylogseg.errors",
-    "Disk": "pylogseg.disk",
+    "Disk": "pylogseg.catalog.disk",
     "EmbeddedLog": "pylogseg.embedded.log",
-    "Finding": "pylogseg.reading.findings",
-    "Gap": "pylogseg.reading.findings",
+    "Finding": "pylogseg.walker.findings",
+    "Gap": "pylogseg.walker.findings",
     "LogConfig": "pylogseg.config",
-    "LogDir": "pylogseg.disk",
+    "LogDir": "pylogseg.catalog.disk",
     "LogManager": "pylogseg.manager.manager",
-    "Partition": "pylogseg.disk",
+    "Partition": "pylogseg.catalog.disk",
     "Producer": "pylogseg.embedded.producer",
     "PylogsegError": "pylogseg.errors",
     "Reader": "pylogseg.reading.stream",
     "Record": "pylogseg.reading.stream",
     "RecordColumns": "pylogseg.format.records",
     "RequestError": "pylogseg.errors",
-    "Segment": "pylogseg.disk",
+    "Segment": "pylogseg.catalog.disk",
     "StorageError": "pylogseg.errors",
     "decode": "pylogseg.format.records",
-    "encode": "pylogseg.write",
-    "open_dir": "pylogseg.disk",
+    "encode": "pylogseg.arrow.encode",
+    "open_dir": "pylogseg.catalog.disk",
     "open_log": "pylogseg.embedded.opening",
     "read": "pylogseg.reading.stream",
-    "read_arrow": "pylogseg.arrow",
+    "read_arrow": "pylogseg.arrow.columns",
     "scan": "pylogseg.format.batches",
 }
 

@@ -27,37 +27,37 @@ class RequestError(PylogsegError, ValueError):
     """The caller asked for something that cannot be; nothing was changed."""
 
 
-class OffsetOutOfRange(RequestError):
+class OffsetOutOfRangeError(RequestError):
     """An offset below the log start, or above what may be read or removed."""
 
     kind = "offset_out_of_range"
 
 
-class OutOfOrderSequence(RequestError):
+class OutOfOrderSequenceError(RequestError):
     """A producer's sequence does not follow on what it wrote before."""
 
     kind = "out_of_order_sequence"
 
 
-class Fenced(RequestError):
+class FencedError(RequestError):
     """A newer producer or transaction coordinator has taken over."""
 
     kind = "fenced"
 
 
-class TransactionState(RequestError):
+class TransactionStateError(RequestError):
     """A batch does not fit to the state of its producer's transaction."""
 
     kind = "transaction_state"
 
 
-class TooLarge(RequestError):
+class TooLargeError(RequestError):
     """A batch above ``max.message.bytes``, or an append above ``segment.bytes``."""
 
     kind = "too_large"
 
 
-class InvalidRecord(RequestError):
+class InvalidRecordError(RequestError):
     """A batch or record that breaks a rule of the log it is appended to.
 
     Parameters
@@ -78,7 +78,7 @@ class InvalidRecord(RequestError):
         return (type(self), (str(self), self.record_errors))
 
 
-class OffsetsOutOfOrder(RequestError):
+class OffsetsOutOfOrderError(RequestError):
     """An append that keeps its offsets goes back, within itself or behind the end of the log."""
 
     kind = "offsets_out_of_order"
@@ -185,13 +185,13 @@ class Ending(enum.IntEnum):
     """Another program's format (Redpanda's)."""
 
 
-class CleaningAborted(PylogsegError):
+class CleaningAbortedError(PylogsegError):
     """A cleaning was given up; the log is as it was, but for groups that were done; it may be tried again."""
 
     kind = "state"
 
 
-class Uncleanable(PylogsegError):
+class UncleanableError(PylogsegError):
     """A log that compaction cannot write anew; the log is as it was, but for groups of segments that were done."""
 
     kind = "state"

@@ -10,16 +10,16 @@ import itertools
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from pylogseg.arrow.encode import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import Storage
 from pylogseg.errors import RequestError
-from pylogseg.format.special import marker_batch
+from pylogseg.format.control_batches import marker_batch
 from pylogseg.log.log import Appended, Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.write import encode
 
 FOLDER = "/d/t-0"
 NOW_MS = 1_700_000_000_000

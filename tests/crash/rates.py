@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pylogseg.arrow.encode import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.log.log import Log
 from pylogseg.testing.clock import ManualClock, ManualScheduler
-from pylogseg.write import encode
 
 _SEGMENT_BYTES = 16 << 20
 _BATCH_BYTES = 16 << 10

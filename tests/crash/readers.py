@@ -22,16 +22,16 @@ from typing import Any
 
 import pylogseg
 from crash.judge import Broken, must
+from pylogseg.arrow.encode import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import ThreadScheduler
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import OffsetOutOfRange, StorageError
+from pylogseg.errors import OffsetOutOfRangeError, StorageError
 from pylogseg.format.batches import scan
 from pylogseg.log.log import Log
-from pylogseg.log.replace import copy_batches, new_cleaned_segment, replace_segments
-from pylogseg.write import encode
+from pylogseg.log.segment_replace import copy_batches, new_cleaned_segment, replace_segments
 
 _CONFIG = LogConfig.of(
     segment_bytes=30_000, segment_index_bytes=4096, index_interval_bytes=500, file_delete_delay_ms=2000
@@ -126,7 +126,7 @@ def fetch_once(writer: Writer, choose: random.Random) -> int:
     start, end = log.log_start_offset, log.log_end_offset
     try:
         data = log.fetch(choose.randint(start, max(start, end)), choose.choice((1, 5000, 1 << 20))).data
-    except OffsetOutOfRange:  # it was truncated or deleted in between
+    except OffsetOutOfRangeError:  # it was truncated or deleted in between
         return 0
     rows = scan(data, crc=True).batches
     must((rows.verdict == 0).all(), "a batch in a slice does not match its CRC")

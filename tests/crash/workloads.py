@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from crash.promises import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, Written
+from pylogseg.arrow.encode import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import Storage
-from pylogseg.errors import OutOfOrderSequence
+from pylogseg.errors import OutOfOrderSequenceError
 from pylogseg.testing.memory import MemoryStorage
-from pylogseg.write import encode
 
 
 class Workload(NamedTuple):
@@ -332,7 +332,7 @@ class Wanderer:
         sequence = self.sequences.get((producer_id, epoch), 0)
         try:
             self.witness.append(count=count, producer=Producer(producer_id, epoch, sequence, transactional))
-        except OutOfOrderSequence:  # its records were deleted, and the log has forgotten them
+        except OutOfOrderSequenceError:  # its records were deleted, and the log has forgotten them
             self.witness.append(count=count)
         else:
             self.sequences[producer_id, epoch] = sequence + count

@@ -19,11 +19,11 @@ from typing import Any, TextIO
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import ClosedError, CorruptionError, InvalidRecord, PylogsegError, RequestError
+from pylogseg.errors import ClosedError, CorruptionError, InvalidRecordError, PylogsegError, RequestError
 from pylogseg.format.batches import scan
-from pylogseg.log.cleanable import Cleanable, cleanable, dirtiness
+from pylogseg.log.batch_headers import first_offset
 from pylogseg.log.cleaner import Cleaner
-from pylogseg.log.facts import first_offset
+from pylogseg.log.cleaner_range import Cleanable, cleanable, dirtiness
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
@@ -33,7 +33,7 @@ from pylogseg.testing.clock import ManualClock, ManualScheduler
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from descriptions import described
+from helpers.descriptions import described
 
 Row = dict[str, Any]
 _PLACE = re.compile(r"(start|hw|end)([+-]\d+)?")
@@ -408,7 +408,7 @@ def replay(operations: list[Row], root: Path, out: TextIO) -> None:
             if os.environ.get("REPLAY_TRACE"):
                 raise
             row |= {"error": type(error).__name__, "kind": kind_of(error), "message": str(error)}
-            if isinstance(error, InvalidRecord) and error.record_errors:
+            if isinstance(error, InvalidRecordError) and error.record_errors:
                 row["record_errors"] = [list(pair) for pair in error.record_errors]
         if session.log is not None:
             row["state"] = session.state()

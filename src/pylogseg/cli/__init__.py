@@ -16,7 +16,7 @@ import click
 
 from pylogseg import __version__
 from pylogseg.errors import CorruptionError, PylogsegError
-from pylogseg.format.shown import printable
+from pylogseg.format.escape import printable
 
 # Name -> where the command is, and its line in the help: which must not cost an import of the command.
 _COMMANDS = {

@@ -16,10 +16,10 @@ from pylogseg.cli.merge import print_merged
 from pylogseg.cli.output import RecordText, output_options, record_text
 from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import last_records
+from pylogseg.env.pool import stream_ordered
 from pylogseg.format.text import TextBuffer
-from pylogseg.jobs.pool import stream_ordered
+from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.wanted import Wanted
 
 _EPILOG = r"""\b
 Examples:
@@ -94,14 +94,16 @@ def cat(
         click.get_current_context().exit(2)
 
 
-def wanted_of(query: Query, chosen: common.Selection, below_log_start: bool, tail: int | None = None) -> list[Wanted]:
+def wanted_of(
+    query: Query, chosen: common.Selection, below_log_start: bool, tail: int | None = None
+) -> list[LogReader]:
     """What a query asks for of each log that was chosen; of that the last records, if `tail` is given."""
     wanted = [query.of(log) for log in chosen.logs(from_log_start=not below_log_start)]
     return wanted if tail is None else [last_records(part, tail) for part in wanted]
 
 
 def print_wanted(
-    text: RecordText, wanted: list[Wanted], total_bytes: int, limit: int | None, jobs: int, merged: bool = False
+    text: RecordText, wanted: list[LogReader], total_bytes: int, limit: int | None, jobs: int, merged: bool = False
 ) -> None:
     """Write all that is wanted to stdout, once, and end the command."""
     gaps = Gaps()
@@ -118,7 +120,7 @@ def print_wanted(
     common.end_with(gaps.damage)
 
 
-def _print_all(text: RecordText, wanted: list[Wanted], jobs: int, gaps: Gaps, bar: Bar) -> None:
+def _print_all(text: RecordText, wanted: list[LogReader], jobs: int, gaps: Gaps, bar: Bar) -> None:
     """Write all records to stdout, their text made by several threads."""
     common.write(text.head)
     parts = [piece for part in wanted for piece in part.by_segment()]

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.cli import Shown, completion, forget_output
-from pylogseg.disk import Disk, Partition, open_dir
 from pylogseg.env.overlay import FileChange
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
-from pylogseg.format.shown import json_line, printable
-from pylogseg.reading.findings import Finding, Gap
-from pylogseg.reading.wanted import LogFiles, logs_of, partitions_of
+from pylogseg.format.escape import json_line, printable
+from pylogseg.reading.log_reader import LogFiles, logs_of, partitions_of
+from pylogseg.walker.findings import Finding, Gap
 
 #: In the context of a command: whether something could not be read that was not to be skipped.
 _UNREADABLE = "pylogseg.unreadable"
@@ -257,7 +257,7 @@ rate_option = click.option(
     help="Read no faster, e.g. 50M: spares a broker's disk.",
 )
 isolation_option = click.option(
-    "--isolation",
+    "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
     show_default=True,
@@ -462,12 +462,12 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
     """Tell of gaps on stderr, one line each; whether one of them is damage (exit code 1)."""
     damage, context = False, click.get_current_context()
     for gap in gaps:
-        damage |= gap.is_alarm
+        damage |= gap.is_damage
         if gap.kind is Finding.UNREADABLE and context.params.get("on_corrupt", "raise") == "raise":
             context.meta[_UNREADABLE] = True
-        if gap.is_alarm:
+        if gap.is_damage:
             context.meta[DAMAGE] = True
-        complain(f"{'damage' if gap.is_alarm else 'note'}: {in_shell(str(gap))}")
+        complain(f"{'damage' if gap.is_damage else 'note'}: {in_shell(str(gap))}")
     return damage
 
 

@@ -6,7 +6,7 @@ import click
 
 from pylogseg.cli.common import decompressed_option, parse_size, parsed
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
-from pylogseg.offline.compaction import compact as compact_logs
+from pylogseg.offline.compacting import compact as compact_logs
 
 _COLUMNS = {"rounds": "ROUNDS", "recordsRead": "RECORDS", "recordsRemoved": "REMOVED"}
 #: The keys of the dirty section are read, then the whole log is read, and what stays is written.

@@ -8,7 +8,7 @@ import click
 
 from pylogseg.cli import common, completion
 from pylogseg.offline.copying import copy as copy_log_dir
-from pylogseg.offline.partition_copy import PartitionCopy
+from pylogseg.offline.copying_partition import PartitionCopy
 
 _EPILOG = r"""\b
 Examples:

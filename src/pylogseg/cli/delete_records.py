@@ -10,8 +10,8 @@ import click
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.cli.retain import COLUMNS
 from pylogseg.errors import RequestError
-from pylogseg.offline.deleting import delete_records as delete_of_logs
-from pylogseg.offline.deleting import parse_offsets
+from pylogseg.offline.deleting_records import delete_records as delete_of_logs
+from pylogseg.offline.deleting_records import parse_offsets
 
 _EPILOG = f"""\b
 Examples:

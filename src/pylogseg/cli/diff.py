@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from pylogseg.catalog.disk import Disk, open_dir
 from pylogseg.cli import common, completion
 from pylogseg.cli.query import OffsetRange, parse_offsets
-from pylogseg.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.offline.comparison import Difference, Range
-from pylogseg.offline.comparison import diff as compare
-from pylogseg.reading.findings import offsets_text
+from pylogseg.offline.comparing import Difference, Range
+from pylogseg.offline.comparing import diff as compare
+from pylogseg.walker.findings import offsets_text
 
 _EPILOG = r"""\b
 Examples:

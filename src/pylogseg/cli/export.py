@@ -17,8 +17,9 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.query import make_query, query_options
+from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.errors import RequestError
-from pylogseg.jobs.export import (
+from pylogseg.export.file import (
     DEFAULT_COLUMNS,
     FORMS,
     Exported,
@@ -28,10 +29,9 @@ from pylogseg.jobs.export import (
     folder_of,
     target_of,
 )
-from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.jobs.unfinished_files import create_folder, sweep, unfinished
+from pylogseg.export.unfinished import create_folder, sweep, unfinished
 from pylogseg.reading import stream
-from pylogseg.reading.wanted import LogFiles, Wanted
+from pylogseg.reading.log_reader import LogFiles, LogReader
 
 _EPILOG = """\b
 Examples:
@@ -45,7 +45,7 @@ Examples:
 A segment becomes a file OUT/topic=NAME/partition=N/<base offset>.parquet, as
 Hive names them: pyarrow, polars, duckdb and Spark read topic and partition from
 the folders, so they are not in the files (unless --columns names them).
-A segment without records has no file. With --isolation read_committed or
+A segment without records has no file. With --isolation-level read_committed or
 --on-corrupt stop, a partition becomes one file, named by its first segment.
 
 \b
@@ -126,7 +126,7 @@ def export(
         key_type,
         value_type,
         not_utf8,
-        ranges["isolation"],
+        ranges["isolation_level"],
     )
     _check_form(wish)
     query = make_query(key_as=key_as, **ranges)
@@ -177,7 +177,7 @@ def _check_form(form: Form) -> None:
 
 
 def _one_file(
-    wanted: list[Wanted], out: Path, form: Form, overwrite: bool, advance: Advance
+    wanted: list[LogReader], out: Path, form: Form, overwrite: bool, advance: Advance
 ) -> tuple[list[Exported], bool]:
     """Write all to one file; what was written, and whether damage was met."""
     if not overwrite and out.exists():
@@ -187,7 +187,7 @@ def _one_file(
 
 
 def _folder(
-    logs: list[LogFiles], wanted: list[Wanted], out: Path, form: Form, overwrite: bool, jobs: int, advance: Advance
+    logs: list[LogFiles], wanted: list[LogReader], out: Path, form: Form, overwrite: bool, jobs: int, advance: Advance
 ) -> tuple[list[Exported], bool]:
     """Write a file for each part; what was written, and whether damage was met."""
     if out.exists() and not out.is_dir():
@@ -238,7 +238,7 @@ def _remove_others(logs: list[LogFiles], written: set[Path], out: Path, form: Fo
                 path.unlink()
 
 
-def _check_targets(parts: list[Wanted], out: Path, form: Form, overwrite: bool) -> None:
+def _check_targets(parts: list[LogReader], out: Path, form: Form, overwrite: bool) -> None:
     """Two parts must not become one file, and a file that is there stays unless it may be replaced."""
     targets: set[Path] = set()
     for part in parts:

@@ -15,9 +15,9 @@ from pylogseg.cli.bar import Bar
 from pylogseg.cli.query import OffsetRange, Query
 from pylogseg.cli.tail import Followed, Following
 from pylogseg.errors import RequestError
-from pylogseg.reading.findings import Gap
+from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.wanted import Wanted
+from pylogseg.walker.findings import Gap
 
 follow_option = click.option(
     "--follow", "-F", "following", is_flag=True, help="Wait for new records, until Ctrl-C or --limit."
@@ -33,11 +33,11 @@ class Gaps:
 
     def tell(self, gaps: Iterable[Gap], alarms_only: bool = False) -> None:
         """Tell of those that are new."""
-        new = [gap for gap in gaps if (gap.path, gap.position) not in self._told and (gap.is_alarm or not alarms_only)]
+        new = [gap for gap in gaps if (gap.path, gap.position) not in self._told and (gap.is_damage or not alarms_only)]
         self._told.update((gap.path, gap.position) for gap in new)
         self.damage |= common.report_gaps(new)
 
-    def chunks(self, part: Wanted, bar: Bar) -> Iterator[Chunk]:
+    def chunks(self, part: LogReader, bar: Bar) -> Iterator[Chunk]:
         """The chunks of a part; what was passed over is told when it ends."""
         try:
             yield from part.chunks()
@@ -66,7 +66,9 @@ class Again(NamedTuple):
         return [Followed(whole.of(log), of) for log, of in zip(logs, chosen.live_partitions(), strict=False)]
 
 
-def follow(query: Query, wanted: list[Wanted], chosen: common.Selection, gaps: Gaps, again: Again) -> Iterator[Chunk]:
+def follow(
+    query: Query, wanted: list[LogReader], chosen: common.Selection, gaps: Gaps, again: Again
+) -> Iterator[Chunk]:
     """What is wanted of the partitions that were chosen, and what is appended to them; until none is left."""
     if query.has_end:
         raise RequestError("--follow has no end: not with an end of --offset, and not with --until")

@@ -11,21 +11,21 @@ from typing import IO, Any, NamedTuple
 import click
 import numpy as np
 
+from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Again, Gaps, follow, follow_option
 from pylogseg.cli.highlight import Highlighter, is_coloured
 from pylogseg.cli.output import RecordText, output_options, record_text
 from pylogseg.cli.query import Query, bytes_of, make_query, query_options
-from pylogseg.disk import Segment
+from pylogseg.env.pool import Advance, stream_ordered
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.text import TextBuffer
-from pylogseg.jobs.grep import AnyOf, Needle, regular_expression
-from pylogseg.jobs.pool import Advance, stream_ordered
-from pylogseg.reading.findings import Gap
+from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.wanted import Wanted
+from pylogseg.search.patterns import AnyOf, Needle, regular_expression
+from pylogseg.walker.findings import Gap
 
 _EPILOG = r"""\b
 Examples:
@@ -198,7 +198,7 @@ class _Search:
         self.counts: dict[str, int] = {}
         self.damage = False
 
-    def run(self, parts: list[Wanted], jobs: int, bar: Bar) -> bool:
+    def run(self, parts: list[LogReader], jobs: int, bar: Bar) -> bool:
         """Search, and print what is found; whether anything was."""
         self._begin()
         printed = 0
@@ -240,7 +240,7 @@ class _Search:
         (common.write if self.highlight is None else common.write_as_is)(piece)
         sys.stdout.buffer.flush()
 
-    def _search(self, part: Wanted, emit: Callable[[bytes], None], advance: Advance) -> _Row:
+    def _search(self, part: LogReader, emit: Callable[[bytes], None], advance: Advance) -> _Row:
         """One part, on a thread of its own."""
         part, out, count = part.apart(advance), TextBuffer(), 0
         for columns, segment in part.chunks():

@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from pylogseg._codec import encode_varint
+from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.output import RecordText
-from pylogseg.disk import Segment
+from pylogseg.format.escape import printable
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
-from pylogseg.format.shown import printable
-from pylogseg.jobs.grep import Needle
-from pylogseg.jobs.regex import spans
+from pylogseg.search.patterns import Needle
+from pylogseg.search.regex import spans
 
 #: Characters for private use, which no form of output escapes.
 _MARKS = tuple(mark.encode() for mark in ("\ue0f4", "\ue0f5"))
@@ -44,7 +44,7 @@ class Highlighter:
     text : RecordText
     needles : sequence of bytes and compiled patterns of bytes
     places : sequence of str
-        As in `jobs.grep.AnyOf`.
+        As in `search.patterns.AnyOf`.
     ignore_case : bool
         For needles that are bytes.
     """

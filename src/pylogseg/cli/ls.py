@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
+from pylogseg.catalog.disk import Partition, Segment
 from pylogseg.cli import common
-from pylogseg.disk import Partition, Segment
-from pylogseg.env.files import FileSystem, LocalFiles
+from pylogseg.env.filesystem import FileSystem, LocalFiles
+from pylogseg.env.pool import map_ordered
 from pylogseg.errors import RequestError
-from pylogseg.format.foreign import LOOK_BYTES, packed_as
+from pylogseg.format.foreign_formats import LOOK_BYTES, packed_as
 from pylogseg.format.names import FileKind
-from pylogseg.jobs.listing import PartitionRow, SegmentRow, gaps_between, partition_row, segment_row
-from pylogseg.jobs.pool import map_ordered
-from pylogseg.reading.findings import offsets_text
+from pylogseg.stats.listing import PartitionRow, SegmentRow, gaps_between, partition_row, segment_row
+from pylogseg.walker.findings import offsets_text
 
 #: Segments that are named of those that are missing.
 _NAMED = 5

@@ -12,9 +12,9 @@ from pylogseg.cli.follow import Gaps
 from pylogseg.cli.output import RecordText
 from pylogseg.errors import RequestError
 from pylogseg.format.text import TextBuffer
+from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.merged import merge_by_time
-from pylogseg.reading.wanted import Wanted
-from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
+from pylogseg.walker.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
 
 #: Of the files, for the windows of all partitions together; each has one of `SMALL_WINDOW_BYTES` at least.
 _WINDOWS_BYTES = 64 << 20
@@ -22,7 +22,7 @@ _WINDOWS_BYTES = 64 << 20
 _OTHER_FILES = 64
 
 
-def print_merged(text: RecordText, wanted: list[Wanted], limit: int | None, gaps: Gaps, bar: Bar) -> None:
+def print_merged(text: RecordText, wanted: list[LogReader], limit: int | None, gaps: Gaps, bar: Bar) -> None:
     """Write the records of all partitions to stdout by timestamp, topic, partition and offset."""
     wanted = sorted(wanted, key=_place)
     # One for the keys of each, too.
@@ -69,6 +69,6 @@ def _allow_files(count: int, needed: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
 
 
-def _place(part: Wanted) -> tuple[str, int, str]:
+def _place(part: LogReader) -> tuple[str, int, str]:
     segment = part.log.segments[0] if part.log.segments else None
     return (segment.topic, segment.partition, segment.path) if segment else ("", -1, part.name)

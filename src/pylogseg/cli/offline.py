@@ -30,7 +30,7 @@ from pylogseg.cli.common import (
 )
 from pylogseg.format.codec_error import in_shell
 from pylogseg.offline.options import Options
-from pylogseg.offline.outcome import CheckpointChange, Outcome, Result
+from pylogseg.offline.result import CheckpointChange, PartitionResult, Result
 from pylogseg.offline.running import chosen_bytes
 
 #: For the epilog of each command.
@@ -40,7 +40,7 @@ one that was named was left; 2 wrong usage, the disk failed, or a broker runs;
 130 interrupted: what was done stays so, start again for the rest.
 """
 _FEW = 6
-#: What is told of the sums of `Outcome.numbers`.
+#: What is told of the sums of `PartitionResult.numbers`.
 _COUNTED = {
     "recordsRemoved": ("record", "removed"),
     "recordsDeleted": ("record", "deleted"),
@@ -124,7 +124,7 @@ class Request(NamedTuple):
         command : callable
             Takes the path, the shared options as keywords, and `own`.
         columns : mapping of str to str, optional
-            Names in `Outcome.numbers` to headings of columns.
+            Names in `PartitionResult.numbers` to headings of columns.
         passes : int
             How often it goes through the bytes of a log, about: for the bar of progress.
         total_bytes : int, optional
@@ -161,7 +161,7 @@ class Request(NamedTuple):
             return f"{self.path} is as it was, and {into} is whole or not there"
         return "each log is whole, and what was done stays so; start again for the rest"
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: PartitionResult) -> None:
         """Say what cannot wait for the end."""
         if self.as_json:
             for action in outcome.report.actions:
@@ -224,7 +224,7 @@ def _print(result: Result, columns: Mapping[str, str], verbose: bool) -> None:
     click.echo(_total(result))
 
 
-def _cells(outcome: Outcome, columns: Mapping[str, str]) -> list[Any]:
+def _cells(outcome: PartitionResult, columns: Mapping[str, str]) -> list[Any]:
     return [
         outcome.name,
         outcome.state,
@@ -238,7 +238,7 @@ def _cells(outcome: Outcome, columns: Mapping[str, str]) -> list[Any]:
     ]
 
 
-def _details(outcome: Outcome) -> Iterator[str]:
+def _details(outcome: PartitionResult) -> Iterator[str]:
     done = Counter(action.kind.value for action in outcome.report.actions)
     if done:
         kinds = ", ".join(f"{kind} {count}" for kind, count in done.items())
@@ -247,7 +247,7 @@ def _details(outcome: Outcome) -> Iterator[str]:
     yield from outcome.notes
 
 
-def _shared_details(outcomes: Sequence[Outcome], verbose: bool) -> Iterator[str]:
+def _shared_details(outcomes: Sequence[PartitionResult], verbose: bool) -> Iterator[str]:
     """What is to be known of partitions; what is the same of several, once."""
     names: dict[str, list[str]] = {}
     for outcome in outcomes:

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
+from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
-from pylogseg.disk import Segment
 from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.records import RecordColumns
-from pylogseg.reading.findings import Gap
-from pylogseg.reading.wanted import Wanted
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.walker.findings import Gap
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,7 +83,7 @@ class RecordText:
             is_payload = field in text.PAYLOAD_OPS
             yield plain, bytes(text.render(changed, one, out, row, row + 1)) if is_payload else None
 
-    def emit(self, part: Wanted, emit: Callable[[bytes], None]) -> list[Gap]:
+    def emit(self, part: LogReader, emit: Callable[[bytes], None]) -> list[Gap]:
         """Hand the text of all records of a part to a function, in pieces of its own; what was passed over."""
         out = text.TextBuffer()
         for columns, segment in part.chunks():

@@ -16,9 +16,9 @@ from pylogseg.errors import RequestError
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import MARK
 from pylogseg.reading.latest import Latest
+from pylogseg.reading.log_reader import LogFiles, LogReader, check_order
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset
-from pylogseg.reading.wanted import LogFiles, Wanted, check_order
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -85,10 +85,10 @@ class Query:
         """Whether records that come later are not wanted."""
         return self.offsets.end is not None or self.offsets.at_most is not None or self.until is not None
 
-    def of(self, log: LogFiles) -> Wanted:
+    def of(self, log: LogFiles) -> LogReader:
         """What is wanted of one log."""
         options = replace(self.options, gaps=[])
-        wanted = Wanted.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
+        wanted = LogReader.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
         return replace(wanted, latest=self.latest)
 
 
@@ -151,7 +151,7 @@ def make_query(
     key: str | None,
     control: bool,
     below_log_start: bool,
-    isolation: Any,
+    isolation_level: Any,
     on_corrupt: Any,
     max_decompressed_bytes: int,
     max_bytes_per_second: int | None,
@@ -164,7 +164,7 @@ def make_query(
 ) -> Query:
     """What the options of `query_options` ask for."""
     options = ReadOptions(
-        isolation,
+        isolation_level,
         on_corrupt,
         control=control,
         limit_bytes=max_decompressed_bytes,

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from pylogseg.catalog.target import Target, refuse_if_locked
 from pylogseg.cli.common import (
     change_text,
     complain,
@@ -29,10 +30,9 @@ from pylogseg.cli.verify import print_remark
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.jobs.place import Place, refuse_if_locked
-from pylogseg.jobs.recover import Options, Outcome, Recovery
-from pylogseg.log.report import Action
-from pylogseg.reading.findings import offsets_text
+from pylogseg.log.recovery_report import Action
+from pylogseg.offline.recovering import RecoverOptions, RecoverResult, Recovery
+from pylogseg.walker.findings import offsets_text
 
 _EXPIRATION = "producer.id.expiration.ms"
 
@@ -91,9 +91,9 @@ def recover(
         raise RequestError("--keep and --no-keep contradict each other")
     config, expiration_ms = _config(settings)
     kept = None if no_keep else os.path.abspath(keep) if keep else default_keep()
-    options = Options(config, expiration_ms, full, dry_run, kept, jobs)
+    options = RecoverOptions(config, expiration_ms, full, dry_run, kept, jobs)
     counts = _Counts()
-    places = Place.find_all(LocalStorage(), directory)
+    places = Target.find_all(LocalStorage(), directory)
     if len(places) > 1 and not dry_run:
         refuse_if_locked(places)
     paths = [place.parent for place in places] if len(places) > 1 else [directory]
@@ -110,7 +110,7 @@ def recover(
     end_with(counts.is_damage or counts.refused > 0)
 
 
-def _recover_one(path: str, options: Options, counts: _Counts, as_json: bool, level: int) -> None:
+def _recover_one(path: str, options: RecoverOptions, counts: _Counts, as_json: bool, level: int) -> None:
     """One log directory, or a partition; `level` is how much is told: 0 quiet, 1, 2 verbose."""
     here, recovery = _Counts(), Recovery(path, options)
     with progress(recovery.total_bytes(), "recover") as advance:
@@ -151,18 +151,18 @@ def _config(settings: tuple[str, ...]) -> tuple[LogConfig, int]:
 # ---- what is said ----
 
 
-def _print_rows(outcome: Outcome) -> None:
+def _print_rows(outcome: RecoverResult) -> None:
     for action in outcome.report.actions:
         print_json({"type": "action", "partition": outcome.name, **action.as_row()})
     print_json(outcome.as_row())
 
 
-def _print(outcome: Outcome, level: int, dry_run: bool) -> None:
+def _print(outcome: RecoverResult, level: int, dry_run: bool) -> None:
     for _, group in groupby(outcome.report.actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
         actions = list(group)
         if actions[0].bytes_gone:
             for action in actions:
-                if action.is_alarm or level:
+                if action.is_damage or level:
                     _print_action(action, 0, dry_run)
         elif level > 1:
             _print_action(actions[0], len(actions) - 1, dry_run)
@@ -180,7 +180,7 @@ def _print(outcome: Outcome, level: int, dry_run: bool) -> None:
 
 def _print_action(action: Action, more: int, dry_run: bool) -> None:
     others = f" and {count_text(more, 'other file')}" if more else ""
-    click.echo(f"{'DAMAGE' if action.is_alarm else 'notice'}  {action.kind.value}  {action.place}{others}")
+    click.echo(f"{'DAMAGE' if action.is_damage else 'notice'}  {action.kind.value}  {action.place}{others}")
     click.echo(f"        {action.reason}")
     if action.kept:
         click.echo(f"        copy{' would be' * dry_run}: {action.kept}")
@@ -188,7 +188,7 @@ def _print_action(action: Action, more: int, dry_run: bool) -> None:
         click.echo(f"        remedy: {action.remedy}")
 
 
-def _line(outcome: Outcome) -> str:
+def _line(outcome: RecoverResult) -> str:
     if outcome.state == "left":
         return f"{outcome.name}: left alone: {outcome.reason}"
     report = outcome.report
@@ -211,17 +211,17 @@ class _Counts:
         self.lost = self.refused = self.mended = self.files = 0
         self.kept: list[str] = []
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RecoverResult) -> None:
         """Count a partition."""
         self.states[outcome.state] += 1
         for name, value in outcome.report.as_row().items():
             self.sums[name] = self.sums.get(name, 0) + value
         self.mended += len(outcome.report.actions)
         self.files += len(outcome.changes)
-        self.lost += sum(action.is_alarm for action in outcome.report.actions)
+        self.lost += sum(action.is_damage for action in outcome.report.actions)
         self.kept += outcome.report.kept
         self.disk_failed |= isinstance(outcome.error, StorageError)
-        self.is_damage |= outcome.report.is_alarm or outcome.state == "failed"
+        self.is_damage |= outcome.report.is_damage or outcome.state == "failed"
 
     def as_row(self, recovery: Recovery, dry_run: bool) -> dict[str, Any]:
         """Fields of the last JSON line."""

@@ -11,8 +11,8 @@ import click
 from pylogseg.cli.common import json_option, parse_size, parsed
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.errors import RequestError
+from pylogseg.export.tables import state_of
 from pylogseg.format.batches import CODEC_NAMES
-from pylogseg.jobs.export_dates import state_of
 from pylogseg.offline.restoring import comes_from_table
 from pylogseg.offline.restoring import restore as restore_partitions
 from pylogseg.restore.tables import Tables
@@ -36,7 +36,7 @@ is in DST, or --cluster-metadata names it), the partition gets that one.
 From a table records come with offsets, timestamps, keys, values and headers.
 A table has no markers, so what was aborted would come back as if it had been
 committed. Unless the files tell that nothing in them was (they were exported
-with --isolation read_committed, or their column isTransactional is false), say
+with --isolation-level read_committed, or their column isTransactional is false), say
 --committed, or leave those out.
 A partition that is there with other records stays, unless --overwrite.
 Make the topic in the cluster first, with as many partitions.

@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
+from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.tops import print_tops, tops_row
-from pylogseg.disk import Segment
-from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.jobs.stats import Stats, Times, segment_stats
-from pylogseg.jobs.stats_groups import TIME_TYPES, Group, codec_name, group_key, stats_row, total, units_of, units_since
-from pylogseg.jobs.stats_missing import Missing
-from pylogseg.jobs.tops import Tops
-from pylogseg.reading.findings import offsets_text
+from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.reading.partition import Throttle
+from pylogseg.stats.groups import TIME_TYPES, Group, codec_name, group_key, stats_row, total, units_of, units_since
+from pylogseg.stats.missing import Missing
+from pylogseg.stats.segment import Stats, Times, segment_stats
+from pylogseg.stats.tops import Tops
+from pylogseg.walker.findings import offsets_text
 
 _SHOWN = 20
 

@@ -10,20 +10,20 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk import Disk, LogDir, Partition, open_dir
+from pylogseg.catalog.disk import Disk, LogDir, Partition, open_dir
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.reading.findings import Finding
+from pylogseg.reading.log_reader import LogReader, logs_of
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset
-from pylogseg.reading.stable import Tail
-from pylogseg.reading.wanted import Wanted, logs_of
+from pylogseg.reading.stable_offset import Tail
+from pylogseg.walker.findings import Finding
 
 _POLL_SECONDS = 0.2
 #: Between two looks for partitions that have appeared.
 _LIST_SECONDS = 1.0
 
 
-def last_records(wanted: Wanted, count: int) -> Wanted:
+def last_records(wanted: LogReader, count: int) -> LogReader:
     """The last `count` of the wanted records.
 
     Looks from the end, further back each time, so that only the end is read.
@@ -41,7 +41,7 @@ def last_records(wanted: Wanted, count: int) -> Wanted:
     return replace(wanted, first_offset=int(offsets[0]) if len(offsets) else max(end, wanted.first_offset))
 
 
-def _last_offsets(wanted: Wanted, count: int) -> npt.NDArray[np.int64]:
+def _last_offsets(wanted: LogReader, count: int) -> npt.NDArray[np.int64]:
     found = np.empty(0, np.int64)
     for chunk in wanted.chunks():
         found = np.concatenate([found, chunk.columns.offset])
@@ -54,7 +54,7 @@ class Followed:
 
     Parameters
     ----------
-    wanted : Wanted
+    wanted : LogReader
         Without an end.
     partition : Partition
         Its folder, which is listed again for each look.
@@ -65,7 +65,7 @@ class Followed:
         Whether the folder was removed.
     """
 
-    def __init__(self, wanted: Wanted, partition: Partition) -> None:
+    def __init__(self, wanted: LogReader, partition: Partition) -> None:
         self.wanted = replace(wanted, log=wanted.log._replace(tail=Tail()))
         self.path, self.is_gone = partition.path, False
         self._seen: tuple[int, int] | None = None

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
+from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
-from pylogseg.disk import Segment
-from pylogseg.format.shown import printable
+from pylogseg.format.escape import printable
 from pylogseg.format.text import MARK
-from pylogseg.jobs.sketch import Heaviest
-from pylogseg.jobs.stats_groups import Group
-from pylogseg.jobs.tops import Found, Tops
+from pylogseg.stats.groups import Group
+from pylogseg.stats.sketch import Heaviest
+from pylogseg.stats.tops import Found, Tops
 
 #: Characters of a key in a table.
 _SHOWN = 60

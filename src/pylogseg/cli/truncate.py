@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
-from pylogseg.offline.truncation import truncate as truncate_log
+from pylogseg.offline.truncating import truncate as truncate_log
 
 _COLUMNS = {"endBefore": "END BEFORE", "firstGone": "FIRST GONE"}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.cli.common import (
     decompressed_option,
     end_with,
@@ -20,11 +21,10 @@ from pylogseg.cli.common import (
     size_text,
     told,
 )
-from pylogseg.disk import Disk, Partition
 from pylogseg.format.codec_error import in_shell
-from pylogseg.jobs import verify_disk
-from pylogseg.jobs.remarks import Level, Remark
-from pylogseg.jobs.verify_disk import Summary
+from pylogseg.verify import disk as verify_disk
+from pylogseg.verify.disk import Summary
+from pylogseg.verify.remarks import Level, Remark
 
 
 @click.command()

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from pylogseg.disk import Segment
+from pylogseg.catalog.disk import Segment
 from pylogseg.dump.entries import Row, none_if_negative
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.control import decode_control
+from pylogseg.format.escape import json_line
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
 from pylogseg.format.scratch import Scratch
-from pylogseg.format.shown import json_line
 from pylogseg.format.text import Program, TextBuffer, json_lines, render
-from pylogseg.reading.findings import Finding, Gap
-from pylogseg.reading.windows import Window, walk
+from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.windows import Window, walk
 
 #: Records whose text is held at once.
 _TEXT_RECORDS = 1 << 12
@@ -84,7 +84,7 @@ def gap_row(gap: Gap) -> Row:
     return {
         "type": "gap",
         "kind": gap.kind.value,
-        "isDamage": gap.is_alarm,
+        "isDamage": gap.is_damage,
         "position": gap.position,
         "endPosition": gap.end_position,
         "firstOffset": gap.first_offset,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pylogseg.dump.kafka_failure import KafkaFailure, number_of, too_small
 from pylogseg.dump.kafka_log import Write, stretches
-from pylogseg.env.files import FileSystem, FileView
+from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.batches import joined_rows, scan

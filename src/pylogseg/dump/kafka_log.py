@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pylogseg.dump.kafka_failure import KafkaFailure, number_of, too_small
-from pylogseg.env.files import FileSystem, FileView
+from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import CorruptionError, Ending
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.codec_error import in_shell

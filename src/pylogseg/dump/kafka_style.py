@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.dump.kafka_failure import KafkaFailure, number_of
-from pylogseg.env.files import file_system
+from pylogseg.env.filesystem import file_system
 from pylogseg.errors import StorageError
 
 Write = Callable[[Any], object]

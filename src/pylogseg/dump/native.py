@@ -6,14 +6,14 @@ import datetime
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pylogseg.disk import open_dir
+from pylogseg.catalog.disk import open_dir
 from pylogseg.dump.entries import Row, can_decode, entries
-from pylogseg.env.files import FileSystem, file_system
+from pylogseg.env.filesystem import FileSystem, file_system
 from pylogseg.errors import Ending, RequestError, StorageError
+from pylogseg.format.escape import json_line, printable
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.format.shown import json_line, printable
-from pylogseg.reading.findings import Finding
+from pylogseg.walker.findings import Finding
 
 Write = Callable[[Any], object]
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pylogseg.arrow.encode import input_columns
 from pylogseg.config import LogConfig
-from pylogseg.errors import InvalidRecord, PylogsegError, RequestError, StorageError
+from pylogseg.errors import InvalidRecordError, PylogsegError, RequestError, StorageError
 from pylogseg.format.builder import Rows, build, shared_row
-from pylogseg.log.appended import Appended, AppendedMany
-from pylogseg.write import input_columns
+from pylogseg.log.append_result import Appended, AppendedMany
 
 #: Size of a batch before compression, where ``max.message.bytes`` allows it. Larger ones hardly pack better, and a
 #: reader of one record has to open its whole batch.
@@ -63,7 +63,7 @@ class Encoded(NamedTuple):
         if isinstance(error, StorageError):
             return error
         first = sum(self.counts[:row])
-        if isinstance(error, InvalidRecord):  # it counts within its batch
+        if isinstance(error, InvalidRecordError):  # it counts within its batch
             error.record_errors = tuple((first + number, why) for number, why in error.record_errors)
         refused = f"{len(done.errors)} of {len(self.counts)} batches were refused, the others are in the log"
         error.args = (f"records {first} to {first + self.counts[row] - 1}: {error}; {refused}", *error.args[1:])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pylogseg.embedded.slices import SliceReader
-from pylogseg.errors import ClosedError, OffsetOutOfRange, RequestError
+from pylogseg.errors import ClosedError, OffsetOutOfRangeError, RequestError
 from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.reading.stream import Record, check_columns, records_of
 
@@ -40,20 +40,20 @@ class Follower:
 
         Raises
         ------
-        OffsetOutOfRange
+        OffsetOutOfRangeError
             The next record was deleted, or the log was truncated below it.
         CorruptionError, StorageError
             As of `EmbeddedLog.read`.
         """
-        log, isolation = self._log, self._options.isolation
+        log, isolation_level = self._log, self._options.isolation_level
         position = log.log_start_offset if self._offset is None else self._offset
         while True:
             if not log.log_start_offset <= position <= log.log_end_offset:
-                raise OffsetOutOfRange(
+                raise OffsetOutOfRangeError(
                     f"{log.folder}: cannot go on at offset {position}: "
                     f"the log has {log.log_start_offset} to {log.log_end_offset}"
                 )
-            end = log.readable_end(isolation)
+            end = log.readable_end(isolation_level)
             if position < end:
                 reader = SliceReader(log, position, end, self._options)
                 try:
@@ -64,7 +64,7 @@ class Follower:
                     log.check_disk()
                     return
                 position = reader.position
-            elif not log.wait_beyond(position, isolation, self._timeout):
+            elif not log.wait_beyond(position, isolation_level, self._timeout):
                 log.check_disk()
                 return
 

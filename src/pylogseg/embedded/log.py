@@ -20,9 +20,9 @@ from pylogseg.embedded.slices import OpenLog
 from pylogseg.embedded.waiting import Waiters
 from pylogseg.env.positions import Data
 from pylogseg.errors import ClosedError, PylogsegError, RequestError, StorageError
-from pylogseg.log.appended import Appended, AppendedMany
+from pylogseg.log.append_result import Appended, AppendedMany
 from pylogseg.log.directory import LogDirectory
-from pylogseg.log.log import Isolation, Log
+from pylogseg.log.log import FetchIsolation, Log
 from pylogseg.log.metrics import LogMetrics
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.reads import Fetched, Found, Places
@@ -31,7 +31,7 @@ from pylogseg.log.segment import LogSegment
 from pylogseg.reading import partition as reading
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.stream import Moment, Reader, reader_of
-from pylogseg.reading.windows import WINDOW_BYTES
+from pylogseg.walker.windows import WINDOW_BYTES
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -396,7 +396,7 @@ class EmbeddedLog:
         offset: int | tuple[int | None, int | None] | None = None,
         timestamp: Moment | tuple[Moment | None, Moment | None] | None = None,
         *,
-        isolation: reading.Isolation = "read_uncommitted",
+        isolation_level: reading.IsolationLevel = "read_uncommitted",
         limit: int | None = None,
         columns: Sequence[str] | None = None,
         control: bool = False,
@@ -414,7 +414,7 @@ class EmbeddedLog:
             First offset, or a half-open range; either end may be None. Records that were deleted are passed by.
         timestamp : int (ms), datetime, or a pair, optional
             A start or a half-open range, as of `pylogseg.read`.
-        isolation : {"read_uncommitted", "read_committed"}
+        isolation_level : {"read_uncommitted", "read_committed"}
             ``read_committed`` leaves out the records of aborted transactions and ends at the first that is still open.
         limit : int, optional
             Give at most so many records.
@@ -440,20 +440,20 @@ class EmbeddedLog:
         ------
         RequestError
             For arguments that make no sense.
-        OffsetOutOfRange
+        OffsetOutOfRangeError
             While iterating: records that were to come have been deleted or truncated.
         CorruptionError
             While iterating.
         """
         options = reading.ReadOptions(
-            isolation,
+            isolation_level,
             control=control,
             check_crc=check_crc,
             limit_bytes=max_decompressed_bytes,
             first_window_bytes=WINDOW_BYTES if limit is None or latest else _FIRST_BYTES,
         )
         self._state.check_usable()
-        source = OpenLog(self, self.readable_end(isolation))
+        source = OpenLog(self, self.readable_end(isolation_level))
         wish = Latest(tombstones, latest_memory_bytes) if latest else None
         return reader_of([source], offset, timestamp, limit, options, columns, wish)
 
@@ -462,7 +462,7 @@ class EmbeddedLog:
         offset: int | None = None,
         *,
         timeout: float | None = None,
-        isolation: reading.Isolation = "read_uncommitted",
+        isolation_level: reading.IsolationLevel = "read_uncommitted",
         columns: Sequence[str] | None = None,
         control: bool = False,
         check_crc: bool = True,
@@ -477,7 +477,7 @@ class EmbeddedLog:
             begins if not given.
         timeout : float, optional
             Seconds without anything new after which the iteration ends; it waits for ever if not given.
-        isolation, columns, control, check_crc, max_decompressed_bytes
+        isolation_level, columns, control, check_crc, max_decompressed_bytes
             As of `read`.
 
         Returns
@@ -489,19 +489,19 @@ class EmbeddedLog:
         ------
         RequestError
             For arguments that make no sense.
-        OffsetOutOfRange
+        OffsetOutOfRangeError
             While iterating: what was to come next has been deleted or truncated.
         CorruptionError, StorageError
             While iterating.
         """
         self._state.check_usable()
         options = reading.ReadOptions(
-            isolation, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
+            isolation_level, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
         )
         return Follower(self, offset, timeout, options, columns)
 
     def fetch(
-        self, offset: int, max_bytes: int = 1 << 20, isolation: Isolation = "log_end", *, min_one: bool = True
+        self, offset: int, max_bytes: int = 1 << 20, isolation: FetchIsolation = "log_end", *, min_one: bool = True
     ) -> Fetched:
         """A slice of a file; see `Log.fetch`."""
         self._metrics.fetches += 1
@@ -515,19 +515,19 @@ class EmbeddedLog:
         """Offset of the first record that is not older than a timestamp; see `Log.offset_for_time`."""
         return self.engine.offset_for_time(timestamp)
 
-    def readable_end(self, isolation: reading.Isolation) -> int:
+    def readable_end(self, isolation_level: reading.IsolationLevel) -> int:
         """Where a reader has to stop."""
-        return self.last_stable_offset if isolation == "read_committed" else self.high_watermark
+        return self.last_stable_offset if isolation_level == "read_committed" else self.high_watermark
 
-    def wait_beyond(self, offset: int, isolation: reading.Isolation, timeout: float | None) -> bool:
+    def wait_beyond(self, offset: int, isolation_level: reading.IsolationLevel, timeout: float | None) -> bool:
         """Wait until there is something to read at an offset; False if the time is over, or none will come."""
         state = self._state
 
         def done() -> bool:
-            return state.is_closing or state.failure is not None or self.readable_end(isolation) > offset
+            return state.is_closing or state.failure is not None or self.readable_end(isolation_level) > offset
 
         self._waiters.wait(done, timeout)
-        return not state.is_closing and self.readable_end(isolation) > offset
+        return not state.is_closing and self.readable_end(isolation_level) > offset
 
     def send_to(
         self,
@@ -535,7 +535,7 @@ class EmbeddedLog:
         offset: int,
         max_bytes: int = 1 << 20,
         *,
-        isolation: reading.Isolation = "read_uncommitted",
+        isolation_level: reading.IsolationLevel = "read_uncommitted",
     ) -> Sent:
         """Send batches to a socket as they lie in the file, by ``sendfile``.
 
@@ -547,7 +547,7 @@ class EmbeddedLog:
             Of the first record wanted: the batch that holds it is the first that is sent.
         max_bytes : int
             Only whole batches are sent, no more than this, but at least one.
-        isolation : {"read_uncommitted", "read_committed"}
+        isolation_level : {"read_uncommitted", "read_committed"}
             ``read_committed`` ends at the first open transaction; who receives the batches leaves out what
             `Sent.aborted` says.
 
@@ -558,12 +558,12 @@ class EmbeddedLog:
 
         Raises
         ------
-        OffsetOutOfRange
+        OffsetOutOfRangeError
             For an offset below the log's start or above its end.
         OSError
             Of the socket, as it is; how much went before is not known then.
         """
-        return send(self, socket, offset, max_bytes, isolation)
+        return send(self, socket, offset, max_bytes, isolation_level)
 
     # ---- producers ----
 

@@ -18,9 +18,9 @@ from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.log.directory import LogDirectory, make_folder, partition_of
 from pylogseg.log.indexes import LEAST_INDEX_BYTES
-from pylogseg.log.keep import FolderKeeper, Keeper, check_place
-from pylogseg.log.loader import LoadHooks
 from pylogseg.log.log import Log
+from pylogseg.log.recovery import LoadHooks
+from pylogseg.log.recovery_keep import FolderKeeper, Keeper, check_place
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack

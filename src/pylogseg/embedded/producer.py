@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.embedded.batches import Stamp, as_bytes, encode_batches
-from pylogseg.errors import PylogsegError, RequestError, TransactionState
-from pylogseg.format.special import marker_batch
+from pylogseg.errors import PylogsegError, RequestError, TransactionStateError
+from pylogseg.format.control_batches import marker_batch
 from pylogseg.log.log import Appended
 from pylogseg.log.producer_state import Origin, ProducerState
 
@@ -98,7 +98,7 @@ class Producer:
 
         Raises
         ------
-        OutOfOrderSequence
+        OutOfOrderSequenceError
             If `sequence` is neither the next one nor that of a batch that is remembered.
         RequestError, StorageError
             As of `EmbeddedLog.append`.
@@ -129,14 +129,14 @@ class Producer:
 
         Raises
         ------
-        TransactionState
+        TransactionStateError
             If one is open, by this object or since before a restart.
         """
         with self._mutex:
             state = self._state
             if self._in_transaction or (state is not None and state.has_open_txn):
                 since = f", since offset {state.first_txn_offset}" if state is not None and state.has_open_txn else ""
-                raise TransactionState(
+                raise TransactionStateError(
                     f"{self._log.folder}: producer {self.producer_id} has a transaction open{since}: "
                     "commit() or abort() it first"
                 )
@@ -147,7 +147,7 @@ class Producer:
 
         Raises
         ------
-        TransactionState
+        TransactionStateError
             If none is open.
         """
         self._end("commit")
@@ -157,7 +157,7 @@ class Producer:
 
         Raises
         ------
-        TransactionState
+        TransactionStateError
             If none is open.
         """
         self._end("abort")
@@ -177,7 +177,7 @@ class Producer:
                 )
                 log.append_as_leader(marker, log.leader_epoch, origin=Origin.COORDINATOR, in_place=True)
             elif not self._in_transaction:
-                raise TransactionState(f"{log.folder}: producer {self.producer_id} has no transaction to {kind}")
+                raise TransactionStateError(f"{log.folder}: producer {self.producer_id} has no transaction to {kind}")
             self._in_transaction = False
 
     @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.batches import scan
-from pylogseg.reading.partition import Isolation
+from pylogseg.reading.partition import IsolationLevel
 
 if TYPE_CHECKING:
     from pylogseg.embedded.log import EmbeddedLog
@@ -35,11 +35,13 @@ class Sent(NamedTuple):
     aborted: list[tuple[int, int]] | None
 
 
-def send(log: EmbeddedLog, socket: sockets.socket, offset: int, max_bytes: int, isolation: Isolation) -> Sent:
+def send(
+    log: EmbeddedLog, socket: sockets.socket, offset: int, max_bytes: int, isolation_level: IsolationLevel
+) -> Sent:
     """Send whole batches; see `EmbeddedLog.send_to`."""
     if socket.gettimeout() == 0:
         raise RequestError("a socket that does not block cannot tell how much went: set a timeout, or none")
-    fetched = log.fetch(offset, max_bytes, "txn_committed" if isolation == "read_committed" else "high_watermark")
+    fetched = log.fetch(offset, max_bytes, "txn_committed" if isolation_level == "read_committed" else "high_watermark")
     batches = scan(fetched.data, crc=False).batches
     if not len(batches):
         return Sent(0, offset, fetched.aborted)

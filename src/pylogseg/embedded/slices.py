@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk import Segment
-from pylogseg.env.files import LocalFiles
+from pylogseg.catalog.disk import Segment
+from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.log.reads import Fetched, aborted_between
 from pylogseg.log.segment import LogSegment
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
-from pylogseg.reading.windows import Window
+from pylogseg.walker.windows import Window
 
 if TYPE_CHECKING:
     from pylogseg.embedded.log import EmbeddedLog
@@ -61,7 +61,7 @@ class SliceReader(PartitionReader):
     """Fetches and decodes the records of a range of offsets, one slice after the other.
 
     Offsets and not places are remembered between slices, so what is truncated, cleaned or deleted meanwhile does not
-    matter; records that are gone by then are an `OffsetOutOfRange`.
+    matter; records that are gone by then are an `OffsetOutOfRangeError`.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class SliceReader(PartitionReader):
         self.position = first_offset
         self._log = log
         self._segment: Segment | None = None
-        self._aborted = _Aborted() if options.isolation == "read_committed" else None
+        self._aborted = _Aborted() if options.isolation_level == "read_committed" else None
         if self._aborted is not None:
             self._transactions = self._aborted
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pylogseg.env.files import Entry, LocalFiles, check_small
+from pylogseg.env.filesystem import Entry, LocalFiles, check_small
 from pylogseg.env.handles import LINKED, NO_FILE
 from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, read_disk
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile, Storage

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from pylogseg.env.files import MappedFile as DiskFile
-from pylogseg.env.files import PositionedFile
+from pylogseg.env.filesystem import MappedReader as DiskFile
+from pylogseg.env.filesystem import PositionedFile
 from pylogseg.env.positions import Data
 from pylogseg.errors import ClosedError, RequestError, StorageError
 
@@ -210,7 +210,7 @@ class OverlayAppendFile(_Open):
 
 
 class OverlayMappedFile(_Open):
-    """See `pylogseg.env.storage.MappedFile`."""
+    """See `pylogseg.env.storage.MappedReader`."""
 
     def __init__(self, path: str, file: File, rename: Rename, *, created: bool) -> None:
         super().__init__(path, file, file.size, rename)

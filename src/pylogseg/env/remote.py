@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from pylogseg.env.files import Entry, FileSystem, FileView, _Closing
+from pylogseg.env.filesystem import Entry, FileSystem, FileView, _Closing
 from pylogseg.errors import RequestError, StorageError
 
 

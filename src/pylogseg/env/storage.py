@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from pylogseg.env.append_file import LocalAppendFile, storage_error
-from pylogseg.env.files import Entry, LocalFiles
+from pylogseg.env.filesystem import Entry, LocalFiles
 from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles, open_descriptor, open_folder
 from pylogseg.env.locks import FolderLock
 from pylogseg.env.mapped_file import LocalMappedFile

@@ -15,7 +15,8 @@ from pylogseg import _codec
 from pylogseg.errors import Ending
 from pylogseg.format.buffers import byte_view
 
-#: One row of the batch table. `_kernels/batch.pxd` has the same structure; `tests/test_batches.py` compares the two.
+#: One row of the batch table. `_native/kernels/batch.pxd` has the same structure; `tests/format/test_batches.py`
+#: compares the two.
 BATCH_DTYPE = np.dtype(
     [
         ("position", "i8"),  # byte position of the batch in its file

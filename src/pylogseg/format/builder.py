@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _encoder
-from pylogseg._encoder import Columns
+from pylogseg._native import _encoder
+from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BATCH_DTYPE, CODEC_NAMES, BatchTable, joined_rows
 from pylogseg.format.records import RecordColumns
@@ -29,7 +29,7 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 CODEC_MASK = 0x07
 
-#: What the statuses of the encoder mean (`_kernels/record_write.pxd`).
+#: What the statuses of the encoder mean (`_native/kernels/record_write.pxd`).
 REASONS = (
     "",
     "its key, value or headers lie outside of their buffer",

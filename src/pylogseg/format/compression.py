@@ -14,7 +14,7 @@ import cramjam
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _framing, _records
+from pylogseg._native import _framing, _records
 from pylogseg.format import gzip_members, zstd_frames
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.buffers import byte_view
@@ -48,7 +48,7 @@ __all__ = [
     "fill_bodies",
 ]
 
-#: A row of a block table, as in `_kernels/framing.pxd`.
+#: A row of a block table, as in `_native/kernels/framing.pxd`.
 BLOCK_DTYPE = np.dtype([("position", "i8"), ("size", "i4"), ("room", "i4")])
 
 #: Bytes that several batches may become together.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import cramjam
 
-from pylogseg._framing import xxh32
+from pylogseg._native._framing import xxh32
 from pylogseg.format.codec_error import CodecError, over
 
 thorough: Any

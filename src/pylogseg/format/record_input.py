@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pylogseg import _encoder
-from pylogseg._encoder import Columns
+from pylogseg._native import _encoder
+from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
 from pylogseg.format.records import SOURCE_SHIFT
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _records
+from pylogseg._native import _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.codec_error import RAISE_IT, ArenaFullError
@@ -39,7 +39,7 @@ SLOTS = 1 << 20
 #: is more: what is made of a header takes more memory than the header.
 _LEAST_HEADERS_LIMIT = 1 << 16
 
-#: What the statuses of the decoder mean (`_kernels/record.pxd`).
+#: What the statuses of the decoder mean (`_native/kernels/record.pxd`).
 REASONS = (
     "",
     "the header declares more records than the bytes can hold, or a negative number",

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _text
-from pylogseg._text import TextBuffer
+from pylogseg._native import _text
+from pylogseg._native._text import TextBuffer
 from pylogseg.errors import RequestError, Verdict
+from pylogseg.format.escape import readable
 from pylogseg.format.records import RecordColumns
-from pylogseg.format.shown import readable
 
 __all__ = [
     "CSV_FIELDS",
@@ -37,7 +37,7 @@ __all__ = [
     "template",
 ]
 
-# What an operation writes: the numbers of _kernels/render.h.
+# What an operation writes: the numbers of _native/kernels/c/render.h.
 _FIELD_OPS = {
     "offset": 1,
     "timestamp": 2,
@@ -71,7 +71,7 @@ JSON_FIELDS = ("topic", "partition", "offset", "timestamp", "timestampType", "ke
 #: The same for CSV.
 CSV_FIELDS = JSON_FIELDS
 
-#: Before the base64 of bytes that are no text: `_kernels/quote.h` has it too.
+#: Before the base64 of bytes that are no text: `_native/kernels/c/quote.h` has it too.
 MARK = "base64:"
 
 _Part = bytes | tuple[int, int]

@@ -12,7 +12,7 @@ from typing import Any
 
 import cramjam
 
-from pylogseg import _framing
+from pylogseg._native import _framing
 from pylogseg.format.codec_error import CodecError, over
 
 library: Any

@@ -5,7 +5,7 @@ writes offset, leader epoch and timestamps into the header. What it takes into a
 the active segment and is written at once. A batch that needs a step first (a new segment or leader epoch, a producer or
 a transaction that begins or ends) is judged by it too, and written step by step, by `Appender._write`.
 
-The careful judge (`log.validation`) sees a batch only if the fast one cannot say yes, which has one of these reasons:
+The careful judge (`log.append_validation`) sees a batch only if the fast one cannot say yes. The reasons:
 
 - it is wrong: whoever sent it wants to know which record breaks which rule;
 - it is to be stored by another codec than it came with, or in another format, and so has to be written anew;
@@ -21,25 +21,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _codec, _encoder
-from pylogseg._append import Prepared, Rules, ready
-from pylogseg._run import ALL, ALONE, BODY, PRODUCER, STEPS, Run
+from pylogseg import _codec
+from pylogseg._native import _encoder
+from pylogseg._native._append import Prepared, Rules, ready
+from pylogseg._native._run import ALL, ALONE, BODY, PRODUCER, STEPS, Run
 from pylogseg.config import LogConfig
 from pylogseg.env.positions import Data
-from pylogseg.errors import CorruptionError, InvalidRecord, PylogsegError, RequestError, StorageError, TooLarge
+from pylogseg.errors import (
+    CorruptionError,
+    InvalidRecordError,
+    PylogsegError,
+    RequestError,
+    StorageError,
+    TooLargeError,
+)
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import CODEC_NAMES, scan
 from pylogseg.format.buffers import byte_view
-from pylogseg.log.analysis import HIGHEST_OFFSET
-from pylogseg.log.appended import Appended, AppendedMany
-from pylogseg.log.facts import first_offset
+from pylogseg.log.append_analysis import HIGHEST_OFFSET
+from pylogseg.log.append_result import Appended, AppendedMany
+from pylogseg.log.append_validation import Terms, follower, leader
+from pylogseg.log.batch_headers import first_offset
 from pylogseg.log.flushing import Flusher
 from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_state import Checked, CompletedTxn, Origin
 from pylogseg.log.rolling import Roller
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.state import LogState
-from pylogseg.log.validation import Terms, follower, leader
 
 _MAX_RELATIVE = 2**31 - 1
 _NEVER = 2**63 - 1
@@ -54,7 +62,7 @@ def with_body(
     run: Run, data: Data, rules: Rules, leader_epoch: int, now_ms: int, is_client: bool, in_place: bool
 ) -> Data | None:
     """Decompress the batch that a run has seen the head of, and let it be judged; None for the careful judge."""
-    from pylogseg.log.bodies import body_of, limit_of  # codecs are loaded when they are needed
+    from pylogseg.log.append_decompress import body_of, limit_of  # codecs are loaded when they are needed
 
     body = body_of(byte_view(data), run.codec(), limit_of(rules))
     records: Data | None = run.one(data, leader_epoch, now_ms, is_client, in_place, body) if body else None
@@ -230,7 +238,7 @@ class Appender:
                 state.epochs.clear()
         size, limit = len(prepared.records), state.config.segment_bytes
         if size > limit:
-            raise TooLarge(f"{state.folder}: {size} bytes at once are more than segment.bytes, {limit}")
+            raise TooLargeError(f"{state.folder}: {size} bytes at once are more than segment.bytes, {limit}")
         segment = self._segment_for(prepared, size, origin, transaction_version, now_ms)
         checked = self._check_producers(prepared, origin, transaction_version, segment.base_offset, segment.size)
         if checked.duplicate is not None:
@@ -305,10 +313,10 @@ class Appender:
                 whole = byte_view(prepared.records)[batch.position : batch.position + batch.size]
                 rows = scan(whole, crc=False).batches
                 if not len(rows):
-                    raise InvalidRecord(f"{folder}: a message of {len(whole)} bytes is too short for its fields")
+                    raise InvalidRecordError(f"{folder}: a message of {len(whole)} bytes is too short for its fields")
                 first = min(first, first_offset(rows, whole, folder))
             if not base <= first <= last <= min(base + _MAX_RELATIVE, HIGHEST_OFFSET):
-                raise InvalidRecord(
+                raise InvalidRecordError(
                     f"{folder}: the offsets {first} to {last} of a batch do not fit into a segment from {base} on"
                 )
 

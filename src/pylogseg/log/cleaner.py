@@ -16,14 +16,21 @@ from pylogseg.errors import RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import RecordColumns
-from pylogseg.log.cleanable import Cleanable, dirtiness
-from pylogseg.log.cleaned_txns import CleanedTxns
-from pylogseg.log.filtering import CleanerStats, LastRecord, Retention, decoded_parts, filter_stretch, meet_transactions
+from pylogseg.log.cleaner_filter import (
+    CleanerStats,
+    LastRecord,
+    Retention,
+    decoded_parts,
+    filter_stretch,
+    meet_transactions,
+)
+from pylogseg.log.cleaner_range import Cleanable, dirtiness
+from pylogseg.log.cleaner_transactions import CleanedTxns
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.reads import aborted_between
-from pylogseg.log.rewrite import Change, SegmentWriter, rewrite, whole_stretches
 from pylogseg.log.segment import LogSegment
+from pylogseg.log.segment_rewrite import Change, SegmentWriter, rewrite, whole_stretches
 
 _log = logging.getLogger(__name__)
 _MAX_RELATIVE = 2**31 - 1
@@ -79,9 +86,9 @@ class Cleaner:
 
         Raises
         ------
-        CleaningAborted
+        CleaningAbortedError
             If a segment had to be split first; the next cleaning will do.
-        Uncleanable
+        UncleanableError
             If a batch of magic 0 or 1 would have to stay without records.
         RequestError
             If nothing can be cleaned.

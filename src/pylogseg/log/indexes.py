@@ -191,7 +191,7 @@ class _Index(_OpenedOnUse[MappedFile]):
                 self._file = None
 
 
-class OffsetIndex(_Index):
+class MutableOffsetIndex(_Index):
     """The offset index of a segment: last offset of a batch -> position of that batch."""
 
     __slots__ = ("last_offset",)
@@ -269,7 +269,7 @@ class OffsetIndex(_Index):
             self._keep(keep)
 
 
-class TimeIndex(_Index):
+class MutableTimeIndex(_Index):
     """The time index of a segment: greatest timestamp so far -> last offset of its batch."""
 
     __slots__ = ("last",)

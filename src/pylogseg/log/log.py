@@ -15,27 +15,27 @@ from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.positions import Data
 from pylogseg.env.storage import check_no_link
-from pylogseg.errors import OffsetOutOfRange, StorageError
+from pylogseg.errors import OffsetOutOfRangeError, StorageError
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind
 from pylogseg.log.append import Appender
-from pylogseg.log.appended import Appended, AppendedMany
+from pylogseg.log.append_result import Appended, AppendedMany
 from pylogseg.log.flushing import Flusher
 from pylogseg.log.identity import LogIdentity, check_topic_id
-from pylogseg.log.loader import Loader, LoadHooks
 from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.reads import Fetched, Found, Places, locate_many, offset_for_time, read
-from pylogseg.log.replace import replace_segments, split_segment
+from pylogseg.log.recovery import Loader, LoadHooks
 from pylogseg.log.retention import Breached, OldestSegments
 from pylogseg.log.rolling import Roller
 from pylogseg.log.segment import LogSegment
+from pylogseg.log.segment_replace import replace_segments, split_segment
 from pylogseg.log.state import LogState, Start
 from pylogseg.log.truncation import truncate_fully, truncate_to
 
-__all__ = ["Appended", "AppendedMany", "Isolation", "Log"]
+__all__ = ["Appended", "AppendedMany", "FetchIsolation", "Log"]
 
-Isolation = Literal["log_end", "high_watermark", "txn_committed"]
+FetchIsolation = Literal["log_end", "high_watermark", "txn_committed"]
 
 
 class Log:
@@ -225,7 +225,7 @@ class Log:
         Raises
         ------
         RequestError, CorruptionError
-            As `log.validation` and `Producers.check` judge; no record was written.
+            As `log.append_validation` and `Producers.check` judge; no record was written.
         ClosedError, StorageError
             The log is closed; the disk failed.
         """
@@ -278,7 +278,7 @@ class Log:
     # ---- reading ----
 
     def fetch(
-        self, offset: int, max_bytes: int = 1 << 20, isolation: Isolation = "log_end", *, min_one: bool = True
+        self, offset: int, max_bytes: int = 1 << 20, isolation: FetchIsolation = "log_end", *, min_one: bool = True
     ) -> Fetched:
         """Batches from an offset on, as they lie in the file.
 
@@ -295,7 +295,7 @@ class Log:
 
         Raises
         ------
-        OffsetOutOfRange
+        OffsetOutOfRangeError
             For an offset below the log's start or above its end.
         """
         # What `LogState.guarded` does, by hand: a reader of single batches calls nothing more often.
@@ -319,8 +319,8 @@ class Log:
             self.state.take_offline(error)
             raise
 
-    def _out_of_range(self, offset: int) -> OffsetOutOfRange:
-        return OffsetOutOfRange(
+    def _out_of_range(self, offset: int) -> OffsetOutOfRangeError:
+        return OffsetOutOfRangeError(
             f"{self.folder}: offset {offset} is not in {self.log_start_offset}..{self.log_end_offset}"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pylogseg.log.appended import Appended, AppendedMany
+from pylogseg.log.append_result import Appended, AppendedMany
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _keymap
+from pylogseg._native import _keymap
 from pylogseg.format.records import RecordColumns
 
 #: Bytes of a slot: a hash of 128 bits and an offset, as in Kafka's map.

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from pylogseg import _append
+from pylogseg._native import _append
 from pylogseg.format.batches import BatchTable
 from pylogseg.log.producers import Producers
 
@@ -46,7 +46,7 @@ def rebuild(
 
     Raises
     ------
-    TransactionState, InvalidRecord, RequestError, StorageError
+    TransactionStateError, InvalidRecordError, RequestError, StorageError
         If the batches contradict one another, a marker cannot be read, or the disk fails.
     """
     snapshot_at = [*segment_bases[-2:], last_offset]

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-from pylogseg.env.files import Entry
+from pylogseg.env.filesystem import Entry
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.snapshot import ProducerEntry, encode_snapshot, parse_snapshot
 from pylogseg.format.names import FileKind, segment_file_name

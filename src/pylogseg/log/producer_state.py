@@ -10,9 +10,9 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pylogseg._append import Batch
-from pylogseg.errors import Fenced, OutOfOrderSequence, RequestError, TransactionState
-from pylogseg.log.markers import Marker
+from pylogseg._native._append import Batch
+from pylogseg.errors import FencedError, OutOfOrderSequenceError, RequestError, TransactionStateError
+from pylogseg.log.transaction_markers import Marker
 
 #: Batches of a producer that are remembered, so that a repeated one is found.
 CACHED_BATCHES = 5
@@ -258,11 +258,11 @@ class ProducerAppend:
 
         Raises
         ------
-        Fenced
+        FencedError
             If its epoch is below the one last seen; not in replication.
-        OutOfOrderSequence
+        OutOfOrderSequenceError
             If it comes from a client and does not follow on.
-        TransactionState
+        TransactionStateError
             If it is not transactional, but a transaction is open.
         """
         epoch, first, updated = batch.producer_epoch, batch.base_offset, self.updated
@@ -274,7 +274,7 @@ class ProducerAppend:
         transactional = batch.is_transactional
         if updated.first_txn_offset >= 0:
             if not transactional:
-                raise TransactionState(
+                raise TransactionStateError(
                     f"offset {first}: producer {updated.producer_id} has an open transaction from offset "
                     f"{updated.first_txn_offset} on, the batch is not transactional"
                 )
@@ -294,7 +294,7 @@ class ProducerAppend:
 
         Raises
         ------
-        Fenced
+        FencedError
             If the producer's epoch, or the coordinator's, is behind the one last seen; not in replication.
         RequestError
             If no transaction version is given, but in replication, where it is not known.
@@ -306,7 +306,7 @@ class ProducerAppend:
         epoch, offset, updated = batch.producer_epoch, batch.base_offset, self.updated
         self._check_epoch(epoch, offset, transaction_version)
         if updated.coordinator_epoch > marker.coordinator_epoch and self._origin is not Origin.REPLICATION:
-            raise Fenced(
+            raise FencedError(
                 f"offset {offset}: coordinator epoch {marker.coordinator_epoch} for producer {updated.producer_id}, "
                 f"{updated.coordinator_epoch} was seen already"
             )
@@ -327,7 +327,7 @@ class ProducerAppend:
             return  # a marker repeated after its answer was lost (KAFKA-19999)
         if self._origin is not Origin.REPLICATION:
             relation = "not above" if version >= 2 else "below"
-            raise Fenced(
+            raise FencedError(
                 f"offset {offset}: epoch {epoch} of producer {self.updated.producer_id} is {relation} {current}, "
                 "the last one seen"
             )
@@ -352,8 +352,8 @@ class ProducerAppend:
         if not follows and self._current.producer_epoch != -1:
             raise self._out_of_order(offset, first, f"the last one is {last}")
 
-    def _out_of_order(self, offset: int, first: int, expected: str) -> OutOfOrderSequence:
-        return OutOfOrderSequence(
+    def _out_of_order(self, offset: int, first: int, expected: str) -> OutOfOrderSequenceError:
+        return OutOfOrderSequenceError(
             f"offset {offset}: producer {self.updated.producer_id} sends sequence {first}, {expected}"
         )
 

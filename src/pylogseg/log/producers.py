@@ -9,9 +9,8 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from pylogseg._append import Batch
-from pylogseg.errors import Fenced, RequestError, TransactionState
-from pylogseg.log.markers import marker_of
+from pylogseg._native._append import Batch
+from pylogseg.errors import FencedError, RequestError, TransactionStateError
 from pylogseg.log.producer_snapshots import SnapshotFiles, Snapshots, entry_of, state_of
 from pylogseg.log.producer_state import (
     NOTHING,
@@ -25,6 +24,7 @@ from pylogseg.log.producer_state import (
     Txn,
     Verification,
 )
+from pylogseg.log.transaction_markers import marker_of
 
 #: Time that a transaction is given beyond its timeout before it counts as hanging.
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
@@ -117,8 +117,8 @@ class Producers:
 
         Raises
         ------
-        Fenced, OutOfOrderSequence, TransactionState, RequestError
-            As `ProducerAppend`; TransactionState also for a missing guard.
+        FencedError, OutOfOrderSequenceError, TransactionStateError, RequestError
+            As `ProducerAppend`; TransactionStateError also for a missing guard.
         """
         appends: dict[int, ProducerAppend] = {}
         completed: list[CompletedTxn] = []
@@ -147,13 +147,15 @@ class Producers:
         if self.verification and not batch.is_control:
             entry = self._verifications.get(batch.producer_id)
             if entry is None or guard != entry.guard:
-                raise TransactionState(
+                raise TransactionStateError(
                     f"offset {batch.base_offset}: producer {batch.producer_id} has no transaction that was verified"
                 )
 
     def _check_known_epoch(self, producer_id: int, epoch: int, state: ProducerState | None) -> None:
         if state is not None and epoch < state.producer_epoch:
-            raise Fenced(f"epoch {epoch} of producer {producer_id} is below {state.producer_epoch}, the last one seen")
+            raise FencedError(
+                f"epoch {epoch} of producer {producer_id} is below {state.producer_epoch}, the last one seen"
+            )
 
     def _add(
         self,
@@ -349,7 +351,7 @@ class Producers:
 
         Raises
         ------
-        Fenced
+        FencedError
             If the epoch is below the one last seen.
         """
         self._check_known_epoch(producer_id, producer_epoch, self.active.get(producer_id))

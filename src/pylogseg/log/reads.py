@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _seek
-from pylogseg.errors import OffsetOutOfRange, RequestError
+from pylogseg import _codec
+from pylogseg.errors import OffsetOutOfRangeError, RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import scan
 from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode
-from pylogseg.log.epochs import LeaderEpochs
+from pylogseg.log.leader_epochs import LeaderEpochs
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
@@ -112,7 +112,7 @@ def read(
     bases, there = segments.of_one_moment()
     at = bisect_right(bases, start) - 1
     if at < 0:
-        raise OffsetOutOfRange(f"offset {start} lies below the first segment, though the log starts below it")
+        raise OffsetOutOfRangeError(f"offset {start} lies below the first segment, though the log starts below it")
     none: list[tuple[int, int]] | None = [] if aborted else None
     if start == limit.offset:
         return Fetched(limit, _NOTHING, False, none)
@@ -252,7 +252,7 @@ def _first_in(view: memoryview, timestamp: int, log_start_offset: int) -> Found 
     """The same in some bytes that begin with a batch."""
     start, size = 0, len(view)
     while start < size:
-        found = _seek.first_at_time(view, start, size, timestamp, log_start_offset)
+        found = _codec.first_at_time(view, start, size, timestamp, log_start_offset)
         if found is None:
             return None
         if found[2] >= 0:

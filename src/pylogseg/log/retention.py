@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from pylogseg.errors import OffsetOutOfRange
+from pylogseg.errors import OffsetOutOfRangeError
 from pylogseg.log.rolling import Roller
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.state import LogState
@@ -104,7 +104,7 @@ class OldestSegments:
         with state.lock:
             offsets, high_watermark = state.offsets, state.offsets.high_watermark.offset
             if offset > high_watermark:
-                raise OffsetOutOfRange(
+                raise OffsetOutOfRangeError(
                     f"{state.folder}: cannot start at {offset}, above the high watermark {high_watermark}"
                 )
             if offset <= offsets.log_start:

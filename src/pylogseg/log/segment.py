@@ -13,8 +13,8 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _seek
-from pylogseg._run import ALONE, Run
+from pylogseg import _codec
+from pylogseg._native._run import ALONE, Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import AppendFile, Data, Storage
@@ -22,12 +22,12 @@ from pylogseg.errors import RequestError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
-from pylogseg.log.facts import Place, batch_facts, torn_offsets
-from pylogseg.log.indexes import AbortedTxns, OffsetIndex, TimeIndex
-from pylogseg.log.located import Located
-from pylogseg.log.places import DAMAGED, find, opening_at
+from pylogseg.log.batch_headers import BatchLocation, batch_facts, torn_offsets
+from pylogseg.log.indexes import AbortedTxns, MutableOffsetIndex, MutableTimeIndex
+from pylogseg.log.segment_located import Located
+from pylogseg.log.segment_lookup import DAMAGED, find, opening_at
+from pylogseg.log.segment_tail import end_of
 from pylogseg.log.stretches import Stretch, check_length, stretches
-from pylogseg.log.tail import end_of
 
 Offsets = npt.NDArray[np.int64]
 #: Many offsets are looked for in a copy of the whole file, if that is not more than looking for each.
@@ -84,8 +84,8 @@ class LogSegment:
         self.path = self._path(FileKind.LOG)
         self.log: AppendFile = storage.open_log(self.path, preallocate_bytes=preallocate_bytes, size=size)
         limit = config.segment_index_bytes
-        self.offset_index = OffsetIndex(storage, self._path(FileKind.OFFSET_INDEX), base_offset, limit)
-        self.time_index = TimeIndex(storage, self._path(FileKind.TIME_INDEX), base_offset, limit)
+        self.offset_index = MutableOffsetIndex(storage, self._path(FileKind.OFFSET_INDEX), base_offset, limit)
+        self.time_index = MutableTimeIndex(storage, self._path(FileKind.TIME_INDEX), base_offset, limit)
         self.aborted_txns = AbortedTxns(storage, self._path(FileKind.TXN_INDEX), base_offset)
         self.created_ms = clock.now_ms()
         self._is_preallocated = preallocate_bytes > 0
@@ -261,14 +261,14 @@ class LogSegment:
         """Whole batches from a position on, a few megabytes at a time; see `stretches`."""
         return stretches(self.log, self.path, start, recovering=recovering)
 
-    def place_of(self, offset: int) -> Place | None:
+    def place_of(self, offset: int) -> BatchLocation | None:
         """The batch that holds an offset, or the next one; None behind the end.
 
         As a broker does, it looks at the batch behind the one that holds the offset: a length there that no batch has
         is an error.
         """
         found = self.find(offset)
-        return None if found is None else Place(*found[:3])
+        return None if found is None else BatchLocation(*found[:3])
 
     def find(self, offset: int, wanted_bytes: int = 0) -> Located | None:
         """The same, and bytes of the file that it lies in; `wanted_bytes` from the batch on are soon asked for."""
@@ -279,12 +279,12 @@ class LogSegment:
                 pass
         return found
 
-    def place_at(self, position: int) -> Place:
+    def place_at(self, position: int) -> BatchLocation:
         """The batch that begins at a position."""
         found = opening_at(self.log, self.path, position)
         if found is None:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
-        return Place(*found[:3])
+        return BatchLocation(*found[:3])
 
     def next_offset(self) -> int:
         """Offset behind the last whole batch; the base offset of an empty segment."""
@@ -308,7 +308,7 @@ class LogSegment:
                 positions[i], base_offsets[i], sizes[i] = self._place_in_file(offset)
             return
         view = self.log.view(0, size)
-        _seek.places(entries, count, view, len(view), self.base_offset, offsets, positions, base_offsets, sizes)
+        _codec.places(entries, count, view, len(view), self.base_offset, offsets, positions, base_offsets, sizes)
         for offset in offsets[positions == DAMAGED].tolist():
             self.find(offset)  # which raises
 

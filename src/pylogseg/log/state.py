@@ -10,17 +10,17 @@ from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.errors import ClosedError, StorageError
 from pylogseg.format.names import FileKind
-from pylogseg.log.epochs import LeaderEpochs
 from pylogseg.log.identity import LogIdentity
+from pylogseg.log.leader_epochs import LeaderEpochs
 from pylogseg.log.metrics import LogMetrics
 from pylogseg.log.offsets import LogOffsets
 from pylogseg.log.producers import Producers
 from pylogseg.log.reads import locate
-from pylogseg.log.removal import Remover
-from pylogseg.log.report import LoadReport
+from pylogseg.log.recovery_report import LoadReport
 from pylogseg.log.segment import LogSegment
+from pylogseg.log.segment_removal import Remover
 from pylogseg.log.segments import Segments
-from pylogseg.log.watched import WatchedScheduler
+from pylogseg.log.watched_scheduler import WatchedScheduler
 
 _Result = TypeVar("_Result")
 

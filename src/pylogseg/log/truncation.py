@@ -5,8 +5,8 @@ from __future__ import annotations
 from pylogseg.errors import RequestError
 from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_rebuild import rebuild
-from pylogseg.log.removal import DELETED
 from pylogseg.log.segment import LogSegment
+from pylogseg.log.segment_removal import DELETED
 from pylogseg.log.state import LogState
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from pylogseg.embedded.log import EmbeddedLog
-from pylogseg.errors import CleaningAborted, ClosedError, PylogsegError, StorageError
-from pylogseg.log.cleanable import Cleanable, cleanable, dirtiness, needs_cleaning_at
+from pylogseg.errors import CleaningAbortedError, ClosedError, PylogsegError, StorageError
 from pylogseg.log.cleaner import Cleaner
+from pylogseg.log.cleaner_filter import CleanerStats
+from pylogseg.log.cleaner_range import Cleanable, cleanable, dirtiness, needs_cleaning_at
 from pylogseg.log.directory import LogDirectory
-from pylogseg.log.filtering import CleanerStats
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.manager.settings import BrokerSettings
 from pylogseg.reading.partition import Throttle
@@ -129,7 +129,7 @@ class Cleaning:
         cleaner = self.new_cleaner()
         while not self._stop.is_set():
             try:
-                done = self.clean_filthiest(cleaner)
+                done = self.clean_dirtiest(cleaner)
                 self.retain()
             except Exception:
                 _log.exception("a cleaner thread goes on after")
@@ -154,12 +154,12 @@ class Cleaning:
 
     def _check(self) -> None:
         if self._stop.is_set():
-            raise CleaningAborted("the cleaner is being stopped")
+            raise CleaningAbortedError("the cleaner is being stopped")
         if self._unwanted:
             folder = getattr(self._local, "folder", None)
             with self._mutex:
                 if folder in self._unwanted:
-                    raise CleaningAborted(f"{folder}: the log is needed for something else")
+                    raise CleaningAbortedError(f"{folder}: the log is needed for something else")
 
     def progress(self) -> list[Progress]:
         """The cleanings that run now."""
@@ -196,7 +196,7 @@ class Cleaning:
         how = dirtiness(engine, what)
         return Candidate(place, what, how.ratio, how.cleanable_bytes > 0 and needs_cleaning_at(engine, what, now_ms))
 
-    def clean_filthiest(self, cleaner: Cleaner) -> Cleaned | None:
+    def clean_dirtiest(self, cleaner: Cleaner) -> Cleaned | None:
         """Clean the log that needs it most; None if none does."""
         for candidate in self.candidates():
             done = self._judged(candidate.place, lambda place: self._clean(cleaner, place))
@@ -235,7 +235,7 @@ class Cleaning:
         """Work on a log; None if it cannot be done, which is noted: of the log, or of its directory."""
         try:
             return work(place)
-        except CleaningAborted as error:
+        except CleaningAbortedError as error:
             _log.info("%s", error)
         except ClosedError:
             pass  # meanwhile

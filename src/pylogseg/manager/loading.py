@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Generic, TypeVar
 
-from pylogseg import _ahead
+from pylogseg._native import _ahead
 
 _Item = TypeVar("_Item")
 _AHEAD_THREADS = 2

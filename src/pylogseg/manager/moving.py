@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pylogseg.embedded.log import EmbeddedLog
 from pylogseg.env.storage import Storage
-from pylogseg.errors import OffsetOutOfRange, RequestError
+from pylogseg.errors import OffsetOutOfRangeError, RequestError
 from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.batches import scan
 from pylogseg.format.names import FileKind
@@ -79,7 +79,7 @@ class Mover:
             self._start_over()
         try:
             data = source.fetch(target.log_end_offset, _STEP_BYTES).data
-        except OffsetOutOfRange:  # retention was quicker
+        except OffsetOutOfRangeError:  # retention was quicker
             self._start_over()
             return _STEP_BYTES
         size = int(scan(data, crc=False).batches.size.sum())

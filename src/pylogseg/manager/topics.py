@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pylogseg.config import LogConfig
-from pylogseg.env.files import LocalFiles
+from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind, parse_partition_folder
-from pylogseg.jobs.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata
+from pylogseg.internal_topics.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata
 from pylogseg.manager.settings import BrokerSettings, topic_fields
 
 #: By these nothing is deleted and nothing compacted.

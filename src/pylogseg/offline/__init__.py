@@ -7,33 +7,33 @@ since a module that was imported would hide it here. `pylogseg.offline.running` 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pylogseg.offline.compaction import compact
-    from pylogseg.offline.comparison import diff
+    from pylogseg.offline.compacting import compact
+    from pylogseg.offline.comparing import diff
     from pylogseg.offline.copying import copy
-    from pylogseg.offline.deleting import delete_records
+    from pylogseg.offline.deleting_records import delete_records
     from pylogseg.offline.moving import move
     from pylogseg.offline.recoding import recode
-    from pylogseg.offline.redaction import redact
+    from pylogseg.offline.redacting import redact
     from pylogseg.offline.reindexing import reindex
     from pylogseg.offline.repairing import repair
     from pylogseg.offline.restoring import restore
     from pylogseg.offline.retaining import retain
-    from pylogseg.offline.truncation import truncate
+    from pylogseg.offline.truncating import truncate
 
 # Name -> module.
 _HOMES = {
-    "compact": "pylogseg.offline.compaction",
+    "compact": "pylogseg.offline.compacting",
     "copy": "pylogseg.offline.copying",
-    "delete_records": "pylogseg.offline.deleting",
-    "diff": "pylogseg.offline.comparison",
+    "delete_records": "pylogseg.offline.deleting_records",
+    "diff": "pylogseg.offline.comparing",
     "move": "pylogseg.offline.moving",
     "recode": "pylogseg.offline.recoding",
-    "redact": "pylogseg.offline.redaction",
+    "redact": "pylogseg.offline.redacting",
     "reindex": "pylogseg.offline.reindexing",
     "repair": "pylogseg.offline.repairing",
     "restore": "pylogseg.offline.restoring",
     "retain": "pylogseg.offline.retaining",
-    "truncate": "pylogseg.offline.truncation",
+    "truncate": "pylogseg.offline.truncating",
 }
 
 __all__ = [

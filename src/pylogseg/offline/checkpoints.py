@@ -6,7 +6,7 @@ from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
-from pylogseg.offline.outcome import CheckpointChange
+from pylogseg.offline.result import CheckpointChange
 
 CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
 

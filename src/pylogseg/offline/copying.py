@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pylogseg.catalog.target import Target, chosen_in, sizes_in
+from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
-from pylogseg.jobs.place import Place, chosen_in, sizes_in
-from pylogseg.jobs.pool import Advance, map_ordered
 from pylogseg.offline import unfinished
-from pylogseg.offline.partition_copy import PartitionCopier, PartitionCopy
+from pylogseg.offline.copying_partition import PartitionCopier, PartitionCopy
 
 _CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
 _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
@@ -123,7 +123,7 @@ def copy(
         If the disk fails, or a partition changes faster than it can be copied.
     """
     disk = LocalStorage() if storage is None else storage
-    places, into = Place.find_all(disk, os.fspath(source)), os.fspath(target)
+    places, into = Target.find_all(disk, os.fspath(source)), os.fspath(target)
     chosen = chosen_in(places, topics, partitions)
     if len(places) == 1:
         job = _Copy(disk, *chosen[0], into, on_partition)
@@ -159,7 +159,7 @@ class _Copy:
     def __init__(
         self,
         storage: Storage,
-        place: Place,
+        place: Target,
         names: Sequence[str],
         target: str,
         on_partition: Callable[[PartitionCopy], None] | None,

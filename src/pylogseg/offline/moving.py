@@ -8,16 +8,16 @@ import os
 from collections.abc import Callable, Sequence
 from glob import has_magic
 
+from pylogseg.catalog.folders import is_asked, look
+from pylogseg.catalog.target import Target, moving_picture
 from pylogseg.env.storage import LocalStorage, Storage, check_no_link
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.properties import parse_meta_properties
-from pylogseg.folders import is_asked, look
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, partition_folder_name
-from pylogseg.jobs.place import Place, moving_picture
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.checkpoints import differences, read_checkpoints
-from pylogseg.offline.file_copy import check_batches, copy_folder, first_difference
-from pylogseg.offline.outcome import Outcome, Result
+from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
+from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import reason_to_leave
 from pylogseg.restore.checkpoints import entries_of, note_entries
 
@@ -34,7 +34,7 @@ def move(
     topics: Sequence[str] = (),
     partitions: Sequence[int] = (),
     dry_run: bool = False,
-    on_outcome: Callable[[Outcome], None] | None = None,
+    on_outcome: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     storage: Storage | None = None,
 ) -> Result:
@@ -81,7 +81,7 @@ def move(
     if not topics and not partitions:
         raise RequestError("nothing is named: say which topics or partitions are to be moved, or '*' for all")
     disk = LocalStorage() if storage is None else storage
-    place = Place.find(disk, os.fspath(path))
+    place = Target.find(disk, os.fspath(path))
     if not place.is_whole:
         name = place.names[0]
         raise RequestError(
@@ -135,10 +135,10 @@ def _owner(storage: Storage, log_dir: str) -> tuple[str | None, int | None] | No
 
 
 def _chosen(
-    place: Place, there: Sequence[str], topics: Sequence[str], partitions: Sequence[int]
+    place: Target, there: Sequence[str], topics: Sequence[str], partitions: Sequence[int]
 ) -> tuple[list[str], list[str]]:
     """Folders to move, and those that were asked for by a name, but lie in the target."""
-    every = Place(place.parent, tuple({*place.names, *there}), None, True).chosen(topics, partitions)
+    every = Target(place.parent, tuple({*place.names, *there}), None, True).chosen(topics, partitions)
     own = set(place.names)
     return [name for name in every if name in own], [n for n in every if n not in own and _is_named(n, topics)]
 
@@ -152,9 +152,9 @@ class _Move:
     def __init__(
         self,
         storage: Storage,
-        place: Place,
+        place: Target,
         target: str,
-        on_outcome: Callable[[Outcome], None],
+        on_outcome: Callable[[PartitionResult], None],
         on_bytes: Callable[[int], None],
     ) -> None:
         self._storage, self._place, self._source, self._target = storage, place, place.parent, target
@@ -221,16 +221,16 @@ class _Move:
                 result.checkpoints += [c._replace(file=storage.join(log_dir, c.file)) for c in changes]
         return result
 
-    def _add(self, outcome: Outcome) -> None:
+    def _add(self, outcome: PartitionResult) -> None:
         self._result.outcomes.append(outcome)
         self._tell(outcome)
 
     # ---- one partition ----
 
-    def _outcome(self, name: str, topics: Sequence[str], *, is_here: bool) -> Outcome:
+    def _outcome(self, name: str, topics: Sequence[str], *, is_here: bool) -> PartitionResult:
         """What is known of a partition before it is moved; ``"done"`` if it will be."""
         storage = self._storage
-        outcome = Outcome(name, storage.join(self._target, name))
+        outcome = PartitionResult(name, storage.join(self._target, name))
         if not is_here:
             outcome.state, outcome.notes = "unchanged", [f"it is in {self._target} already"]
             outcome.bytes_before, outcome.segments_before = self._sizes(outcome.path)
@@ -262,7 +262,7 @@ class _Move:
         sizes = [size for name, size in entries if name.kind is FileKind.LOG and name.is_live]
         return sum(sizes), len(sizes)
 
-    def _try(self, name: str, outcome: Outcome) -> None:
+    def _try(self, name: str, outcome: PartitionResult) -> None:
         try:
             self._move(name, outcome)
         except PylogsegError as error:
@@ -272,7 +272,7 @@ class _Move:
             elif isinstance(error, StorageError):
                 outcome.remedy = "see to the disk or to the permissions, and start again: what was done stays so"
 
-    def _move(self, name: str, outcome: Outcome) -> None:
+    def _move(self, name: str, outcome: PartitionResult) -> None:
         storage = self._storage
         source, target = storage.join(self._source, name), outcome.path
         if isinstance(storage, LocalStorage):
@@ -296,7 +296,7 @@ class _Move:
                 "tells which one has all records; move the other one out of its log directory"
             )
 
-    def _copy(self, name: str, source: str, target: str, outcome: Outcome) -> None:
+    def _copy(self, name: str, source: str, target: str, outcome: PartitionResult) -> None:
         storage = self._storage
         if folders := [entry.name for entry in storage.list_folder(source) if entry.is_dir]:
             raise RequestError(f"{source}: there is a folder in it, {folders[0]}, which belongs to no partition")

@@ -10,7 +10,7 @@ from typing import Any
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
-from pylogseg.offline.outcome import Outcome
+from pylogseg.offline.result import PartitionResult
 
 #: None or left out is "all"; what was computed and came out empty is not.
 _CHOICES = ("topics", "partitions")
@@ -72,7 +72,7 @@ class Options:
     cluster_metadata: str | None = None
     now_ms: int | None = None
     jobs: int = 1
-    on_outcome: Callable[[Outcome], None] | None = None
+    on_outcome: Callable[[PartitionResult], None] | None = None
     on_bytes: Callable[[int], None] | None = None
     storage: Storage = field(default_factory=LocalStorage)
 

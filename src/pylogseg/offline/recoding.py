@@ -10,11 +10,11 @@ from pylogseg.format.builder import codec_number
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.codecs import check_level
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.offline.changes import change_part, levels_of
 from pylogseg.offline.options import Options
-from pylogseg.offline.outcome import Result
-from pylogseg.offline.part import Part
-from pylogseg.offline.recoder import Merging, Recoding
+from pylogseg.offline.partition import Part
+from pylogseg.offline.recoding_batches import Merging, Recoding
+from pylogseg.offline.result import Result
+from pylogseg.offline.rewriting import change_part, levels_of
 from pylogseg.offline.running import run
 
 
@@ -43,7 +43,8 @@ def recode(
         Write batches of magic 0 and 1, of brokers before 0.11, in the format of today.
     merge_bytes : int, optional
         Put batches that follow one another into one as long as its records have at most so many bytes, uncompressed.
-        Only batches without a producer, and only below the high watermark: see `pylogseg.offline.recoder.Merging`.
+        Only batches without a producer, and only below the high watermark: see
+        `pylogseg.offline.recoding_batches.Merging`.
     max_decompressed_bytes : int
         A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
         memory, several times over.

@@ -18,14 +18,14 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
-from pylogseg.log.loader import LoadHooks
 from pylogseg.log.log import Log
-from pylogseg.log.removal import DELETED
-from pylogseg.log.report import ActionKind, LoadReport
+from pylogseg.log.recovery import LoadHooks
+from pylogseg.log.recovery_report import ActionKind, LoadReport
+from pylogseg.log.segment_removal import DELETED
 from pylogseg.log.state import Start
 from pylogseg.offline.options import Options
-from pylogseg.offline.outcome import Result
-from pylogseg.offline.part import Part
+from pylogseg.offline.partition import Part
+from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
 
 What = Literal["offset", "time", "txn", "snapshots", "epochs"]
@@ -155,7 +155,7 @@ class _Reindexing:
     def _check(self, report: LoadReport) -> bool:
         """Whether the recovery had nothing to do but to look after the files beside the log."""
         for action in report.actions:
-            if action.is_alarm:
+            if action.is_damage:
                 raise CorruptionError(action.path, action.position or 0, action.reason)
             if action.kind not in _BESIDE and not action.path.endswith(DELETED):
                 reason = f"the log was not left in order: {action}"

@@ -8,29 +8,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from pylogseg.env.files import Readable
+from pylogseg.catalog.target import Target
+from pylogseg.env.filesystem import Readable
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import AppendFile, LocalStorage
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.jobs.place import Place
 from pylogseg.log.identity import check_topic_id
-from pylogseg.log.keep import FolderKeeper, Keeper, PlannedKeeper, check_place
-from pylogseg.log.loss import of_tail
-from pylogseg.log.removal import Remover
-from pylogseg.log.replace import replace_segments
-from pylogseg.log.report import Action, ActionKind
-from pylogseg.log.rewrite import SegmentWriter
+from pylogseg.log.recovery_keep import FolderKeeper, Keeper, PlannedKeeper, check_place
+from pylogseg.log.recovery_loss import of_tail
+from pylogseg.log.recovery_report import Action, ActionKind
 from pylogseg.log.segment import LogSegment
+from pylogseg.log.segment_removal import Remover
+from pylogseg.log.segment_replace import replace_segments
+from pylogseg.log.segment_rewrite import SegmentWriter
 from pylogseg.log.segments import Segments
 from pylogseg.offline.options import Options
-from pylogseg.offline.outcome import Outcome, Result
-from pylogseg.offline.part import Part
+from pylogseg.offline.partition import Part
+from pylogseg.offline.repairing_salvage import Survey, kept_batches, survey
+from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import run
-from pylogseg.offline.salvage import Survey, kept_batches, survey
-from pylogseg.reading.findings import Finding, Gap
+from pylogseg.walker.findings import Finding, Gap
 
 #: Damage that a broker's recovery does not see, or does not mind.
 _KEPT_BY_BROKERS = (Finding.RECORDS_BAD, Finding.ORDER)
@@ -77,7 +77,7 @@ def repair(
     shared = Options.of(options)
     keeper: Keeper = _NoCopies()
     if keep is not None:
-        for place in Place.find_all(shared.storage, os.fspath(path)):
+        for place in Target.find_all(shared.storage, os.fspath(path)):
             check_place(keep, place.parent, None if place.log_dir is not None else place.names[0])
         if shared.into is not None:
             check_place(keep, shared.into)
@@ -103,7 +103,7 @@ def repair(
     return run(path, shared, work)
 
 
-def _tell(outcome: Outcome, mender: _Mender) -> None:
+def _tell(outcome: PartitionResult, mender: _Mender) -> None:
     outcome.rows = [_row(outcome.name, gap) for gap in mender.gaps]
     missing = {(gap.first_offset, gap.next_offset) for gap in mender.gaps if gap.next_offset is not None}
     outcome.numbers = {
@@ -111,7 +111,7 @@ def _tell(outcome: Outcome, mender: _Mender) -> None:
         "gapBytes": sum(gap.end_position - gap.position for gap in mender.gaps),
         "offsetsMissing": sum(max(following - first, 0) for first, following in missing),
     }
-    outcome.loses_records |= outcome.report.is_alarm
+    outcome.loses_records |= outcome.report.is_damage
     outcome.notes = [*dict.fromkeys(outcome.notes), *mender.notes()]
     if not outcome.report.actions:
         outcome.state = "unchanged"
@@ -121,7 +121,7 @@ def _row(name: str, gap: Gap) -> dict[str, Any]:
     return {
         "type": "gap",
         "partition": name,
-        "level": "damage" if gap.is_alarm else "notice",
+        "level": "damage" if gap.is_damage else "notice",
         "kind": gap.kind.value,
         "path": gap.path,
         "position": gap.position,
@@ -136,7 +136,7 @@ def _action(gap: Gap) -> Action:
     """What is done about a gap: its bytes go."""
     is_missing = gap.next_offset is None or gap.next_offset > gap.first_offset
     offsets = (gap.first_offset, gap.next_offset) if is_missing else (None, None)
-    return Action(ActionKind.CUT, gap.path, gap.reason, gap.is_alarm, gap.position, gap.end_position, *offsets)
+    return Action(ActionKind.CUT, gap.path, gap.reason, gap.is_damage, gap.position, gap.end_position, *offsets)
 
 
 class _NoCopies:
@@ -199,18 +199,18 @@ class _Mender:
             with self._opened(base) as segment:
                 surveys.append(survey(segment.log, base, end, open_txns, part.advance, bases, self._limit))
             self.gaps += surveys[-1].gaps
-            foreign = [gap for gap in surveys[-1].gaps if gap.kind is Finding.FOREIGN and gap.is_alarm]
+            foreign = [gap for gap in surveys[-1].gaps if gap.kind is Finding.FOREIGN and gap.is_damage]
             if foreign:
                 raise foreign[0].as_error()
         for number, (base, found) in enumerate(zip(bases, surveys, strict=True)):
-            alarms = [gap for gap in found.gaps if gap.is_alarm]
+            alarms = [gap for gap in found.gaps if gap.is_damage]
             cuts = [] if self._keep_behind else [gap for gap in alarms if gap.kind not in _KEPT_BY_BROKERS]
             if not alarms:
                 continue
             with self._opened(base) as segment:
                 if cuts:
                     found = self._cut(segment, found, cuts[0], bases[number + 1 :])
-                if any(gap.is_alarm for gap in found.gaps):
+                if any(gap.is_damage for gap in found.gaps):
                     self._rewrite(segment, found)
             if cuts:
                 return
@@ -230,7 +230,7 @@ class _Mender:
             self._drop(base)
         at = gap.position
         loss = of_tail(segment.log, at, gap.first_offset, is_last=not behind)
-        reason = loss.reason if loss.is_alarm else gap.reason
+        reason = loss.reason if loss.is_damage else gap.reason
         action = Action(ActionKind.CUT, gap.path, reason, True, at, segment.size, gap.first_offset, loss.next_offset)
         self._report(action, segment.log)
         segment.log.truncate(at)
@@ -276,4 +276,4 @@ class _Mender:
         if file.size:
             action = replace(action, kept=self._keeper.keep(action, file))
         self._part.outcome.report.add(action)
-        self._part.outcome.loses_records |= action.is_alarm
+        self._part.outcome.loses_records |= action.is_damage

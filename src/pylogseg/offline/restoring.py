@@ -7,32 +7,32 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pylogseg.disk import open_dir
+from pylogseg.catalog.disk import open_dir
+from pylogseg.catalog.target import Target, chosen_in, moving_picture
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, parse_partition_metadata
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
-from pylogseg.jobs.cluster import ClusterMetadata, find_metadata
-from pylogseg.jobs.place import Place, chosen_in, moving_picture
+from pylogseg.internal_topics.cluster import ClusterMetadata, find_metadata
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.checkpoints import differences, read_checkpoints
-from pylogseg.offline.file_copy import check_batches, copy_folder, first_difference
+from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
 from pylogseg.offline.moving import check_log_dir
-from pylogseg.offline.outcome import Outcome, Result
+from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import reason_to_leave
-from pylogseg.reading.findings import offsets_text
 from pylogseg.restore.checkpoints import entries_of, note_entries
 from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import RestoreOptions, Written
 from pylogseg.restore.rows import WriteOptions, write_rows
 from pylogseg.restore.staging import Staging, sweep
 from pylogseg.restore.tables import Stretch, Tables, is_table
+from pylogseg.walker.findings import offsets_text
 
 #: Missing stretches of offsets that are named.
 _FEW = 5
 _REMEDY = (
-    "export it with --isolation read_committed or say by --committed that all of it was, or leave out what was "
+    "export it with --isolation-level read_committed or say by --committed that all of it was, or leave out what was "
     "part of a transaction by --without-transactions"
 )
 
@@ -48,7 +48,7 @@ def restore(
     without_transactions: bool = False,
     cluster_metadata: str | None = None,
     dry_run: bool = False,
-    on_outcome: Callable[[Outcome], None] | None = None,
+    on_outcome: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     **table: Any,
 ) -> Result:
@@ -116,7 +116,7 @@ def comes_from_table(path: str) -> bool:
     """Whether a source of `restore` is an exported table; what is a log directory or a partition's folder is none."""
     if os.path.isdir(path):
         with contextlib.suppress(RequestError):
-            Place.find_all(LocalStorage(), path)
+            Target.find_all(LocalStorage(), path)
             return False
     return is_table(path)
 
@@ -137,7 +137,7 @@ class _FromTable:
     ) -> None:
         self._tables, self._options, self._without = tables, options, without
         found = tables.partitions()
-        names = Place("the table", tuple(found), None, True).chosen(topics, numbers)
+        names = Target("the table", tuple(found), None, True).chosen(topics, numbers)
         self._parts = {name: found[name] for name in names}
         if without and (silent := [name for name, part in self._parts.items() if part.transactional is None]):
             raise RequestError(f"{silent[0]}: the table has no column isTransactional, which tells what to leave out")
@@ -146,9 +146,9 @@ class _FromTable:
                 raise RequestError(_why_undecided(part))
         self.outcomes = [self._outcome(part) for part in self._parts.values()]
 
-    def _outcome(self, part: Stretch) -> Outcome:
+    def _outcome(self, part: Stretch) -> PartitionResult:
         left = (part.transactional or 0) if self._without else 0
-        outcome = Outcome(part.name, "", numbers={"records": part.records - left})
+        outcome = PartitionResult(part.name, "", numbers={"records": part.records - left})
         outcome.log_start, outcome.log_end = part.first_offset, part.end_offset
         if left:
             outcome.notes.append(f"{left:,} records of transactions are left out")
@@ -194,10 +194,10 @@ class _FromLogs:
 
     def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int]) -> None:
         self._storage = LocalStorage()
-        self._places: dict[str, Place] = {}
-        self.outcomes: list[Outcome] = []
+        self._places: dict[str, Target] = {}
+        self.outcomes: list[PartitionResult] = []
         asked = bool(topics or numbers)
-        for place, names in chosen_in(Place.find_all(self._storage, path), topics, numbers):
+        for place, names in chosen_in(Target.find_all(self._storage, path), topics, numbers):
             if place.error is not None:
                 raise place.error
             for name in names:
@@ -212,8 +212,8 @@ class _FromLogs:
         parents = {place.parent for place in self._places.values()}
         return all(os.path.exists(os.path.join(parent, marker)) for parent in parents)
 
-    def _outcome(self, place: Place, name: str, asked: bool) -> Outcome:
-        outcome = Outcome(name, "")
+    def _outcome(self, place: Target, name: str, asked: bool) -> PartitionResult:
+        outcome = PartitionResult(name, "")
         if reason := reason_to_leave(place, name) or ("" if parse_partition_folder(name) else "no partition's name"):
             outcome.leave(reason, undone=asked)
             return outcome
@@ -268,7 +268,7 @@ class _Restore:
         given: _FromTable | _FromLogs,
         target: str,
         cluster_metadata: str | None,
-        on_outcome: Callable[[Outcome], None],
+        on_outcome: Callable[[PartitionResult], None],
         on_bytes: Callable[[int], None],
     ) -> None:
         self._given, self._target, self._tell, self._advance = given, target, on_outcome, on_bytes
@@ -335,7 +335,7 @@ class _Restore:
             names.append(outcome.name)
         return names
 
-    def _there(self, outcome: Outcome) -> Content | None:
+    def _there(self, outcome: PartitionResult) -> Content | None:
         if not os.path.lexists(outcome.path):
             return None
         logs = [part for part in open_dir(outcome.path).partitions if part.segments]

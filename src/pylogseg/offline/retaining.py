@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from pylogseg.catalog.target import Target
 from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_partition_folder
-from pylogseg.jobs.place import Place
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
 from pylogseg.offline.options import Options
-from pylogseg.offline.outcome import Result
-from pylogseg.offline.part import Part
+from pylogseg.offline.partition import Part
+from pylogseg.offline.result import Result
 from pylogseg.offline.running import is_named, run
 from pylogseg.offline.settings import Settings
 
@@ -79,7 +79,7 @@ def retain(
             raise RequestError(f"before_ms {before_ms} lies {-age_ms} ms ahead of the present time")
         ms = age_ms if ms is None else min(ms, age_ms)
     by_rule = ms is not None or max_bytes is not None or before_offset is not None
-    named = is_named(Place.find_all(shared.storage, os.fspath(path))[0], shared)
+    named = is_named(Target.find_all(shared.storage, os.fspath(path))[0], shared)
 
     def work(part: Part) -> None:
         config = part.config

@@ -13,24 +13,24 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
+from pylogseg.catalog.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
 from pylogseg.env.overlay import OverlayStorage
+from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, segment_file_name
-from pylogseg.jobs.cluster import FOLDER, metadata_beside
-from pylogseg.jobs.place import Place, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
-from pylogseg.jobs.pool import Advance, map_ordered
-from pylogseg.jobs.remarks import REMEDIES
+from pylogseg.internal_topics.cluster import FOLDER, metadata_beside
 from pylogseg.log.directory import LogDirectory, partition_of
-from pylogseg.log.epochs import LeaderEpochs
-from pylogseg.log.keep import KeepError, check_place
+from pylogseg.log.leader_epochs import LeaderEpochs
+from pylogseg.log.recovery_keep import KeepError, check_place
 from pylogseg.log.state import Start
 from pylogseg.offline.checkpoints import differences, read_checkpoints
-from pylogseg.offline.destination import Destination
+from pylogseg.offline.copying_into import Destination
 from pylogseg.offline.options import Options
-from pylogseg.offline.outcome import Outcome, Result, is_full, is_of_disk, merged
-from pylogseg.offline.part import Part
+from pylogseg.offline.partition import Part
+from pylogseg.offline.result import PartitionResult, Result, is_full, is_of_disk, merged
 from pylogseg.offline.settings import Settings
+from pylogseg.verify.remarks import REMEDIES
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def run(
     options : Options
         What the user chose.
     work : callable
-        The command: gets a `Part`, may call `Part.open` and `Outcome.leave`, sets the outcome's state to
+        The command: gets a `Part`, may call `Part.open` and `PartitionResult.leave`, sets the outcome's state to
         ``"unchanged"`` where there was nothing to do. What it raises of this package's errors ends that partition
         alone.
     check : callable, optional
@@ -78,7 +78,7 @@ def run(
     StorageError
         If a broker or another writer has the lock, or the log directory cannot be written.
     """
-    places = Place.find_all(options.storage, os.fspath(path))
+    places = Target.find_all(options.storage, os.fspath(path))
     chosen = chosen_in(places, options.topics, options.partitions)
     if len(places) == 1:
         return _run_one(*chosen[0], options, work, check, takes, frees)
@@ -107,7 +107,7 @@ def _folder_for_several(storage: Storage, path: str) -> str:
     return path
 
 
-def _metadata_beside(place: Place, places: Sequence[Place]) -> str | None:
+def _metadata_beside(place: Target, places: Sequence[Target]) -> str | None:
     """The cluster's metadata of another log directory that was named, where this one has none and is of the cluster."""
     if FOLDER in place.names:
         return None
@@ -116,16 +116,18 @@ def _metadata_beside(place: Place, places: Sequence[Place]) -> str | None:
     return beside if beside is not None and os.path.dirname(os.path.abspath(beside)) in known else None
 
 
-def _failed(place: Place, error: PylogsegError, options: Options) -> Result:
+def _failed(place: Target, error: PylogsegError, options: Options) -> Result:
     """A log directory that nothing could be done in."""
-    outcome = Outcome(os.path.basename(place.parent), place.parent, "failed", str(error), _remedy(error), error=error)
+    outcome = PartitionResult(
+        os.path.basename(place.parent), place.parent, "failed", str(error), _remedy(error), error=error
+    )
     if options.on_outcome is not None:
         options.on_outcome(outcome)
     return Result([outcome], place.parent, options.dry_run)
 
 
 def _run_one(
-    place: Place,
+    place: Target,
     names: list[str],
     options: Options,
     work: Work,
@@ -157,7 +159,7 @@ def _run_one(
     return result
 
 
-def is_named(place: Place, options: Options) -> bool:
+def is_named(place: Target, options: Options) -> bool:
     """Whether partitions were asked for, as opposed to all that there are."""
     return bool(not place.is_whole or options.topics or options.partitions)
 
@@ -165,7 +167,7 @@ def is_named(place: Place, options: Options) -> bool:
 def chosen_bytes(path: str, options: Options) -> int:
     """Bytes of the files in the chosen partitions' folders, for a bar of progress."""
     storage = options.storage
-    chosen = chosen_in(Place.find_all(storage, path), options.topics, options.partitions)
+    chosen = chosen_in(Target.find_all(storage, path), options.topics, options.partitions)
     folders = [storage.join(place.parent, name) for place, names in chosen for name in names]
     return sum(entry.size for folder in folders for entry in sizes_in(storage, folder) if entry.name.endswith(".log"))
 
@@ -173,7 +175,7 @@ def chosen_bytes(path: str, options: Options) -> int:
 class _Run:
     def __init__(
         self,
-        place: Place,
+        place: Target,
         names: list[str],
         settings: Settings,
         options: Options,
@@ -235,12 +237,12 @@ class _Run:
             self._add(self._take(outcome.name, options.on_bytes or (lambda size: None)) if freed else outcome)
         self._result.outcomes.sort(key=lambda outcome: outcome.name)
 
-    def _add(self, outcome: Outcome) -> None:
+    def _add(self, outcome: PartitionResult) -> None:
         self._result.outcomes.append(outcome)
         if self._options.on_outcome is not None:
             self._options.on_outcome(outcome)
 
-    def _take(self, name: str, advance: Advance) -> Outcome:
+    def _take(self, name: str, advance: Advance) -> PartitionResult:
         outcome = self._tried(name, advance)
         if not (self._frees and is_full(outcome.error)):
             return outcome
@@ -262,14 +264,14 @@ class _Run:
         outcome.notes.append(f"the disk was full, so the oldest segments ({count:,}) went before the log was opened")
         return outcome
 
-    def _foretold(self, name: str) -> Outcome:
+    def _foretold(self, name: str) -> PartitionResult:
         """What a dry run says of a partition."""
         options = dataclasses.replace(self._options, dry_run=True, jobs=1, on_outcome=None, on_bytes=None)
         run = _Run(self._place, [name], self._settings, options, self._work, self._takes)
         (outcome,) = run.run()
         return outcome
 
-    def _remove_oldest(self, planned: Outcome) -> tuple[int, int]:
+    def _remove_oldest(self, planned: PartitionResult) -> tuple[int, int]:
         """Remove the segments that a command would remove, from the oldest on; where the log begins now, and how many.
 
         The last one stays: it tells where the log ends.
@@ -300,7 +302,7 @@ class _Run:
                 self._note_start(planned)
         return bases[count] if count else 0, count
 
-    def _note_start(self, planned: Outcome) -> bool:
+    def _note_start(self, planned: PartitionResult) -> bool:
         """Write down where a log begins that is not open, in the checkpoint and the leader epochs; if there is room."""
         storage, start = self._storage, planned.log_start or 0
         path = storage.join(planned.path, FileKind.LEADER_EPOCHS.value)
@@ -315,11 +317,11 @@ class _Run:
             return False  # a malformed file is what the load tells of
         return True
 
-    def _tried(self, name: str, advance: Advance, log_start: int = 0) -> Outcome:
+    def _tried(self, name: str, advance: Advance, log_start: int = 0) -> PartitionResult:
         storage = self._storage
         if isinstance(storage, OverlayStorage):
             storage = self._overlay()  # of its own, so that its memory is given back
-        outcome = Outcome(name, storage.join(self._place.parent, name))
+        outcome = PartitionResult(name, storage.join(self._place.parent, name))
         reason = reason_to_leave(self._place, name, self._takes)
         if reason:
             outcome.leave(reason, undone=self._is_named)
@@ -345,7 +347,7 @@ class _Run:
         storage = self._options.storage
         return OverlayStorage() if isinstance(storage, LocalStorage) else OverlayStorage(storage)
 
-    def _work_on(self, name: str, storage: Storage, outcome: Outcome, advance: Advance, log_start: int) -> None:
+    def _work_on(self, name: str, storage: Storage, outcome: PartitionResult, advance: Advance, log_start: int) -> None:
         self._place.check(storage, name)
         folder = parse_partition_folder(name)
         topic, partition = (folder.topic, folder.partition) if folder else ("", -1)
@@ -387,7 +389,7 @@ class _Run:
         # One whose log was not opened is as trustworthy as before.
         part.directory.release(part.name, clean=closed and (part.log is not None or part.start.clean), write=False)
 
-    def _in_its_place(self, outcome: Outcome, into: Destination) -> Outcome:
+    def _in_its_place(self, outcome: PartitionResult, into: Destination) -> PartitionResult:
         """Whoever reads it will look in the later place; what failed is not there."""
         if outcome.state == "failed":
             self._storage.remove_folder(outcome.path)
@@ -404,7 +406,7 @@ def _is_deleted(name: str) -> bool:
     return folder is not None and folder.state == "delete"
 
 
-def reason_to_leave(place: Place, name: str, takes: Collection[str] = ()) -> str:
+def reason_to_leave(place: Target, name: str, takes: Collection[str] = ()) -> str:
     """Why a command does not touch a folder; empty if it does."""
     folder = parse_partition_folder(name)
     if folder is not None and folder.state in takes:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from pylogseg.catalog.target import Target
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.properties import parse_properties
 from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind
-from pylogseg.jobs.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata, metadata_beside
-from pylogseg.jobs.place import Place
+from pylogseg.internal_topics.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata, metadata_beside
 from pylogseg.manager.settings import BrokerSettings, topic_fields
 from pylogseg.offline.options import Options
 
@@ -24,7 +24,7 @@ class Settings:
 
     Parameters
     ----------
-    place : Place
+    place : Target
         Where the logs lie.
     options : Options
 
@@ -44,7 +44,7 @@ class Settings:
         If the metadata of the cluster is damaged.
     """
 
-    def __init__(self, place: Place, options: Options) -> None:
+    def __init__(self, place: Target, options: Options) -> None:
         flags = {name.replace(".", "_"): value for name, value in options.config.items()}
         self._flags = {name: value for name, value in flags.items() if name not in _BROKER_FIELDS}
         self.sources = [", ".join(f"{name}={value}" for name, value in options.config.items())] if flags else []
@@ -63,7 +63,7 @@ class Settings:
         self.broker = BrokerSettings.from_properties(properties)
         self._checked(self._flags)
 
-    def _read_metadata(self, place: Place, options: Options, properties: Mapping[str, str]) -> ClusterMetadata:
+    def _read_metadata(self, place: Target, options: Options, properties: Mapping[str, str]) -> ClusterMetadata:
         if options.cluster_metadata == "none" or not isinstance(options.storage, LocalStorage):
             return ClusterMetadata()
         listed = (properties.get("metadata.log.dir", ""), *properties.get("log.dirs", "").split(","))
@@ -162,7 +162,7 @@ def _properties(path: str | None) -> dict[str, str]:
         raise RequestError(f"{path}: the settings of the broker cannot be read: {error.strerror}") from None
 
 
-def _node_id(place: Place, options: Options, properties: Mapping[str, str]) -> str:
+def _node_id(place: Target, options: Options, properties: Mapping[str, str]) -> str:
     """As the log directory says, or else the settings; -1, which no broker has, if both are silent."""
     path = options.storage.join(place.parent, FileKind.META_PROPERTIES.value)
     own = parse_properties(options.storage.read_all(path), path) if options.storage.exists(path) else {}

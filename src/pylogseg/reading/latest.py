@@ -19,8 +19,8 @@ import numpy.typing as npt
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
 from pylogseg.log.offset_map import OffsetMap
-from pylogseg.reading.findings import Finding, Gap
 from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.walker.findings import Finding, Gap
 
 #: Memory of the map, unless the caller says otherwise: as of Kafka's cleaner.
 MEMORY_BYTES = 128 << 20

@@ -12,24 +12,24 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk import Segment
-from pylogseg.env.files import FileView
+from pylogseg.catalog.disk import Segment
+from pylogseg.env.filesystem import FileView
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.escape import printable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns
 from pylogseg.format.scratch import Scratch
-from pylogseg.format.shown import printable
-from pylogseg.reading.findings import Finding, Gap
+from pylogseg.reading.offset_order import Order
 from pylogseg.reading.one_pass import OnePass
-from pylogseg.reading.order import Order
-from pylogseg.reading.removal import open_or_gap
 from pylogseg.reading.seek import position_of_offset
-from pylogseg.reading.stable import Tail
-from pylogseg.reading.transactions import Outcomes, Transactions
-from pylogseg.reading.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
+from pylogseg.reading.stable_offset import Tail
+from pylogseg.reading.transactions import Transactions, TxnIndexView
+from pylogseg.reading.vanished import open_or_gap
+from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
 
 OnCorrupt = Literal["raise", "stop", "skip"]
-Isolation = Literal["read_uncommitted", "read_committed"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
 #: Where a range of offsets ends that is open: above every offset there can be.
 OPEN_END = 2**63
 #: Headers of a chunk; a record that has more is a chunk of its own.
@@ -88,7 +88,7 @@ class ReadOptions:
     With `skip_unreadable` what the disk refuses is a gap under ``on_corrupt="raise"`` too: for who tells of it later.
     """
 
-    isolation: Isolation = "read_uncommitted"
+    isolation_level: IsolationLevel = "read_uncommitted"
     on_corrupt: OnCorrupt = "raise"
     control: bool = False
     check_crc: bool = True
@@ -105,7 +105,7 @@ class ReadOptions:
 
     def __post_init__(self) -> None:
         _one_of("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
-        _one_of("isolation", self.isolation, ("read_uncommitted", "read_committed"))
+        _one_of("isolation_level", self.isolation_level, ("read_uncommitted", "read_committed"))
         if self.limit_bytes < 1:
             raise RequestError(f"the limit of decompressed bytes must be above 0, not {self.limit_bytes}")
         self.first_window_bytes = min(self.first_window_bytes, self.window_bytes)
@@ -134,7 +134,7 @@ class PartitionReader:
         Its `gaps` collect what was passed over.
     snapshots : dict of int to str, optional
         Paths of producer snapshots by offset, for ``read_committed``.
-    transactions : Outcomes, optional
+    transactions : TxnIndexView, optional
         What became of the transactions, where more is known of the log than these segments.
     tail : Tail, optional
         For ``read_committed``: what was known of the end of the log when it was read before.
@@ -147,7 +147,7 @@ class PartitionReader:
         end_offset: int,
         options: ReadOptions,
         snapshots: dict[int, str] | None = None,
-        transactions: Outcomes | None = None,
+        transactions: TxnIndexView | None = None,
         tail: Tail | None = None,
     ) -> None:
         self._segments = [
@@ -161,7 +161,7 @@ class PartitionReader:
         # The end might not fit the columns it would be compared with.
         self._last = min(end_offset, OPEN_END) - 1
         self._one_pass = OnePass(options.limit_bytes, None if options.scratch is None else options.scratch())
-        if transactions is None and options.isolation == "read_committed":
+        if transactions is None and options.isolation_level == "read_committed":
             transactions = Transactions(list(segments), snapshots or {}, first_offset, tail=tail)
         self._transactions = transactions
 
@@ -315,11 +315,11 @@ class PartitionReader:
         if not self._concerns(gap):
             return False
         is_skipped = self._options.skip_unreadable and gap.kind is Finding.UNREADABLE
-        if gap.is_alarm and self._options.on_corrupt == "raise" and not is_skipped:
+        if gap.is_damage and self._options.on_corrupt == "raise" and not is_skipped:
             raise gap.as_error()
         self._options.gaps.append(gap)
-        _log.log(logging.WARNING if gap.is_alarm else logging.INFO, "%s", printable(str(gap)))
-        return gap.is_alarm and self._options.on_corrupt == "stop"
+        _log.log(logging.WARNING if gap.is_damage else logging.INFO, "%s", printable(str(gap)))
+        return gap.is_damage and self._options.on_corrupt == "stop"
 
 
 def of_segment(segment: Segment, columns: RecordColumns) -> tuple[RecordColumns, list[Gap]]:

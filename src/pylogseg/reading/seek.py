@@ -11,15 +11,15 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pylogseg.disk import Segment
-from pylogseg.env.files import FileView
+from pylogseg.catalog.disk import Segment
+from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex, TimestampOffset
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
-from pylogseg.reading.removal import open_unless_removed
-from pylogseg.reading.windows import SMALL_WINDOW_BYTES, Window, walk
+from pylogseg.reading.vanished import open_unless_removed
+from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
 
 _HEADER_BYTES = 61
 

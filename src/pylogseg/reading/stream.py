@@ -11,23 +11,23 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pylogseg.disk import Disk, Partition, as_disk
+from pylogseg.catalog.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
 from pylogseg.format.record_input import ms_of
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
-from pylogseg.reading.findings import Gap
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
+from pylogseg.reading.log_reader import Source, check_order, in_time, logs_of, range_of, timed, whole_number
 from pylogseg.reading.partition import (
     OPEN_END,
     Chunk,
-    Isolation,
+    IsolationLevel,
     OnCorrupt,
     ReadOptions,
     Throttle,
     small_window,
 )
-from pylogseg.reading.wanted import Source, check_order, in_time, logs_of, range_of, timed, whole_number
+from pylogseg.walker.findings import Gap
 
 #: What a record has, by the names and in the order of Spark's Kafka source.
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -150,7 +150,7 @@ class Reader:
         # The one step up to an edge: the interface has to be a method of the object that is handed over.
         import pyarrow as pa
 
-        from pylogseg.arrow import record_batches, schema
+        from pylogseg.arrow.columns import record_batches, schema
 
         wanted = schema(self.columns)
         made = pa.RecordBatchReader.from_batches(wanted, record_batches(self.chunks(), wanted))
@@ -207,7 +207,7 @@ def read(
     offset: int | tuple[int | None, int | None] | None = None,
     timestamp: Moment | tuple[Moment | None, Moment | None] | None = None,
     limit: int | None = None,
-    isolation: Isolation = "read_uncommitted",
+    isolation_level: IsolationLevel = "read_uncommitted",
     on_corrupt: OnCorrupt = "raise",
     columns: Sequence[str] | None = None,
     *,
@@ -240,7 +240,7 @@ def read(
         need not rise, so with an end the log is read to its own. A datetime must have a zone.
     limit : int, optional
         Give at most so many records, over all partitions.
-    isolation : {"read_uncommitted", "read_committed"}
+    isolation_level : {"read_uncommitted", "read_committed"}
         ``read_committed`` leaves out the records of aborted transactions and ends at the first that is still open.
     on_corrupt : {"raise", "stop", "skip"}
         At damage: raise `CorruptionError`; end that partition; or go on with the next good batch. `Reader.gaps` has
@@ -297,7 +297,7 @@ def read(
     if topic is not None:
         disk = disk.select([topic] if isinstance(topic, str) else topic)
     options = ReadOptions(
-        isolation,
+        isolation_level,
         on_corrupt,
         control=control,
         check_crc=check_crc,

@@ -34,20 +34,20 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk import Segment
-from pylogseg.env.files import LocalFiles
+from pylogseg.catalog.disk import Segment
+from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
-from pylogseg.reading.markers import markers_of, open_at
-from pylogseg.reading.order import has_next
-from pylogseg.reading.stable import Tail, end_of_log, newest_snapshot
+from pylogseg.reading.offset_order import has_next
+from pylogseg.reading.stable_offset import Tail, end_of_log, newest_snapshot
+from pylogseg.reading.transaction_markers import markers_of, open_at
 
 _NEVER = 2**63
 
 
-class Outcomes(Protocol):
+class TxnIndexView(Protocol):
     """What became of transactions.
 
     ``committed(rows, segment) -> (kept, last_stable_offset)``

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pylogseg.disk import Partition
-from pylogseg.reading.findings import Gap
-from pylogseg.reading.windows import walk
+from pylogseg.catalog.disk import Partition
+from pylogseg.walker.findings import Gap
+from pylogseg.walker.windows import walk
 
 
 class Content(NamedTuple):

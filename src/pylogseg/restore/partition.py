@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pylogseg.arrow_input import timestamps_ms
+from pylogseg.arrow.encode import encode
+from pylogseg.arrow.inputs import timestamps_ms
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
@@ -24,7 +25,6 @@ from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
 from pylogseg.format.names import partition_folder_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
-from pylogseg.write import encode
 
 #: Bytes of records that are encoded and appended at once.
 _PIECE_BYTES = 4 << 20

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pylogseg.arrow_functions import kafka_partition
+from pylogseg.arrow.functions import kafka_partition
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.restore.partition import PartitionWriter, RestoreOptions, Written

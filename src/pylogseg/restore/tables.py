@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from pylogseg.arrow import ISOLATION_KEY
+from pylogseg.arrow.columns import ISOLATION_KEY
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import partition_folder_name
 from pylogseg.restore.rows import COLUMNS

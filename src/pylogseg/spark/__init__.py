@@ -3,17 +3,17 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pylogseg.spark.door import batches, read, read_segments, register, segments
+    from pylogseg.spark.frames import batches, read, read_segments, register, segments
     from pylogseg.spark.lagging import lag
 
 # Loaded on first use: a planner's process imports this package, and needs little of it.
 _HOMES = {
-    "batches": "pylogseg.spark.door",
+    "batches": "pylogseg.spark.frames",
     "lag": "pylogseg.spark.lagging",
-    "read": "pylogseg.spark.door",
-    "read_segments": "pylogseg.spark.door",
-    "register": "pylogseg.spark.door",
-    "segments": "pylogseg.spark.door",
+    "read": "pylogseg.spark.frames",
+    "read_segments": "pylogseg.spark.frames",
+    "register": "pylogseg.spark.frames",
+    "segments": "pylogseg.spark.frames",
 }
 
 __all__ = ["batches", "lag", "read", "read_segments", "register", "segments"]

@@ -104,7 +104,7 @@ def is_connect(spark: Any) -> bool:
 
 def cause_of(error: BaseException) -> tuple[str, str] | None:
     """Kind and message of the error of this package that ended a task: Spark hands on no more than its text."""
-    found = re.findall(r"^\s*(?:\w+\.)*(\w+(?:Error|OutOfRange|Fenced)): (.*)$", str(error), re.MULTILINE)
+    found = re.findall(r"^\s*(?:\w+\.)*(\w+Error): (.*)$", str(error), re.MULTILINE)
     ours = [(kind, message) for kind, message in found if hasattr(errors, kind)]
     return ours[-1] if ours else None
 

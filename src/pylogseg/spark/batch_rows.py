@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import CODEC_NAMES, BatchTable
-from pylogseg.reading.findings import Gap
 from pylogseg.reading.seek import position_of_offset
-from pylogseg.reading.windows import Window, walk
-from pylogseg.spark.options import Options
+from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.plan import Range
-from pylogseg.spark.planned import PlannedLogs, Vanished
+from pylogseg.spark.planned_logs import PlannedLogs, Vanished
+from pylogseg.walker.findings import Gap
+from pylogseg.walker.windows import Window, walk
 
 #: Of `pylogseg.spark.batches`. A stretch that is no good batch has a `problem`, and nulls for what is not known of it.
 BATCH_SCHEMA = (
@@ -50,7 +50,7 @@ _ARROW = pa.schema(
 )
 
 
-def read_batches(task: Iterable[Range], options: Options) -> Iterator[pa.RecordBatch]:
+def read_batches(task: Iterable[Range], options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """Headers of a task as rows; of ``checkCrc`` depends whether payloads are read.
 
     Raises

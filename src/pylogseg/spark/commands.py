@@ -131,9 +131,9 @@ def _rewriting(function: F) -> F:
 def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json: bool) -> None:
     """Check logs, indexes and small files for damage, as `pylogseg verify`."""
     from pylogseg.cli.verify import print_remark, print_summary
-    from pylogseg.jobs.remarks import Level
-    from pylogseg.jobs.verify_disk import Summary
     from pylogseg.spark.jobs.checking import verified
+    from pylogseg.verify.disk import Summary
+    from pylogseg.verify.remarks import Level
 
     summary = Summary(Level[level.upper()])
     with session() as spark:

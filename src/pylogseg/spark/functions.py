@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark.sql.functions as sql
 
-from pylogseg import arrow, arrow_batches, arrow_functions
-from pylogseg.arrow_functions import OnError
+from pylogseg.arrow import batches as arrow_batches
+from pylogseg.arrow import columns as arrow
+from pylogseg.arrow import functions as arrow_functions
+from pylogseg.arrow.functions import OnError
 from pylogseg.errors import RequestError
 from pylogseg.spark import _compat
 

@@ -9,18 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pylogseg.disk import Disk, Partition, Segment, check_once, open_dir
+from pylogseg.catalog.disk import Disk, Partition, Segment, check_once, open_dir
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.codec_error import with_option
 from pylogseg.format.names import FileKind
+from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.seek import LogEnd, end_of, end_offset, late_segments
-from pylogseg.reading.stable import last_stable_offset
-from pylogseg.reading.wanted import logs_of
-from pylogseg.reading.windows import SMALL_WINDOW_BYTES
-from pylogseg.spark.options import EARLIEST, LATEST, Bound, Options, TopicPartition
+from pylogseg.reading.stable_offset import last_stable_offset
+from pylogseg.spark.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
 from pylogseg.spark.pushdown import Pruning
+from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
 #: Topics that a pattern does not mean, as in the Kafka source.
 _INTERNAL = frozenset(["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"])
@@ -44,7 +44,7 @@ class Extent(NamedTuple):
     end_offset: int
 
 
-def find_logs(paths: Sequence[str], options: Options) -> list[Partition]:
+def find_logs(paths: Sequence[str], options: SourceOptions) -> list[Partition]:
     """The partitions under paths that the options ask for, by topic and number.
 
     Raises
@@ -73,7 +73,7 @@ def _of_file(segment: Segment) -> Partition:
     return Partition(segment.files, segment.topic, segment.partition, folder, "", (segment,), (), segment.base_offset)
 
 
-def _chosen(logs: list[Partition], options: Options) -> list[Partition]:
+def _chosen(logs: list[Partition], options: SourceOptions) -> list[Partition]:
     if options.topics:
         _require({log.topic for log in logs}, options.topics, "subscribe")
         topics = set(options.topics)
@@ -105,7 +105,7 @@ def is_all_damage(segments: Sequence[Segment], end: int) -> bool:
     return last is not None and last.size > 0 and last.base_offset == end >= end_offset([last])
 
 
-def extents(logs: Sequence[Partition], options: Options, pruning: Pruning | None = None) -> list[Extent]:
+def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning | None = None) -> list[Extent]:
     """The offsets that a batch read is about, for each log; empty ones are left out.
 
     Raises
@@ -153,7 +153,7 @@ def _names(keys: Iterable[TopicPartition]) -> str:
 class Ends:
     """What the bounds of a read mean in one log; its end is looked for once, and only if it is needed."""
 
-    def __init__(self, log: Partition, options: Options) -> None:
+    def __init__(self, log: Partition, options: SourceOptions) -> None:
         self._log, self._options = log, options
         self._end: LogEnd | None = None
 
@@ -247,7 +247,7 @@ class Ends:
         _log.warning("%s", message)
 
 
-def check_tail(log: Partition, end: LogEnd, options: Options) -> None:
+def check_tail(log: Partition, end: LogEnd, options: SourceOptions) -> None:
     """Raise CorruptionError for damage that a reader of the whole log meets where the log ends for it.
 
     That is what lies after the last good batch or, with ``read_committed``, before the first of an open transaction.
@@ -255,7 +255,7 @@ def check_tail(log: Partition, end: LogEnd, options: Options) -> None:
     if end.is_at_file_end or options.on_corrupt != "raise" or options.at_high_watermark:
         return
     how = ReadOptions(
-        options.isolation,
+        options.isolation_level,
         check_crc=options.check_crc,
         limit_bytes=options.max_decompressed_bytes,
         first_window_bytes=SMALL_WINDOW_BYTES,
@@ -276,7 +276,7 @@ def naming_option() -> Iterator[None]:
         raise CorruptionError(error.path, error.position, reason, error.offset) from error
 
 
-def latest_end(log: Partition, options: Options) -> LogEnd:
+def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
     """Where a consumer would stop: end of the log, high watermark, or last stable offset.
 
     For ``read_committed`` the headers after the newest producer snapshot are read.
@@ -285,7 +285,7 @@ def latest_end(log: Partition, options: Options) -> LogEnd:
     end = found.offset
     if options.at_high_watermark:
         end = min(end, _high_watermark(log))
-    if options.isolation == "read_committed" and log.segments:
+    if options.isolation_level == "read_committed" and log.segments:
         (files,) = logs_of(Disk((), (log,)))
         stable = last_stable_offset(list(log.segments), files.snapshots)
         end = end if stable is None else min(end, stable)

@@ -23,7 +23,7 @@ TopicPartition = tuple[str, int]
 RANGE_BYTES = 128 << 20
 BATCH_ROWS = 20_000
 
-#: Options of the Kafka source that concern a broker: a job that moves over may keep them.
+#: SourceOptions of the Kafka source that concern a broker: a job that moves over may keep them.
 _BROKER_ONLY = re.compile(r"(kafka\.(?!isolation\.level$).*|groupidprefix|kafkaconsumer\..*|fetchoffset\..*)")
 #: What Spark itself puts among the options of a table or a query.
 _OF_SPARK = re.compile(
@@ -78,7 +78,7 @@ TO_LATEST = Bound("offset", LATEST, {})
 
 
 @dataclass(frozen=True)
-class Options:
+class SourceOptions:
     """What a read was asked for; `parse` makes it from strings."""
 
     topics: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class Options:
     min_offsets: int = 0
     max_delay_seconds: float = 900.0
     fail_on_data_loss: bool = True
-    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     at_high_watermark: bool = False
     range_bytes: int = RANGE_BYTES
     batch_rows: int = BATCH_ROWS
@@ -108,7 +108,7 @@ class Options:
     storage: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
-def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
+def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions:
     """Read the options of a batch or a streaming read.
 
     Parameters
@@ -120,7 +120,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
 
     Returns
     -------
-    Options
+    SourceOptions
 
     Raises
     ------
@@ -140,7 +140,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
     if streaming and on_corrupt == "stop":
         raise RequestError("onCorrupt=stop: a stream would go on behind the damage with its next batch; raise or skip")
     starting, ending = _bounds(values, streaming)
-    return Options(
+    return SourceOptions(
         topics=values.read("subscribe", _topics, ()),
         pattern=values.read("subscribePattern", _regex, ""),
         assigned=values.read("assign", _assigned, ()),
@@ -153,7 +153,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> Options:
         min_offsets=values.read("minOffsetsPerTrigger", _positive, 0),
         max_delay_seconds=values.read("maxTriggerDelay", _duration, 900.0),
         fail_on_data_loss=values.read("failOnDataLoss", _boolean, True),
-        isolation=_isolation(values),
+        isolation_level=_isolation(values),
         at_high_watermark=values.word("endingAt", ("logEnd", "highWatermark")) == "highWatermark",
         range_bytes=values.read("rangeBytes", _size, RANGE_BYTES),
         batch_rows=values.read("batchRows", _positive, BATCH_ROWS),
@@ -234,7 +234,7 @@ def _int(number: Any) -> int:
 
 
 class _Values:
-    """Options by name, whatever the case; each is read and named where it is wrong."""
+    """SourceOptions by name, whatever the case; each is read and named where it is wrong."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._texts = {str(name).lower(): as_text(value) for name, value in given.items() if value is not None}

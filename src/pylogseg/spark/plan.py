@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pylogseg.disk import Segment
-from pylogseg.env.files import FileSystem, LocalFiles
+from pylogseg.catalog.disk import Segment
+from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.files.index import OffsetIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading.seek import first_offset_since
 from pylogseg.spark.logs import Extent, extents, find_logs, is_all_damage
-from pylogseg.spark.options import Options
+from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.pushdown import Pruning
 
 #: A task is worth at least so many bytes, unless more tasks were asked for: to start one costs milliseconds.
@@ -83,7 +83,7 @@ class _Piece(NamedTuple):
 
 
 def plan(
-    paths: str | Sequence[str], options: Options | None = None, pruning: Pruning | None = None, *, cores: int = 0
+    paths: str | Sequence[str], options: SourceOptions | None = None, pruning: Pruning | None = None, *, cores: int = 0
 ) -> list[Task]:
     """Cut what is to be read into tasks.
 
@@ -91,7 +91,7 @@ def plan(
     ----------
     paths : str or sequence of str
         Log directories, partition folders, files, URLs.
-    options : Options, optional
+    options : SourceOptions, optional
         From `options.parse`.
     pruning : Pruning, optional
         What may be left out.
@@ -108,13 +108,13 @@ def plan(
     ------
     RequestError, StorageError
     """
-    options = options or Options()
+    options = options or SourceOptions()
     logs = find_logs([paths] if isinstance(paths, str) else paths, options)
     return tasks_of(extents(logs, options, pruning), options, pruning, cores=cores)
 
 
 def tasks_of(
-    found: Iterable[Extent], options: Options, pruning: Pruning | None = None, *, cores: int = 0
+    found: Iterable[Extent], options: SourceOptions, pruning: Pruning | None = None, *, cores: int = 0
 ) -> list[Task]:
     """Cut extents of logs into tasks; see `plan`."""
     since = None if pruning is None else pruning.since_ms
@@ -129,12 +129,12 @@ def tasks_of(
     return list(_packed(ranges, target, options.max_records))
 
 
-def _target(total: int, options: Options, cores: int) -> int:
+def _target(total: int, options: SourceOptions, cores: int) -> int:
     target = min(options.range_bytes, max(SMALLEST_TARGET_BYTES, total // (_TASKS_PER_CORE * cores)))
     return min(target, max(1, total // options.min_partitions)) if options.min_partitions else target
 
 
-def _pieces(extent: Extent, options: Options, since_ms: int | None) -> Iterator[_Piece]:
+def _pieces(extent: Extent, options: SourceOptions, since_ms: int | None) -> Iterator[_Piece]:
     """The segments of a log that have wanted offsets, with the bytes of those."""
     segments = extent.log.segments
     for segment, behind in itertools.zip_longest(segments, segments[1:]):

@@ -20,9 +20,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pylogseg import arrow
+from pylogseg.arrow import columns as arrow
 from pylogseg.errors import RequestError
-from pylogseg.spark.options import Options
+from pylogseg.spark.options import SourceOptions
 
 #: What the Kafka source has always, what it has on request, and what only files tell.
 RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -45,7 +45,7 @@ _TYPES: dict[pa.DataType, DataType] = {
 }
 
 
-def columns_of(options: Options) -> tuple[str, ...]:
+def columns_of(options: SourceOptions) -> tuple[str, ...]:
     """The columns that options ask for, in order.
 
     Raises
@@ -102,7 +102,7 @@ def columns_in(schema: StructType) -> tuple[str, ...]:
         If it has a column that there is not, or one of another type.
     """
     names = tuple(schema.fieldNames())
-    columns_of(Options(columns=names))
+    columns_of(SourceOptions(columns=names))
     for given, ours in zip(schema, spark_schema(names), strict=True):
         if given.dataType != ours.dataType:
             raise RequestError(

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from pylogseg.errors import RequestError
 from pylogseg.spark import _compat
-from pylogseg.spark.options import Options, check_names, for_table, parse, paths_of
+from pylogseg.spark.options import SourceOptions, check_names, for_table, parse, paths_of
 from pylogseg.spark.plan import plan
 from pylogseg.spark.pushdown import Pruning, pruning_of
 from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, with_options
@@ -56,7 +56,7 @@ class PylogsegSource(DataSource):
         return SegmentStreamReader(paths_of(given), parse(given, streaming=True), columns_in(schema))
 
     def _given(self, schema: StructType) -> dict[str, str]:
-        """Options of the query, and of the table it reads: a query with a path of its own reads no table."""
+        """SourceOptions of the query, and of the table it reads: a query with a path of its own reads no table."""
         query = {name.lower(): value for name, value in self.options.items()}
         if "path" in query or "paths" in query:
             return query
@@ -86,14 +86,14 @@ class PylogsegSource(DataSource):
 
 
 def _of_both(given: Any) -> dict[str, str]:
-    """Options that a batch and a stream take alike: a schema is asked for before it is known which of them it is."""
+    """The options that a batch and a stream share: a schema is asked for before it is known which of them it is."""
     return {name: value for name, value in given.items() if not name.lower().startswith(_OF_ONE)}
 
 
 class SegmentReader(DataSourceReader):
     """Reads segments once; small, since it travels to every task."""
 
-    def __init__(self, paths: list[str], options: Options, columns: tuple[str, ...]) -> None:
+    def __init__(self, paths: list[str], options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._paths, self._options, self._columns = paths, options, columns
 
     def partitions(self) -> list[Any]:

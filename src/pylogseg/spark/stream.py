@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pylogseg.disk import Partition
+from pylogseg.catalog.disk import Partition
 from pylogseg.errors import RequestError
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
 from pylogseg.spark.logs import Ends, Extent, check_named, check_tail, find_logs, latest_end
-from pylogseg.spark.options import Options, TopicPartition
+from pylogseg.spark.options import SourceOptions, TopicPartition
 from pylogseg.spark.plan import tasks_of
 from pylogseg.spark.task import read_task
 from pylogseg.spark.worker import settle
@@ -33,13 +33,13 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ----------
     paths : list of str
         As for a batch.
-    options : Options
+    options : SourceOptions
         Parsed for a stream.
     columns : tuple of str
         Names, in order.
     """
 
-    def __init__(self, paths: list[str], options: Options, columns: tuple[str, ...]) -> None:
+    def __init__(self, paths: list[str], options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._paths, self._options, self._columns = paths, options, columns
         self._latest: dict[TopicPartition, tuple[Any, int]] = {}
         #: Where the query ends under Trigger.AvailableNow.

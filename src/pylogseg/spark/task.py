@@ -13,30 +13,30 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pylogseg import arrow
+from pylogseg.arrow import columns as arrow
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.scratch import Scratch
-from pylogseg.reading.findings import Finding
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset
-from pylogseg.reading.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
 from pylogseg.spark.logs import naming_option
-from pylogseg.spark.options import Options
+from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.plan import Range
-from pylogseg.spark.planned import PlannedLogs, Vanished
+from pylogseg.spark.planned_logs import PlannedLogs, Vanished
+from pylogseg.walker.findings import Finding
+from pylogseg.walker.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
 
 _log = logging.getLogger("pylogseg.spark")
 
 
-def read_task(task: Iterable[Range], options: Options, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_task(task: Iterable[Range], options: SourceOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of a task.
 
     Parameters
     ----------
     task : iterable of Range
         By partition and offset.
-    options : Options
+    options : SourceOptions
         Those that the plan was made with.
     columns : sequence of str
         Names, in order; what is not named is not made.
@@ -59,10 +59,10 @@ def read_task(task: Iterable[Range], options: Options, columns: Sequence[str]) -
         yield from of_even_size(made, options.batch_rows)
 
 
-def chunks(task: Iterable[Range], options: Options, columns: Sequence[str]) -> Iterator[Chunk]:
+def chunks(task: Iterable[Range], options: SourceOptions, columns: Sequence[str]) -> Iterator[Chunk]:
     """The records of a task as record columns, which are valid until the next chunk."""
     how = ReadOptions(
-        options.isolation,
+        options.isolation_level,
         options.on_corrupt,
         check_crc=options.check_crc,
         limit_bytes=options.max_decompressed_bytes,
@@ -78,7 +78,7 @@ def chunks(task: Iterable[Range], options: Options, columns: Sequence[str]) -> I
         window = min(WINDOW_BYTES, part.size + SMALL_WINDOW_BYTES)
         sized = replace(how, window_bytes=window, first_window_bytes=window)
         yield from (chunk for chunk in _RangeReader(part, options, sized, logs) if len(chunk.columns))
-        if options.on_corrupt == "stop" and any(gap.is_alarm for gap in how.gaps):
+        if options.on_corrupt == "stop" and any(gap.is_damage for gap in how.gaps):
             ended.add(part.folder)
 
 
@@ -89,7 +89,7 @@ def _no_batch(rows: BatchTable) -> npt.NDArray[np.bool_]:
 class _RangeReader:
     """The records of one range, wherever they are by now; what is gone is said, or an error."""
 
-    def __init__(self, part: Range, options: Options, how: ReadOptions, logs: PlannedLogs) -> None:
+    def __init__(self, part: Range, options: SourceOptions, how: ReadOptions, logs: PlannedLogs) -> None:
         self._part, self._options, self._how, self._logs = part, options, how, logs
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -109,7 +109,7 @@ class _RangeReader:
             is_last_of_segment = part.end_offset == part.next_offset or part.first_offset >= part.end_offset
             if is_last_of_segment and how.on_corrupt != "skip":
                 self._check_tail()
-            if part.next_offset < 0 and seen < part.end_offset and not any(gap.is_alarm for gap in how.gaps):
+            if part.next_offset < 0 and seen < part.end_offset and not any(gap.is_damage for gap in how.gaps):
                 self._check_end()
 
     def _as_it_is(self) -> Iterator[Chunk]:
@@ -129,7 +129,7 @@ class _RangeReader:
     def _check_tail(self) -> None:
         """Look for damage between the last offset of a segment and the end of its file, as who reads the log does."""
         how = replace(
-            self._how, isolation="read_uncommitted", on_corrupt="skip", gaps=[], scratch=None, batches=_no_batch
+            self._how, isolation_level="read_uncommitted", on_corrupt="skip", gaps=[], scratch=None, batches=_no_batch
         )
         # From the last offset on: what cannot be where it is counts as lying before the next segment's first one.
         reader = PartitionReader(self._logs.segments(self._part), self._part.end_offset - 1, OPEN_END, how)
@@ -137,7 +137,7 @@ class _RangeReader:
             for _ in reader:
                 pass
         for gap in how.gaps:
-            if gap.is_alarm and self._how.on_corrupt == "raise":
+            if gap.is_damage and self._how.on_corrupt == "raise":
                 raise gap.as_error()
         self._how.gaps += how.gaps
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from pylogseg.env.clock import Clock, SystemClock
-from pylogseg.env.files import Entry
+from pylogseg.env.filesystem import Entry
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
 from pylogseg.errors import ClosedError, RequestError, StorageError
 from pylogseg.testing.state import ROOT, DiskState, NameChange, Operation, Trace

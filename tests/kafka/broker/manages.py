@@ -60,7 +60,7 @@ def consumed(folder):
 def read(manager):
     """The same by our own reader."""
     return {
-        key: [(r.offset, r.timestamp, r.key, r.value) for r in manager[key].read(isolation="read_committed")]
+        key: [(r.offset, r.timestamp, r.key, r.value) for r in manager[key].read(isolation_level="read_committed")]
         for key in manager
         if key[0] in TOPICS
     }
@@ -97,7 +97,7 @@ def work(manager):
                     producer.append([(None, b"key-1", b"in a transaction")])
                 manager["compacted", number].append([(None, b"key-6", None)])
     cleaner, cleanings = manager.cleaning.new_cleaner(), 0
-    while manager.cleaning.clean_filthiest(cleaner):
+    while manager.cleaning.clean_dirtiest(cleaner):
         cleanings += 1
     assert not manager.cleaning.uncleanable, manager.cleaning.uncleanable
     here = next(place for place in manager.places() if place[1] == "kept-0")[0]

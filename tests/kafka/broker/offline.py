@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.offline.outcome import Result
+from pylogseg.offline.result import Result
 
 HERE = Path(__file__).resolve().parent
 #: Behind the golden cleanings, before a tombstone of them has to go.
@@ -121,11 +121,11 @@ class Broker:
         """Without a cleaner and retention of its own."""
         self("start", "log.cleaner.enable=false", "log.retention.check.interval.ms=86400000")
 
-    def consumed(self, topics: list[str], isolation: str) -> dict[str, list[Record]]:
+    def consumed(self, topics: list[str], isolation_level: str) -> dict[str, list[Record]]:
         """Records of each partition."""
         found: dict[str, list[Record]] = {}
         for topic in topics:
-            for line in self("consume", topic, "--isolation", isolation).splitlines():
+            for line in self("consume", topic, "--isolation-level", isolation_level).splitlines():
                 row = json.loads(line)
                 key, value = (None if row[name] is None else base64.b64decode(row[name]) for name in ("key", "value"))
                 name = f"{topic}-{row['partition']}"
@@ -137,10 +137,12 @@ class Broker:
         return (self.folder / "run" / "server.log").read_text(errors="replace").splitlines()
 
 
-def ours(folder: Path, topics: list[str], isolation: str) -> dict[str, list[Record]]:
+def ours(folder: Path, topics: list[str], isolation_level: str) -> dict[str, list[Record]]:
     """Records of each partition that has any, read from the files."""
     found: dict[str, list[Record]] = {}
-    for record in pylogseg.read([str(path) for path in sorted(folder.glob("data?"))], topics, isolation=isolation):
+    for record in pylogseg.read(
+        [str(path) for path in sorted(folder.glob("data?"))], topics, isolation_level=isolation_level
+    ):
         name = f"{record.topic}-{record.partition}"
         found.setdefault(name, []).append((record.offset, record.timestamp, record.key, record.value))
     return found
@@ -190,8 +192,8 @@ def run(name: str, case: Case, golden: Path, folder: Path) -> None:
                 for points in folder.glob("data?/recovery-point-offset-checkpoint"):
                     points.unlink()
             broker.start()
-            for isolation, expected in truth.items():
-                check(f"{how}, {isolation}", expected, broker.consumed(case.topics, isolation))
+            for isolation_level, expected in truth.items():
+                check(f"{how}, {isolation_level}", expected, broker.consumed(case.topics, isolation_level))
             check_words(how, broker, case.topics, is_clean=is_clean)
             if is_clean:
                 broker("stop")

@@ -35,13 +35,13 @@ from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
-from pylogseg.log.cleanable import cleanable
 from pylogseg.log.cleaner import Cleaner
+from pylogseg.log.cleaner_range import cleanable
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
-from pylogseg.offline.redactor import Blank
+from pylogseg.offline.redacting_batches import Blank
 from pylogseg.restore.partition import PartitionWriter, RestoreOptions
 from pylogseg.restore.staging import Staging
 from pylogseg.testing.clock import ManualClock, ManualScheduler
@@ -50,7 +50,7 @@ from pylogseg.testing.memory import MemoryStorage
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from crash.images import crash_images
-from descriptions import described
+from helpers.descriptions import described
 
 HERE = Path(__file__).resolve().parent
 TOPIC = "ours"

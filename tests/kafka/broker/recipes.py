@@ -173,10 +173,10 @@ def settle(broker: Broker, log_dirs: list[Path], topics: list[str]) -> None:
         shutil.move(own, log_dir)
 
 
-def reads(log_dirs: list[Path], topics: list[str], isolation: str) -> dict[str, list[Record]]:
+def reads(log_dirs: list[Path], topics: list[str], isolation_level: str) -> dict[str, list[Record]]:
     """Records of each partition that has any, read from the files."""
     found: dict[str, list[Record]] = {}
-    for record in pylogseg.read(list(map(str, log_dirs)), topics, isolation=isolation):
+    for record in pylogseg.read(list(map(str, log_dirs)), topics, isolation_level=isolation_level):
         name = f"{record.topic}-{record.partition}"
         found.setdefault(name, []).append((record.offset, record.timestamp, record.key, record.value))
     return found
@@ -237,8 +237,8 @@ def finish(title: str, state: State, broker: Broker, log_dirs: list[Path]) -> No
     truth = {each: reads(log_dirs, state.topics, each) for each in ("read_uncommitted", "read_committed")}
     broker.start()
     assert all(map(len, truth.values())), f"{title}: nothing to compare"
-    for isolation, expected in truth.items():
-        check(f"{title}, {isolation}", expected, broker.consumed(state.topics, isolation))
+    for isolation_level, expected in truth.items():
+        check(f"{title}, {isolation_level}", expected, broker.consumed(state.topics, isolation_level))
     check_words(title, broker, state)
     topic = state.topics[0]
     broker("client", "produce", topic, 50, "recipes")

@@ -36,7 +36,7 @@ from pyspark.sql import SparkSession, functions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from spark_sessions import small_session
+from helpers.spark_sessions import small_session
 
 HERE = Path(__file__).resolve().parent
 SCENARIOS = ("txn", "codecs", "retention", "compact-3-cleaned")

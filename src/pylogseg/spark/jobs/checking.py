@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pylogseg.disk import Segment, open_dir
+from pylogseg.catalog.disk import Segment, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.jobs.remarks import Level, Remark
-from pylogseg.jobs.verify import SegmentReport, verify_segment
-from pylogseg.jobs.verify_disk import Summary, judge, segments_of
 from pylogseg.spark import _compat
+from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
-from pylogseg.spark.work import run
+from pylogseg.verify.disk import Summary, judge, segments_of
+from pylogseg.verify.remarks import Level, Remark
+from pylogseg.verify.segment import SegmentReport, verify_segment
 
 FINDINGS = (
     "level string, kind string, path string, position bigint, offset bigint, lastOffset bigint, reason string, "

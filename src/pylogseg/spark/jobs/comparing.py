@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from pylogseg import offline
-from pylogseg.disk import Disk, Partition, open_dir
+from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.jobs.export_dates import NOTES, state_of
-from pylogseg.offline.comparison import Difference, named_on_either
-from pylogseg.reading.wanted import partitions_of
-from pylogseg.spark.door import read_segments
+from pylogseg.export.tables import NOTES, state_of
+from pylogseg.offline.comparing import Difference, named_on_either
+from pylogseg.reading.log_reader import partitions_of
+from pylogseg.spark.distribute import run
+from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.restoring import exported
-from pylogseg.spark.work import run
 
 DIFFERENCES = (
     "topic string, `partition` int, same boolean, recordsA bigint, recordsB bigint, missing bigint, extra bigint, "
@@ -105,8 +105,8 @@ def _with_table(spark: Any, path: str, table: str, names: Sequence[str]) -> Any:
     headers = ("headers",) if "headers" in right.columns else ()
     fields = tuple(name for name in _COMPARED if name in right.columns) + headers
     # A table without the records of aborted transactions is compared with a log without them.
-    isolation = (state_of(Path(table)) or {}).get("isolation", "read_uncommitted")
-    left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned), isolationLevel=isolation)
+    isolation_level = (state_of(Path(table)) or {}).get("isolation_level", "read_uncommitted")
+    left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned), isolationLevel=isolation_level)
     if names:
         keys = spark.createDataFrame(chosen, "topic string, `partition` int")
         right = right.join(sql.broadcast(keys), ["topic", "partition"], "left_semi")

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pylogseg.disk import Segment, open_dir
+from pylogseg.catalog.disk import Segment, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.jobs.sketch import Distinct, Histogram
-from pylogseg.jobs.stats import Stats, segment_stats
-from pylogseg.jobs.stats_groups import Group, Unit, group_key, stats_row, units_of
-from pylogseg.jobs.stats_missing import Missing
-from pylogseg.reading.wanted import partitions_of
-from pylogseg.spark.door import read_segments
+from pylogseg.reading.log_reader import partitions_of
+from pylogseg.spark.distribute import merged, packed, unpacked
+from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.names import asked_for
-from pylogseg.spark.work import merged, packed, unpacked
+from pylogseg.stats.groups import Group, Unit, group_key, stats_row, units_of
+from pylogseg.stats.missing import Missing
+from pylogseg.stats.segment import Stats, segment_stats
+from pylogseg.stats.sketch import Distinct, Histogram
 
 #: By partition, topic or all; ``detail`` is the row of ``pylogseg stats --json``, with codecs and percentiles.
 COUNTS = (

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pylogseg.disk import open_dir
+from pylogseg.catalog.disk import open_dir
 from pylogseg.errors import RequestError
+from pylogseg.export.file import Form
+from pylogseg.export.tables import COLUMNS, ExportedPart, Part, Table, export_parts, parts_of
 from pylogseg.format.scratch import Scratch
-from pylogseg.jobs.export import Form
-from pylogseg.jobs.export_dates import COLUMNS, ExportedPart, Part, Table, export_parts, parts_of
+from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.partition import ReadOptions
-from pylogseg.reading.wanted import logs_of
+from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
-from pylogseg.spark.work import run
 
 MANIFEST = (
     "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, sizeBytes bigint, "
@@ -33,7 +33,7 @@ def export(
     compression: str = "zstd",
     since: int | None = None,
     until: int | None = None,
-    isolation: Any = "read_uncommitted",
+    isolation_level: Any = "read_uncommitted",
     on_corrupt: Any = "raise",
     max_decompressed_bytes: int = 64 << 20,
     keep_deleted: bool = True,
@@ -65,7 +65,7 @@ def export(
         Of the files: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``.
     since, until : int, optional
         Only records with timestamps in this half-open range, in milliseconds. What the table has already stays.
-    isolation : {"read_uncommitted", "read_committed"}
+    isolation_level : {"read_uncommitted", "read_committed"}
         Whether records of aborted transactions are left out, and those of open ones left to a later run.
     on_corrupt : {"raise", "stop", "skip"}
         What damage does; with ``stop`` a partition is one task.
@@ -90,10 +90,10 @@ def export(
     if "://" in out:
         raise RequestError(f"{out}: files get their names at the end by renames, which no object store has")
     target, wish = Path(out).absolute(), Form(form, tuple(columns), compression)
-    options = ReadOptions(isolation, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
+    options = ReadOptions(isolation_level, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
     names, disk = asked_for(names), open_dir(path)
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
-    table = Table(target, wish, isolation, dry_run=dry_run, overwrite=overwrite)
+    table = Table(target, wish, isolation_level, dry_run=dry_run, overwrite=overwrite)
 
     def work(parts: list[Part]) -> list[ExportedPart]:
         return export_parts(parts, table)

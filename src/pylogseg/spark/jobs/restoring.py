@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pylogseg.disk import Partition, open_dir
+from pylogseg.catalog.disk import Partition, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.jobs.export_dates import state_of
+from pylogseg.export.tables import state_of
 from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import Written
 from pylogseg.restore.rows import COLUMNS, WriteOptions, write_rows

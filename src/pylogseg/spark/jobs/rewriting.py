@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 from pyspark import cloudpickle
 
 from pylogseg import offline
-from pylogseg.disk import open_dir
+from pylogseg.catalog.disk import open_dir
+from pylogseg.catalog.target import Target
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
-from pylogseg.jobs.place import Place
-from pylogseg.offline.outcome import Outcome, Result
+from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging, sweep
+from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
-from pylogseg.spark.work import run
 
 MANIFEST = (
     "topic string, `partition` int, state string, reason string, path string, logStart bigint, logEnd bigint, "
@@ -98,7 +98,7 @@ def _rewritten(
     progress: bool | None = None,
     **options: Any,
 ) -> Any:
-    place = Place.find(LocalStorage(), os.path.abspath(path))
+    place = Target.find(LocalStorage(), os.path.abspath(path))
     chosen = [name for name in place.chosen(names) if not place.reason_to_leave(name)]
     if not dry_run and os.path.isdir(out):
         sweep(os.path.abspath(out))  # a run that died after its commit began is finished first
@@ -126,7 +126,7 @@ def _rewritten(
 def _into(
     spark: Any,
     work: Callable[..., Result],
-    place: Place,
+    place: Target,
     out: str,
     todo: list[str],
     sizes: list[int],
@@ -160,7 +160,7 @@ def _into(
     return [_row(each.row) for each in made]
 
 
-def _as_they_are(place: Place, root: str) -> dict[str, bytes]:
+def _as_they_are(place: Target, root: str) -> dict[str, bytes]:
     """Small files of the input's log directory that the result takes over, as `offline` does, unless it has its own."""
     if place.log_dir is None:
         return {}
@@ -211,7 +211,7 @@ def _key(name: str) -> tuple[str, int]:
 
 
 def _unchanged(name: str, path: str) -> tuple[Any, ...]:
-    outcome = Outcome(name, path, "unchanged", "an earlier run made it of the same files")
+    outcome = PartitionResult(name, path, "unchanged", "an earlier run made it of the same files")
     return _row(outcome.as_row())
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pylogseg import arrow
-from pylogseg.jobs.grep import Pattern, regular_expression
+from pylogseg.arrow import columns as arrow
 from pylogseg.reading.partition import Chunk
+from pylogseg.search.patterns import Pattern, regular_expression
 from pylogseg.spark import _compat
-from pylogseg.spark.door import map_tasks, read_options
+from pylogseg.spark.frames import map_tasks, read_options
 from pylogseg.spark.plan import Task, plan
 from pylogseg.spark.schema import columns_of, spark_schema
 from pylogseg.spark.task import chunks, of_even_size

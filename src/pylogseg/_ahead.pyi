@@ -1,3 +1,0 @@
-"""Types of the compiled door that reads ahead; `tests/test_meta.py` compares it with the module."""
-
-def read_ahead(path: bytes) -> int: ...

@@ -1,0 +1,386 @@
+"""The compiled door to appends: what is asked of them, their batches, and those that keep their offsets.
+
+A door that meets anything but the usual returns None; `log/append_validation.py` then finds out what is wrong. Batches that
+get their offsets here are judged by `_run`.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from pylogseg._native.kernels cimport append
+from pylogseg._native.kernels cimport batch as header
+from pylogseg._native.kernels cimport record
+from pylogseg._native.kernels.crc cimport pls_crc_init
+from pylogseg._native.kernels.endian cimport load_be16, load_be32
+
+import numpy as np
+
+pls_crc_init()
+
+cdef enum:
+    TRANSACTIONAL = 0x10
+
+cdef int64_t HIGHEST_OFFSET = INT64_MAX - 1   # the log's end comes after it
+
+
+cdef class Batch:
+    """What an append needs to know of a batch: its header, and where it lies among the bytes appended.
+
+    Attributes
+    ----------
+    position, size : int
+        In bytes.
+    base_offset, last_offset : int
+        A compressed legacy wrapper does not tell the first: there it is the last.
+    max_timestamp : int
+        ms; -1 none.
+    producer_id, producer_epoch, base_sequence, leader_epoch : int
+        -1 none.
+    count : int
+        Records that the header declares; -1 in a compressed legacy wrapper.
+    magic, attributes, crc : int
+    """
+    cdef header.BatchRow row
+
+    @property
+    def position(self): return self.row.position
+
+    @property
+    def size(self): return self.row.size
+
+    @property
+    def base_offset(self): return self.row.base_offset
+
+    @property
+    def last_offset(self): return self.row.last_offset
+
+    @property
+    def base_timestamp(self): return self.row.base_timestamp
+
+    @property
+    def max_timestamp(self): return self.row.max_timestamp
+
+    @property
+    def producer_id(self): return self.row.producer_id
+
+    @property
+    def producer_epoch(self): return self.row.producer_epoch
+
+    @property
+    def base_sequence(self): return self.row.base_sequence
+
+    @property
+    def leader_epoch(self): return self.row.leader_epoch
+
+    @property
+    def count(self): return self.row.count
+
+    @property
+    def crc(self): return self.row.crc
+
+    @property
+    def magic(self): return self.row.magic
+
+    @property
+    def attributes(self): return self.row.attributes
+
+    @property
+    def codec(self):
+        """Number of the codec; 5 to 7 are none."""
+        return self.row.attributes & header.CODEC_MASK
+
+    @property
+    def is_transactional(self):
+        """Whether it belongs to a transaction, its marker included."""
+        return self.row.magic == 2 and self.row.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self):
+        """Whether it holds control records."""
+        return self.row.magic == 2 and self.row.attributes & header.CONTROL != 0
+
+    @property
+    def is_append_time(self):
+        """Whether its timestamps are those of the broker's clock."""
+        return self.row.magic > 0 and self.row.attributes & header.LOG_APPEND_TIME != 0
+
+    @property
+    def last_sequence(self):
+        """Of its last record; -1 without sequences. Goes on with 0 behind 2^31 - 1."""
+        cdef int64_t delta = <int32_t>(<uint64_t>self.row.last_offset - <uint64_t>self.row.base_offset)
+        if self.row.base_sequence == -1:
+            return -1
+        # As Java's int arithmetic, which wraps where a hostile delta makes it.
+        if self.row.base_sequence > <int32_t>(INT32_MAX - delta):
+            return <int32_t>(delta - (INT32_MAX - <int64_t>self.row.base_sequence) - 1)
+        return <int32_t>(self.row.base_sequence + delta)
+
+    def __repr__(self):
+        return (f"Batch(position={self.position}, size={self.size}, magic={self.magic}, "
+                f"offsets={self.base_offset}..{self.last_offset}, leader_epoch={self.leader_epoch})")
+
+
+cdef class Prepared:
+    """Batches that are ready to be written.
+
+    Attributes
+    ----------
+    records : buffer
+        The bytes to write: new ones, or those given where the caller allowed that or nothing had to be changed.
+    batches : list of Batch
+        All batches of them.
+    first_offset, last_offset : int
+        -1 for a first offset that a legacy batch does not tell, and for both if there is nothing to write.
+    last_offset_of_first : int
+        Of the first batch.
+    max_timestamp : int
+        ms; -1 none.
+    append_time_ms : int
+        -1 unless the log's clock set the timestamps.
+    valid_bytes : int
+        Bytes of whole batches that were given.
+    """
+    cdef readonly object records
+    cdef readonly list batches
+    cdef readonly int64_t first_offset, last_offset, last_offset_of_first, max_timestamp, append_time_ms, valid_bytes
+
+    def __init__(self, records, list batches not None, int64_t first_offset, int64_t last_offset, int64_t last_offset_of_first,
+                 int64_t max_timestamp, int64_t append_time_ms, int64_t valid_bytes):
+        self.records = records
+        self.batches = batches
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.last_offset_of_first = last_offset_of_first
+        self.max_timestamp = max_timestamp
+        self.append_time_ms = append_time_ms
+        self.valid_bytes = valid_bytes
+
+    def __repr__(self):
+        return f"Prepared({len(self.batches)} batches, offsets {self.first_offset}..{self.last_offset})"
+
+
+cdef class Rules:
+    """What a log asks of what is appended to it, and how it stores it.
+
+    Parameters
+    ----------
+    size_limit : int
+        Most bytes of a batch.
+    codec : int
+        That batches are stored with; -1 keeps the producer's.
+    append_time : bool
+        Whether the log's clock sets the timestamps.
+    key_required : bool
+        Whether records without a key are refused.
+    before_ms, after_ms : int
+        How far a timestamp may lie in the past, and in the future.
+    level : int or None
+        Of the codec.
+    """
+    cdef append.RecordRules rules
+    cdef readonly int64_t size_limit
+    cdef readonly int codec
+    cdef readonly object level
+
+    def __init__(self, int64_t size_limit, int codec, bint append_time, bint key_required, int64_t before_ms, int64_t after_ms, level=None):
+        self.size_limit = size_limit
+        self.codec = codec
+        self.rules.append_time = append_time
+        self.rules.key_required = key_required
+        self.rules.before_ms = before_ms
+        self.rules.after_ms = after_ms
+        self.level = level
+
+    @property
+    def append_time(self): return self.rules.append_time
+
+    @property
+    def key_required(self): return self.rules.key_required
+
+    @property
+    def before_ms(self): return self.rules.before_ms
+
+    @property
+    def after_ms(self): return self.rules.after_ms
+
+
+cdef Prepared made(object records, list batches, int64_t first_offset, int64_t last_offset, int64_t last_of_first,
+                   int64_t max_timestamp, int64_t append_time_ms, int64_t valid_bytes):
+    cdef Prepared prepared = Prepared.__new__(Prepared)
+    prepared.records = records
+    prepared.batches = batches
+    prepared.first_offset = first_offset
+    prepared.last_offset = last_offset
+    prepared.last_offset_of_first = last_of_first
+    prepared.max_timestamp = max_timestamp
+    prepared.append_time_ms = append_time_ms
+    prepared.valid_bytes = valid_bytes
+    return prepared
+
+
+def ready(records not None, int64_t first_offset, int64_t append_time_ms):
+    """A v2 batch that the fast judge has made ready, as what is to be written.
+
+    Parameters
+    ----------
+    records : buffer
+        Exactly one batch.
+    first_offset : int
+        Of its first record.
+    append_time_ms : int
+        -1 unless the log's clock set the timestamps.
+    """
+    cdef const uint8_t[::1] view = records
+    cdef Batch batch = Batch.__new__(Batch)
+    if view.shape[0] < header.V2_HEADER or view[header.MAGIC_AT] != 2:
+        raise ValueError(f"no whole batch of magic 2 in {view.shape[0]} bytes")
+    header.read_header(&view[0], view.shape[0], &batch.row)
+    batch.row.position = 0
+    batch.row.verdict = header.GOOD
+    return made(records, [batch], first_offset, batch.row.last_offset, batch.row.last_offset, batch.row.max_timestamp, append_time_ms,
+                view.shape[0])
+
+
+def given(data not None, int32_t leader_epoch, bint raft, int64_t size_limit):
+    """Judge batches that keep their offsets, in one pass.
+
+    Parameters
+    ----------
+    data : buffer
+        Any number of batches; a partial one at the end is left out.
+    leader_epoch : int
+        Batches are left out from the first one on that has a higher epoch; with `raft`, all must have this one.
+    raft : bool
+    size_limit : int
+        Most bytes of a batch; negative for no limit.
+
+    Returns
+    -------
+    Prepared or None
+        None if anything is not as it should be. The records are a view of `data`.
+    """
+    cdef const uint8_t[::1] view = memoryview(data).cast("B") if len(data) else b""
+    cdef int64_t start = 0, size = 0, valid = 0, last = -1, first = -1, last_of_first = -1, greatest = -1, length = view.shape[0]
+    cdef int ending
+    cdef bint skip = False, good
+    cdef header.BatchRow row
+    cdef Batch batch
+    cdef list batches = []
+    cdef const uint8_t *p = &view[0] if length else NULL
+    while length:
+        ending = append.next_frame(p + start, p + length, &size)
+        if ending != header.MORE:
+            if ending != header.COMPLETE:
+                return None
+            break
+        good = append.readable(p + start, size)
+        if good and not skip:
+            with nogil:
+                header.read_header(p + start, size, &row)
+                if not raft and row.leader_epoch > leader_epoch:
+                    skip = True
+                else:
+                    good = (row.attributes & header.CODEC_MASK) <= append.HIGHEST_CODEC and row.last_offset > last
+                    good = good and row.base_offset <= row.last_offset <= HIGHEST_OFFSET
+                    good = good and (not raft or row.leader_epoch == leader_epoch) and (size_limit < 0 or size <= size_limit)
+                    good = good and header.crc_holds(p + start, size)
+        if not good:
+            return None
+        if not skip:
+            row.position = start
+            row.verdict = header.GOOD
+            batch = Batch.__new__(Batch)
+            batch.row = row
+            if valid == 0:
+                first = row.base_offset if row.magic == 2 else -1
+                last_of_first = row.last_offset
+            batches.append(batch)
+            last = row.last_offset
+            greatest = max(greatest, row.max_timestamp)
+            valid += size
+        start += size
+    return made(memoryview(data).cast("B")[:valid] if length else b"", batches, first, last, last_of_first, greatest, -1, valid)
+
+
+def read_batch(data not None, int64_t position, int64_t size):
+    """Read the header of a whole batch; ValueError if it is not whole. Returns it and whether its CRC holds."""
+    cdef const uint8_t[::1] view = data
+    cdef Batch batch
+    if position < 0 or size < header.V0_SMALLEST or size > view.shape[0] - position or not append.readable(&view[position], size):
+        raise ValueError(f"no whole batch of {size} bytes at {position}")
+    batch = Batch.__new__(Batch)
+    header.read_header(&view[position], size, &batch.row)
+    batch.row.position = position
+    batch.row.verdict = header.UNCHECKED
+    return batch, header.crc_holds(&view[position], size)
+
+
+def batches_of(rows not None, bint producers):
+    """Rows of a batch table as batches; with `producers`, only those that have one."""
+    cdef const uint8_t[::1] raw
+    cdef const header.BatchRow *row
+    cdef Py_ssize_t i
+    cdef Batch batch
+    cdef list found = []
+    if rows.dtype.itemsize != sizeof(header.BatchRow):
+        raise TypeError(f"rows have {rows.dtype.itemsize} bytes an item, not {sizeof(header.BatchRow)}")
+    if not len(rows): return found
+    raw = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
+    row = <const header.BatchRow *>&raw[0]
+    for i in range(len(rows)):
+        if producers and row[i].producer_id < 0:
+            continue
+        batch = Batch.__new__(Batch)
+        batch.row = row[i]
+        found.append(batch)
+    return found
+
+
+def end_marker(data not None, int64_t position, int64_t size):
+    """Read the marker in an uncompressed control batch of version 2.
+
+    Returns
+    -------
+    tuple of (int, int, int) or None
+        Its type (0 abort, 1 commit), the coordinator epoch and its timestamp. None if it is anything else.
+    """
+    cdef const uint8_t[::1] view = data
+    cdef const uint8_t *p
+    cdef const uint8_t *end
+    cdef header.BatchRow row
+    cdef record.Walk w
+    cdef record.Columns one
+    cdef int64_t offset = 0, timestamp = 0, key_place = 0, value_place = 0, headers_place = 0
+    cdef int32_t key_size = -1, value_size = -1, header_count = 0, number = 0
+    cdef int kind
+    if position < 0 or size < header.V2_HEADER or size > view.shape[0] - position or view[position + header.MAGIC_AT] != 2:
+        return None
+    p = &view[position]
+    header.read_header(p, size, &row)
+    if row.attributes & header.CODEC_MASK or row.count < 1:
+        return None
+    memset(&w, 0, sizeof(w))
+    w.p = p + header.V2_HEADER
+    w.end = p + size
+    w.origin = p
+    one.offset = &offset
+    one.timestamp = &timestamp
+    one.key_place = &key_place
+    one.key_size = &key_size
+    one.value_place = &value_place
+    one.value_size = &value_size
+    one.headers_place = &headers_place
+    one.header_count = &header_count
+    one.batch = &number
+    if record.any_record(&w, &row, &one, 0) != record.RECORD_OK or key_size < 4 or value_size < 6:
+        return None
+    if row.count == 1 and w.p != w.end:
+        return None
+    kind = <int16_t>load_be16(p + key_place + 2)
+    if <int16_t>load_be16(p + key_place) < 0 or <int16_t>load_be16(p + value_place) < 0 or not 0 <= kind <= 1:
+        return None
+    if row.attributes & header.LOG_APPEND_TIME:
+        timestamp = row.max_timestamp
+    return kind, <int32_t>load_be32(p + value_place + 2), timestamp

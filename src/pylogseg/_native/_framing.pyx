@@ -1,0 +1,351 @@
+"""The compiled door to the framing of compressed payloads: block tables and sizes of many batches at once, xxHash32.
+
+The codecs themselves are other packages', whose functions are called for each block or payload.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from pylogseg._native.kernels.buffers cimport address
+from pylogseg._native.kernels cimport batch as header
+from pylogseg._native.kernels cimport framing
+
+
+def xxh32(buffer, seed: int = 0) -> int:
+    """xxHash32 of a buffer."""
+    cdef const uint8_t[::1] view = buffer
+    cdef const uint8_t *data = address(view)
+    cdef uint32_t start = seed
+    cdef uint32_t result
+    with nogil:
+        result = framing.xxh32(data, view.shape[0], start)
+    return result
+
+
+def lz4_blocks(buffer, start, end, unchecked, limit: int, row: int, counts, blocks) -> tuple[int, int]:
+    """Block tables of payloads that are plain lz4 frames.
+
+    Parameters
+    ----------
+    buffer : buffer
+        The bytes of the file.
+    start, end : array of int64
+        Payloads, as positions in the buffer.
+    unchecked : array of uint8
+        Not 0 where the header checksum is not looked at (magic 0).
+    limit : int
+        Payloads whose blocks have room for more bytes than that are not plain.
+    row : int
+        The payload to begin with.
+    counts : array of int32
+        Filled: blocks of each payload; -1 where it is not plain.
+    blocks : writable buffer
+        Filled: 16 bytes for each block (`BLOCK_DTYPE` of `format/compression.py`), those of plain payloads alone.
+
+    Returns
+    -------
+    row, used : int
+        The payload to go on with, len(start) when done, and the blocks filled. A payload with more blocks than
+        the whole of ``blocks`` holds counts as not plain, so that every call gets on.
+    """
+    return tables(buffer, start, end, unchecked, limit, row, counts, blocks, False)
+
+
+def xerial_blocks(buffer, start, end, limit: int, row: int, counts, blocks) -> tuple[int, int]:
+    """Block tables of payloads that are plain xerial snappy streams; the parameters are those of `lz4_blocks`."""
+    return tables(buffer, start, end, None, limit, row, counts, blocks, True)
+
+
+def zstd_frame(buffer, position: int) -> tuple[int, int, int]:
+    """Measure the zstd frame at a position without decompressing it.
+
+    Returns
+    -------
+    end, declared, most : int
+        Position behind the frame; its content size, -1 where the header has none; the bytes that its blocks
+        can become at most.
+
+    Raises
+    ------
+    ValueError
+        Where there is no whole frame.
+    """
+    cdef const uint8_t[::1] view = buffer
+    cdef int64_t start = position
+    cdef framing.ZstdFrame frame
+    cdef int status
+    cdef const uint8_t *base = address(view)
+    if not 0 <= start <= view.shape[0]:
+        raise IndexError(f"position {start} is outside of a buffer of {view.shape[0]} bytes")
+    with nogil:
+        status = framing.zstd_frame(base + start, view.shape[0] - start, &frame)
+    if status != framing.ZSTD_OK:
+        raise ValueError(ZSTD_REASONS[status])
+    return start + frame.end, frame.declared, frame.most
+
+
+ZSTD_REASONS = ("", "the stream ends early", "no frame", "a reserved bit is set", "a block of unknown type")
+
+
+def zstd_rooms(
+    const uint8_t[::1] buffer, const int64_t[::1] start, const int64_t[::1] end, int64_t limit, int64_t[::1] rooms
+) -> None:
+    """Fill, for each payload, the most bytes that it becomes; -1 unless it is one frame, known to keep to the limit."""
+    fill_rooms(buffer, start, end, limit, rooms, framing.zstd_room)
+
+
+def gzip_rooms(
+    const uint8_t[::1] buffer, const int64_t[::1] start, const int64_t[::1] end, int64_t limit, int64_t[::1] rooms
+) -> None:
+    """Fill, for each payload, the bytes that it says it becomes; -1 unless it is one member, sure to keep to the limit."""
+    fill_rooms(buffer, start, end, limit, rooms, framing.gzip_room)
+
+
+ctypedef int64_t (*Room)(const uint8_t *at, int64_t size, int64_t limit) noexcept nogil
+
+
+cdef void fill_rooms(
+    const uint8_t[::1] buffer, const int64_t[::1] start, const int64_t[::1] end, int64_t limit, int64_t[::1] rooms, Room room_of
+) except *:
+    cdef const uint8_t *base = address(buffer)
+    cdef int64_t row
+    if end.shape[0] != start.shape[0] or rooms.shape[0] != start.shape[0]:
+        raise ValueError("the arrays differ in length")
+    with nogil:
+        for row in range(start.shape[0]):
+            rooms[row] = framing.NOT_PLAIN
+            if 0 <= start[row] <= end[row] <= buffer.shape[0]:
+                rooms[row] = room_of(base + start[row], end[row] - start[row], limit)
+
+
+cdef tuple tables(
+    const uint8_t[::1] buffer,
+    const int64_t[::1] start,
+    const int64_t[::1] end,
+    const uint8_t[::1] unchecked,
+    int64_t limit,
+    int64_t row,
+    int32_t[::1] counts,
+    uint8_t[::1] blocks,
+    bint xerial,
+):
+    cdef int64_t rows = start.shape[0]
+    cdef int64_t room = blocks.shape[0] // <int64_t>sizeof(framing.Block)
+    cdef int64_t used = 0
+    cdef int found
+    cdef const uint8_t *base = address(buffer)
+    cdef framing.Block *out = <framing.Block *><void *>address(blocks)
+    if end.shape[0] != rows or counts.shape[0] != rows or (not xerial and unchecked.shape[0] != rows):
+        raise ValueError("the arrays differ in length")
+    if row < 0:
+        raise ValueError("the row is negative")
+    with nogil:
+        while row < rows:
+            if start[row] < 0 or end[row] < start[row] or end[row] > buffer.shape[0]:
+                found = framing.NOT_PLAIN
+            elif xerial:
+                found = framing.xerial_blocks(base, start[row], end[row], limit, out + used, room - used)
+            else:
+                found = framing.lz4_blocks(
+                    base, start[row], end[row], not unchecked[row], limit, out + used, room - used
+                )
+            if found == framing.NO_ROOM:
+                if used:
+                    break
+                found = framing.NOT_PLAIN
+            counts[row] = found
+            if found > 0:
+                used += found
+            row += 1
+    return row, used
+
+
+cdef class Bodies:
+    """Rows of bodies that a run fills, and those that it leaves to careful readers."""
+    cdef header.Body *all
+    cdef int64_t count
+    cdef object held
+    cdef list late
+
+    def __cinit__(self, uint8_t[::1] bodies, list late):
+        self.held, self.late = bodies, late
+        self.all = <header.Body *><void *>address(bodies)
+        self.count = bodies.shape[0] // <int64_t>sizeof(header.Body)
+
+    cdef int fill(self, int64_t row, int64_t begin, int64_t size) except -1:
+        """The body of a row lies in the arena; a size below 0: it could not be had."""
+        if size < 0:
+            self.late.append(row)
+        elif 0 <= row < self.count:
+            self.all[row].place = begin | <int64_t>1 << header.SOURCE_SHIFT
+            self.all[row].size = size
+        else:
+            raise IndexError(f"row {row} is not among {self.count} bodies")
+        return 0
+
+
+cdef class Span:
+    """A piece of a buffer, itself a buffer of bytes: shown to a library, then moved on.
+
+    A new memory view for every piece would cost more than the call of a library for a short one.
+    """
+    cdef uint8_t *base
+    cdef uint8_t *at
+    cdef int64_t total
+    cdef int64_t size
+    cdef bint is_readonly
+    cdef object held
+
+    def __cinit__(self, buffer, bint is_readonly):
+        cdef const uint8_t[::1] view = buffer
+        self.held, self.is_readonly = view, is_readonly
+        self.base, self.total = <uint8_t *>address(view), view.shape[0]
+        self.at, self.size = self.base, 0
+
+    cdef int show(self, int64_t begin, int64_t size) except -1:
+        if begin < 0 or size < 0 or size > self.total - begin:
+            raise IndexError(f"{size} bytes at {begin} are not among {self.total}")
+        self.at, self.size = self.base + begin, size
+        return 0
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.at, self.size, self.is_readonly, flags)
+
+
+def run_blocks(
+    into, failure, const uint8_t[::1] source, uint8_t[::1] target, int64_t used, const uint8_t[::1] blocks, const int32_t[::1] counts,
+    const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late, bint exact
+) -> tuple[int, int, int]:
+    """Decompress payloads block by block by a library's function, one behind the other.
+
+    Parameters
+    ----------
+    into : callable
+        ``into(block, room)`` for buffers, a block and where it goes, or ``into(block, room, size)``; returns the bytes
+        it made. The buffers are others when it has returned.
+    failure : type or tuple of type
+        What it raises.
+    source : buffer
+        The bytes of the file.
+    target : buffer
+        Where the bytes go, from the byte `used` on.
+    used : int
+    blocks : buffer
+        As `lz4_blocks` and `xerial_blocks` fill them.
+    counts : array of int32
+        Blocks of each payload, -1 where it is not plain.
+    rows : array of int64
+        The row of each payload.
+    first : int
+        The payload to begin with.
+    bodies : buffer
+        Of `BODY_DTYPE`. Filled for the row of each payload that was decompressed.
+    late : list
+        Gets the rows of the others.
+    exact : bool
+        Whether the room of a block is what it becomes (snappy), not the most of it (lz4).
+
+    Returns
+    -------
+    next, used, needed : int
+        The payload to go on with, and how far the target is used. If the target has no room for that payload, the bytes
+        it has to have; else 0, and all is done.
+
+    Raises
+    ------
+    ValueError, IndexError
+        For arrays of unequal lengths, counts of more blocks than there are, and rows, payloads or bytes out of range.
+    """
+    cdef int64_t table = blocks.shape[0] // <int64_t>sizeof(framing.Block)
+    cdef const framing.Block *block = <const framing.Block *><const void *>address(blocks)
+    cdef int64_t at = 0, begin, end, room, made, payload, i
+    cdef Bodies filled = Bodies(bodies, late)
+    cdef Span piece = Span(source, True), place = Span(target, False)
+    if rows.shape[0] != counts.shape[0]:
+        raise ValueError("the arrays differ in length")
+    if used < 0 or not 0 <= first <= rows.shape[0]:
+        raise IndexError("the first payload or byte is out of range")
+    for payload in range(rows.shape[0]):
+        begin, end = used, at + max(counts[payload], 0)
+        if end > table:
+            raise ValueError("the payloads have more blocks than there are")
+        if payload < first:
+            at = end
+            continue
+        room = 0
+        for i in range(at, end):
+            room += abs(<int64_t>block[i].room)
+        if room > target.shape[0] - used:
+            return payload, used, used + room
+        made = 0 if counts[payload] >= 0 else -1
+        while at < end and made >= 0:
+            room = abs(<int64_t>block[at].room)
+            piece.show(block[at].position, block[at].size)
+            if block[at].room < 0:
+                made = min(piece.size, room)
+                memcpy(&target[used], piece.at, made)
+            else:
+                place.show(used, room)
+                try:
+                    made = into(piece, place) if exact else into(piece, place, room)
+                except failure:
+                    made = -1
+                if made > room or (exact and made != room):
+                    made = -1
+            used += max(made, 0)
+            at += 1
+        at = end
+        filled.fill(rows[payload], begin, used - begin if made >= 0 else -1)
+        if made < 0:
+            used = begin
+    return rows.shape[0], used, 0
+
+
+def run_payloads(
+    quick, failure, const uint8_t[::1] source, uint8_t[::1] target, int64_t used, const int64_t[::1] start, const int64_t[::1] end,
+    const int64_t[::1] rooms, int64_t usual, const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late
+) -> tuple[int, int, int]:
+    """Decompress payloads one behind the other by a library's function that makes `bytes`.
+
+    Parameters
+    ----------
+    quick : callable
+        ``quick(payload, room)`` for a buffer, another one when it has returned, and the bytes that it may become.
+    start, end : array of int64
+        Payloads, as positions in the source.
+    rooms : array of int64
+        Bytes that each may become; one without room is not tried.
+    usual : int
+        Room to try first where there is more, since that may be too large for most.
+
+    For all others, what is returned and what is raised see `run_blocks`.
+    """
+    cdef int64_t payload, room, size
+    cdef bytes data
+    cdef Bodies filled = Bodies(bodies, late)
+    cdef Span piece = Span(source, True)
+    if end.shape[0] != rows.shape[0] or rooms.shape[0] != rows.shape[0] or start.shape[0] != rows.shape[0]:
+        raise ValueError("the arrays differ in length")
+    if used < 0 or not 0 <= first <= rows.shape[0]:
+        raise IndexError("the first payload or byte is out of range")
+    for payload in range(first, rows.shape[0]):
+        data, room = None, rooms[payload]
+        if room > 0:
+            piece.show(start[payload], end[payload] - start[payload])
+            try:
+                data = quick(piece, min(room, usual))
+            except failure:
+                if room > usual:
+                    try:
+                        data = quick(piece, room)
+                    except failure:
+                        pass
+        size = len(data) if data else -1
+        if size > target.shape[0] - used:
+            return payload, used, used + size
+        if size > 0:
+            memcpy(&target[used], <const uint8_t *>data, size)
+        filled.fill(rows[payload], used, size)
+        used += max(size, 0)
+    return rows.shape[0], used, 0

@@ -1,0 +1,30 @@
+"""Types of the compiled door to the table of keys; `tests/package/test_meta.py` compares it with the module."""
+
+from collections.abc import Sequence
+from typing import Any
+
+def put(
+    table: Any,
+    secret: tuple[int, int],
+    used: int,
+    limit: int,
+    start_offset: int,
+    key_place: Any,
+    key_size: Any,
+    offset: Any,
+    sources: Sequence[Any],
+    first: int,
+    part_mask: int = 0,
+    part: int = 0,
+) -> tuple[int, int]: ...
+def judge(
+    table: Any,
+    secret: tuple[int, int],
+    latest_offset: int,
+    key_place: Any,
+    key_size: Any,
+    offset: Any,
+    sources: Sequence[Any],
+    verdict: Any,
+) -> None: ...
+def rehash(old: Any, new: Any) -> None: ...

@@ -1,0 +1,243 @@
+"""The compiled door: a flat table from the hash of a key to the last offset of that key.
+
+The table belongs to the caller: an array of bytes, 24 for each slot (hash, offset + 1; zeros are an empty slot).
+Spans are checked against their sources, as in `_records`.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from pylogseg._native.kernels cimport record_write as record
+from pylogseg._native.kernels.batch cimport prefetch
+from pylogseg._native.kernels.siphash cimport Hash, siphash_many
+
+cdef enum:
+    SOURCES = 4
+    BLOCK = 64             # keys hashed ahead, so that their slots are on the way from memory when they are looked at
+
+cdef enum:
+    OLDER = 0              # a later record has the same key
+    LAST = 1               # none has
+    BEYOND = 2             # behind what the table covers
+    NO_KEY = 3
+
+cdef struct Slot:
+    uint64_t first
+    uint64_t second
+    uint64_t offset        # + 1; 0 is an empty slot
+
+cdef struct Table:
+    Slot *slots
+    uint64_t count
+    uint64_t k0
+    uint64_t k1
+
+cdef struct Keys:
+    const int64_t *place
+    const int32_t *size
+    const int64_t *offset
+    int64_t count
+    record.Source[SOURCES] sources
+
+
+cdef class _Sources:
+    """The buffers that places point into, held for a call."""
+    cdef record.Source[SOURCES] all
+    cdef list held
+
+    def __cinit__(self, sources):
+        cdef const uint8_t[::1] view
+        cdef int i
+        if len(sources) > SOURCES:
+            raise ValueError(f"at most {SOURCES} sources, not {len(sources)}")
+        self.held = []
+        for i in range(SOURCES):
+            self.all[i].first = <const uint8_t *>b""
+            self.all[i].size = 0
+        for i, source in enumerate(sources):
+            view = source
+            self.held.append(view)
+            if view.shape[0]:
+                self.all[i].first = &view[0]
+                self.all[i].size = view.shape[0]
+
+
+cdef inline Slot *home(const Table *table, const Hash *hash) noexcept nogil:
+    return table.slots + (((hash.first >> 32) * table.count) >> 32)
+
+
+cdef inline Slot *find(const Table *table, const Hash *hash) noexcept nogil:
+    """The slot of a hash, or the empty one where it belongs; NULL if it is in none of a full table."""
+    cdef Slot *slot = home(table, hash)
+    cdef Slot *end = table.slots + table.count
+    cdef uint64_t looked
+    for looked in range(table.count):
+        if slot.offset == 0 or (slot.first == hash.first and slot.second == hash.second):
+            return slot
+        slot += 1
+        if slot == end:
+            slot = table.slots
+    return NULL
+
+
+cdef int open_table(Table *table, uint8_t[::1] raw, secret) except -1:
+    if raw.shape[0] < <Py_ssize_t>sizeof(Slot) or raw.shape[0] // <Py_ssize_t>sizeof(Slot) > 0x7FFFFFFF:
+        raise ValueError(f"a table of {raw.shape[0]} bytes")
+    table.slots = <Slot *>&raw[0]
+    table.count = <uint64_t>(raw.shape[0] // <Py_ssize_t>sizeof(Slot))
+    table.k0, table.k1 = secret
+    return 0
+
+
+cdef int open_keys(
+    Keys *keys, const int64_t[::1] place, const int32_t[::1] size, const int64_t[::1] offset, _Sources sources
+) except -1:
+    keys.count = place.shape[0]
+    if size.shape[0] != keys.count or offset.shape[0] != keys.count:
+        raise ValueError("columns differ in length")
+    if keys.count:
+        keys.place, keys.size, keys.offset = &place[0], &size[0], &offset[0]
+    for i in range(SOURCES):
+        keys.sources[i] = sources.all[i]
+    return 0
+
+
+cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t first, int64_t count, Hash *hashes) noexcept nogil:
+    """Hash keys ahead; how many: fewer than `count` where a place lies outside of its source."""
+    cdef const uint8_t *key[BLOCK]
+    cdef int64_t size[BLOCK]
+    cdef int64_t i, ahead
+    cdef Slot *slot
+    for i in range(count):
+        ahead = first + i + BLOCK
+        if ahead < keys.count:
+            prefetch(record.locate(keys.sources, SOURCES, keys.place[ahead], 0))
+        size[i] = keys.size[first + i]
+        if size[i] < 0:                        # it has none, and nobody looks at its hash
+            size[i] = 0
+            key[i] = <const uint8_t *>b""
+            continue
+        key[i] = record.locate(keys.sources, SOURCES, keys.place[first + i], size[i])
+        if key[i] == NULL:
+            count = i
+            break
+    siphash_many(key, size, count, table.k0, table.k1, hashes)
+    for i in range(count):
+        slot = home(table, &hashes[i])
+        prefetch(slot)
+        prefetch(&slot.offset)                 # which may lie in the next line
+    return count
+
+
+def put(
+    table not None, secret not None, int64_t used, int64_t limit, int64_t start_offset,
+    const int64_t[::1] key_place not None, const int32_t[::1] key_size not None, const int64_t[::1] offset not None,
+    sources not None, int64_t first, uint64_t part_mask=0, uint64_t part=0,
+):
+    """Note the offset of each key, from record `first` on, until one is met while `used` keys are at the limit.
+
+    Only keys of a part are noted: those whose second half of the hash, under a mask, is `part`.
+
+    Returns
+    -------
+    (record, used) : tuple of int
+        The record that was not put in, or the number of records; keys in the table.
+    """
+    cdef Table t
+    cdef Keys keys
+    cdef Hash[BLOCK] hashes
+    cdef Slot *slot
+    cdef int64_t i = first, j, count, wanted
+    cdef bint full = False
+    cdef _Sources held = _Sources(sources)
+    open_table(&t, table, secret)
+    open_keys(&keys, key_place, key_size, offset, held)
+    if not 0 <= first <= keys.count or limit > <int64_t>t.count:
+        raise ValueError("a record or a limit out of range")
+    with nogil:
+        while i < keys.count and not full:
+            wanted = keys.count - i if keys.count - i < BLOCK else BLOCK
+            count = hash_block(&keys, &t, i, wanted, hashes)
+            for j in range(count):
+                if keys.size[i + j] < 0 or keys.offset[i + j] < start_offset:
+                    continue
+                if hashes[j].second & part_mask != part:
+                    continue
+                if used >= limit:
+                    full = True
+                    i += j
+                    break
+                slot = find(&t, &hashes[j])
+                if slot == NULL:               # more keys are in than `used` says
+                    full = True
+                    i += j
+                    break
+                if slot.offset == 0:
+                    slot.first, slot.second = hashes[j].first, hashes[j].second
+                    used += 1
+                slot.offset = <uint64_t>keys.offset[i + j] + 1
+            if not full:
+                i += count
+                if count < wanted:
+                    break
+    if not full and i < keys.count:
+        raise ValueError(f"the key of record {i} lies outside of its buffer")
+    return i, used
+
+
+def judge(
+    table not None, secret not None, int64_t latest_offset,
+    const int64_t[::1] key_place not None, const int32_t[::1] key_size not None, const int64_t[::1] offset not None,
+    sources not None, uint8_t[::1] verdict not None,
+):
+    """Say of each record whether a later one has its key: 0 yes, 1 no, 2 it lies behind `latest_offset`, 3 it has no key."""
+    cdef Table t
+    cdef Keys keys
+    cdef Hash[BLOCK] hashes
+    cdef Slot *slot
+    cdef int64_t i = 0, j, count, wanted
+    cdef _Sources held = _Sources(sources)
+    open_table(&t, table, secret)
+    open_keys(&keys, key_place, key_size, offset, held)
+    if verdict.shape[0] != keys.count:
+        raise ValueError("columns differ in length")
+    with nogil:
+        while i < keys.count:
+            wanted = keys.count - i if keys.count - i < BLOCK else BLOCK
+            count = hash_block(&keys, &t, i, wanted, hashes)
+            for j in range(count):
+                if keys.offset[i + j] > latest_offset:
+                    verdict[i + j] = BEYOND
+                elif keys.size[i + j] < 0:
+                    verdict[i + j] = NO_KEY
+                else:
+                    slot = find(&t, &hashes[j])
+                    verdict[i + j] = LAST if slot == NULL or <uint64_t>keys.offset[i + j] + 1 >= slot.offset else OLDER
+            i += count
+            if count < wanted:
+                break
+    if i < keys.count:
+        raise ValueError(f"the key of record {i} lies outside of its buffer")
+
+
+def rehash(old not None, new not None):
+    """Move the keys of a table into a larger, empty one."""
+    cdef Table source, target
+    cdef Hash hash
+    cdef Slot *slot
+    cdef uint64_t i
+    cdef bint full = False
+    open_table(&source, old, (0, 0))
+    open_table(&target, new, (0, 0))
+    if target.count < source.count:
+        raise ValueError("the new table is smaller than the old one")
+    with nogil:
+        for i in range(source.count):
+            if source.slots[i].offset:
+                hash.first, hash.second = source.slots[i].first, source.slots[i].second
+                slot = find(&target, &hash)
+                if slot == NULL:
+                    full = True
+                    break
+                slot[0] = source.slots[i]
+    if full:
+        raise ValueError("the new table is full: it has to be an empty one")

@@ -1,0 +1,469 @@
+"""The compiled door: batch bodies to record columns, and columns of places to Arrow's layouts.
+
+Functions on buffers, as in `_codec`. A span is a place and a size; every span is checked against its source before
+its bytes are touched, so columns that a caller made up cannot make a kernel read where it must not.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from pylogseg._native.kernels cimport batch as header
+from pylogseg._native.kernels cimport crc as checksum
+from pylogseg._native.kernels cimport record
+from pylogseg._native.kernels.batch cimport SOURCE_SHIFT, Body
+from pylogseg._native.kernels.varint cimport read_varint
+
+import numpy as np
+
+checksum.pls_crc_init()
+record.pls_copies_init(True)
+
+cdef enum:
+    SOURCES = 4
+
+cdef extern from *:
+    """
+    #define PLS_POSITION_MASK 0xFFFFFFFFFFLL
+    """
+    const int64_t HIGHEST_OFFSET "INT64_MAX"
+    const int64_t POSITION_MASK "PLS_POSITION_MASK"   # of SOURCE_SHIFT bits
+
+cdef struct Source:
+    const uint8_t *first
+    int64_t size
+
+
+cdef class Sources:
+    """The buffers that places point into, held and unpacked once a call."""
+    cdef Source[SOURCES] all
+    cdef list held
+
+    def __cinit__(self, sources):
+        cdef const uint8_t[::1] view
+        cdef int i = 0
+        if len(sources) > SOURCES:
+            raise ValueError(f"at most {SOURCES} sources, not {len(sources)}")
+        self.held = []
+        memset(self.all, 0, sizeof(self.all))
+        for source in sources:
+            view = source
+            self.held.append(view)
+            if view.shape[0]:
+                self.all[i].first = &view[0]
+                self.all[i].size = view.shape[0]
+            i += 1
+
+
+cdef inline const uint8_t *resolve(const Source *sources, int64_t place, int64_t size) noexcept nogil:
+    """Address of a span, NULL if any byte of it lies outside of its source. An empty span may end a source."""
+    cdef int64_t number = place >> SOURCE_SHIFT
+    cdef int64_t position = place & POSITION_MASK
+    if number < 0 or number >= SOURCES or size < 0 or position > sources[number].size or size > sources[number].size - position:
+        return NULL
+    if sources[number].first == NULL:
+        return <const uint8_t *>b""
+    return sources[number].first + position
+
+
+cdef bytes_of(array, Py_ssize_t itemsize, str what):
+    if array.dtype.itemsize != itemsize:
+        raise TypeError(f"{what} has {array.dtype.itemsize} bytes an item, not {itemsize}")
+    return np.frombuffer(array, np.uint8)   # a third of the time of a `view`, which looks for objects in a structure
+
+
+def capacity(rows not None, bodies not None) -> tuple[int, int]:
+    """Records that columns must have room for (an upper bound from sizes, not from what headers claim), bytes of bodies."""
+    cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
+    cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
+    cdef Py_ssize_t i, count = len(rows)
+    cdef int64_t total = 0, size = 0
+    if len(bodies) != count:
+        raise ValueError("rows and bodies differ in length")
+    if count == 0:
+        return 0, 0
+    cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
+    cdef const Body *body = <const Body *>&raw_bodies[0]
+    with nogil:
+        for i in range(count):
+            total += record.room_for(&row[i], body[i].size)
+            size += max(body[i].size, 0)
+    return total, size
+
+
+def plain_bodies(rows not None, int64_t file_position, bodies not None, int64_t buffer_size=0) -> bool:
+    """Fill the bodies of batches that are not compressed, in a buffer whose first byte lies at `file_position`.
+
+    Returns whether all of them lie in the buffer's bytes, and there is none without records.
+    """
+    cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
+    cdef uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
+    cdef Py_ssize_t i, count = len(rows)
+    cdef int64_t head
+    cdef bint is_usual = True
+    if len(bodies) != count:
+        raise ValueError("rows and bodies differ in length")
+    if count == 0:
+        return True
+    cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
+    cdef Body *body = <Body *>&raw_bodies[0]
+    with nogil:
+        for i in range(count):
+            head = header.V2_HEADER if row[i].magic == 2 else 0
+            body[i].place = row[i].position - file_position + head
+            body[i].size = row[i].size - head
+            is_usual &= row[i].count != 0 and 0 <= body[i].place <= buffer_size and 0 <= body[i].size <= buffer_size - body[i].place
+    return is_usual
+
+
+cdef inline int crc_status(const Source *sources, const header.BatchRow *row, const Body *body) noexcept nogil:
+    """Whether the CRC of a batch that is not compressed holds, whose body must lie in source 0 behind its header."""
+    cdef int64_t head = header.V2_HEADER if row.magic == 2 else 0
+    cdef const uint8_t *p = resolve(sources, body.place - head, row.size)
+    if p == NULL or body.place >> SOURCE_SHIFT or body.size != row.size - head or row.size < header.V0_SMALLEST:
+        return record.RECORD_SOURCE
+    return record.RECORD_OK if header.crc_holds(p, row.size) else record.RECORD_CRC
+
+
+cdef int64_t copies_into(record.Copies *to, int32_t[::1] ends, uint8_t[::1] data, int64_t n, int64_t room) except -1:
+    """Where payloads are copied, from the one of slot `n` on; slots that there is room for."""
+    if ends is None or data is None:
+        return room
+    if n >= ends.shape[0] or not 0 <= ends[n] <= data.shape[0]:
+        raise ValueError("the payloads before the first are not among those copied")
+    to.ends = &ends[0]
+    to.data = &data[0] if data.shape[0] else NULL
+    to.room = min(data.shape[0], 0x7FFFFFFF)
+    return min(room, ends.shape[0] - 1)
+
+
+cdef inline bint has_room(const record.Copies *to, int64_t n, int64_t size) noexcept nogil:
+    return to.ends == NULL or size <= to.room - to.ends[n]
+
+
+cdef tuple tally_of(const record.Tally *t):
+    return t.lowest_offset, t.highest_offset, t.null_keys, t.null_values, t.headers
+
+
+def decode(
+    rows not None, int64_t first_row, bodies not None, sources not None, int64_t n,
+    int64_t[::1] offset not None, int64_t[::1] timestamp not None,
+    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
+    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
+    int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
+    uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
+    int32_t[::1] value_ends=None, uint8_t[::1] value_data=None,
+    int32_t[::1] key_ends=None, uint8_t[::1] key_data=None, *, bint crc=False, int64_t done=-1, int64_t at=0,
+):
+    """Decode the bodies of batches from `first_row` on into columns, from slot `n` on.
+
+    Stops in front of the first batch whose records are damaged (nothing of it stays), or whose body size is negative.
+    No two of the arrays may share memory.
+
+    Parameters
+    ----------
+    key_view, value_view : uint8 arrays, both or none
+        Filled too: keys and values as Arrow binary views, `VIEW_BYTES` each, whose buffers are the sources.
+    value_ends, value_data, key_ends, key_data : int32 array of one more item, uint8 array; both or none
+        Filled too: the payloads, copied one behind the other from byte ``value_ends[n]`` on, and where each ends. There
+        must be room for as many bytes as the bodies have; a few more make the last copies faster.
+    crc : bool
+        Check the CRC of each batch right before its records, so that its bytes come from memory once; it stops in front
+        of one that does not hold. The bodies must be those of `plain_bodies`.
+    done, at : int
+        Decode a part of a single batch of magic 2 instead: from record number `done` on, which begins at byte `at` of
+        the body, as many records as there are slots.
+
+    Returns
+    -------
+    next_row : int
+        ``len(rows)`` if all went well, else the damaged row.
+    n : int
+        Slots filled.
+    tally : tuple of int
+        Of the records added: lowest and highest offset, null keys, null values, headers. Without records the offsets
+        are the greatest and the least there can be.
+    status : int
+        0, or what is wrong (`format.records.REASONS`).
+    place : int
+        Where it is wrong; of a part, where it ends.
+    """
+    cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
+    cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
+    cdef Sources held = Sources(sources)
+    cdef Py_ssize_t i, count = len(rows), room = offset.shape[0]
+    cdef int64_t most, begin, wanted
+    cdef bint in_parts = done >= 0
+    cdef int status = record.RECORD_OK
+    cdef record.Columns columns
+    cdef record.Walk walk
+    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
+    if len(bodies) != count or not 0 <= first_row <= count:
+        raise ValueError("rows and bodies differ in length, or the first row is not among them")
+    if n < 0:
+        raise ValueError(f"slot {n} is not in the columns")
+    if in_parts and (count != 1 or first_row or crc or at < 0):
+        raise ValueError("only a single batch is decoded in parts, without its CRC")
+    room = min(room, timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0], value_size.shape[0],
+               headers_place.shape[0], header_count.shape[0], batch.shape[0])
+    if key_view is not None and value_view is not None:
+        room = min(room, key_view.shape[0] // record.VIEW_BYTES, value_view.shape[0] // record.VIEW_BYTES)
+    memset(&columns, 0, sizeof(columns))
+    memset(&walk, 0, sizeof(walk))
+    room = copies_into(&columns.keys, key_ends, key_data, n, room)
+    room = copies_into(&columns.values, value_ends, value_data, n, room)
+    if count == first_row:
+        return count, n, tally_of(&tally), 0, 0
+    cdef const header.BatchRow *rows_of = <const header.BatchRow *>&raw[0]
+    cdef const Body *bodies_of = <const Body *>&raw_bodies[0]
+    # Copies: another thread may write into the table between a check and its use.
+    cdef header.BatchRow row = rows_of[first_row]
+    cdef Body body = bodies_of[first_row]
+    if in_parts and (row.magic != 2 or at > body.size or done > row.count or room <= n):
+        raise ValueError("the batch is not of magic 2, has no such part, or there are no slots")
+    if room:
+        columns.offset = &offset[0]
+        columns.timestamp = &timestamp[0]
+        columns.key_place = &key_place[0]
+        columns.key_size = &key_size[0]
+        columns.value_place = &value_place[0]
+        columns.value_size = &value_size[0]
+        columns.headers_place = &headers_place[0]
+        columns.header_count = &header_count[0]
+        columns.batch = &batch[0]
+        if key_view is not None and value_view is not None:
+            columns.key_view = &key_view[0]
+            columns.value_view = &value_view[0]
+    with nogil:
+        for i in range(first_row, count):
+            if i > first_row:
+                row, body = rows_of[i], bodies_of[i]
+            begin = n
+            most = record.room_for(&row, body.size)
+            walk.p = resolve(held.all, body.place, body.size)
+            walk.source = (body.place >> SOURCE_SHIFT) << SOURCE_SHIFT
+            if (walk.p == NULL or (most > room - n and not in_parts) or not has_room(&columns.keys, n, body.size)
+                    or not has_room(&columns.values, n, body.size)):
+                status = record.RECORD_SOURCE
+                walk.p = NULL
+                break
+            walk.end = walk.p + body.size
+            walk.origin = walk.p - (body.place - walk.source)
+            walk.p += at
+            if crc:
+                status = crc_status(held.all, &row, &body)
+                if status != record.RECORD_OK:
+                    break
+            if row.magic == 2:
+                if row.count < 0 or (row.count > most):
+                    status = record.RECORD_COUNT
+                wanted = min(row.count - done, room - n) if in_parts else row.count
+                if status == record.RECORD_OK and wanted:   # count 0: Kafka does not touch what may lie there
+                    status = record.decode_v2(&walk, &row, <int32_t>i, &columns, n, wanted)
+                    if status == record.RECORD_OK and walk.p != walk.end and (not in_parts or done + wanted == row.count):
+                        status = record.RECORD_REMAINS
+                if status != record.RECORD_OK:
+                    break
+                n += wanted
+            elif row.attributes & header.CODEC_MASK:
+                most = 0
+                status = record.decode_wrapped(&walk, &row, <int32_t>i, &columns, n, &most)
+                if status != record.RECORD_OK:
+                    break
+                n += most
+            else:
+                if body.size < record.LEGACY_SMALLEST:
+                    status = record.RECORD_INNER_SIZE
+                else:
+                    status = record.decode_entry(&walk, &row, <int32_t>i, &columns, n)
+                if status != record.RECORD_OK:
+                    break
+                n += 1
+            record.tally(&tally, &columns, begin, n)
+        else:
+            i = count
+    if status == record.RECORD_OK:
+        return count, n, tally_of(&tally), 0, walk.source + (walk.p - walk.origin) if in_parts else 0
+    return i, n, tally_of(&tally), status, body.place if walk.p == NULL else walk.source + (walk.p - walk.origin)
+
+
+def use_wide_copies(bint wanted):
+    """Choose, for tests, whether payloads are copied by registers of 32 bytes; returns whether they are now."""
+    return record.pls_copies_init(wanted) != 0
+
+
+# ---- gathering ----
+
+cdef inline void end_bits(uint8_t[::1] validity, Py_ssize_t count, uint8_t valid) noexcept nogil:
+    """The last bits of a bitmap, which do not fill a byte, and zeros behind them."""
+    cdef Py_ssize_t whole = count >> 3
+    if count & 7:
+        validity[whole] = valid >> (8 - (count & 7))
+        whole += 1
+    if whole < validity.shape[0]:
+        memset(&validity[whole], 0, validity.shape[0] - whole)
+
+
+def gather_binary(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
+    int32_t[::1] offsets not None, uint8_t[::1] data not None, uint8_t[::1] validity not None,
+):
+    """Copy spans into the layout of an Arrow binary array.
+
+    Parameters
+    ----------
+    place, size : arrays of one length
+        The spans; size -1 is a null.
+    sources : tuple of buffers
+    offsets : int32 array of one more item
+        Filled.
+    data : uint8 array
+        Filled; it needs as many bytes as the sizes that are not null. A few more make the last copies faster.
+    validity : uint8 array
+        A bit an item, least significant first; all of it is written.
+
+    Returns
+    -------
+    int
+        How many are null.
+    """
+    cdef Sources held = Sources(sources)
+    cdef Py_ssize_t i, count = place.shape[0], bad = -1
+    cdef int64_t room = data.shape[0], at = 0, nulls = 0, left
+    cdef int64_t where
+    cdef int32_t span
+    cdef uint8_t valid = 0   # eight bits at a time: to set each in memory is to wait for the one before it
+    cdef const uint8_t *p
+    if size.shape[0] != count or offsets.shape[0] < count + 1 or validity.shape[0] < (count + 7) // 8:
+        raise ValueError("columns and outputs differ in length")
+    cdef uint8_t *out = &data[0] if room else NULL
+    with nogil:
+        if room > 0x7FFFFFFF:
+            room = 0x7FFFFFFF
+        offsets[0] = 0
+        for i in range(count):
+            span = size[i]
+            valid >>= 1
+            if span >= 0:
+                where = place[i]
+                p = resolve(held.all, where, span)
+                if p == NULL or span > room - at:
+                    bad = i
+                    break
+                if span:
+                    left = held.all[where >> SOURCE_SHIFT].size - (where & POSITION_MASK)
+                    record.pls_copy_span(out + at, p, span, min(left, room - at))
+                    at += span
+                valid |= 0x80
+            else:
+                nulls += 1
+            if i & 7 == 7:
+                validity[i >> 3] = valid
+            offsets[i + 1] = <int32_t>at
+        end_bits(validity, count, valid)
+    if bad >= 0:
+        raise ValueError(f"span {bad} lies outside of its source, or the data buffer is too small")
+    return nulls
+
+
+def gather_views(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
+    uint8_t[::1] views not None, uint8_t[::1] validity not None,
+):
+    """Describe spans as Arrow binary views: 16 bytes each, no payload copied but those of at most 12 bytes.
+
+    `views` has 16 bytes an item; the variadic buffers of the array are the sources, in their order. The bytes of the
+    sources must stay alive and unchanged as long as the array. Returns how many are null.
+    """
+    cdef Sources held = Sources(sources)
+    cdef Py_ssize_t i, count = place.shape[0], bad = -1
+    cdef int64_t nulls = 0, where
+    cdef int32_t span
+    cdef uint8_t valid = 0
+    cdef const uint8_t *p
+    if size.shape[0] != count or views.shape[0] < 16 * count or validity.shape[0] < (count + 7) // 8:
+        raise ValueError("columns and outputs differ in length")
+    cdef uint8_t *out = &views[0] if count else NULL
+    with nogil:
+        for i in range(count):
+            valid >>= 1
+            p = NULL
+            where, span = place[i], size[i]
+            if span < 0:
+                nulls += 1
+            else:
+                p = resolve(held.all, where, span)
+                if p == NULL or (where & POSITION_MASK) > 0x7FFFFFFF:
+                    bad = i
+                    break
+                valid |= 0x80
+            record.write_view(out, p, p + max(span, 0), span, where)
+            if i & 7 == 7:
+                validity[i >> 3] = valid
+            out += record.VIEW_BYTES
+        end_bits(validity, count, valid)
+    if bad >= 0:
+        raise ValueError(f"span {bad} lies outside of its source, or too far in it for a view")
+    return nulls
+
+
+def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not None):
+    """Write times a thousand times as large to another array; what does not fit becomes the nearest whole millisecond."""
+    cdef Py_ssize_t i, count = milliseconds.shape[0]
+    cdef int64_t most = 0x7FFFFFFFFFFFFFFF // 1000
+    cdef uint64_t time, beyond = 0
+    if out.shape[0] < count:
+        raise ValueError("columns and outputs differ in length")
+    if count == 0:
+        return
+    # Plain pointers, and shifts for a multiplication that not every processor has for vectors: several at once.
+    cdef const int64_t *given = &milliseconds[0]
+    cdef int64_t *to = &out[0]
+    with nogil:
+        for i in range(count):
+            time = <uint64_t>given[i]
+            beyond |= (time + (<uint64_t>1 << 52)) >> 53
+            to[i] = <int64_t>(((time << 7) - (time << 2) + time) << 3)
+        if beyond:
+            for i in range(count):
+                to[i] = min(max(given[i], -most), most) * 1000
+
+
+def header_spans(
+    const int64_t[::1] headers_place not None, const int32_t[::1] header_count not None, sources not None,
+    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
+    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
+):
+    """Spans of the names and values of all headers of all records, in order. Returns how many there are."""
+    cdef Sources held = Sources(sources)
+    cdef Py_ssize_t i, count = headers_place.shape[0], room = key_place.shape[0], bad = -1
+    cdef int64_t n = 0, where
+    cdef int32_t k, most
+    cdef record.Walk walk
+    if header_count.shape[0] != count or key_size.shape[0] != room or value_place.shape[0] != room or value_size.shape[0] != room:
+        raise ValueError("columns and outputs differ in length")
+    with nogil:
+        for i in range(count):
+            where, most = headers_place[i], header_count[i]
+            if most <= 0:
+                continue
+            walk.p = resolve(held.all, where, 0)
+            if walk.p == NULL or most > room - n:
+                bad = i
+                break
+            walk.source = (where >> SOURCE_SHIFT) << SOURCE_SHIFT
+            walk.origin = held.all[where >> SOURCE_SHIFT].first
+            walk.end = walk.origin + held.all[where >> SOURCE_SHIFT].size
+            if walk.origin == NULL:
+                bad = i
+                break
+            for k in range(most):
+                if (record.read_span(&walk, walk.end, &key_place[n], &key_size[n]) != 0 or key_size[n] < 0
+                        or record.read_span(&walk, walk.end, &value_place[n], &value_size[n]) != 0):
+                    bad = i
+                    break
+                n += 1
+            if bad >= 0:
+                break
+    if bad >= 0:
+        raise ValueError(f"the headers of record {bad} lie outside of their source, or there is no room for them")
+    return n

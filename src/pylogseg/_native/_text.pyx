@@ -1,0 +1,294 @@
+"""The compiled door: record columns to text, and the search for bytes in them.
+
+Text goes into a `TextBuffer`, which grows between two calls of a kernel; a kernel never writes where it has not checked
+for room. Every span is checked against its source before its bytes are touched.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from pylogseg._native.kernels.text cimport (
+    PLS_AS_COUNT, PLS_OP_COUNT, PLS_SOURCES, PLS_TEXT_BATCH, PLS_TEXT_FULL, PLS_TEXT_HEADERS, PLS_TEXT_LEGACY, PLS_TEXT_OK,
+    PLS_TEXT_ORDER, PLS_TEXT_SPAN, pls_base64_init, pls_batch, pls_crc_init, pls_dump, pls_dump_state, pls_find, pls_needle,
+    pls_op, pls_program, pls_quote_init, pls_records, pls_render, pls_resolve, pls_sink, pls_source, pls_span,
+)
+
+import cython
+import numpy as np
+
+from pylogseg.errors import RequestError
+
+pls_crc_init()
+pls_base64_init()
+pls_quote_init()
+
+OP_COUNT = PLS_OP_COUNT
+STYLE_COUNT = PLS_AS_COUNT
+
+cdef dict REASONS = {
+    PLS_TEXT_SPAN: "a key or value lies outside of its source",
+    PLS_TEXT_HEADERS: "the headers are damaged, or lie outside of their source",
+    PLS_TEXT_BATCH: "its batch is not in the table",
+    PLS_TEXT_ORDER: "the records do not follow the batches of the range",
+    PLS_TEXT_LEGACY: "no message of magic 0 or 1 lies around its key",
+}
+
+cdef enum:
+    SMALLEST_CAPACITY = 1 << 16
+
+
+cdef class TextBuffer:
+    """Bytes that functions append text to, in memory that stays when it is cleared.
+
+    Supports the buffer protocol (read-only), ``len`` and ``bytes``. While a memoryview of it lives, or another thread
+    writes, it can be neither written nor cleared (`BufferError`).
+
+    Parameters
+    ----------
+    capacity : int
+        Bytes to reserve; it grows by itself.
+    """
+    cdef uint8_t *data
+    cdef readonly int64_t capacity
+    cdef int64_t size
+    cdef int views
+    cdef bint busy
+
+    def __cinit__(self, int64_t capacity=0):
+        if capacity < 0:
+            raise RequestError(f"a capacity of {capacity} bytes")
+        if capacity:
+            self.resize(capacity)
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __len__(self):
+        return self.size
+
+    def __bytes__(self):
+        return memoryview(self).tobytes()
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        with cython.critical_section(self):
+            if self.busy:
+                raise BufferError("another thread writes to this buffer")
+            PyBuffer_FillInfo(view, self, <void *>(self.data if self.data != NULL else <uint8_t *>b""), self.size, 1, flags)
+            self.views += 1
+
+    def __releasebuffer__(self, Py_buffer *view):
+        with cython.critical_section(self):
+            self.views -= 1
+
+    def clear(self):
+        """Forget the text; the memory is kept for the next one."""
+        self.acquire()
+        self.size = 0
+        self.busy = False
+
+    def append(self, text):
+        """Copy bytes behind the text: what a caller knows and the kernels do not."""
+        cdef const uint8_t[::1] view = text
+        cdef int64_t size = view.shape[0]
+        self.acquire()
+        try:
+            while size > self.capacity - self.size:
+                self.grow()
+            if size:
+                memcpy(self.data + self.size, &view[0], size)
+            self.size += size
+        finally:
+            self.busy = False
+
+    cdef acquire(self):
+        with cython.critical_section(self):
+            if self.busy or self.views:
+                raise BufferError("the buffer is in use: a view of it lives, or another thread writes to it")
+            self.busy = True
+
+    cdef resize(self, int64_t capacity):
+        cdef uint8_t *data = <uint8_t *>realloc(self.data, capacity)
+        if data == NULL:
+            raise MemoryError(f"no {capacity} bytes for text")
+        self.data = data
+        self.capacity = capacity
+
+    cdef grow(self):
+        self.resize(max(<int64_t>SMALLEST_CAPACITY, 2 * self.capacity))
+
+    cdef pls_sink sink(self) noexcept:
+        cdef pls_sink s
+        s.at = self.data + self.size
+        s.end = self.data + self.capacity
+        return s
+
+
+cdef class Records:
+    """Record columns as the kernels want them; holds what the pointers point into."""
+    cdef pls_records c
+    cdef pls_source[PLS_SOURCES] sources
+    cdef int64_t count
+    cdef list held
+
+    def __cinit__(self, columns):
+        self.held = []
+        self.count = len(columns.offset)
+        self.c.offset = self.longs(columns.offset)
+        self.c.timestamp = self.longs(columns.timestamp)
+        self.c.key_place = self.longs(columns.key_place)
+        self.c.value_place = self.longs(columns.value_place)
+        self.c.headers_place = self.longs(columns.headers_place)
+        self.c.key_size = self.ints(columns.key_size)
+        self.c.value_size = self.ints(columns.value_size)
+        self.c.header_count = self.ints(columns.header_count)
+        self.c.batch = self.ints(columns.batch)
+        rows = np.ascontiguousarray(columns.batches.rows)
+        if rows.dtype.itemsize != sizeof(pls_batch):
+            raise RequestError(f"a row of the batch table has {sizeof(pls_batch)} bytes, not {rows.dtype.itemsize}")
+        self.c.batches = self.view(rows.view(np.uint8), NULL)
+        self.c.batch_count = len(rows)
+        take_sources(columns.sources, self.sources, self.held)
+        memcpy(&self.c.sources[0], &self.sources[0], sizeof(self.sources))
+
+    cdef const int64_t *longs(self, array) except? NULL:
+        cdef const int64_t[::1] view = np.ascontiguousarray(array)
+        if view.shape[0] != self.count:
+            raise RequestError("the columns differ in length")
+        self.held.append(view)
+        return &view[0] if self.count else NULL
+
+    cdef const int32_t *ints(self, array) except? NULL:
+        cdef const int32_t[::1] view = np.ascontiguousarray(array)
+        if view.shape[0] != self.count:
+            raise RequestError("the columns differ in length")
+        self.held.append(view)
+        return &view[0] if self.count else NULL
+
+    cdef const uint8_t *view(self, buffer, int64_t *size) except? NULL:
+        cdef const uint8_t[::1] view = buffer
+        self.held.append(view)
+        if size != NULL:
+            size[0] = view.shape[0]
+        return &view[0] if view.shape[0] else NULL
+
+
+cdef take_sources(tuple buffers, pls_source *sources, list held):
+    cdef const uint8_t[::1] view
+    cdef int i
+    if len(buffers) > PLS_SOURCES:
+        raise RequestError(f"at most {PLS_SOURCES} sources, not {len(buffers)}")
+    for i in range(PLS_SOURCES):   # an empty source has an address too: arithmetic on NULL is undefined
+        sources[i].first = <const uint8_t *>b""
+        sources[i].size = 0
+    for i in range(len(buffers)):
+        view = buffers[i]
+        held.append(view)
+        if view.shape[0]:
+            sources[i].first = &view[0]
+            sources[i].size = view.shape[0]
+
+
+def render(columns not None, ops not None, labels not None, uint8_t delimiter, int64_t start, int64_t stop, TextBuffer out not None):
+    """Append records ``[start, stop)`` to `out`, each as the operations say (`format.text.Program` makes them)."""
+    cdef Records records = Records(columns)
+    cdef const int32_t[:, ::1] table = ops
+    # A label is copied by 16 bytes, so 16 must be readable behind the last one.
+    cdef const uint8_t[::1] label_bytes = bytes(labels) + bytes(16)
+    cdef int64_t i, room = label_bytes.shape[0] - 16
+    cdef pls_program program
+    check_range(start, stop, records.count, "records")
+    if table.shape[1] != 4:
+        raise RequestError("an operation has four numbers")
+    for i in range(table.shape[0]):
+        if not (0 <= table[i, 0] < PLS_OP_COUNT and 0 <= table[i, 1] < PLS_AS_COUNT):
+            raise RequestError(f"unknown operation {i}")
+        if table[i, 2] < 0 or table[i, 3] < 0 or table[i, 2] > room or table[i, 3] > room - table[i, 2]:
+            raise RequestError(f"the label of operation {i} lies outside of the labels")
+    program.ops = <const pls_op *>&table[0, 0] if table.shape[0] else NULL
+    program.op_count = table.shape[0]
+    program.labels = &label_bytes[0]
+    program.delimiter = delimiter
+    out.acquire()
+    cdef pls_sink sink
+    cdef int status = PLS_TEXT_FULL
+    try:
+        while status == PLS_TEXT_FULL:
+            sink = out.sink()
+            with nogil:
+                status = pls_render(&records.c, &program, &start, stop, &sink)
+            out.size = sink.at - out.data
+            if status == PLS_TEXT_FULL:
+                out.grow()
+    finally:
+        out.busy = False
+    if status != PLS_TEXT_OK:
+        raise RequestError(f"record {start}: {REASONS[status]}")
+
+
+def dump_lines(
+    columns not None, int64_t start_batch, int64_t stop_batch, int64_t start, int64_t stop, int what, TextBuffer out not None,
+):
+    """Append the lines of Kafka's dump tool for batch rows ``[start_batch, stop_batch)`` and their records ``[start, stop)``.
+
+    `what` is a sum: 1 metadata of records, 2 keys and payloads, 4 lines of batches. A record of a control batch gets
+    its metadata and no end of line, for the caller to say what the record means.
+    """
+    cdef Records records = Records(columns)
+    cdef pls_dump_state state
+    check_range(start, stop, records.count, "records")
+    check_range(start_batch, stop_batch, records.c.batch_count, "batches")
+    state.batch = start_batch
+    state.stop_batch = stop_batch
+    state.record = start
+    state.stop_record = stop
+    state.batch_written = 0
+    out.acquire()
+    cdef pls_sink sink
+    cdef int status = PLS_TEXT_FULL
+    try:
+        while status == PLS_TEXT_FULL:
+            sink = out.sink()
+            with nogil:
+                status = pls_dump(&records.c, &state, what, &sink)
+            out.size = sink.at - out.data
+            if status == PLS_TEXT_FULL:
+                out.grow()
+    finally:
+        out.busy = False
+    if status != PLS_TEXT_OK:
+        raise RequestError(f"record {state.record}: {REASONS[status]}")
+
+
+cdef check_range(int64_t start, int64_t stop, int64_t count, str what):
+    if not 0 <= start <= stop <= count:
+        raise RequestError(f"{what} {start} to {stop} of {count}")
+
+
+def find(const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None, needle not None,
+         uint8_t[::1] found not None, bint ignore_case=False):
+    """Set ``found[i]`` to 1 where the bytes of `needle` lie in span `i`, else to 0; a null holds nothing."""
+    cdef pls_source[PLS_SOURCES] places
+    cdef list held = []
+    cdef bytes wanted = bytes(needle).lower() if ignore_case else bytes(needle)   # bytes.lower knows only ASCII, as wished
+    cdef pls_needle what
+    cdef pls_span span
+    cdef int64_t i, count = place.shape[0], bad = -1
+    if size.shape[0] != count or found.shape[0] != count:
+        raise RequestError("the columns differ in length")
+    take_sources(tuple(sources), places, held)
+    what.bytes = <const uint8_t *>wanted
+    what.size = len(wanted)
+    what.fold = ignore_case
+    with nogil:
+        for i in range(count):
+            if size[i] < 0:
+                found[i] = 0
+            elif pls_resolve(places, place[i], size[i], &span):
+                found[i] = <uint8_t>pls_find(span.p, span.end, &what)
+            else:
+                bad = i
+                break
+    if bad >= 0:
+        raise RequestError(f"record {bad}: {REASONS[PLS_TEXT_SPAN]}")

@@ -1,0 +1,431 @@
+"""Records of a batch body, walked once into columns of places: the decoder of magic 0, 1 and 2.
+
+Every length is compared with the bytes that remain before it is used. A place is the position of a byte in its
+source plus the number of the source in the high bits (`format/records.py`).
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from pylogseg._native.kernels cimport batch as header
+from pylogseg._native.kernels.endian cimport load_be32, load_be64, load_le32, load_le64, store_le32, store_le64
+from pylogseg._native.kernels.varint cimport read_uvarint, read_varint, read_varlong
+
+cdef extern from "copies.h" nogil:
+    ctypedef struct pls_copies:
+        const uint8_t *body
+        int64_t body_size
+        int64_t body_place
+        const int64_t *place
+        const int32_t *size
+        int32_t *ends
+        uint8_t *data
+        int64_t room
+    void pls_copy_span(uint8_t *out, const uint8_t *p, int64_t size, int64_t slack) noexcept
+    int pls_copies_init(int wide) noexcept
+    void pls_copy_payloads(const pls_copies *copies, int64_t first, int64_t end) noexcept
+
+cdef enum:
+    RECORD_SMALLEST = 7    # length, attributes, two deltas, two sizes, header count: a byte each
+    LEGACY_SMALLEST = 26
+
+cdef enum RecordStatus:    # the texts are in format/records.py
+    RECORD_OK = 0
+    RECORD_COUNT = 1
+    RECORD_LENGTH = 2
+    RECORD_STRUCTURE = 3
+    RECORD_SIZE = 4
+    RECORD_HEADERS = 5
+    RECORD_REMAINS = 6
+    RECORD_EOF = 7
+    RECORD_INNER_SIZE = 8
+    RECORD_INNER_CODEC = 9
+    RECORD_WRAPPER = 10
+    RECORD_NONE = 11
+    RECORD_SOURCE = 12
+    RECORD_INNER_MAGIC = 13
+    RECORD_CRC = 14
+
+cdef enum:
+    VIEW_BYTES = 16
+    VIEW_INLINE = 12       # the longest payload that lies in its view
+    LEAST_AHEAD = 8 << 10  # how far ahead of the decoder memory is asked for
+    MOST_AHEAD = 128 << 10
+    NEAR_RECORDS = 256     # whose payloads are written while they are near
+
+cdef struct Copies:        # payloads, one behind the other
+    int32_t *ends          # where each ends, from slot n + 1 on; NULL: not wanted
+    uint8_t *data
+    int64_t room           # the caller has seen to it that all that follows of the batch fits
+
+cdef struct Columns:
+    int64_t *offset
+    int64_t *timestamp
+    int64_t *key_place
+    int32_t *key_size
+    int64_t *value_place
+    int32_t *value_size
+    int64_t *headers_place
+    int32_t *header_count
+    int32_t *batch
+    uint8_t *key_view      # Arrow binary views of keys and values; NULL: not wanted
+    uint8_t *value_view
+    Copies keys
+    Copies values
+
+cdef struct Tally:         # of records that were decoded
+    int64_t lowest_offset
+    int64_t highest_offset
+    int64_t null_keys
+    int64_t null_values
+    int64_t headers
+
+cdef struct Walk:
+    const uint8_t *p       # where the walk is, or where it failed
+    const uint8_t *end
+    const uint8_t *origin  # address of place 0 of the source
+    int64_t source         # number of the source, shifted
+
+
+cdef inline void tally(Tally *to, const Columns *c, int64_t first, int64_t end) noexcept nogil:
+    """Counts the records of a batch while their columns are near: to come back for them costs several times as much."""
+    cdef const int64_t *offset = c.offset
+    cdef const int32_t *key_size = c.key_size
+    cdef const int32_t *value_size = c.value_size
+    cdef const int32_t *header_count = c.header_count
+    cdef int64_t i
+    cdef uint64_t signs = 0
+    cdef uint32_t null_keys = 0, null_values = 0, headers = 0    # no more of each than a batch has bytes
+    if first == end:
+        return
+    for i in range(first + 1, end):    # sign bits only, so that the compiler takes several at once
+        signs |= <uint64_t>offset[i] | (<uint64_t>offset[i] - <uint64_t>offset[i - 1])
+    for i in range(first, end):
+        null_keys += <uint32_t>key_size[i] >> 31
+        null_values += <uint32_t>value_size[i] >> 31
+        headers += <uint32_t>header_count[i]
+    to.null_keys += null_keys
+    to.null_values += null_values
+    to.headers += headers
+    to.lowest_offset = min(to.lowest_offset, offset[first])
+    to.highest_offset = max(to.highest_offset, offset[end - 1])
+    if signs >> 63 or offset[first] < 0:    # a negative one, or one below that before it
+        for i in range(first, end):
+            to.lowest_offset = min(to.lowest_offset, offset[i])
+            to.highest_offset = max(to.highest_offset, offset[i])
+
+
+cdef inline int read_span(Walk *w, const uint8_t *end, int64_t *place, int32_t *size) noexcept nogil:
+    """A length as a varint and that many bytes; any negative length is a null."""
+    if read_varint(&w.p, end, size) != 0:
+        return RECORD_STRUCTURE
+    place[0] = w.source + (w.p - w.origin)
+    if size[0] < 0:
+        size[0] = -1
+        return RECORD_OK
+    if size[0] > end - w.p:
+        return RECORD_STRUCTURE
+    w.p += size[0]
+    return RECORD_OK
+
+
+cdef inline int skip_headers(Walk *w, const uint8_t *end, int32_t count) noexcept nogil:
+    cdef int32_t size, i
+    if count < 0 or count > end - w.p:
+        return RECORD_HEADERS
+    for i in range(count):
+        if read_varint(&w.p, end, &size) != 0:
+            return RECORD_STRUCTURE
+        if size < 0 or size > end - w.p:
+            return RECORD_HEADERS
+        w.p += size
+        if read_varint(&w.p, end, &size) != 0:
+            return RECORD_STRUCTURE
+        if size > end - w.p:
+            return RECORD_HEADERS
+        if size > 0:
+            w.p += size
+    return RECORD_OK
+
+
+cdef inline void write_view(uint8_t *out, const uint8_t *p, const uint8_t *end, int32_t size, int64_t place) noexcept nogil:
+    """Arrow's binary view of ``[p, p + size)``; size -1 is a null. No byte at or behind `end` is looked at."""
+    cdef uint64_t low = 0, high = 0
+    if size > VIEW_INLINE:
+        store_le64(out, <uint64_t><uint32_t>size | <uint64_t>load_le32(p) << 32)
+        store_le64(out + 8, <uint64_t>(place >> 40) | <uint64_t>place << 32)   # number of the source, position in it
+        return
+    if size > 0:
+        if end - p >= VIEW_INLINE:
+            low = load_le64(p)
+            high = load_le32(p + 8)
+            if size < 8:
+                low &= (<uint64_t>1 << (8 * size)) - 1
+                high = 0
+            else:
+                high &= (<uint64_t>1 << (8 * (size - 8))) - 1
+        else:
+            memcpy(out + 4, &low, 8)
+            memcpy(out + 12, &high, 4)
+            memcpy(out + 4, p, size)
+            store_le32(out, <uint32_t>size)
+            return
+    store_le64(out, <uint64_t>(size if size > 0 else 0) | low << 32)
+    store_le64(out + 8, low >> 32 | high << 32)
+
+
+cdef inline void write_payloads(const uint8_t *body, const Walk *w, const Columns *c, int64_t first, int64_t end) noexcept nogil:
+    """What is wanted besides the places and sizes of records of a body, which are known."""
+    cdef const uint8_t *at
+    cdef int64_t n
+    cdef pls_copies copies
+    copies.body = body
+    copies.body_size = w.end - body
+    copies.body_place = w.source + (body - w.origin)
+    if c.key_view != NULL:
+        for n in range(first, end):
+            at = body + (c.key_place[n] - copies.body_place)
+            write_view(c.key_view + VIEW_BYTES * n, at, w.end, c.key_size[n], c.key_place[n])
+            at = body + (c.value_place[n] - copies.body_place)
+            write_view(c.value_view + VIEW_BYTES * n, at, w.end, c.value_size[n], c.value_place[n])
+    if c.keys.ends != NULL:
+        copy_payloads(&c.keys, &copies, c.key_place, c.key_size, first, end)
+    if c.values.ends != NULL:
+        copy_payloads(&c.values, &copies, c.value_place, c.value_size, first, end)
+
+
+cdef inline void copy_payloads(
+    const Copies *to, pls_copies *copies, const int64_t *place, const int32_t *size, int64_t first, int64_t end
+) noexcept nogil:
+    copies.place = place
+    copies.size = size
+    copies.ends = to.ends
+    copies.data = to.data
+    copies.room = to.room
+    pls_copy_payloads(copies, first, end)
+
+
+cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept nogil:
+    """ZigZag varint of one or two bytes, both of which the caller has seen to; NULL if it is longer."""
+    cdef uint32_t raw = p[0]
+    p += 1
+    if raw >= 0x80:
+        if p[0] >= 0x80:
+            return NULL
+        raw = (raw & 0x7F) | (<uint32_t>p[0] << 7)
+        p += 1
+    out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return p
+
+
+cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, int32_t *time_delta, int32_t *delta,
+                                        const uint8_t **key, int32_t *key_size, const uint8_t **value, int32_t *value_size) noexcept nogil:
+    """A well-formed record without headers whose numbers all have one or two bytes: the byte behind it.
+
+    NULL for any other record, good or damaged: `decode_v2` then takes it field by field. `stop` ends the batch.
+    """
+    cdef int32_t length
+    cdef const uint8_t *end
+    if stop - p < 16:      # the fields up to the key's size take at most 9 bytes
+        return NULL
+    p = short_varint(p, &length)
+    if p == NULL or length < 0 or length > stop - p:
+        return NULL
+    end = p + length
+    p = short_varint(p + 1, time_delta)    # behind the attributes, which are unused
+    if p == NULL:
+        return NULL
+    p = short_varint(p, delta)
+    if p == NULL:
+        return NULL
+    if p[0] == 1:          # a null key
+        p += 1
+        key[0] = p
+        key_size[0] = -1
+    else:
+        p = short_varint(p, key_size)
+        if p == NULL or key_size[0] < 0 or key_size[0] > end - p:
+            return NULL
+        key[0] = p
+        p += key_size[0]
+    if end - p < 2:        # the value's size and the count of headers
+        return NULL
+    p = short_varint(p, value_size)
+    if p == NULL:
+        return NULL
+    value[0] = p
+    if value_size[0] < 0:
+        value_size[0] = -1
+    elif value_size[0] > end - p:
+        return NULL
+    else:
+        p += value_size[0]
+    return end if end - p == 1 and p[0] == 0 else NULL
+
+
+cdef inline int decode_v2(
+    Walk *walk, const header.BatchRow *row, int32_t number, Columns *columns, int64_t n, int64_t wanted
+) noexcept nogil:
+    """The next `wanted` records of a body into the columns from slot `n` on; the caller has room for them."""
+    # Copies on the stack: a store to a column might change what lies behind a pointer, so all that would be loaded again.
+    cdef Walk w = walk[0]
+    cdef Columns c = columns[0]
+    cdef int64_t place_of_null = w.source - <int64_t><size_t>w.origin
+    cdef int64_t base_offset = row.base_offset, base_timestamp = row.base_timestamp
+    cdef bint append_time = row.attributes & header.LOG_APPEND_TIME != 0
+    cdef int64_t time_mask = 0 if append_time else -1
+    cdef int32_t time_delta = 0, delta = 0, key_size = 0, value_size = 0
+    cdef const uint8_t *key = NULL
+    cdef const uint8_t *value = NULL
+    cdef const uint8_t *end
+    cdef int64_t first, near, stop = n + wanted
+    # The memory behind the batch comes while this one is decoded, as much of it as the batch is long.
+    cdef size_t ahead = <size_t>max(LEAST_AHEAD, min(row.size, MOST_AHEAD))
+    cdef int status = RECORD_OK
+    if append_time:
+        base_timestamp = row.max_timestamp
+    while n < stop and status == RECORD_OK:
+        first = n
+        near = min(stop, n + NEAR_RECORDS)
+        while n < near:
+            header.prefetch(<const void *>(<size_t>w.p + ahead))
+            header.prefetch(<const void *>(<size_t>w.p + ahead + 64))
+            end = plain_record(w.p, w.end, &time_delta, &delta, &key, &key_size, &value, &value_size)
+            if end != NULL:
+                # Unsigned: hostile deltas wrap, as Java's do.
+                c.offset[n] = <int64_t>(<uint64_t>base_offset + <uint64_t>delta)
+                c.timestamp[n] = <int64_t>(<uint64_t>base_timestamp + <uint64_t>(time_delta & time_mask))
+                c.key_place[n] = place_of_null + <int64_t><size_t>key
+                c.key_size[n] = key_size
+                c.value_place[n] = place_of_null + <int64_t><size_t>value
+                c.value_size[n] = value_size
+                c.headers_place[n] = place_of_null + <int64_t><size_t>end
+                c.header_count[n] = 0
+                w.p = end
+            else:
+                status = any_record(&w, row, &c, n)
+                if status != RECORD_OK:
+                    break
+            c.batch[n] = number
+            n += 1
+        write_payloads(walk.p, &w, &c, first, n)
+    walk[0] = w
+    return status
+
+
+cdef inline int any_record(Walk *w, const header.BatchRow *row, Columns *c, int64_t n) noexcept nogil:
+    """One record of magic 2, field by field; the walk then stands behind it, or where it is damaged."""
+    cdef int32_t length, delta
+    cdef int64_t time_delta
+    cdef const uint8_t *end
+    cdef int status
+    if w.p == w.end:
+        return RECORD_EOF
+    if read_varint(&w.p, w.end, &length) != 0:
+        return RECORD_STRUCTURE
+    if length < 0 or length > w.end - w.p:
+        return RECORD_LENGTH
+    end = w.p + length
+    if length == 0:
+        return RECORD_STRUCTURE
+    w.p += 1           # attributes, unused
+    if read_varlong(&w.p, end, &time_delta) != 0 or read_varint(&w.p, end, &delta) != 0:
+        return RECORD_STRUCTURE
+    c.offset[n] = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
+    if row.attributes & header.LOG_APPEND_TIME:
+        c.timestamp[n] = row.max_timestamp
+    else:
+        c.timestamp[n] = <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>time_delta)
+    status = read_span(w, end, &c.key_place[n], &c.key_size[n])
+    if status != RECORD_OK:
+        return status
+    status = read_span(w, end, &c.value_place[n], &c.value_size[n])
+    if status != RECORD_OK:
+        return status
+    if read_varint(&w.p, end, &c.header_count[n]) != 0:
+        return RECORD_STRUCTURE
+    c.headers_place[n] = w.source + (w.p - w.origin)
+    if c.header_count[n] != 0:
+        status = skip_headers(w, end, c.header_count[n])
+        if status != RECORD_OK:
+            return status
+    return RECORD_OK if w.p == end else RECORD_SIZE
+
+
+cdef inline int decode_entry(Walk *w, const header.BatchRow *row, int32_t number, Columns *c, int64_t n) noexcept nogil:
+    """One legacy message, offset and length included, that lies whole in ``[w.p, w.p + 12 + length)``."""
+    cdef const uint8_t *p = w.p
+    cdef int64_t length = <int32_t>load_be32(p + 8)
+    cdef const uint8_t *end = p + header.OVERHEAD + length
+    cdef uint8_t magic = p[header.MAGIC_AT]
+    if magic > 1:
+        return RECORD_INNER_MAGIC
+    if length < (14 if magic == 0 else 22) or length > w.end - p - header.OVERHEAD:
+        return RECORD_INNER_SIZE
+    c.offset[n] = <int64_t>load_be64(p)
+    c.timestamp[n] = -1 if magic == 0 else <int64_t>load_be64(p + 18)
+    if row.magic == 1 and row.attributes & header.LOG_APPEND_TIME:
+        c.timestamp[n] = row.max_timestamp
+    p += 18 if magic == 0 else 26
+    c.key_size[n] = <int32_t>load_be32(p)
+    p += 4
+    c.key_place[n] = w.source + (p - w.origin)
+    if c.key_size[n] < 0:
+        c.key_size[n] = -1
+    else:
+        # 4 bytes of the value's size come behind the key.
+        if c.key_size[n] > end - p - 4:
+            return RECORD_STRUCTURE
+        p += c.key_size[n]
+    c.value_size[n] = <int32_t>load_be32(p)
+    p += 4
+    c.value_place[n] = w.source + (p - w.origin)
+    if c.value_size[n] < 0:
+        c.value_size[n] = -1
+    elif c.value_size[n] > end - p:
+        return RECORD_STRUCTURE
+    c.headers_place[n] = c.value_place[n]
+    c.header_count[n] = 0
+    c.batch[n] = number
+    write_payloads(w.p, w, c, n, n + 1)
+    w.p = end
+    return RECORD_OK
+
+
+cdef inline int decode_wrapped(Walk *w, const header.BatchRow *row, int32_t number, Columns *c, int64_t n, int64_t *added) noexcept nogil:
+    """The inner messages of a compressed wrapper; a truncated last one ends them in silence, as in Kafka."""
+    cdef int64_t first = n, length, base
+    cdef int status
+    while w.end - w.p >= header.PREFIX + 1:
+        length = <int32_t>load_be32(w.p + 8)
+        if length < 14:
+            return RECORD_INNER_SIZE
+        if length > w.end - w.p - header.OVERHEAD:
+            break
+        if w.p[17] & header.CODEC_MASK:
+            return RECORD_INNER_CODEC
+        status = decode_entry(w, row, number, c, n)
+        if status != RECORD_OK:
+            return status
+        n += 1
+    added[0] = n - first
+    if n == first:
+        return RECORD_NONE
+    if row.magic == 1:     # inner offsets count from the first one; old writers left 0 as the wrapper's
+        base = 0
+        if row.last_offset != 0:
+            if row.last_offset < c.offset[n - 1]:
+                return RECORD_WRAPPER
+            base = <int64_t>(<uint64_t>row.last_offset - <uint64_t>c.offset[n - 1])
+        for n in range(first, n):
+            c.offset[n] = <int64_t>(<uint64_t>c.offset[n] + <uint64_t>base)
+    return RECORD_OK
+
+
+cdef inline int64_t room_for(const header.BatchRow *row, int64_t body_size) noexcept nogil:
+    """Records that a body can hold at most, whatever its header says; what the columns must have room for."""
+    cdef int64_t most
+    if row.magic == 2:
+        most = body_size // RECORD_SMALLEST
+        return most if row.count > most else row.count if row.count > 0 else 0
+    return 1 if row.attributes & header.CODEC_MASK == 0 else body_size // LEGACY_SMALLEST

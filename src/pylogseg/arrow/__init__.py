@@ -1,0 +1,1 @@
+"""Record columns as Arrow and back, `encode`, and functions of Arrow columns."""

@@ -1,0 +1,1 @@
+"""Log directories, partitions and segments, found by their names; which of them a name or a path means."""

@@ -1,0 +1,565 @@
+"""What lies on a broker's disk: log directories, partitions, segments, found by their names.
+
+Nothing here reads a payload. A path may be a log directory, a folder with several of them, one partition's folder or a
+single file; locally or behind an fsspec URL.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pylogseg.catalog.folders import (
+    Contents,
+    ambiguous,
+    files_of_partition,
+    is_asked,
+    is_log_dir_inside,
+    is_of_partition,
+    look,
+    not_here,
+)
+from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles, file_system
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.escape import printable
+from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
+
+_log = logging.getLogger(__name__)
+
+#: A folder whose names were as they are for so long is left alone by writers.
+_QUIET_MS = 2000
+_RENAMES_S = 0.005
+_MOST_LISTINGS = 100
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file of batches and the files beside it.
+
+    Attributes
+    ----------
+    files : FileSystem
+        Where the file lies.
+    path : str
+        Of the `.log` file (or of whatever file of batches was named).
+    base_offset : int
+        From the name; 0 where the name has none.
+    size : int
+        Bytes when the folder was listed.
+    modified_ms : int
+    is_last : bool
+        Whether no segment follows it: the active one, which a broker may be writing.
+    topic, partition : str, int
+        ``""`` and -1 where the folder's name does not tell.
+    companions : dict of FileKind to str
+        Paths of its indexes and of the snapshot at its base offset, those that exist.
+    next_base : int or None
+        Base offset of the next segment of its partition: its own offsets end before it. None without one.
+    """
+
+    files: FileSystem = field(repr=False)
+    path: str
+    base_offset: int
+    size: int
+    modified_ms: int
+    is_last: bool
+    topic: str = ""
+    partition: int = -1
+    companions: dict[FileKind, str] = field(default_factory=dict, repr=False)
+    next_base: int | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.files.split(self.path)[1]
+
+    def open(self) -> FileView:
+        """Open the file of batches; a sealed one that is cut while it is read is an error."""
+        return self.files.open(self.path, sealed=not self.is_last)
+
+    def hint(self, kind: FileKind) -> bytes | None:
+        """Bytes of an index for who can do without: None also where it cannot be read, which `verify` tells of."""
+        try:
+            return self.companion(kind)
+        except (StorageError, CorruptionError) as error:
+            _log.warning("%s; the segment is read without it", printable(str(error)))
+            return None
+
+    def companion(self, kind: FileKind) -> bytes | None:
+        """Bytes of an index of this segment, None if there is none (or it vanished).
+
+        Raises
+        ------
+        StorageError
+            If it cannot be read.
+        CorruptionError
+            If it is too large for an index.
+        """
+        path = self.companions.get(kind)
+        if path is None:
+            return None
+        try:
+            return self.files.read_all(path)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+
+@dataclass(frozen=True)
+class OtherFile:
+    """A file in a partition's folder that is not part of a live segment."""
+
+    path: str
+    name: FileName
+    size: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One replica of a partition: a folder of segments.
+
+    Attributes
+    ----------
+    topic, partition : str, int
+    path : str
+    state : str
+        ``""`` live, ``"delete"``, ``"future"`` or ``"stray"``, from the folder's name.
+    segments : tuple of Segment
+        Live ones, by base offset.
+    others : tuple of OtherFile
+        Checkpoints, snapshots, and files with a suffix (`.deleted`, `.cleaned`, `.swap`).
+    log_start_offset : int
+        From the log directory's checkpoint, or the first segment's base offset if that is higher.
+    error : StorageError or None
+        Why the folder cannot be listed; then no segment is known.
+    """
+
+    files: FileSystem = field(repr=False)
+    topic: str
+    partition: int
+    path: str
+    state: str
+    segments: tuple[Segment, ...] = field(repr=False)
+    others: tuple[OtherFile, ...] = field(repr=False)
+    log_start_offset: int
+    error: StorageError | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Topic and partition as in the folder's name."""
+        return self.files.split(self.path)[1]
+
+    def __repr__(self) -> str:
+        """Short: its name, and where it lies."""
+        state = f", {self.state}" if self.state else ""
+        count = len(self.segments)
+        said = "unreadable" if self.error else f"{count} segment{'' if count == 1 else 's'}, {self.size:,} bytes"
+        return f"<pylogseg.Partition {self.topic}-{self.partition}{state}: {said}, {self.path}>"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has no state: it does not wait for its removal, is not moved here, and is no stray."""
+        return not self.state
+
+    @property
+    def size(self) -> int:
+        """Bytes of all live segments, indexes not counted."""
+        return sum(segment.size for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class LogDir:
+    """One of a broker's log directories."""
+
+    files: FileSystem = field(repr=False)
+    path: str
+    partitions: tuple[Partition, ...] = field(repr=False)
+    checkpoints: dict[FileKind, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Everything that was found under the paths given to `open_dir`.
+
+    Attributes
+    ----------
+    log_dirs : tuple of LogDir
+    partitions : tuple of Partition
+        Of all log directories and of partition folders named by themselves; by topic and number.
+    loose : tuple of Segment
+        Files named by themselves.
+    notes : tuple of str
+        What was passed by: log start offsets that cannot be read, so that deleted records show. Logged as warnings too.
+    is_named : bool
+        Whether its partitions were asked for one by one: then those with a state are read too.
+
+    Iterate over it for its partitions; ``disk["orders"]`` are those of a topic or a pattern, as by `select`.
+    """
+
+    log_dirs: tuple[LogDir, ...]
+    partitions: tuple[Partition, ...]
+    loose: tuple[Segment, ...] = ()
+    notes: tuple[str, ...] = ()
+    is_named: bool = False
+
+    def __repr__(self) -> str:
+        """Short, however many partitions there are."""
+        counts = [(len(self.log_dirs), "log directory", "log directories"), (len(self.topics), "topic", "topics"),
+                  (len(self.partitions), "partition", "partitions"), (len(self.loose), "file", "files")]  # fmt: skip
+        parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count]
+        return f"<pylogseg.Disk: {', '.join(parts) or 'empty'}>"
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self.partitions)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __bool__(self) -> bool:
+        return bool(self.partitions or self.loose)
+
+    def __getitem__(self, name: str) -> Disk:
+        return self.select(name)
+
+    @property
+    def topics(self) -> dict[str, list[Partition]]:
+        """Live partitions by topic."""
+        found: dict[str, list[Partition]] = {}
+        for partition in self.partitions:
+            if not partition.state:
+                found.setdefault(partition.topic, []).append(partition)
+        return found
+
+    @property
+    def segments(self) -> Iterator[Segment]:
+        """Segments of all live partitions, then the files named by themselves."""
+        for partition in self.partitions:
+            if not partition.state:
+                yield from partition.segments
+        yield from self.loose
+
+    def select(self, names: str | Iterable[str]) -> Disk:
+        """The partitions that names or patterns ask for; no names, no partitions.
+
+        Parameters
+        ----------
+        names : str or iterable of str
+            A topic (``orders``), a partition (``orders-3``), a folder's whole name (``orders-3.…-stray``), or a shell
+            pattern for any of these.
+
+        Raises
+        ------
+        RequestError
+            If a name asks for something that is not there; it names what is.
+        """
+        chosen: dict[str, Partition] = {}
+        loose: dict[str, Segment] = {}
+        for name in [names] if isinstance(names, str) else names:
+            asked, files = self._asked(name), [s for s in self.loose if _is_of(s, name)]
+            if not asked and not files:
+                raise not_here(name, (p.name for p in self.partitions))
+            chosen.update((p.path, p) for p in asked)
+            loose.update((segment.path, segment) for segment in files)
+        return Disk(self.log_dirs, tuple(chosen.values()), tuple(loose.values()), self.notes)
+
+    def has(self, name: str) -> bool:
+        """Whether a name or pattern asks for something that is there: see `select`."""
+        return bool(self._asked(name)) or any(_is_of(segment, name) for segment in self.loose)
+
+    def check_numbers(self, numbers: Iterable[int]) -> None:
+        """Refuse numbers that no partition has.
+
+        Raises
+        ------
+        RequestError
+            With those that are not there.
+        """
+        there = {p.partition for p in self.partitions} | {segment.partition for segment in self.loose}
+        missing = sorted(set(numbers) - there)
+        if missing:
+            raise RequestError(f"no partition {', '.join(map(str, missing))} among those asked for")
+
+    def _asked(self, name: str) -> list[Partition]:
+        return [p for p in self.partitions if is_asked(p.name, parse_partition_folder(p.name), name)]
+
+
+def _is_of(segment: Segment, name: str) -> bool:
+    """Whether a file that was named by itself is of a partition that a name asks for."""
+    folder = f"{segment.topic}-{segment.partition}"
+    return bool(segment.topic) and is_asked(folder, parse_partition_folder(folder), name)
+
+
+def check_once(partitions: Iterable[Partition]) -> None:
+    """Refuse partitions that lie in two folders: their records would be given twice.
+
+    Raises
+    ------
+    RequestError
+        It names both folders.
+    """
+    seen: dict[str, Partition] = {}
+    for partition in partitions:
+        if partition.topic:
+            name = partition.name if partition.state else f"{partition.topic}-{partition.partition}"
+            other = seen.setdefault(name, partition)
+            if other is not partition:
+                raise RequestError(
+                    f"{name} lies in two folders, {other.path} and {partition.path}: are they replicas of two brokers, "
+                    "or did a move end in the middle? Name the one that is meant"
+                )
+
+
+_Item = TypeVar("_Item", Segment, Partition, LogDir)
+
+
+def as_disk(of: str | os.PathLike[str] | Sequence[Any] | Disk | Partition) -> Disk:
+    """What `pylogseg.read` may be given: a disk, partitions of one, or what `open_dir` takes."""
+    if isinstance(of, Disk):
+        return of
+    if isinstance(of, Partition):
+        return Disk((), (of,), is_named=True)
+    if not isinstance(of, (str, os.PathLike)):
+        partitions = [each for each in of if isinstance(each, Partition)]
+        if partitions and len(partitions) == len(of):
+            return Disk((), tuple(partitions), is_named=True)
+    return open_dir(of)
+
+
+def open_dir(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *more: str | os.PathLike[str],
+    storage: Mapping[str, Any] | None = None,
+) -> Disk:
+    """Look at a broker's disk.
+
+    Parameters
+    ----------
+    path, more : path, URL, shell pattern, or a list of them
+        Log directories, folders that hold log directories, partition folders, or files of batches. What several of
+        them name is there once.
+    storage : mapping, optional
+        What fsspec needs to open URLs: credentials, an endpoint.
+
+    Returns
+    -------
+    Disk
+
+    Raises
+    ------
+    StorageError
+        If a path cannot be listed. A partition's folder in a log directory that cannot be is there with its error.
+    RequestError
+        If a path holds nothing that Kafka writes.
+    """
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    log_dirs: list[LogDir] = []
+    partitions: list[Partition] = []
+    loose: list[Segment] = []
+    notes: list[str] = []
+    located = 0
+    for item in [*paths, *more]:
+        files, pattern = file_system(item, storage)
+        for found in files.glob(pattern) or [pattern]:
+            _look(files, found, log_dirs, partitions, loose, notes)
+            located += 1
+    log_dirs = _once(log_dirs, set()) if len(log_dirs) > 1 else log_dirs
+    partitions += [partition for log_dir in log_dirs for partition in log_dir.partitions]
+    if located > 1:
+        partitions = _once(partitions, set())
+        loose = _once(loose, {segment.files.real(segment.path) for p in partitions for segment in p.segments})
+    partitions.sort(key=lambda p: (p.topic, p.partition, p.state, p.path))
+    for note in notes:
+        _log.warning("%s", printable(note))
+    return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(notes))
+
+
+def _once(items: list[_Item], seen: set[str]) -> list[_Item]:
+    """The items without those whose files were seen before, under whatever name."""
+    kept = []
+    for item in items:
+        real = item.files.real(item.path)
+        if real not in seen:
+            seen.add(real)
+            kept.append(item)
+    return kept
+
+
+def _look(
+    files: FileSystem,
+    path: str,
+    log_dirs: list[LogDir],
+    partitions: list[Partition],
+    loose: list[Segment],
+    notes: list[str],
+) -> None:
+    entry = files.stat(path)
+    if not entry.is_dir:
+        loose.append(_loose_segment(files, path, entry))
+        return
+    entries = files.list_folder(path)
+    contents = look(files, path, files.split(path)[1], entries)
+    if contents.is_ambiguous:
+        raise ambiguous(path, entries)
+    if contents.is_partition and not _is_beside_log_dirs(files, path, entries):
+        partitions.append(_partition(files, path, _settled(files, path, entries), _log_start(files, path, notes)))
+        return
+    if not contents.is_log_dir and not contents.log_dirs:
+        raise RequestError(
+            f"{path}: no Kafka log directory, partition folder or segment here "
+            "(a log directory holds folders named <topic>-<partition>, and those files named <20 digits>.log)"
+        )
+    if contents.is_log_dir:
+        log_dirs.append(_log_dir(files, path, entries, contents, notes))
+    for name in contents.log_dirs:
+        folder, inside = files.join(path, name), contents.listed[name]
+        log_dirs.append(_log_dir(files, folder, inside, Contents(True), notes))
+    if contents.log_dirs:
+        for name, error in contents.unreadable.items():
+            partitions.append(Partition(files, "", -1, files.join(path, name), "", (), (), 0, error))
+
+
+def _is_beside_log_dirs(files: FileSystem, path: str, entries: list[Entry]) -> bool:
+    """Whether an empty folder is that of a disk, and not of a partition, by what lies beside it."""
+    if entries:
+        return False
+    parent, _ = files.split(path)
+    try:
+        around = look(files, parent, files.split(parent)[1], files.list_folder(parent))
+    except StorageError:
+        return False
+    return bool(around.log_dirs) and not around.is_log_dir
+
+
+def _log_dir(files: FileSystem, path: str, entries: list[Entry], contents: Contents, notes: list[str]) -> LogDir:
+    checkpoints: dict[FileKind, str] = {
+        name.kind: files.join(path, e.name)
+        for e in entries
+        if not e.is_dir and (name := parse_file_name(e.name)).kind is not FileKind.UNKNOWN and not name.suffix
+    }
+    is_there = any(e.name == FileKind.LOG_STARTS.value for e in entries)
+    starts = _log_starts(files, files.join(path, FileKind.LOG_STARTS.value) if is_there else None, notes)
+    if any(map(is_of_partition, entries)):
+        notes.append(
+            f"{path}: {files_of_partition(entries)}: in the log directory itself, where no broker looks for it"
+        )
+    partitions = []
+    for e in entries:
+        of = parse_partition_folder(e.name) if e.is_dir else None
+        if of is None or e.name in contents.log_dirs:
+            continue
+        folder = files.join(path, e.name)
+        start = 0 if of.state else starts.get((of.topic, of.partition), 0)
+        try:
+            inside = contents.listed.get(e.name)
+            inside = files.list_folder(folder) if inside is None else inside
+            if is_log_dir_inside(files, folder, inside):
+                notes.append(f"{folder}: a log directory in a log directory: to read it, name it")
+                continue
+            if isinstance(files, LocalFiles) and not any(map(is_of_partition, inside)) and os.path.islink(folder):
+                raise StorageError(folder, "read", "a link to a folder without any file of a partition")
+            partitions.append(_partition(files, folder, _settled(files, folder, inside), start))
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
+                continue
+            # One folder that the disk or its rights refuse does not stand for the others.
+            partitions.append(Partition(files, of.topic, of.partition, folder, of.state, (), (), start, error))
+    return LogDir(files, path, tuple(partitions), checkpoints)
+
+
+def _log_starts(files: FileSystem, path: str | None, notes: list[str]) -> dict[tuple[str, int], int]:
+    if path is None:
+        return {}
+    from pylogseg.files.checkpoint import parse_offset_checkpoint
+
+    try:
+        return dict(parse_offset_checkpoint(files.read_all(path), path))
+    except (CorruptionError, StorageError) as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            notes.append(f"{error}; it is taken for empty, as by a broker: records that were deleted may show")
+        return {}
+
+
+def _log_start(files: FileSystem, folder: str, notes: list[str]) -> int:
+    """Log start offset of a partition that was named by itself, from the log directory around it, if it is one."""
+    parent, name = files.split(folder)
+    parsed = parse_partition_folder(name)
+    if parsed is None or parsed.state:
+        return 0
+    path = files.join(parent, FileKind.LOG_STARTS.value)
+    return _log_starts(files, path, notes).get((parsed.topic, parsed.partition), 0)
+
+
+def _settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
+    """Entries of a partition's folder, which was just listed, of one moment as far as a writer lets us see one.
+
+    A listing is not of one moment itself; and while a cleaning puts a segment in the place of others, for some renames
+    neither it nor they have their names. What a crash left so is taken as it is.
+    """
+    if not isinstance(files, LocalFiles):
+        return entries
+    for _ in range(_MOST_LISTINGS):
+        if time.time() * 1000 - files.stat(path).modified_ms > _QUIET_MS:
+            break
+        before, entries = entries, files.list_folder(path)
+        if any(entry.name.endswith(".swap") for entry in entries):
+            time.sleep(_RENAMES_S)
+        elif [entry.name for entry in before] == [entry.name for entry in entries]:
+            break
+    return entries
+
+
+def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_offset: int) -> Partition:
+    folder = parse_partition_folder(files.split(path)[1])
+    topic, number, state = (folder.topic, folder.partition, folder.state) if folder else ("", -1, "")
+    logs: dict[int, Entry] = {}
+    companions: dict[int, dict[FileKind, str]] = {}
+    others: list[OtherFile] = []
+    for entry in entries:
+        name = parse_file_name(entry.name)
+        if entry.is_dir and name.kind is not FileKind.LOG:  # a folder in the place of a segment cannot be read
+            continue
+        if name.kind is FileKind.LOG and not name.suffix and name.offset is not None:
+            logs[name.offset] = entry
+            continue
+        if name.kind.is_segment_file and not name.suffix and name.offset is not None:
+            companions.setdefault(name.offset, {})[name.kind] = files.join(path, entry.name)
+        others.append(OtherFile(files.join(path, entry.name), name, entry.size))
+    bases = sorted(logs)
+    segments = tuple(
+        Segment(
+            files,
+            files.join(path, logs[base].name),
+            base,
+            logs[base].size,
+            logs[base].modified_ms,
+            following is None,
+            topic,
+            number,
+            companions.get(base, {}),
+            following,
+        )
+        for base, following in itertools.zip_longest(bases, bases[1:])
+    )
+    first = segments[0].base_offset if segments else 0
+    return Partition(files, topic, number, path, state, segments, tuple(others), max(log_start_offset, first))
+
+
+def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:
+    """A file that was named by itself: with what its folder tells of it."""
+    folder, last_name = files.split(path)
+    name = parse_file_name(last_name)
+    of_partition = parse_partition_folder(files.split(folder)[1])
+    topic, number = (of_partition.topic, of_partition.partition) if of_partition else ("", -1)
+    if name.kind is not FileKind.LOG or name.offset is None:
+        return Segment(files, path, 0, entry.size, entry.modified_ms, True, topic, number)
+    beside = _partition(files, folder, _settled(files, folder, files.list_folder(folder)), 0)
+    for segment in beside.segments:
+        if segment.name == last_name:
+            return segment
+    return Segment(files, path, name.offset, entry.size, entry.modified_ms, True, topic, number)

@@ -1,0 +1,231 @@
+"""What a folder is: a log directory, a partition's, or one around log directories. And which partitions a name means.
+
+All commands and readers ask here, so that they agree. A folder is recognised by what is in it; its name counts only
+where that leaves it open, since log directories have names such as ``data-0`` too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pylogseg.env.filesystem import Entry
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.names import FileKind, PartitionFolder, parse_file_name, parse_partition_folder
+
+#: Folders in a log directory, or around one, that hold no partition; the last is open to root alone.
+OTHER_FOLDERS = frozenset(["remote-log-index-cache", "lost+found"])
+_OF_LOG_DIR = frozenset(
+    kind.value
+    for kind in FileKind
+    if kind.is_offset_checkpoint or kind in (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
+)
+_OF_PARTITION = frozenset([FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE])
+_MANY = 12
+
+
+class Folders(Protocol):
+    """What lists folders: a `FileSystem` or a `Storage`."""
+
+    def list_folder(self, path: str) -> list[Entry]: ...
+    def join(self, path: str, name: str) -> str: ...
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What was found in a folder.
+
+    Attributes
+    ----------
+    is_log_dir : bool
+        Whether it is a log directory: its files say so, or there are partitions in it.
+    is_partition : bool
+        Whether it is a partition's folder.
+    log_dirs : tuple of str
+        Names of the log directories in it, where it may be the folder around those of a broker.
+    listed : dict of str to list of Entry
+        Folders in it that were listed on the way.
+    unreadable : dict of str to StorageError
+        Folders in it that could not be.
+    """
+
+    is_log_dir: bool = False
+    is_partition: bool = False
+    log_dirs: tuple[str, ...] = ()
+    listed: dict[str, list[Entry]] = field(default_factory=dict)
+    unreadable: dict[str, StorageError] = field(default_factory=dict)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether it has files of a log directory and those of a partition, and no partitions in it that decide."""
+        return self.is_log_dir and self.is_partition
+
+
+def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Contents:
+    """Tell what a folder is.
+
+    Parameters
+    ----------
+    folders : FileSystem or Storage
+        Where it lies.
+    path, name : str
+        The folder, and the last part of its absolute path.
+    entries : sequence of Entry
+        What is in it.
+    """
+    has_files = has_log_dir_files(entries)
+    own = any(map(is_of_partition, entries))
+    listed: dict[str, list[Entry]] = {}
+    unreadable: dict[str, StorageError] = {}
+    partitions: list[str] = []
+    log_dirs: list[str] = []
+    unclear: list[str] = []
+    for entry in entries:
+        is_named = parse_partition_folder(entry.name) is not None
+        # Hidden ones are what somebody is still writing.
+        if not entry.is_dir or entry.name in OTHER_FOLDERS or (entry.name.startswith(".") and not is_named):
+            continue
+        if has_files and partitions:  # it is a log directory, and what else is in it is looked at when it is its turn
+            break
+        inside = folders.join(path, entry.name)
+        try:
+            listed[entry.name] = found = folders.list_folder(inside)
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                unreadable[entry.name] = error
+            continue
+        if holds_partitions(folders, inside, found):
+            log_dirs.append(entry.name)
+        elif has_log_dir_files(found):
+            (unclear if any(map(is_of_partition, found)) else log_dirs).append(entry.name)
+        elif is_named and any(map(is_of_partition, found)):
+            partitions.append(entry.name)
+    if unclear and not partitions and not has_files:
+        log_dirs += unclear
+    if partitions or (has_files and not log_dirs):
+        around = () if has_files else tuple(log_dirs)
+        return Contents(True, own and not partitions, around, listed, unreadable)
+    if log_dirs:
+        return Contents(False, False, tuple(log_dirs), listed, unreadable)
+    if any(map(parse_partition_folder, unreadable)):  # nothing better is known of it than their names
+        return Contents(True, False, (), listed, unreadable)
+    is_empty_one = not entries and parse_partition_folder(name) is not None
+    return Contents(False, own or is_empty_one, (), listed, unreadable)
+
+
+def has_log_dir_files(entries: Iterable[Entry]) -> bool:
+    """Whether a folder with these names in it has a file that only log directories have."""
+    return any(entry.name in _OF_LOG_DIR and not entry.is_dir for entry in entries)
+
+
+def holds_partitions(folders: Folders, path: str, entries: Iterable[Entry]) -> bool:
+    """Whether there are folders of partitions in a folder, by name and by what is in them."""
+    for entry in entries:
+        if entry.is_dir and parse_partition_folder(entry.name) is not None:
+            try:
+                found = folders.list_folder(folders.join(path, entry.name))
+            except StorageError:
+                continue
+            if any(map(is_of_partition, found)):
+                return True
+    return False
+
+
+def is_log_dir_inside(folders: Folders, path: str, entries: Sequence[Entry]) -> bool:
+    """Whether a folder in a log directory, named like a partition's, is a log directory itself."""
+    if has_log_dir_files(entries) and not any(map(is_of_partition, entries)):
+        return True
+    return holds_partitions(folders, path, entries)
+
+
+def is_of_partition(entry: Entry) -> bool:
+    """Whether it is a file that lies in folders of partitions only."""
+    if entry.is_dir:
+        return False
+    name = parse_file_name(entry.name)
+    is_snapshot = name.kind is FileKind.KRAFT_SNAPSHOT and name.offset is not None
+    return name.kind.is_segment_file or name.kind in _OF_PARTITION or is_snapshot
+
+
+def files_of_partition(entries: Iterable[Entry]) -> str:
+    """Names of such files, a few of them."""
+    return _few([entry.name for entry in entries if is_of_partition(entry)], 3)
+
+
+def ambiguous(path: str, entries: Iterable[Entry]) -> RequestError:
+    """The error for a folder that may be a log directory as well as a partition's."""
+    own = _few([entry.name for entry in entries if entry.name in _OF_LOG_DIR and not entry.is_dir], 3)
+    return RequestError(
+        f"{path}: a log directory ({own}) or the folder of a partition ({files_of_partition(entries)})? "
+        "Move the files that do not belong there"
+    )
+
+
+# ---- names ----
+
+
+def is_asked(name: str, folder: PartitionFolder | None, asked: str) -> bool:
+    """Whether a partition's folder is meant by a name.
+
+    Parameters
+    ----------
+    name : str
+        Of the folder.
+    folder : PartitionFolder or None
+        The same, taken apart.
+    asked : str
+        A topic (``orders``), a partition (``orders-3``), a folder's whole name, or a shell pattern for any of these.
+    """
+    matches = name == asked or fnmatch.fnmatchcase(name, asked)
+    if folder is None:
+        return matches
+    if folder.state:  # a pattern for topics does not mean what is being deleted: that has to be said
+        return matches and asked.endswith(f"-{folder.state}")
+    return matches or folder.topic == asked or fnmatch.fnmatchcase(folder.topic, asked)
+
+
+def not_here(asked: str, names: Iterable[str], where: str = "here") -> RequestError:
+    """The error for a name that means no partition, with what was probably meant.
+
+    Parameters
+    ----------
+    asked : str
+        The name.
+    names : iterable of str
+        Folders that there are.
+    where : str
+        Where that is.
+    """
+    numbers: dict[str, list[int]] = {}
+    for name in names:
+        folder = parse_partition_folder(name)
+        if folder is not None and not folder.state:
+            numbers.setdefault(folder.topic, []).append(folder.partition)
+    said = f"no topic or partition {asked!r} {where}"
+    wanted = parse_partition_folder(asked)
+    if wanted is not None and wanted.topic in numbers:
+        return RequestError(f"{said}; {wanted.topic} has {_few([str(n) for n in sorted(numbers[wanted.topic])])}")
+    topics = sorted(numbers)
+    similar = _similar(asked if wanted is None else wanted.topic, topics)
+    hint = f" (did you mean {_few(similar)}?)" if similar else ""
+    return RequestError(f"{said}{hint}; there are: {_few(topics)}")
+
+
+def _similar(asked: str, topics: Sequence[str]) -> list[str]:
+    """Topics that somebody may have meant: those that begin with it or hold it, then those that are spelled like it."""
+    word = asked.strip("*").casefold()
+    folded = {topic: topic.casefold() for topic in topics}
+    holding = [topic for topic in topics if word and word in folded[topic]]
+    holding.sort(key=lambda topic: not folded[topic].startswith(word))
+    close = difflib.get_close_matches(word, folded.values(), n=3) if len(topics) <= 10_000 else []
+    return list(
+        dict.fromkeys([*holding, *(topic for spelled in close for topic in topics if folded[topic] == spelled)])
+    )
+
+
+def _few(names: Sequence[str], most: int = _MANY) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more

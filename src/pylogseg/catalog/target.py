@@ -1,0 +1,253 @@
+"""What a path names: a log directory with its partitions, or the folder of one partition."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pylogseg.catalog.folders import ambiguous, has_log_dir_files, is_asked, is_log_dir_inside, look, not_here
+from pylogseg.env.filesystem import Entry
+from pylogseg.env.locks import check_unlocked
+from pylogseg.env.overlay import FileChange, OverlayStorage
+from pylogseg.env.storage import Storage
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.files.status import parse_clean_shutdown
+from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
+
+#: A folder that every broker with tiered storage has and no loader looks at.
+_KNOWN_FOLDERS = ("remote-log-index-cache",)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A log directory, or one partition of it, or a partition's folder by itself.
+
+    Attributes
+    ----------
+    parent : str
+        The folder that holds the folders of partitions.
+    names : tuple of str
+        Those folders; of a log directory all that a broker would look at, in no order.
+    log_dir : str or None
+        The log directory, which is `parent`; None for a partition's folder that lies in none.
+    is_whole : bool
+        Whether the path names the log directory itself.
+    error : StorageError or None
+        Why nothing is known of a folder that lies beside log directories.
+    """
+
+    parent: str
+    names: tuple[str, ...]
+    log_dir: str | None
+    is_whole: bool
+    error: StorageError | None = None
+
+    @classmethod
+    def find(cls, storage: Storage, path: str) -> Target:
+        """Look at what a path names.
+
+        Raises
+        ------
+        RequestError
+            If the folder is neither a log directory nor a partition's.
+        StorageError
+            If it cannot be read.
+        """
+        places = cls.find_all(storage, path)
+        if len(places) > 1:
+            raise RequestError(f"{path}: holds {len(places)} log directories; name one of {_paths(places)}")
+        return places[0]
+
+    @classmethod
+    def find_all(cls, storage: Storage, path: str) -> list[Target]:
+        """Look at what a path names, which may be a folder of several log directories.
+
+        Raises
+        ------
+        RequestError
+            If the folder is none of these, or may be two of them.
+        StorageError
+            If it cannot be read.
+        """
+        if not path:  # an unset variable of a shell is not the root of all folders
+            raise RequestError("the path is empty: name a log directory, or the folder of a partition")
+        path = path.rstrip(os.sep) or os.sep
+        entries = storage.list_folder(path)
+        above, name = os.path.dirname(path) or os.curdir, os.path.basename(os.path.abspath(path))
+        if os.path.basename(path) != name:  # "." and the like
+            above = storage.split(path)[0]
+        found = look(storage, path, name, entries)
+        if found.is_ambiguous:
+            raise ambiguous(path, entries)
+        if found.is_partition and entries:
+            is_log_dir = above if has_log_dir_files(storage.list_folder(above)) else None
+            return [cls(above, (name,), is_log_dir, False)]
+        if found.is_log_dir and not found.log_dirs:
+            names = tuple(e.name for e in entries if e.is_dir and e.name not in _KNOWN_FOLDERS)
+            return [cls(path, names, path, True)]
+        if found.is_log_dir:
+            raise RequestError(
+                f"{path}: partitions and log directories ({', '.join(found.log_dirs)}) lie side by side here: "
+                "name the log directory, or the partition, that is meant"
+            )
+        inside = [place for folder in found.log_dirs for place in cls.find_all(storage, storage.join(path, folder))]
+        if not inside:
+            raise RequestError(
+                f"{path}: neither a log directory nor the folder of a partition: "
+                "there are no files named <20 digits>.log and no folders named <topic>-<partition> here"
+            )
+        return [*inside, *(cls(error.path, (), error.path, True, error) for error in found.unreadable.values())]
+
+    def reason_to_leave(self, name: str) -> str:
+        """Why a broker would not load a folder when it starts; empty if it would."""
+        folder = parse_partition_folder(name)
+        if folder is None:
+            return "no partition has such a name: a broker refuses to start on it" if self.is_whole else ""
+        if folder.state == "delete":
+            return "it waits for its removal"
+        if self.is_whole and folder.topic == METADATA_TOPIC:
+            return "the metadata of the cluster, which its controller recovers at every start"
+        return ""
+
+    def check(self, storage: Storage, name: str) -> None:
+        """Refuse to take a log directory for a partition, whatever its name.
+
+        Raises
+        ------
+        RequestError
+            If the folder has files or partitions of a log directory in it.
+        StorageError
+            If it cannot be listed.
+        """
+        path = storage.join(self.parent, name)
+        entries = storage.list_folder(path)
+        if is_log_dir_inside(storage, path, entries):
+            raise RequestError(f"{path}: a log directory, and no partition: name it by itself")
+        if has_log_dir_files(entries):
+            raise ambiguous(path, entries)
+
+    def chosen(self, topics: Iterable[str] = (), partitions: Iterable[int] = ()) -> list[str]:
+        """The folders that names and numbers ask for, in the order of their names.
+
+        Parameters
+        ----------
+        topics : iterable of str
+            Topics (``orders``), partitions (``orders-3``), whole names of folders, or shell patterns for any of these;
+            none means all.
+        partitions : iterable of int
+            Numbers; none means all.
+
+        Raises
+        ------
+        RequestError
+            If a name or a number asks for something that is not there, or a name is that of a partition and of a topic.
+        """
+        names, asked = sorted(self.names), list(topics)
+        found = set() if asked else set(names)
+        for topic in asked:
+            matching = [name for name in names if is_asked(name, parse_partition_folder(name), topic)]
+            if not matching:
+                raise not_here(topic, names, f"in {self.parent}")
+            if topic in matching and len(matching) > 1:
+                self._refuse_two_meanings(topic, matching)
+            found.update(matching)
+        for number in (numbers := set(partitions)):
+            if not any(_number(name) == number for name in found):
+                raise RequestError(f"no partition {number} of what was asked for in {self.parent}")
+        return [name for name in names if name in found and (not numbers or _number(name) in numbers)]
+
+    def _refuse_two_meanings(self, asked: str, matching: list[str]) -> None:
+        """``orders-3`` is partition 3 of ``orders``: what a topic of that name has was not named."""
+        others = [name for name in matching if (folder := parse_partition_folder(name)) and folder.topic == asked]
+        if others:
+            raise RequestError(
+                f"{asked} in {self.parent} is a partition, and a topic with {others[0]}: "
+                f"name the partition's folder as the path, or the topic's by a pattern, '{asked}-*'"
+            )
+
+    def changes(self, storage: OverlayStorage) -> list[FileChange]:
+        """What a dry run would change, with paths as they were given."""
+        top = os.path.abspath(self.parent)
+        return [
+            change._replace(path=storage.join(self.parent, os.path.relpath(change.path, top)))
+            for change in storage.changes()
+        ]
+
+
+def chosen_in(
+    places: list[Target], topics: Iterable[str] = (), partitions: Iterable[int] = ()
+) -> list[tuple[Target, list[str]]]:
+    """What names and numbers ask for in several log directories: see `Target.chosen`; places without any are left out.
+
+    Raises
+    ------
+    RequestError
+        If a name or a number asks for something that is in none of them, or a partition lies in two of them.
+    """
+    if len(places) == 1:
+        return [(places[0], places[0].chosen(topics, partitions))]
+    every = tuple(dict.fromkeys(name for place in places for name in place.names))
+    chosen = set(Target(_paths(places), every, None, True).chosen(topics, partitions))
+    found = [(place, sorted(chosen.intersection(place.names))) for place in places]
+    seen: dict[str, Target] = {}
+    for place, names in found:
+        for name in names:
+            other = seen.setdefault(name, place)
+            folder = parse_partition_folder(name)
+            if other is not place and folder is not None and folder.topic != METADATA_TOPIC:
+                raise RequestError(
+                    f"{name} lies in {other.parent} and in {place.parent}: a broker refuses to start on both. "
+                    "Name the log directory that is meant"
+                )
+    return [(place, names) for place, names in found if names or place.error is not None]
+
+
+def refuse_if_locked(places: Iterable[Target]) -> None:
+    """Refuse before anything is done: a broker has the locks of all its log directories.
+
+    Raises
+    ------
+    StorageError
+        If somebody has the lock of one of them. What the disk refuses is told when it is that one's turn.
+    """
+    for place in places:
+        try:
+            check_unlocked(place.parent)
+        except StorageError as error:
+            if error.__cause__ is None:
+                raise
+
+
+def moving_picture(folder: str) -> list[str]:
+    """For a dry run: a line that says so if somebody writes the logs of a folder meanwhile."""
+    try:
+        check_unlocked(folder)
+    except StorageError as error:
+        if error.__cause__ is None:
+            owner = error.reason.partition(" has the lock")[0]
+            return [f"{folder}: {owner} has the lock, a broker or another writer: this is a moving picture"]
+    return []
+
+
+def marked_epoch(storage: Storage, log_dir: str) -> int | None:
+    """The broker epoch of the marker of an orderly stop; None if it says none, or there is no marker."""
+    path = storage.join(log_dir, FileKind.CLEAN_SHUTDOWN.value)
+    return parse_clean_shutdown(storage.read_all(path)) if storage.exists(path) else None
+
+
+def _number(name: str) -> int | None:
+    folder = parse_partition_folder(name)
+    return None if folder is None else folder.partition
+
+
+def _paths(places: list[Target]) -> str:
+    return ", ".join(place.parent for place in places)
+
+
+def sizes_in(storage: Storage, folder: str) -> list[Entry]:
+    """What a folder holds, for a bar of progress: nothing if it cannot be listed, as the work will tell."""
+    try:
+        return storage.list_folder(folder)
+    except StorageError:
+        return []

@@ -1,0 +1,372 @@
+"""Reading files and folders: on local disks by `pread`, elsewhere through fsspec.
+
+Nothing that others write is mapped: to touch a mapped page that the disk cannot read, or that was cut off, kills the
+process, where `pread` says what is wrong. Followers truncate sealed segments too.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
+
+from pylogseg.env.handles import open_descriptor
+from pylogseg.errors import CorruptionError, StorageError
+
+#: The most that is read of an index, a snapshot, a checkpoint or another small file: an index has 10 MiB unless a
+#: broker is told otherwise, a checkpoint of 100,000 partitions 3 MB.
+_chosen = os.environ.get("PYLOGSEG_SMALL_FILE_BYTES", "")
+SMALL_FILE_BYTES = int(_chosen) if _chosen.isdecimal() else 64 << 20
+
+
+class Entry(NamedTuple):
+    """One name in a folder."""
+
+    name: str
+    is_dir: bool
+    size: int
+    """Bytes; 0 for a folder."""
+    modified_ms: int
+
+
+class Readable(Protocol):
+    """Bytes that are read by position; see `FileView`."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    def read(self, position: int, size: int) -> Any: ...
+
+
+class FileView(Protocol):
+    """An open file that is read by position.
+
+    `read` returns up to `size` bytes from `position`: fewer only where the file ends. What it returns stays valid after
+    `close`; a mapped file stays mapped as long as a view of it lives.
+    """
+
+    path: str
+
+    @property
+    def size(self) -> int: ...
+    def read(self, position: int, size: int) -> Any: ...
+    def drop(self, start: int, end: int) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> FileView: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def check_small(path: str, size: int) -> None:
+    """Refuse to read a file into memory that is no small one, such as a hole of gigabytes in the place of an index.
+
+    Raises
+    ------
+    CorruptionError
+    """
+    if size > SMALL_FILE_BYTES:
+        reason = (
+            f"the file has {size} bytes, and no checkpoint, snapshot or index has more than {SMALL_FILE_BYTES}"
+            " (PYLOGSEG_SMALL_FILE_BYTES in the environment allows more)"
+        )
+        raise CorruptionError(path, SMALL_FILE_BYTES, reason)
+
+
+def next_data(view: Any, position: int) -> int:
+    """Where, from a position on, a file may have bytes other than 0: holes are passed over, if the view knows of them.
+
+    A view that does has a method `next_data`, which may give the size where only holes follow.
+    """
+    find = getattr(view, "next_data", None)
+    return position if find is None else max(position, find(position))
+
+
+def read_into(view: Readable, position: int, memory: memoryview) -> Any:
+    """What `read` gives of as many bytes as there is memory for, in that memory where the view can.
+
+    Memory that is used again and again stays in the processor's caches, and needs no page faults as a map does; for
+    bytes that are soon turned into others, that is worth a copy; and where `read` copies anyway, as an attribute
+    `is_copied` of a view tells, it saves fresh memory. A view that can has a method `read_into`, which says how many
+    bytes it put there: fewer only where the file ends.
+    """
+    into = getattr(view, "read_into", None)
+    return view.read(position, len(memory)) if into is None else memory[: into(position, memory)]
+
+
+def _behind_hole(descriptor: int, position: int, size: int) -> int:
+    if not hasattr(os, "SEEK_DATA"):
+        return position
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:  # there is no data from there on; else the file system cannot tell
+        return size if error.errno == errno.ENXIO else position
+
+
+class FileSystem(Protocol):
+    """What the readers need of a file system; paths are strings of its own."""
+
+    def list_folder(self, path: str) -> list[Entry]: ...
+    def stat(self, path: str) -> Entry: ...
+    def read_all(self, path: str) -> bytes: ...
+    def open(self, path: str, *, sealed: bool) -> FileView: ...
+    def join(self, path: str, name: str) -> str: ...
+    def split(self, path: str) -> tuple[str, str]: ...
+    def glob(self, pattern: str) -> list[str]: ...
+    def real(self, path: str) -> str: ...
+
+
+class _Closing:
+    def __enter__(self: Any) -> Any:
+        return self
+
+    def __exit__(
+        self: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class MappedReader(_Closing):
+    """A local file, mapped; `read` returns slices of the map, so nothing is copied. For files that nobody changes."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with _named(path, "open"):
+            self._descriptor = open_descriptor(path, os.O_RDONLY)
+        try:
+            with _named(path, "map"):
+                self._size = os.fstat(self._descriptor).st_size
+                # An empty file cannot be mapped.
+                self._map = mmap.mmap(self._descriptor, self._size, access=mmap.ACCESS_READ) if self._size else None
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self._view = memoryview(self._map) if self._map is not None else memoryview(b"")
+        self._closed = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file when it was opened."""
+        return self._size
+
+    def read(self, position: int, size: int) -> memoryview:
+        """A view of the map."""
+        return self._view[position : position + size]
+
+    def read_into(self, position: int, memory: memoryview) -> int:
+        """See the function `read_into`."""
+        with _named(self.path, "read"):
+            return _read_into(self._descriptor, position, memory[: max(0, self._size - position)])
+
+    def next_data(self, position: int) -> int:
+        """See the function `next_data`."""
+        return position if self._closed else _behind_hole(self._descriptor, position, self._size)
+
+    def drop(self, start: int, end: int) -> None:
+        """Give the pages of a range back, those of the map and, where the system can, those of the page cache."""
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = end // mmap.PAGESIZE * mmap.PAGESIZE
+        if end <= start or self._map is None or self._closed:
+            return
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, start, end - start)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Close the descriptor; the map goes when the last view of it does."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._descriptor)
+            self._view = memoryview(b"")
+            self._map = None
+
+
+class PositionedFile(_Closing):
+    """A local file that may change or shrink while it is read; `read` copies.
+
+    Parameters
+    ----------
+    path : str
+    sealed : bool
+        Whether it has the length that it has now for ever: to find it shorter is an error then.
+    """
+
+    is_copied = True
+
+    def __init__(self, path: str, *, sealed: bool = False) -> None:
+        self.path = path
+        with _named(path, "open"):
+            self._descriptor = open_descriptor(path, os.O_RDONLY)
+        self._closed, self._sealed_size = False, -1
+        if sealed:
+            self._sealed_size = self.size
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file now; of a sealed one, when it was opened."""
+        if self._sealed_size >= 0:
+            return self._sealed_size
+        with _named(self.path, "stat"):
+            return os.fstat(self._descriptor).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of the bytes that are there now."""
+        count = max(0, min(size, self.size - position))
+        with _named(self.path, "read"):
+            data = _read_at(self._descriptor, position, count)
+        self._check(position, len(data), count)
+        return data
+
+    def read_into(self, position: int, memory: memoryview) -> int:
+        """See the function `read_into`."""
+        memory = memory[: max(0, self.size - position)]
+        with _named(self.path, "read"):
+            done = _read_into(self._descriptor, position, memory)
+        self._check(position, done, len(memory))
+        return done
+
+    def _check(self, position: int, done: int, wanted: int) -> None:
+        if done < wanted and self._sealed_size >= 0:
+            reason = (
+                f"it had {self._sealed_size} bytes when it was opened, and was cut to {position + done} while it was"
+                " read: start again, to read what is there now"
+            )
+            raise StorageError(self.path, "read", reason)
+
+    def next_data(self, position: int) -> int:
+        """See the function `next_data`."""
+        return _behind_hole(self._descriptor, position, self.size)
+
+    def drop(self, start: int, end: int) -> None:
+        """Give the pages of a range of the page cache back."""
+        if hasattr(os, "posix_fadvise") and end > start and not self._closed:
+            os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if not self._closed:
+            self._closed = True
+            os.close(self._descriptor)
+
+
+def _read_at(descriptor: int, position: int, size: int) -> bytes:
+    if not hasattr(os, "pread"):  # Windows: nobody else uses this descriptor
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.read(descriptor, size)
+    data = os.pread(descriptor, size, position)
+    while 0 < len(data) < size:  # one call returns at most 2 GiB, and may be interrupted
+        more = os.pread(descriptor, size - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _read_into(descriptor: int, position: int, memory: memoryview) -> int:
+    if not hasattr(os, "preadv"):
+        data = _read_at(descriptor, position, len(memory))
+        memory[: len(data)] = data
+        return len(data)
+    done = 0
+    while done < len(memory):
+        count = os.preadv(descriptor, [memory[done:]], position + done)
+        if not count:
+            break
+        done += count
+    return done
+
+
+class _named:
+    """Turns an OSError into a StorageError that names the file."""
+
+    def __init__(self, path: str, operation: str) -> None:
+        self.path, self.operation = path, operation
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise StorageError(self.path, self.operation, error.strerror or str(error), error.errno) from error
+
+
+class LocalFiles:
+    """The file system of this machine."""
+
+    def list_folder(self, path: str) -> list[Entry]:
+        """Names in a folder, sorted. A name that vanishes meanwhile is left out."""
+        entries = []
+        with _named(path, "list"), os.scandir(path) as found:
+            for item in found:
+                try:
+                    entries.append(_entry(item.name, item.stat()))
+                except FileNotFoundError:
+                    if item.is_symlink():  # to nowhere
+                        entries.append(_entry(item.name, item.stat(follow_symlinks=False)))
+        entries.sort()
+        return entries
+
+    def stat(self, path: str) -> Entry:
+        """One file or folder."""
+        with _named(path, "stat"):
+            return _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))
+
+    def read_all(self, path: str) -> bytes:
+        """A small file, whole; one that is too large to be one is damaged."""
+        with _named(path, "read"):
+            descriptor = open_descriptor(path, os.O_RDONLY)
+            try:
+                size, parts = os.fstat(descriptor).st_size, []
+                check_small(path, size)
+                while part := os.read(descriptor, size + 1):
+                    parts.append(part)
+                return b"".join(parts)
+            finally:
+                os.close(descriptor)
+
+    def open(self, path: str, *, sealed: bool) -> FileView:
+        """Open a file, to be read by position."""
+        return PositionedFile(path, sealed=sealed)
+
+    def join(self, path: str, name: str) -> str:
+        """A path in a folder."""
+        return f"{path}/{name}" if os.sep == "/" and path and path[-1] != "/" != name[:1] else os.path.join(path, name)
+
+    def split(self, path: str) -> tuple[str, str]:
+        """Folder and last name."""
+        return os.path.split(os.path.abspath(path))
+
+    def real(self, path: str) -> str:
+        """The one name of what has several: absolute, without links."""
+        return os.path.realpath(path)
+
+    def glob(self, pattern: str) -> list[str]:
+        """Paths that match; the pattern itself if it names something."""
+        from glob import glob
+
+        return [pattern] if os.path.lexists(pattern) else sorted(glob(pattern))
+
+
+def _entry(name: str, status: os.stat_result) -> Entry:
+    """What a file or folder is; what is neither is a file that cannot be opened. Made for each file of each log."""
+    kind = stat.S_IFMT(status.st_mode)
+    size = status.st_size if kind == stat.S_IFREG else 0
+    return Entry(name, kind == stat.S_IFDIR, size, status.st_mtime_ns // 1_000_000)
+
+
+def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> tuple[FileSystem, str]:
+    """The file system that a path or URL belongs to, and the path in it; `storage` are fsspec's options of a URL."""
+    text = os.fspath(path)
+    if "://" not in text:
+        return LocalFiles(), text
+    from pylogseg.env.remote import remote_files
+
+    return remote_files(text, storage or {})

@@ -1,0 +1,1 @@
+"""Records into files of other formats: Parquet, Arrow, CSV, JSON lines."""

@@ -1,0 +1,303 @@
+"""The records of a part of a log as one file: Parquet, Arrow, CSV or JSON lines.
+
+A file appears whole under its name or not at all: it is written under another one beside it, and renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pylogseg.arrow import columns as arrow
+from pylogseg.arrow.strings import NotUtf8, as_strings, with_strings
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.export.unfinished import create, unfinished
+from pylogseg.format import text
+from pylogseg.format.names import parse_partition_folder
+from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.reading.partition import Chunk
+from pylogseg.walker.findings import Gap
+
+#: Forms of a file, and the end of its name.
+FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
+#: Topic and partition are in the names of the folders, as Hive has it: readers put them back.
+DEFAULT_COLUMNS = tuple(name for name in arrow.DEFAULT_COLUMNS if name not in ("topic", "partition"))
+#: Folder name of a value that there is not.
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_ROW_GROUP_BYTES = 64 << 20
+_ROW_GROUP_ROWS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Form:
+    """How files are written.
+
+    Attributes
+    ----------
+    name : str
+        One of `FORMS`.
+    columns : sequence of str
+        Of `arrow.schema`, or for CSV and JSON lines of `text.FIELD_NAMES`.
+    compression : str
+        Of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``; of Arrow files ``zstd``, ``lz4`` or ``none``.
+    key_as, value_as : str
+        How CSV and JSON lines show payloads.
+    key_type, value_type : {"binary", "string"}
+        Of the columns of Parquet and Arrow files.
+    not_utf8 : {"raise", "null", "base64"}
+        What becomes of a payload that is no string in a column of strings: see `arrow_strings.strings`.
+    isolation_level : str
+        What the records are read with, for the metadata of Parquet and Arrow files: without markers a record of an
+        aborted transaction looks like any other.
+    """
+
+    name: str = "parquet"
+    columns: Sequence[str] = DEFAULT_COLUMNS
+    compression: str = "zstd"
+    key_as: str = "text"
+    value_as: str = "text"
+    key_type: str = "binary"
+    value_type: str = "binary"
+    not_utf8: NotUtf8 = "raise"
+    isolation_level: str = "read_uncommitted"
+
+    def __post_init__(self) -> None:
+        if self.name not in FORMS:
+            raise RequestError(f"cannot export to {self.name!r}: there are {', '.join(FORMS)}")
+        # What is wrong with the columns shows before anything is read.
+        if self.name in ("parquet", "arrow"):
+            arrow.schema(self.columns)
+            allowed = ("zstd", "snappy", "gzip", "lz4", "none") if self.name == "parquet" else ("zstd", "lz4", "none")
+            if self.compression not in allowed:
+                raise RequestError(f"{self.name} files have no compression {self.compression!r}: {', '.join(allowed)}")
+        else:
+            self.program("", 0, "")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of Parquet and Arrow files."""
+        found = as_strings(arrow.schema(self.columns), self._strings)
+        return found.with_metadata({arrow.ISOLATION_KEY: self.isolation_level.encode()})
+
+    @property
+    def _strings(self) -> tuple[str, ...]:
+        types = {"key": self.key_type, "value": self.value_type}
+        return tuple(name for name, kind in types.items() if kind == "string" and name in self.columns)
+
+    def batch(self, chunk: Chunk) -> pa.RecordBatch:
+        """The records of a chunk with `schema`."""
+        batch = arrow.record_batch(chunk, arrow.schema(self.columns))
+        return with_strings(batch, chunk, self._strings, self.not_utf8) if self._strings else batch
+
+    def program(self, topic: str, partition: int, segment: str) -> text.Program:
+        """What the text kernel writes for the records of a segment."""
+        make = text.csv if self.name == "csv" else text.json_lines
+        return make(
+            self.columns, key=self.key_as, value=self.value_as, topic=topic, partition=partition, segment=segment
+        )
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One file that was written, or none for a part without records.
+
+    Attributes
+    ----------
+    path : str or None
+    records, size_bytes : int
+    gaps : list of Gap
+        What could not be read.
+    """
+
+    path: str | None
+    records: int
+    size_bytes: int
+    gaps: list[Gap]
+
+
+def target_of(wanted: LogReader, out: Path, form: Form) -> Path:
+    """Where the file of a part goes: ``OUT/topic=NAME/partition=N/<base offset>.<form>``."""
+    return folder_of(wanted.log, out) / f"{wanted.log.segments[0].base_offset:020d}{FORMS[form.name]}"
+
+
+def folder_of(log: LogFiles, out: Path) -> Path:
+    """Where the files of a log go: ``OUT/topic=NAME/partition=N``."""
+    if log.segments:
+        topic, number = log.segments[0].topic, log.segments[0].partition
+    else:
+        of = parse_partition_folder(log.name)
+        topic, number = (of.topic, of.partition) if of else ("", -1)
+    return out / f"topic={topic or NO_VALUE}" / f"partition={number if number >= 0 else NO_VALUE}"
+
+
+def export_part(wanted: LogReader, out: Path, form: Form, advance: Callable[[int], None] | None = None) -> Exported:
+    """Write the records of one part of a log to a file; an older file of that name is replaced.
+
+    Parameters
+    ----------
+    wanted : LogReader
+        For example one segment of it, from `LogReader.by_segment`.
+    out : Path
+        Folder; made where it is not there.
+    form : Form
+        Columns and compression too.
+    advance : callable, optional
+        Gets the bytes read since its last call; may raise, to end the work: then no file is left behind.
+
+    Returns
+    -------
+    Exported
+    """
+    part, target = wanted.apart(advance), target_of(wanted, out, form)
+    chunks = part.chunks()
+    first = next(chunks, None)
+    if first is None:
+        return Exported(None, 0, 0, part.gaps)
+    records = _written(itertools.chain([first], chunks), target, form)
+    return Exported(str(target), records, target.stat().st_size, part.gaps)
+
+
+def export_together(
+    parts: Iterable[LogReader], target: Path, form: Form, advance: Callable[[int], None] | None = None
+) -> Exported:
+    """Write the records of several parts to one file, one part after the other; also where there is no record.
+
+    Parameters
+    ----------
+    parts : iterable of LogReader
+        Of any logs.
+    target : Path
+        The file; an older one is replaced.
+    form, advance
+        As of `export_part`.
+    """
+    apart = [part.apart(advance) for part in parts]
+    records = _written(itertools.chain.from_iterable(part.chunks() for part in apart), target, form)
+    return Exported(str(target), records, target.stat().st_size, [gap for part in apart for gap in part.gaps])
+
+
+def _written(chunks: Iterator[Chunk], target: Path, form: Form) -> int:
+    """Write a file, which appears under its name when it is whole; how many records it has."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(unfinished(target.name))
+    records = 0
+    try:
+        with create(beside) as file, SINKS[form.name](file, form) as sink:
+            for chunk in chunks:
+                sink.write(chunk)
+                records += len(chunk.columns)
+        os.replace(beside, target)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        # What a write says names no file: a disk that is full, a limit of size.
+        if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
+            raise StorageError(target, "write", error.strerror or str(error), error.errno) from error
+        raise
+    return records
+
+
+class _Sink(Protocol):
+    """Takes chunks in order; a chunk is valid only during the call."""
+
+    def write(self, chunk: Chunk) -> None: ...
+
+
+class _Text:
+    """CSV and JSON lines."""
+
+    def __init__(self, file: IO[bytes], form: Form) -> None:
+        self._file, self._form, self._out = file, form, text.TextBuffer()
+        self._where: tuple[Any, ...] | None = None
+        if form.name == "csv":
+            file.write(text.csv_header(form.columns))
+
+    def write(self, chunk: Chunk) -> None:
+        where = (chunk.topic, chunk.partition, chunk.segment.name)
+        if where != self._where:
+            self._where, self._program = where, self._form.program(*where)
+        for first in range(0, len(chunk.columns), 4096):
+            self._out.clear()
+            stop = min(first + 4096, len(chunk.columns))
+            self._file.write(text.render(chunk.columns, self._program, self._out, first, stop))
+
+
+#: Columns of a Parquet file that a nested one becomes.
+_LEAVES = {"headers": ("headers.list.element.key", "headers.list.element.value")}
+
+
+class _Parquet:
+    """Row groups of many chunks: a chunk is too small for one."""
+
+    def __init__(self, file: IO[bytes], form: Form) -> None:
+        self._schema, self._form = form.schema, form
+        # Of values neither a dictionary nor the least and greatest are of use, and both copy each of them: a value of
+        # hundreds of megabytes several times.
+        leaves = [leaf for name in self._schema.names if name != "value" for leaf in _LEAVES.get(name, (name,))]
+        self.writer = pq.ParquetWriter(
+            file, self._schema, compression=form.compression, use_dictionary=leaves, write_statistics=leaves
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def write(self, chunk: Chunk) -> None:
+        batch = self._form.batch(chunk)
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+        if self._bytes >= _ROW_GROUP_BYTES or self._rows >= _ROW_GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits as one row group."""
+        if self._waiting:
+            self.writer.write_table(pa.Table.from_batches(self._waiting, self._schema), row_group_size=self._rows)
+        self._waiting, self._rows, self._bytes = [], 0, 0
+
+
+class _Ipc:
+    """Arrow's file format."""
+
+    def __init__(self, file: IO[bytes], form: Form) -> None:
+        self._form = form
+        compression = None if form.compression == "none" else form.compression
+        self.writer = pa.ipc.new_file(file, form.schema, options=pa.ipc.IpcWriteOptions(compression=compression))
+
+    def write(self, chunk: Chunk) -> None:
+        self.writer.write_batch(self._form.batch(chunk))
+
+
+@contextlib.contextmanager
+def _text_sink(file: IO[bytes], form: Form) -> Iterator[_Sink]:
+    yield _Text(file, form)
+
+
+@contextlib.contextmanager
+def _parquet_sink(file: IO[bytes], form: Form) -> Iterator[_Sink]:
+    sink = _Parquet(file, form)
+    with sink.writer:
+        yield sink
+        sink.flush()
+
+
+@contextlib.contextmanager
+def _ipc_sink(file: IO[bytes], form: Form) -> Iterator[_Sink]:
+    sink = _Ipc(file, form)
+    with sink.writer:
+        yield sink
+
+
+SINKS: dict[str, Callable[[IO[bytes], Form], contextlib.AbstractContextManager[_Sink]]] = {
+    "parquet": _parquet_sink,
+    "arrow": _ipc_sink,
+    "csv": _text_sink,
+    "jsonl": _text_sink,
+}

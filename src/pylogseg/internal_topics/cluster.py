@@ -1,0 +1,227 @@
+"""What the metadata log of a KRaft cluster says of topics: ids, replicas and settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pylogseg.catalog.disk import Disk, open_dir
+from pylogseg.config import LogConfig
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.files.properties import parse_properties
+from pylogseg.format.metadata_records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    TransactionRecord,
+    decode_metadata_record,
+)
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.reading.stream import read
+
+FOLDER = f"{METADATA_TOPIC}-0"
+#: What a broker gives topics of its own when it makes them: without it, nobody should take them for usual ones.
+INTERNAL_TOPICS: dict[str, dict[str, str]] = {
+    "__consumer_offsets": {"cleanup_policy": "compact"},
+    "__transaction_state": {"cleanup_policy": "compact"},
+    "__share_group_state": {"retention_ms": "-1"},
+}
+_TOPIC_FIELDS = {*LogConfig.__dataclass_fields__, "internal_segment_bytes"}
+
+
+@dataclass
+class ClusterMetadata:
+    """Topics and settings of a cluster.
+
+    Attributes
+    ----------
+    topic_ids : dict of str to str
+        Topic to id.
+    replicas : dict of (str, int) to tuple of int
+        Topic id and partition to ids of brokers.
+    directories : dict of (str, int) to tuple of str
+        And to ids of their log directories, where that is known.
+    configs : dict of (int, str) to dict of str to str
+        Type and name of a resource to its settings.
+    """
+
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    replicas: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    directories: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: str) -> ClusterMetadata:
+        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log behind it.
+
+        Raises
+        ------
+        CorruptionError
+            If a file is damaged, other than by a torn end.
+        StorageError
+            If the folder cannot be read.
+        """
+        (partition,) = open_dir(folder).partitions
+        snapshots = [
+            (name.offset, name.epoch, other.path)
+            for other in partition.others
+            if (name := other.name).kind is FileKind.KRAFT_SNAPSHOT and name.is_live
+        ]
+        start, _, snapshot = max(snapshots, default=(0, 0, None))
+        metadata = cls()
+        if snapshot is not None:
+            metadata.apply(_records(snapshot, None))
+        metadata.apply(_records(folder, start))
+        return metadata
+
+    def apply(self, records: Iterable[MetadataRecord]) -> None:
+        """Follow records; those of a transaction that does not end count for nothing."""
+        pending: list[MetadataRecord] | None = None
+        for record in records:
+            if isinstance(record, TransactionRecord):
+                if record.step == "end":
+                    self.apply(pending or [])
+                pending = [] if record.step == "begin" else None
+            elif pending is not None:
+                pending.append(record)
+            else:
+                self._apply(record)
+
+    def _apply(self, record: MetadataRecord) -> None:
+        if isinstance(record, TopicRecord):
+            self.topic_ids[record.name] = record.topic_id
+        elif isinstance(record, RemoveTopicRecord):
+            self._remove(record.topic_id)
+        elif isinstance(record, PartitionRecord):
+            key = record.topic_id, record.partition
+            if record.replicas is not None:
+                self.replicas[key] = record.replicas
+                self.directories.pop(key, None)
+            if record.directories is not None:
+                self.directories[key] = record.directories
+        elif isinstance(record, ConfigRecord):
+            settings = self.configs.setdefault((record.resource_type, record.resource), {})
+            settings.pop(record.name, None)
+            if record.value is not None:
+                settings[record.name] = record.value
+
+    def _remove(self, topic_id: str) -> None:
+        for topic in [name for name, found in self.topic_ids.items() if found == topic_id]:
+            del self.topic_ids[topic]
+            self.configs.pop((TOPIC_RESOURCE, topic), None)
+        self.replicas = {key: value for key, value in self.replicas.items() if key[0] != topic_id}
+        self.directories = {key: value for key, value in self.directories.items() if key[0] != topic_id}
+
+    def of_topic(self, topic: str) -> dict[str, str]:
+        """Settings that a topic has of its own."""
+        return self.configs.get((TOPIC_RESOURCE, topic), {})
+
+    def fields_of_topic(self, topic: str) -> dict[str, str] | None:
+        """The same as changes for `LogConfig.with_changes`; None for a topic of which nothing is known.
+
+        Internal topics are known without any metadata. Settings of a Kafka that is newer than this package are left
+        out.
+        """
+        if topic not in self.topic_ids and topic not in INTERNAL_TOPICS:
+            return None
+        own = {name.replace(".", "_"): value for name, value in self.of_topic(topic).items()}
+        known = {name: value for name, value in own.items() if name in _TOPIC_FIELDS}
+        return {**INTERNAL_TOPICS.get(topic, {}), **known}
+
+    def of_broker(self, node_id: str) -> dict[str, str]:
+        """Settings of all brokers that were changed while they ran, and of this one."""
+        return {**self.configs.get((BROKER_RESOURCE, ""), {}), **self.configs.get((BROKER_RESOURCE, node_id), {})}
+
+
+def _records(path: str, start: int | None) -> Iterator[MetadataRecord]:
+    for record in read(path, offset=start, columns=["value"], from_log_start=False):
+        decoded = decode_metadata_record(record.value, path, record.offset)
+        if decoded is not None:
+            yield decoded
+
+
+def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
+    """What the metadata on a disk says, for each of its log directories.
+
+    Parameters
+    ----------
+    disk : Disk
+        Its metadata logs are read: a log directory's own, or that of another one of the same cluster.
+
+    Returns
+    -------
+    clusters : dict of str to ClusterMetadata
+        By the path of the log directory; those are not in it that no metadata is found for.
+    notes : list of str
+        What could not be read.
+    """
+    found: dict[str, ClusterMetadata] = {}
+    notes: list[str] = []
+    by_cluster: dict[str, ClusterMetadata] = {}
+    local = [log_dir for log_dir in disk.log_dirs if isinstance(log_dir.files, LocalFiles)]
+    for log_dir in local:
+        folder = os.path.join(log_dir.path, FOLDER)
+        if not any(part.topic == METADATA_TOPIC and part.segments for part in log_dir.partitions):
+            continue
+        try:
+            found[log_dir.path] = metadata = ClusterMetadata.read(folder)
+            by_cluster.setdefault(_cluster_id(log_dir.path) or folder, metadata)
+        except (CorruptionError, StorageError) as error:
+            notes.append(f"what the metadata of the cluster says of topics: {error}")
+    for log_dir in local:
+        same = by_cluster.get(_cluster_id(log_dir.path) or "")
+        if same is not None:
+            found.setdefault(log_dir.path, same)
+    return found, notes
+
+
+def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | None:
+    """The folder with the cluster's metadata.
+
+    Parameters
+    ----------
+    log_dirs : iterable of str
+        The log directories of the broker, or those of them that are known: nothing beside them is looked at.
+    named : str, optional
+        The folder itself, or the one that holds it, instead of all these.
+
+    Returns
+    -------
+    str or None
+        None if there is none.
+
+    Raises
+    ------
+    RequestError
+        If `named` is no such folder.
+    """
+    if named is not None:
+        for folder in (named, os.path.join(named, FOLDER)):
+            if os.path.basename(os.path.abspath(folder)) == FOLDER and os.path.isdir(folder):
+                return folder
+        raise RequestError(f"{named}: there is no folder {FOLDER}")
+    folders = [os.path.join(log_dir, FOLDER) for log_dir in log_dirs]
+    return next((folder for folder in folders if os.path.isdir(folder)), None)
+
+
+def metadata_beside(log_dir: str) -> str | None:
+    """A folder with metadata of the same cluster in a folder beside a log directory: for a hint, not for settings."""
+    cluster_id = _cluster_id(log_dir)
+    above = os.path.dirname(os.path.abspath(log_dir))
+    beside = [os.path.join(above, name) for name in sorted(os.listdir(above))] if os.access(above, os.R_OK) else []
+    same = [folder for folder in beside if cluster_id is not None and _cluster_id(folder) == cluster_id]
+    return find_metadata(same)
+
+
+def _cluster_id(log_dir: str) -> str | None:
+    path = os.path.join(log_dir, FileKind.META_PROPERTIES.value)
+    try:
+        return parse_properties(LocalFiles().read_all(path), path).get("cluster.id")
+    except (CorruptionError, StorageError):  # then it is nobody's sibling
+        return None

@@ -1,0 +1,161 @@
+"""The first look at an append: its batches, one after the other, in the order of Kafka's checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pylogseg._native import _append
+from pylogseg._native._append import Batch
+from pylogseg.errors import CorruptionError, InvalidRecordError, OffsetsOutOfOrderError, RequestError, TooLargeError
+from pylogseg.log.producer_state import Origin
+
+_OVERHEAD_BYTES = 12
+_PREFIX_BYTES = 17
+_SMALLEST_BYTES = 14
+_V2_HEADER_BYTES = 61
+_HIGHEST_CODEC = 4
+#: The log's end comes after it.
+HIGHEST_OFFSET = 2**63 - 2
+
+
+class Analysis(NamedTuple):
+    """What the headers of an append say.
+
+    Attributes
+    ----------
+    batches : list of Batch
+        Those to append, with good CRCs.
+    first_offset : int
+        Base offset of the first; -1 if it is a legacy batch, or there is none.
+    last_offset, last_offset_of_first : int
+        -1 without a batch.
+    max_timestamp : int
+        ms; -1 none.
+    codec : int
+        Number of the codec of the last batch that has one; 0 none.
+    valid_bytes : int
+        Of the batches; what follows, a partial one or batches of a later leader, is left out.
+    """
+
+    batches: list[Batch]
+    first_offset: int
+    last_offset: int
+    last_offset_of_first: int
+    max_timestamp: int
+    codec: int
+    valid_bytes: int
+
+
+def frames(view: memoryview, where: str) -> Iterator[tuple[int, int]]:
+    """Position and size of each whole batch, as a broker finds them in a request; a partial one ends them in silence.
+
+    Raises
+    ------
+    CorruptionError
+        For a length that no batch has, or an unknown magic.
+    """
+    position = 0
+    while len(view) - position >= _OVERHEAD_BYTES:
+        length = _int(view, position + 8)
+        if length < _SMALLEST_BYTES:
+            raise CorruptionError(where, position, f"length {length}, a batch has at least {_SMALLEST_BYTES}")
+        if len(view) - position < _PREFIX_BYTES:
+            return
+        if view[position + 16] > 2:
+            raise CorruptionError(where, position, f"unknown magic {view[position + 16]}")
+        size = _OVERHEAD_BYTES + length
+        if size > len(view) - position:
+            return
+        yield position, size
+        position += size
+
+
+def analyze(
+    view: memoryview, origin: Origin, leader_epoch: int, *, size_limit: int | None, monotonic: bool, where: str
+) -> Analysis:
+    """Check the batches of an append by their headers and CRCs.
+
+    Parameters
+    ----------
+    view : memoryview of bytes
+        All that is appended.
+    origin : Origin
+        Batches of clients must begin at offset 0, those of the metadata log's leader must have `leader_epoch`; in
+        replication, batches from the first one with a later epoch on are left out (KAFKA-18723).
+    leader_epoch : int
+        Of the leader that appends or sends.
+    size_limit : int, optional
+        Most bytes of a batch.
+    monotonic : bool
+        Whether offsets must ascend.
+    where : str
+        Named in errors.
+
+    Raises
+    ------
+    InvalidRecordError, TooLargeError, OffsetsOutOfOrderError, CorruptionError, RequestError
+        For the first batch that is wrong; the last for a codec that does not exist.
+    """
+    batches: list[Batch] = []
+    first = last_of_first = last = greatest = -1
+    codec = 0
+    skip = False
+    for position, size in frames(view, where):
+        magic, epoch = view[position + 16], _int(view, position + 12)
+        if magic < 2:
+            epoch = -1
+        if origin is Origin.RAFT_LEADER and epoch != leader_epoch:
+            raise InvalidRecordError(
+                f"{where}: the batch at {position} has leader epoch {epoch}, expected {leader_epoch}"
+            )
+        base_offset = int.from_bytes(view[position : position + 8], "big", signed=True)
+        if origin is Origin.CLIENT and magic == 2 and base_offset != 0:
+            raise InvalidRecordError(f"{where}: the base offset of a client's batch is {base_offset}, not 0")
+        skip = skip or (origin is Origin.REPLICATION and epoch > leader_epoch)
+        if skip:
+            continue
+        batch, good = header_of(view, position, size, size_limit, where)
+        if not batches:
+            first, last_of_first = (base_offset if magic == 2 else -1), batch.last_offset
+        disorder = monotonic and last >= batch.last_offset
+        before, last = last, batch.last_offset
+        _check_size(size, size_limit, where)
+        if not good:
+            raise CorruptionError(where, position, f"the stored CRC {batch.crc} does not match the batch")
+        greatest = max(greatest, batch.max_timestamp)
+        if batch.codec > _HIGHEST_CODEC:
+            raise RequestError(f"{where}: the batch at {position} has the unknown codec {batch.codec}")
+        codec = batch.codec or codec
+        if monotonic and not batch.base_offset <= last <= HIGHEST_OFFSET:
+            raise InvalidRecordError(f"{where}: the batch at {position} has the offsets {base_offset} to {last}")
+        if disorder:
+            raise OffsetsOutOfOrderError(f"{where}: last offset {last} of the batch at {position} follows on {before}")
+        batches.append(batch)
+    valid = batches[-1].position + batches[-1].size if batches else 0
+    return Analysis(batches, first, last, last_of_first, greatest, codec, valid)
+
+
+def header_of(view: memoryview, position: int, size: int, size_limit: int | None, where: str) -> tuple[Batch, bool]:
+    """Header of a whole batch, and whether its CRC holds.
+
+    Raises
+    ------
+    CorruptionError, RequestError, TooLargeError
+        If it is too short for its header, or longer than the limit.
+    """
+    if view[position + 16] == 2 and size < _V2_HEADER_BYTES:
+        if size < 27:  # the field that the last offset comes from is not there
+            raise RequestError(f"{where}: the batch at {position} has {size} bytes, its header {_V2_HEADER_BYTES}")
+        _check_size(size, size_limit, where)
+        raise CorruptionError(where, position, f"a batch of {size} bytes, its header has {_V2_HEADER_BYTES}")
+    return _append.read_batch(view, position, size)
+
+
+def _check_size(size: int, size_limit: int | None, where: str) -> None:
+    if size_limit is not None and size > size_limit:
+        raise TooLargeError(f"{where}: a batch of {size} bytes, at most {size_limit} are allowed")
+
+
+def _int(view: memoryview, at: int) -> int:
+    return int.from_bytes(view[at : at + 4], "big", signed=True)

@@ -1,0 +1,294 @@
+"""One stretch of a segment as compaction leaves it: which batches go, stay as they are, are emptied or written anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.errors import CorruptionError, UncleanableError
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
+from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.format.records import REWRITE_LIMIT_BYTES, BatchDamage, RecordColumns, decode, decode_parts
+from pylogseg.format.scratch import Scratch
+from pylogseg.log.cleaner_transactions import CleanedTxns
+from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
+from pylogseg.log.segment_rewrite import ANEW, GOES, STAYS, Filtered, assemble, joined
+from pylogseg.log.stretches import Stretch
+
+_Mask = npt.NDArray[np.bool_]
+
+
+class LastRecord(NamedTuple):
+    """What must stay of an active producer: its last batch of data, or, without one, the marker of its epoch."""
+
+    data_offset: int
+    epoch: int
+
+
+@dataclass
+class CleanerStats:
+    """What a cleaning read and wrote."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    messages_read: int = 0
+    messages_written: int = 0
+    map_bytes_read: int = 0
+    map_messages_read: int = 0
+    invalid_messages_read: int = 0
+
+
+class Retention(NamedTuple):
+    """What decides about records, the same for all stretches of a segment.
+
+    Attributes
+    ----------
+    offsets : OffsetMap
+    now_ms : int
+    delete_retention_ms : int
+        How long tombstones and markers stay, counted from the first cleaning that meets them.
+    keep_legacy_tombstones : bool
+        Those of magic 0 and 1 go by the age of their segment.
+    last_records : mapping of int to LastRecord
+        By producer id.
+    round_end : int
+        The batch that ends here stays, empty if need be, so that the next cleaning begins where this one ended.
+    limit_bytes : int or None
+        A batch that decompresses to more cannot be cleaned; `REWRITE_LIMIT_BYTES` if None.
+    """
+
+    offsets: OffsetMap
+    now_ms: int
+    delete_retention_ms: int
+    keep_legacy_tombstones: bool
+    last_records: Mapping[int, LastRecord]
+    round_end: int
+    limit_bytes: int | None = None
+
+
+def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: int | None = None) -> RecordColumns:
+    """Records of batches that have to be readable, all at once; see `decoded_parts`."""
+    columns, damage = decode(batches, view, start, limit_bytes=limit_bytes or REWRITE_LIMIT_BYTES)
+    _refuse(damage, columns.batches, path)
+    return columns
+
+
+def decoded_parts(
+    batches: BatchTable, which: _Mask, view: Any, start: int, path: str, limit_bytes: int | None = None
+) -> Iterator[tuple[slice, RecordColumns]]:
+    """Records of batches that have to be readable, in as many parts as it takes to hold little at once.
+
+    Parameters
+    ----------
+    batches : BatchTable
+        Of a stretch.
+    which : numpy.ndarray of bool
+        The batches whose records are wanted.
+    view, start, path
+        The bytes of the stretch, their position, and the file, for errors.
+    limit_bytes : int, optional
+        As of `Retention`.
+
+    Yields
+    ------
+    part : slice
+        The next batches, wanted or not; the parts cover all.
+    records : RecordColumns
+        Of the wanted ones among them: batch 0 is the first of these. They live until the next part.
+    """
+    rows = np.flatnonzero(which)
+    begin = done = 0
+    limit = limit_bytes or REWRITE_LIMIT_BYTES
+    parts = decode_parts(batches[rows], view, start, limit_bytes=limit, scratch=Scratch())
+    for columns, damage in parts:
+        _refuse(damage, columns.batches, path)
+        done += len(columns.batches)
+        end = int(rows[done]) if done < len(rows) else len(batches)
+        yield slice(begin, end), columns
+        begin = end
+
+
+def _refuse(damage: list[BatchDamage], batches: BatchTable, path: str) -> None:
+    if damage:
+        raise CorruptionError(path, int(batches.position[damage[0].row]), damage[0].reason)
+
+
+def control_kinds(batches: BatchTable, view: Any, start: int, path: str) -> dict[int, ControlKind]:
+    """Kinds of control batches by row; those without records are left out."""
+    rows = np.flatnonzero(batches.is_control & (batches.magic == 2) & (batches.count != 0))
+    if not len(rows):
+        return {}
+    columns = decoded(batches[rows], view, start, path)
+    first = np.unique(columns.batch, return_index=True)
+    return {
+        int(rows[batch]): decode_control_key(columns.key(record) or b"", path, int(batches.position[rows[batch]])).kind
+        for batch, record in zip(first[0].tolist(), first[1].tolist(), strict=True)
+    }
+
+
+def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txns: CleanedTxns) -> _Mask:
+    """Which batches may go for the sake of their transaction: aborted data, and markers that end nothing any more."""
+    gone = np.zeros(len(batches), np.bool_)
+    modern = batches.magic == 2
+    control = batches.is_control & modern
+    rows = np.flatnonzero(control | (batches.is_transactional & modern))
+    if not len(rows):
+        return gone
+    kinds = control_kinds(batches, view, start, path)
+    facts = (control[rows], batches.producer_id[rows], batches.last_offset[rows])
+    for row, is_control, producer_id, last in zip(rows.tolist(), *(fact.tolist() for fact in facts), strict=True):
+        if is_control:
+            gone[row] = txns.read_control(producer_id, last, kinds.get(row))
+        else:
+            gone[row] = txns.read_data(producer_id, last)
+    return gone
+
+
+def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retention, stats: CleanerStats) -> Filtered:
+    """Decide about every batch of a stretch and every record of those that are not dropped whole.
+
+    Parameters
+    ----------
+    stretch : Stretch
+        Of a segment.
+    path : str
+        The file, for errors.
+    txns : CleanedTxns
+        Carried on.
+    rule : Retention
+        What decides.
+    stats : CleanerStats
+        Counted up.
+
+    Raises
+    ------
+    CorruptionError
+        If a batch cannot be decoded.
+    UncleanableError
+        If an empty batch would be needed in a format that knows none.
+    """
+    batches, view, start = stretch.batches, stretch.view, stretch.start
+    ended = meet_transactions(batches, view, start, path, txns)
+    modern = batches.magic == 2
+    # A marker stays for a time after its data are gone; what it is of shows in the horizon.
+    due = batches.has_delete_horizon & modern & (batches.base_timestamp <= rule.now_ms)
+    control = batches.is_control & modern
+    discard = ended & (~control | due)
+    kept_empty = _kept_empty(batches, control, rule)
+    parts = []
+    for rows, columns in decoded_parts(batches, ~discard | kept_empty, view, start, path, rule.limit_bytes):
+        part = _Part(stretch._replace(batches=batches[rows]), ended[rows], discard[rows], kept_empty[rows])
+        parts.append(_filter_part(part, columns, path, rule, stats))
+    return joined(parts)
+
+
+class _Part(NamedTuple):
+    """Some batches of a stretch that follow one another, and what is known of them by their headers.
+
+    Attributes
+    ----------
+    stretch : Stretch
+    ended : numpy.ndarray of bool
+        Aborted data, and markers that end nothing any more.
+    discard : numpy.ndarray of bool
+        Those of which no record stays.
+    kept_empty : numpy.ndarray of bool
+        Those that stay without records.
+    """
+
+    stretch: Stretch
+    ended: _Mask
+    discard: _Mask
+    kept_empty: _Mask
+
+
+def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention, stats: CleanerStats) -> Filtered:
+    """What stays of batches, given the records of those that are not dropped whole."""
+    batches = part.stretch.batches
+    read = np.flatnonzero(~part.discard | part.kept_empty)
+    keep = _kept_records(columns, read, part, rule, stats)
+    modern, has_horizon = batches.magic[read] == 2, batches.has_delete_horizon[read]
+    total = np.bincount(columns.batch, minlength=len(read))
+    count = np.bincount(columns.batch[keep], minlength=len(read))
+    tombstones = np.bincount(columns.batch[keep & (columns.value_size < 0)], minlength=len(read)) > 0
+
+    fate = np.full(len(batches), GOES, np.int8)
+    ended_marker = part.ended[read] & batches.is_control[read] & modern
+    new_horizon = ~(has_horizon & modern) & (tombstones | ended_marker) & (count > 0)
+    whole = modern & (count == total) & (count > 0) & ~new_horizon
+    emptied = (count == 0) & part.kept_empty[read]
+    changed = ((count > 0) & ~whole) | emptied
+    fate[read[whole]] = STAYS
+    fate[read[changed]] = ANEW
+    if (emptied & ~modern).any():
+        position = int(batches.position[read[np.flatnonzero(emptied & ~modern)[0]]])
+        raise UncleanableError(
+            f"{path}: the batch at position {position}, of magic 0 or 1, cannot be kept without records"
+        )
+    stats.bytes_read += int(batches.size.sum(dtype=np.int64))
+    stats.messages_read += len(columns)
+    stats.messages_written += int(count.sum())
+    rows = _new_rows(batches[read[changed]], count[changed], new_horizon[changed], rule)
+    filtered = assemble(part.stretch, fate, columns.take(keep & changed[columns.batch]), rows)
+    stats.bytes_written += len(filtered.data)
+    return filtered
+
+
+def _kept_empty(batches: BatchTable, control: _Mask, rule: Retention) -> _Mask:
+    """The batches that stay even without records: the last ones of producers, and the one that ends the round."""
+    stays: _Mask = batches.next_offset == rule.round_end
+    for row in np.flatnonzero(batches.producer_id >= 0).tolist() if rule.last_records else ():
+        last = rule.last_records.get(int(batches.producer_id[row]))
+        if last is None:
+            continue
+        if last.data_offset >= 0:
+            stays[row] |= batches.last_offset[row] == last.data_offset
+        else:
+            stays[row] |= bool(control[row]) and batches.producer_epoch[row] == last.epoch
+    return stays
+
+
+def _kept_records(
+    columns: RecordColumns, read: npt.NDArray[np.intp], part: _Part, rule: Retention, stats: CleanerStats
+) -> _Mask:
+    batches = part.stretch.batches
+    modern = batches.magic == 2
+    control = batches.is_control & modern
+    held = np.where(
+        modern, ~batches.has_delete_horizon | (rule.now_ms < batches.base_timestamp), rule.keep_legacy_tombstones
+    )
+    batch = read[columns.batch]
+    verdict = rule.offsets.judge(columns)
+    judged = ~part.discard[batch] & ~control[batch]
+    stats.invalid_messages_read += int((judged & (verdict == NO_KEY)).sum())
+    data = (verdict == BEYOND) | ((verdict == LAST) & ((columns.value_size >= 0) | held[batch]))
+    keep: _Mask = (judged & data) | (control & ~part.discard)[batch]
+    return keep
+
+
+def _new_rows(
+    batches: BatchTable, count: npt.NDArray[np.intp], new_horizon: _Mask, rule: Retention
+) -> npt.NDArray[Any]:
+    """Headers of the batches that are written anew; those of magic 0 and 1 become magic 2."""
+    rows = np.array(batches.rows)
+    legacy = rows["magic"] < 2
+    old_horizon = (rows["attributes"] & DELETE_HORIZON != 0) & ~legacy & (count > 0)
+    kept = np.where(rows["magic"] == 0, CODEC_MASK, np.where(legacy, CODEC_MASK | LOG_APPEND, _KEPT))
+    rows["attributes"] &= kept
+    # An empty batch has no payload to compress and no horizon.
+    rows["attributes"][count == 0] &= ~CODEC_MASK
+    rows["attributes"][new_horizon | old_horizon] |= DELETE_HORIZON
+    rows["base_timestamp"][new_horizon] = rule.now_ms + rule.delete_retention_ms
+    rows["count"] = count
+    rows["magic"] = 2
+    for name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
+        rows[name][legacy] = -1
+    return rows
+
+
+_KEPT = CODEC_MASK | LOG_APPEND | TRANSACTIONAL | CONTROL

@@ -1,0 +1,150 @@
+"""Copies of what a load is about to cut off or remove, in a folder of their own.
+
+Kafka throws these bytes away. A copy is on the disk, and its name too, before the original is touched.
+
+What is copied: ends of segments that are cut off (unless they are only zeros) and whole segments that are removed or
+replaced. What is not: indexes and snapshots, which are built from the log; `.deleted` and `.cleaned` files and the
+`.swap` files of a replacement that did not come about, whose content is elsewhere or was meant to go; the original of a
+segment that is split, since the new ones have its batches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Protocol
+
+from pylogseg.env.filesystem import Readable
+from pylogseg.env.storage import Storage
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.log.recovery_report import Action
+
+_CHUNK_BYTES = 4 << 20
+#: One JSON line for each copy of a partition: where it comes from, and why it went.
+LIST_NAME = "kept.jsonl"
+
+
+def check_place(keep: str, parent: str, alone: str | None = None) -> None:
+    """Refuse a folder for copies in which a broker would look.
+
+    Parameters
+    ----------
+    keep : str
+        The folder.
+    parent : str
+        The log directory.
+    alone : str, optional
+        Name of a partition's folder in `parent`, if that is no log directory.
+
+    Raises
+    ------
+    RequestError
+    """
+    real, top = os.path.realpath(keep), os.path.realpath(parent)
+    place = top if alone is None else os.path.join(top, alone)
+    if real == top or f"{real}{os.sep}".startswith(f"{place}{os.sep}"):
+        raise RequestError(f"{keep}: copies cannot be kept in {place}, where a broker looks: name another folder")
+
+
+class KeepError(StorageError):
+    """A copy could not be made, so what it is of stays as it is."""
+
+
+class Keeper(Protocol):
+    """Takes copies.
+
+    ``keep(action, file) -> path or None``
+        Copies the bytes of a file that an action is about, and returns where they lie: durably, whatever comes next.
+        Raises `KeepError` if it cannot.
+    """
+
+    def keep(self, action: Action, file: Readable) -> str | None: ...
+
+
+class FolderKeeper:
+    """Keeps copies below one folder, in a folder for each partition.
+
+    A cut end is named by its segment and the bytes, ``00000000000000000180.log.1024-1061``; a whole file as it was.
+
+    Parameters
+    ----------
+    storage : Storage
+        Where the copies are written.
+    root : str
+        The folder; made with the first copy. Not among log directories: a broker refuses to start on a folder that it
+        does not know.
+    """
+
+    def __init__(self, storage: Storage, root: str) -> None:
+        self.root = root
+        self._storage = storage
+        self._taken: set[str] = set()
+
+    def keep(self, action: Action, file: Readable) -> str | None:
+        """Copy what an action takes away."""
+        folder, name = self._storage.split(file.path)
+        start, end = action.position or 0, file.size if action.end_position is None else action.end_position
+        target_folder = self._storage.join(self.root, self._storage.split(folder)[1])
+        whole = start == 0 and end == file.size
+        try:
+            target = self._free(self._storage.join(target_folder, name if whole else f"{name}.{start}-{end}"))
+            self._copy(file, start, end, target_folder, target)
+            row = {"copy": self._storage.split(target)[1], **action.as_row()}
+            row["path"] = self._storage.join(*self._storage.split(file.path))  # whole, wherever this is read
+            del row["kept"]
+            self._list(target_folder, json.dumps(row))
+        except StorageError as error:
+            raise KeepError(error.path, error.operation, error.reason) from error
+        return target
+
+    def _free(self, target: str) -> str:
+        name, number = target, 1
+        while name in self._taken or self._storage.exists(name):
+            number += 1
+            name = f"{target}.{number}"
+        self._taken.add(name)
+        return name
+
+    def _copy(self, file: Readable, start: int, end: int, folder: str, target: str) -> None:
+        self._make(folder)
+        part = f"{target}.part"
+        copy = self._storage.open_log(part)
+        try:
+            copy.truncate(0)
+            for at in range(start, end, _CHUNK_BYTES):
+                copy.append(file.read(at, min(_CHUNK_BYTES, end - at)))
+            copy.sync()
+        except BaseException:  # a full disk, say: give the room back
+            copy.close()
+            with contextlib.suppress(StorageError):
+                self._storage.remove(part)
+            raise
+        copy.close()
+        self._storage.rename(part, target)
+        self._storage.sync_folder(folder)
+
+    def _make(self, folder: str) -> None:
+        """Make a folder, durably, with those above it that are missing."""
+        missing = []
+        while not self._storage.exists(folder):
+            missing.append(folder)
+            folder = self._storage.split(folder)[0]
+        for each in reversed(missing):
+            self._storage.make_folder(each)
+            self._storage.sync_folder(self._storage.split(each)[0])
+
+    def _list(self, folder: str, line: str) -> None:
+        path = self._storage.join(folder, LIST_NAME)
+        before = self._storage.read_all(path) if self._storage.exists(path) else b""
+        self._storage.write_whole(path, before + f"{line}\n".encode())
+
+
+class PlannedKeeper(FolderKeeper):
+    """Says where copies would lie, and makes none: for a dry run."""
+
+    def _copy(self, file: Readable, start: int, end: int, folder: str, target: str) -> None:
+        pass
+
+    def _list(self, folder: str, line: str) -> None:
+        pass

@@ -1,0 +1,81 @@
+"""What is lost with the bytes that a load takes away: why they cannot stay, and which good batches go with them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pylogseg.env.filesystem import Readable
+from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.windows import walk
+
+_V2_HEADER_BYTES = 61
+
+
+class Loss(NamedTuple):
+    """What a stretch of a segment held.
+
+    Attributes
+    ----------
+    reason : str
+        What is wrong at its beginning, and how many good batches follow.
+    is_damage : bool
+        Whether it is more than what a crash leaves.
+    next_offset : int or None
+        Behind the last offset that it is known to have held.
+    is_zeros : bool
+        Whether there is nothing in it.
+    """
+
+    reason: str
+    is_damage: bool
+    next_offset: int | None
+    is_zeros: bool
+
+
+def of_tail(file: Readable, position: int, first_offset: int, *, is_last: bool) -> Loss:
+    """What lies behind the last batch that can stay.
+
+    Parameters
+    ----------
+    file : Readable
+        The segment.
+    position : int
+        Where the bytes begin that cannot stay.
+    first_offset : int
+        Behind the last batch that can.
+    is_last : bool
+        Whether no segment follows: then a torn end is what a crash leaves.
+    """
+    first: Gap | None = None
+    batches, next_offset = 0, None
+    for item in walk(file, start=position, lowest_offset=first_offset, is_last=is_last):
+        if isinstance(item, Gap):
+            first = first or item
+        else:
+            batches += len(item.batches)
+            next_offset = int(item.batches.last_offset.max()) + 1
+    reason = first.reason if first is not None else "no batch can be read here"
+    if batches:
+        reason += f"; {batches} good batch{'es' * (batches > 1)} after it go{'es' * (batches == 1)} with it"
+    if next_offset is None:
+        next_offset = _of_header(file, position, first_offset)
+    is_damage = first is None or first.is_damage
+    return Loss(reason, is_damage, next_offset, first is not None and first.kind is Finding.ZEROS)
+
+
+def _of_header(file: Readable, position: int, first_offset: int) -> int | None:
+    """What the header at a position says of its last offset, where it is there and goes on from the batch before."""
+    head = bytes(file.read(position, _V2_HEADER_BYTES))
+    if len(head) < _V2_HEADER_BYTES or head[16] != 2:
+        return None
+    delta = int.from_bytes(head[23:27], "big", signed=True)
+    return first_offset + delta + 1 if int.from_bytes(head[:8], "big") == first_offset and delta >= 0 else None
+
+
+def next_offset_of(file: Readable, base_offset: int) -> int:
+    """Behind the last good batch of a whole segment, read without its indexes and without check sums."""
+    next_offset = base_offset
+    for item in walk(file, lowest_offset=base_offset, crc=False):
+        if not isinstance(item, Gap):
+            next_offset = max(next_offset, int(item.batches.last_offset[-1]) + 1)
+    return next_offset

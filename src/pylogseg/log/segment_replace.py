@@ -1,0 +1,127 @@
+"""New segments in the place of old ones, so that a crash at any moment leaves the old ones or the new ones.
+
+The new ones are written with the suffix `.cleaned` and forced to the disk. Renaming them to `.swap`, the highest first,
+is the point of no return: a load that finds `.swap` files and no `.cleaned` one below them completes the work. Then the
+old ones are renamed to `.deleted`, and the new ones get their names. The folder is synced between these steps, which a
+broker leaves to the file system's journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError
+from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.log.batch_headers import batch_facts
+from pylogseg.log.segment import INDEX_KINDS, LogSegment
+from pylogseg.log.segment_removal import Remover
+from pylogseg.log.segments import Segments
+
+CLEANED, SWAP = ".cleaned", ".swap"
+
+
+def new_cleaned_segment(storage: Storage, folder: str, base_offset: int, config: LogConfig, clock: Clock) -> LogSegment:
+    """An empty segment with the suffix `.cleaned`; leftovers of that name are removed first."""
+    for kind in (*INDEX_KINDS, FileKind.LOG):
+        storage.remove(storage.join(folder, segment_file_name(base_offset, kind) + CLEANED))
+    return LogSegment(
+        storage, folder, base_offset, config, clock, preallocate_bytes=config.preallocate_bytes, suffix=CLEANED
+    )
+
+
+def replace_segments(
+    storage: Storage,
+    folder: str,
+    segments: Segments,
+    new: Sequence[LogSegment],
+    old: Sequence[LogSegment],
+    remover: Remover,
+) -> list[LogSegment]:
+    """Swap segments in; those that went and have no namesake among the new ones."""
+    new = sorted(new, key=lambda segment: segment.base_offset)
+    old = sorted((s for s in old if s.base_offset in segments), key=lambda segment: segment.base_offset)
+    storage.sync_folder(folder)
+    for segment in reversed(new):
+        if segment is new[0] and len(new) > 1:
+            storage.sync_folder(folder)
+        segment.change_suffix(SWAP)
+        segments.add(segment)
+    storage.sync_folder(folder)
+    bases = {segment.base_offset for segment in new}
+    for segment in old:
+        if segment.base_offset != new[0].base_offset:
+            segments.remove(segment.base_offset)
+        remover.remove_segments([segment])
+    # A new one that has its name already tells a load nothing of old ones that are still there beside it.
+    storage.sync_folder(folder)
+    for segment in new:
+        if segment.base_offset not in segments:  # an old one with its name went after it came
+            segments.add(segment)
+        segment.change_suffix("")
+    storage.sync_folder(folder)
+    return [segment for segment in old if segment.base_offset not in bases]
+
+
+def split_segment(
+    storage: Storage,
+    folder: str,
+    segment: LogSegment,
+    segments: Segments,
+    config: LogConfig,
+    clock: Clock,
+    remover: Remover,
+) -> list[LogSegment]:
+    """Split a segment whose offsets do not fit its indexes; the segments that went and have no namesake."""
+    new: list[LogSegment] = []
+    try:
+        position = 0
+        while position < segment.size:
+            first = next(iter(segment.windows(position))).batches
+            if not len(first):
+                raise CorruptionError(
+                    segment.path, position, "no batch can be read here, so the segment cannot be split"
+                )
+            place = segment.place_at(position)
+            part = new_cleaned_segment(storage, folder, place.offset, config, clock)
+            new.append(part)
+            copied = copy_batches(segment, position, part)
+            if not copied:
+                raise CorruptionError(segment.path, position, "offsets of one batch are too far apart for a segment")
+            position += copied
+        for part in new:
+            part.become_inactive()
+            part.flush()
+            part.set_modified_ms(segment.modified_ms())
+        return replace_segments(storage, folder, segments, new, [segment], remover)
+    except BaseException:
+        for part in new:
+            if part.suffix == CLEANED:
+                part.delete()
+        raise
+
+
+def copy_batches(source: LogSegment, start: int, target: LogSegment) -> int:
+    """Copy batches from a position on, as far as offsets can be held; the bytes copied."""
+    done = start
+    for window in source.windows(start):
+        rows = window.batches
+        fits = [target.offset_index.can_hold(offset) for offset in rows.last_offset.tolist()]
+        count = fits.index(False) if False in fits else len(fits)
+        # As in Kafka, steps of less than a megabyte: where they end decides where index entries lie.
+        row = 0
+        while row < count:
+            end, size = row, 0
+            while end < count and (size == 0 or size + int(rows.size[end]) < 1 << 20):
+                size += int(rows.size[end])
+                end += 1
+            part = rows[row:end]
+            position = int(part.position[0])
+            at = position - window.start
+            target.append(int(part.last_offset[-1]), window.view[at : at + size], batch_facts(part))
+            done, row = position + size, end
+        if count < len(fits):
+            break
+    return done - start

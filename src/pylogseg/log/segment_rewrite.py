@@ -1,0 +1,323 @@
+"""Segments written anew: what a change makes of their batches takes their place, by way of `.cleaned` and `.swap`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CleaningAbortedError, CorruptionError, Verdict
+from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.format.batches import BatchTable, joined_rows
+from pylogseg.format.builder import Levels, columns_of, rebuild
+from pylogseg.format.records import RecordColumns
+from pylogseg.log.batch_headers import batch_facts
+from pylogseg.log.log import Log
+from pylogseg.log.segment import LogSegment, OffsetOverflowError
+from pylogseg.log.segment_replace import new_cleaned_segment
+from pylogseg.log.stretches import Stretch
+
+#: What `assemble` does with a batch; above `ANEW`, that many new ones stand in its place.
+STAYS, GOES, ANEW = -1, 0, 1
+#: A broker counts positions in a segment by 32 bits.
+_MOST_BYTES = 2**31 - 1
+#: So far from its first offset a segment reaches.
+_REACH = 2**31 - 1
+
+
+class Filtered(NamedTuple):
+    """The batches that stay, one behind the other, and a row for each, whose positions count from 0."""
+
+    data: bytes | memoryview
+    batches: BatchTable
+
+
+#: Decides about the batches of one stretch after the other.
+Change = Callable[[Stretch], Filtered]
+
+
+def assemble(
+    stretch: Stretch,
+    fate: npt.NDArray[np.integer[Any]],
+    records: RecordColumns,
+    new: npt.NDArray[Any],
+    levels: Levels = None,
+) -> Filtered:
+    """Batches that stay as they are and those written anew, in their order.
+
+    Parameters
+    ----------
+    stretch : Stretch
+        Where they come from.
+    fate : numpy.ndarray of int
+        Of each batch: `STAYS`, `GOES`, `ANEW` or a higher number.
+    records : RecordColumns
+        Of the batches that are written anew, in order.
+    new : numpy.ndarray of BATCH_DTYPE
+        Headers of the batches that are written anew; see `rebuild`.
+    levels : int or mapping of int to int, optional
+        Of the codecs; see `rebuild`.
+    """
+    batches, view, start = stretch.batches, stretch.view, stretch.start
+    if (fate == STAYS).all():
+        rows = np.array(batches.rows)
+        first = int(rows["position"][0]) if len(rows) else start
+        rows["position"] -= first
+        whole = memoryview(view)[first - start :]
+        return Filtered(whole[: int(rows["size"].sum(dtype=np.int64))], BatchTable(rows))
+    places = np.where(fate == STAYS, 1, fate)
+    rows, fresh = np.repeat(batches.rows, places), np.repeat(fate >= ANEW, places)
+    if len(new):
+        legacy = rows["magic"][fresh] < 2
+        if legacy.any():
+            # What a wrapper holds shows only when it is opened: its first and last record that stay.
+            ends = np.cumsum(new["count"])
+            new["base_offset"][legacy] = records.offset[(ends - new["count"])[legacy]]
+            new["last_offset"][legacy] = records.offset[(ends - 1)[legacy]]
+        written, table = rebuild(columns_of(records), BatchTable(new), level=levels)
+    else:
+        written, table = bytearray(), BatchTable(new)
+    rows[fresh] = table.rows
+    source = memoryview(written)
+    pieces: list[memoryview] = []
+    whole = memoryview(view)
+    # Runs of batches from one of the two buffers, so that a run is one piece.
+    at = rows["position"] - np.where(fresh, 0, start)
+    ends = at + rows["size"]
+    breaks = np.flatnonzero((fresh[1:] != fresh[:-1]) | (at[1:] != ends[:-1])) + 1
+    for first, last in zip([0, *breaks.tolist()], [*breaks.tolist(), len(rows)], strict=True):
+        if last > first:
+            pieces.append((source if fresh[first] else whole)[int(at[first]) : int(ends[last - 1])])
+    rows["position"] = np.cumsum(rows["size"], dtype=np.int64) - rows["size"]
+    return Filtered(pieces[0] if len(pieces) == 1 else b"".join(pieces), BatchTable(rows))
+
+
+def joined(parts: list[Filtered]) -> Filtered:
+    """What became of parts of a stretch, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = joined_rows([part.batches.rows for part in parts])
+    rows["position"] = np.cumsum(rows["size"], dtype=np.int64) - rows["size"]
+    return Filtered(b"".join(part.data for part in parts), BatchTable(rows))
+
+
+class Home(Protocol):
+    """Where segments belong: a log, or the folder of one that is not open."""
+
+    @property
+    def storage(self) -> Storage: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def clock(self) -> Clock: ...
+
+
+class SegmentWriter:
+    """Segments with the suffix `.cleaned` that batches are written to.
+
+    Parameters
+    ----------
+    home : Home
+        What they will be segments of.
+    base_offset : int
+        Of the first one.
+    most_bytes : int, optional
+        Batches that do not fit, or whose index entries do not, begin another segment. Without it all must fit.
+    leaps : bool
+        Whether an offset that is out of reach of the segment's first one begins another segment too.
+
+    Attributes
+    ----------
+    segments : list of LogSegment
+    """
+
+    def __init__(self, home: Home, base_offset: int, most_bytes: int | None = None, *, leaps: bool = False) -> None:
+        self._home, self._most_bytes, self._leaps = home, most_bytes, leaps
+        self.segments = [self._new(base_offset)]
+        self._since_entry, self._next_offset = 0, base_offset
+
+    def _new(self, base_offset: int) -> LogSegment:
+        home = self._home
+        return new_cleaned_segment(home.storage, home.folder, base_offset, home.config, home.clock)
+
+    def append(self, kept: Filtered) -> None:
+        """Write batches."""
+        rows, data = kept.batches, memoryview(kept.data)
+        while len(rows):
+            count = len(rows) if self._most_bytes is None else self._fitting(rows, self._most_bytes)
+            if count == 0:
+                self.segments.append(self._new(self._base_for(rows)))
+                self._since_entry = 0
+                continue
+            part, rows = rows[:count], rows[count:]
+            size = int(part.size.sum(dtype=np.int64))
+            last = int(part.last_offset.max())
+            self.segments[-1].append(last, data[:size], batch_facts(part))
+            data, self._next_offset = data[size:], last + 1
+
+    def _base_for(self, rows: BatchTable) -> int:
+        """Name of the segment that the next batch begins."""
+        if not self._leaps or int(rows.last_offset[0]) - self._next_offset < _REACH:
+            return self._next_offset
+        # A wrapper does not tell its first offset.
+        is_wrapper = rows.magic[0] < 2 and rows.codec[0]
+        return int(rows.last_offset[0]) - _REACH // 2 if is_wrapper else int(rows.base_offset[0])
+
+    def _fitting(self, rows: BatchTable, most_bytes: int) -> int:
+        """How many batches the last segment takes; an empty one takes the first whatever its size."""
+        target = self.segments[-1]
+        index, times = target.offset_index, target.time_index
+        entries = min(index.max_entries - index.entries, times.max_entries - 1 - times.entries)
+        at, since, count = target.size, self._since_entry, 0
+        for size, last_offset in zip(rows.size.tolist(), rows.last_offset.tolist(), strict=True):
+            is_entry = since > target.index_interval_bytes
+            reaches = index.can_hold(last_offset)
+            if (at and (at + size > most_bytes or entries < is_entry or not reaches)) or (self._leaps and not reaches):
+                break
+            entries -= is_entry
+            at, since, count = at + size, size + (0 if is_entry else since), count + 1
+        self._since_entry = since
+        return count
+
+    def add_aborted(self, txn: AbortedTxn) -> None:
+        """Note an aborted transaction in the segment that holds its marker."""
+        holding = [segment for segment in self.segments if segment.base_offset <= txn.last_offset]
+        holding[-1].add_aborted(txn)
+
+    def finish(self, modified_ms: int) -> None:
+        """Trim them and force them to the disk; they get a modification time."""
+        for segment in self.segments:
+            segment.become_inactive()
+            segment.flush()
+            segment.set_modified_ms(modified_ms)
+
+    def delete(self) -> None:
+        """Remove them."""
+        for segment in self.segments:
+            segment.delete()
+
+    def close_handles(self) -> None:
+        """Let go of their files, which the next load removes."""
+        for segment in self.segments:
+            segment.close_handles()
+
+
+def rewrite(
+    log: Log,
+    group: Sequence[LogSegment],
+    begin: Callable[[LogSegment, SegmentWriter], Change],
+    *,
+    most_bytes: int | None = None,
+    keeps_aborted: bool = False,
+    crc: bool = False,
+    check: Callable[[], None] = lambda: None,
+    throttle: Callable[[int], None] = lambda size: None,
+) -> list[LogSegment]:
+    """Write segments anew, and put what was written in their place.
+
+    Parameters
+    ----------
+    log : Log
+        Nobody else changes the segments meanwhile. If the active one is among them, the log is to be closed next.
+    group : sequence of LogSegment
+        That follow one another.
+    begin : callable
+        Called with each of them and with the writer; returns what decides about its batches.
+    most_bytes : int, optional
+        See `SegmentWriter`; not above what a broker can read.
+    keeps_aborted : bool
+        Whether the transaction indexes stay as they are; else `begin` tells the writer what is to be in them.
+    crc : bool
+        Whether a batch with a bad CRC is damage; a broker's cleaner does not look.
+    check : callable
+        Called often; what it raises ends the work.
+    throttle : callable
+        Called with each number of bytes that was read or written.
+
+    Returns
+    -------
+    list of LogSegment
+        The new ones.
+
+    Raises
+    ------
+    CorruptionError
+        If a batch cannot be read. The segments stay as they were.
+    CleaningAbortedError
+        If a segment had to be split first; the next attempt will do.
+    """
+    writer = SegmentWriter(log, group[0].base_offset, None if most_bytes is None else min(most_bytes, _MOST_BYTES))
+    try:
+        for segment in group:
+            try:
+                _rewrite_into(segment, writer, begin(segment, writer), crc, check, throttle)
+                for txn in segment.aborted_txns if keeps_aborted else ():
+                    writer.add_aborted(txn)
+            except OffsetOverflowError as overflow:
+                log.split_segment(segment)
+                raise CleaningAbortedError(f"{overflow}; the segment was split, start again") from overflow
+        writer.finish(group[-1].modified_ms())
+        log.replace_segments(writer.segments, group)
+    except CleaningAbortedError:
+        writer.delete()
+        raise
+    except BaseException:
+        writer.close_handles()
+        raise
+    return writer.segments
+
+
+def _rewrite_into(
+    source: LogSegment,
+    writer: SegmentWriter,
+    change: Change,
+    crc: bool,
+    check: Callable[[], None],
+    throttle: Callable[[int], None],
+) -> None:
+    for stretch in whole_stretches(source, crc=crc):
+        check()
+        throttle(int(stretch.batches.size.sum(dtype=np.int64)))
+        kept = change(stretch)
+        if len(kept.data):
+            writer.append(kept)
+            throttle(len(kept.data))
+
+
+def whole_stretches(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[Stretch]:
+    """The batches of a segment from a position on, which have to be readable to its end.
+
+    Parameters
+    ----------
+    source : LogSegment
+        Of a log.
+    position : int
+        Where a batch begins.
+    crc : bool
+        Whether a bad CRC is damage.
+
+    Yields
+    ------
+    Stretch
+
+    Raises
+    ------
+    CorruptionError
+        At the first batch that is not there whole.
+    """
+    for stretch in source.windows(position, recovering=crc):
+        rows = stretch.batches
+        bad = np.flatnonzero(rows.verdict == Verdict.CRC_BAD)
+        if len(bad):
+            raise CorruptionError(source.path, int(rows.position[bad[0]]), "the CRC of a batch does not hold")
+        yield stretch
+        position += int(rows.size.sum(dtype=np.int64))
+    if position < source.size:
+        raise CorruptionError(source.path, position, "no whole batch can be read here, so the log stays as it is")

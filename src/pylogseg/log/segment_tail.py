@@ -1,0 +1,76 @@
+"""The end of a segment, read as a copy: a load looks at it once, which is not worth a map of file and index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pylogseg import _codec
+from pylogseg.env.storage import AppendFile
+from pylogseg.log.batch_headers import BatchLocation
+from pylogseg.log.indexes import MutableOffsetIndex
+from pylogseg.log.stretches import Viewed, stretches
+
+_MOST_BYTES = 1 << 17
+
+
+class Tail:
+    """The bytes of a file from a position on, copied."""
+
+    def __init__(self, file: AppendFile, start: int) -> None:
+        self.start, self.size = start, file.size
+        self.bytes = memoryview(file.read(start, self.size - start))
+
+    def read(self, position: int, size: int) -> memoryview:
+        """As of the file."""
+        return self.bytes[position - self.start : position - self.start + size]
+
+
+def end_of(
+    file: AppendFile,
+    path: str,
+    index: MutableOffsetIndex,
+    base_offset: int,
+    place_of: Callable[[int], BatchLocation | None],
+) -> tuple[int, int]:
+    """Offset and position behind the last whole batch of a segment; its first offset and 0 without any.
+
+    Parameters
+    ----------
+    file, path, index, base_offset
+        The segment's.
+    place_of : callable
+        Finds the batch that holds an offset by maps.
+    """
+    offset = index.last_offset if index.entries else base_offset
+    found: tuple[int, Viewed] | None = _last_batch(file, index, base_offset, offset)
+    if found is None:
+        place = place_of(offset)
+        if place is None:
+            return base_offset, 0
+        found = place.position, file
+    last, position = base_offset, found[0]
+    for stretch in stretches(found[1], path, position, recovering=False):
+        if len(stretch.batches):
+            last = int(stretch.batches.last_offset[-1]) + 1
+            position = int(stretch.batches.position[-1] + stretch.batches.size[-1])
+    return last, position
+
+
+def _last_batch(file: AppendFile, index: MutableOffsetIndex, base_offset: int, offset: int) -> tuple[int, Tail] | None:
+    """Position of the batch with the index's last offset, and a copy of the file from there on or from before.
+
+    None if that is long, if there is no such batch, or it can only be found by looking closer.
+    """
+    start = index.place_of_last()
+    if start is None or not 0 <= start <= file.size <= start + _MOST_BYTES:
+        return None
+    tail = Tail(file, start)
+    position, _, length = _codec.place(
+        b"",
+        0,
+        tail.bytes,
+        len(tail.bytes),
+        base_offset,
+        min(offset, 2**63 - 1),  # an entry may lead beyond
+    )
+    return (start + position, tail) if position >= 0 < length else None

@@ -1,0 +1,133 @@
+"""`compact`: cleanings of a log, as the broker's cleaner does them, until nothing is left to clean."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from pylogseg.errors import CleaningAbortedError, RequestError
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.log.cleaner import Cleaner
+from pylogseg.log.cleaner_filter import decoded_parts
+from pylogseg.log.cleaner_range import cleanable, dirtiness
+from pylogseg.log.log import Log
+from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
+from pylogseg.offline.options import Options
+from pylogseg.offline.partition import Part
+from pylogseg.offline.result import Result
+from pylogseg.offline.running import run
+
+_NAME_IT = (
+    "whether it is compacted is not known: name the settings (--cluster-metadata, or --config cleanup.policy=compact), "
+    "or take it all the same by --force"
+)
+_MORE = "give it more by map_bytes (--map-memory)"
+
+
+def compact(
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    min_dirty_ratio: float = 0.0,
+    include_active: bool = False,
+    map_bytes: int | None = None,
+    max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    **options: Any,
+) -> Result:
+    """Keep the last record of each key, as the cleaner of a broker does.
+
+    Parameters
+    ----------
+    path : path
+        A log directory, or the folder of one partition.
+    force : bool
+        Take partitions too whose ``cleanup.policy`` has no ``compact``.
+    min_dirty_ratio : float
+        Leave partitions of which a smaller share is dirty. 0 takes all in which something is.
+    include_active : bool
+        Roll the active segment first: a cleaning never touches the last one, so else the newest records stay.
+    map_bytes : int, optional
+        Memory of the maps of keys, each 24 bytes; ``log.cleaner.dedupe.buffer.size`` if not given. Threads share it.
+        With less than all keys need, the log is cleaned in several rounds.
+    max_decompressed_bytes : int
+        A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
+        memory, several times over.
+    **options
+        Fields of `pylogseg.offline.options.Options`.
+
+    Returns
+    -------
+    Result
+        ``numbers`` of an outcome: ``rounds``, ``recordsRead``, ``recordsRemoved``, of these ``recordsWithoutKey``.
+    """
+    shared = Options.of(options)
+
+    def work(part: Part) -> None:
+        unknown = part.settings.why_unknown(part.topic, part.name)
+        if unknown and not force and not part.settings.knows(part.topic, "cleanup_policy", name=part.name):
+            part.outcome.leave(unknown, _NAME_IT, undone=True)
+            return
+        if not part.config.compact and not force:
+            part.outcome.leave("cleanup.policy has no compact", "take it all the same by --force")
+            return
+        log = part.open()
+        if not part.config.compact:
+            _refuse_without_keys(log, max_decompressed_bytes)
+        rolls = include_active and log.active.size > 0
+        if rolls:
+            log.roll()
+        offsets = _map_of(part, map_bytes, shared.jobs)
+        cleaner = Cleaner(offsets, throttle=part.advance, limit_bytes=max_decompressed_bytes)
+        cleans = _clean(part, log, min_dirty_ratio, cleaner, offsets.limit)
+        part.outcome.state = "done" if rolls or cleans else "unchanged"
+
+    return run(path, shared, work)
+
+
+def _refuse_without_keys(log: Log, limit_bytes: int) -> None:
+    """A cleaning drops such records: which in a log that is compacted was agreed, and here was not."""
+    for segment in log.segments:
+        for stretch in segment.windows():
+            data = ~stretch.batches.is_control
+            for _, records in decoded_parts(
+                stretch.batches, data, stretch.view, stretch.start, segment.path, limit_bytes
+            ):
+                without = np.flatnonzero(records.key_size < 0)
+                if len(without):
+                    raise RequestError(
+                        f"{segment.path}: the record at offset {records.offset[without[0]]} has no key, so a cleaning "
+                        "would remove it"
+                    )
+
+
+def _map_of(part: Part, map_bytes: int | None, jobs: int) -> OffsetMap:
+    memory = part.broker.log_cleaner_dedupe_buffer_size if map_bytes is None else map_bytes
+    offsets = OffsetMap(min(memory // jobs, 2**31 - 1), part.broker.log_cleaner_io_buffer_load_factor)
+    if offsets.limit == 0:
+        raise RequestError(f"a map of {memory // jobs} bytes has no room for a key, which takes {SLOT_BYTES}: {_MORE}")
+    return offsets
+
+
+def _clean(part: Part, log: Log, min_dirty_ratio: float, cleaner: Cleaner, most_keys: int) -> bool:
+    last_clean = None if part.directory is None else part.directory.cleaned_to(part.name)
+    numbers = part.outcome.numbers = {"rounds": 0, "recordsRead": 0, "recordsRemoved": 0, "recordsWithoutKey": 0}
+    while True:
+        what = cleanable(log, last_clean, part.clock.now_ms())
+        how = dirtiness(log, what)
+        if not how.cleanable_bytes or (not numbers["rounds"] and how.ratio < min_dirty_ratio):
+            break
+        try:
+            last_clean, stats = cleaner.clean(log, what)
+        except CleaningAbortedError:  # a segment had to be split first
+            continue
+        numbers["rounds"] += 1
+        numbers["recordsRead"] += stats.messages_read
+        numbers["recordsRemoved"] += stats.messages_read - stats.messages_written
+        numbers["recordsWithoutKey"] += stats.invalid_messages_read
+        if part.directory is not None:
+            part.directory.note_cleaned(part.name, last_clean)
+        if last_clean <= what.first_dirty:
+            raise RequestError(f"the map holds {most_keys:,} keys, which is not enough for one batch: {_MORE}")
+    return numbers["rounds"] > 0

@@ -1,0 +1,422 @@
+"""Two partitions, or two directories, record by record content: what is missing, changed or extra."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.catalog.disk import Disk, Partition, as_disk
+from pylogseg.catalog.folders import not_here
+from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.errors import RequestError
+from pylogseg.format.records import RecordColumns
+from pylogseg.format.scratch import Scratch
+from pylogseg.offline.comparing_columns import FIELD_NAMES, changes
+from pylogseg.reading.latest import MEMORY_BYTES, Latest
+from pylogseg.reading.log_reader import LogFiles, LogReader, logs_of
+from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, OnCorrupt, ReadOptions, Throttle
+from pylogseg.reading.seek import end_offset
+from pylogseg.walker.findings import Gap
+
+Mode = Literal["records", "offsets", "latest"]
+Kind = Literal["missing", "extra", "changed"]
+Path = str | os.PathLike[str]
+
+#: Codes of a record beside the fields that changed (bits 0 to 3).
+_MISSING, _EXTRA = 16, 32
+
+
+class Range(NamedTuple):
+    """Records next to each other that differ in the same way.
+
+    Attributes
+    ----------
+    kind : {"missing", "extra", "changed"}
+        Not in B, not in A, or different in the two.
+    first_offset, last_offset : int
+        Inclusive; between them lies no other record of A or B.
+    records : int
+    fields : tuple of str
+        What changed in each of them: ``"key"``, ``"value"``, ``"timestamp"``, ``"headers"``.
+    """
+
+    kind: Kind
+    first_offset: int
+    last_offset: int
+    records: int
+    fields: tuple[str, ...] = ()
+
+
+@dataclass
+class Difference:
+    """What two logs of a partition have, and have not, in common.
+
+    Attributes
+    ----------
+    name : str
+        Of the partition.
+    path_a, path_b : str or None
+        Where it lies; None where it is not there at all, and then nothing else is known.
+    records_a, records_b : int
+        Records compared.
+    missing, extra, changed : int
+        Records that only A has, that only B has, and that differ.
+    ranges : list of Range
+        In the order of offsets; the first ones, up to ``max_ranges``.
+    unlisted : int
+        Ranges beyond these.
+    compared : tuple of (int, int)
+        The offsets that were looked at, half-open.
+    log_starts : tuple of (int, int)
+        Log start offsets of A and B: below them lie no records.
+    gaps : list of Gap
+        What could not be read: with an alarm among them, "the same" means nothing.
+    """
+
+    name: str
+    path_a: str | None
+    path_b: str | None
+    records_a: int = 0
+    records_b: int = 0
+    missing: int = 0
+    extra: int = 0
+    changed: int = 0
+    ranges: list[Range] = field(default_factory=list)
+    unlisted: int = 0
+    compared: tuple[int, int] = (0, 0)
+    log_starts: tuple[int, int] = (0, 0)
+    gaps: list[Gap] = field(default_factory=list)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs, and all could be read: what is there twice is damage too."""
+        differs = self.missing or self.extra or self.changed
+        return None not in (self.path_a, self.path_b) and not (differs or self.is_damaged)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a part of one of the two could not be read."""
+        return any(gap.is_damage for gap in self.gaps)
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields for a JSON line."""
+        return {
+            "type": "partition",
+            "partition": self.name,
+            "same": self.is_same,
+            "a": self.path_a,
+            "b": self.path_b,
+            "recordsA": self.records_a,
+            "recordsB": self.records_b,
+            "missing": self.missing,
+            "extra": self.extra,
+            "changed": self.changed,
+            "firstOffset": self.compared[0],
+            "endOffset": self.compared[1],
+            "logStartA": self.log_starts[0],
+            "logStartB": self.log_starts[1],
+            "ranges": [
+                {
+                    "kind": found.kind,
+                    "first": found.first_offset,
+                    "last": found.last_offset,
+                    "records": found.records,
+                    **({"fields": list(found.fields)} if found.fields else {}),
+                }
+                for found in self.ranges
+            ],
+            "rangesNotListed": self.unlisted,
+            "damaged": self.is_damaged,
+        }
+
+
+def diff(
+    a: Path | Disk | Partition,
+    b: Path | Disk | Partition,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    *,
+    mode: Mode = "records",
+    offset: tuple[int | None, int | None] = (None, None),
+    common: bool = False,
+    isolation_level: IsolationLevel = "read_uncommitted",
+    on_corrupt: OnCorrupt = "raise",
+    from_log_start: bool = True,
+    max_ranges: int = 1000,
+    memory_bytes: int = MEMORY_BYTES,
+    max_decompressed_bytes: int = 64 << 20,
+    max_bytes_per_second: float | None = None,
+    jobs: int = 1,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[Difference]:
+    """Compare two partitions, or two directories partition by partition: the records, and not how they are batched.
+
+    Key, value, timestamp and headers of each record are compared, those of control records too. Codecs, batches,
+    segments, indexes, producers and leader epochs are not. Both sides are read once, in bounded memory.
+
+    Parameters
+    ----------
+    a, b : path, URL, Disk or Partition
+        Log directories, partitions' folders or files. Partitions are compared with those of the same name; where each
+        side is one log, these two.
+    topic : str or list of str, optional
+        Topics, partitions or patterns; all live partitions by default.
+    partition : int or list of int, optional
+        Only partitions with these numbers.
+    mode : {"records", "offsets", "latest"}
+        Compare records; only which offsets there are; or the last record of each key, so that a log and its
+        compaction are the same.
+    offset : (int or None, int or None)
+        Only this half-open range.
+    common : bool
+        Only the offsets between the higher start and the lower end of the two: replicas of which one has deleted more,
+        or lags behind.
+    isolation_level : {"read_uncommitted", "read_committed"}
+        ``read_committed`` does not look at aborted transactions.
+    on_corrupt : {"raise", "stop", "skip"}
+        At damage; with the last two, `Difference.gaps` tells. What the disk refuses to read is a gap in any case.
+    from_log_start : bool
+        Leave out records below the log start offset.
+    max_ranges : int
+        Ranges listed for each partition; all are counted.
+    memory_bytes : int
+        In mode ``"latest"``: of the map of keys of each side.
+    max_decompressed_bytes : int
+        A batch that decompresses to more counts as damaged.
+    max_bytes_per_second : float, optional
+        Read no faster.
+    jobs : int
+        Threads, each with a partition.
+    on_bytes : callable, optional
+        Gets the bytes of segments that were read, from several threads.
+
+    Returns
+    -------
+    iterator of Difference
+        One for each partition of either side, by name.
+
+    Raises
+    ------
+    RequestError
+        If a name is on neither side.
+    StorageError
+        If the disk fails.
+    CorruptionError
+        While iterating, with ``on_corrupt="raise"``.
+    """
+    if mode not in ("records", "offsets", "latest"):
+        raise RequestError(f"mode={mode!r}: must be one of 'records', 'offsets', 'latest'")
+    options = ReadOptions(
+        isolation_level,
+        on_corrupt,
+        control=mode != "latest",
+        limit_bytes=max_decompressed_bytes,
+        throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+        scratch=Scratch,
+        skip_unreadable=True,
+    )
+    latest = Latest(memory_bytes=memory_bytes) if mode == "latest" else None
+    if latest is not None:
+        latest.check(options)
+    names = [topic] if isinstance(topic, str) else topic
+    numbers = [partition] if isinstance(partition, int) else partition
+    one, other = as_disk(a), as_disk(b)
+    disks = named_on_either(one, other, names)
+    Disk((), disks[0].partitions + disks[1].partitions, disks[0].loose + disks[1].loose).check_numbers(numbers or ())
+    pairs = _pairs(*(_logs(disk, numbers, names is not None, from_log_start) for disk in disks))
+    comparison = _Comparison(mode, offset, common, options, latest, max_ranges)
+    return map_ordered(comparison.run, pairs, jobs, on_bytes)
+
+
+_Pair = tuple[str, LogFiles | None, LogFiles | None]
+
+
+def named_on_either(a: Disk, b: Disk, names: Sequence[str] | None) -> tuple[Disk, Disk]:
+    """What names ask for on two sides; all of them, if `names` is None.
+
+    Raises
+    ------
+    RequestError
+        If a name is on neither side.
+    """
+    if names is None:
+        return a, b
+    for name in names:
+        if not a.has(name) and not b.has(name):
+            raise not_here(name, (p.name for side in (a, b) for p in side.partitions), "on either side")
+    one, other = (side.select(name for name in names if side.has(name)) for side in (a, b))
+    return one, other
+
+
+def _logs(disk: Disk, numbers: Sequence[int] | None, by_name: bool, from_log_start: bool) -> list[LogFiles]:
+    """Of one side; what only the other has is missing here."""
+    if numbers is not None:
+        there = {p.partition for p in disk.partitions if by_name or not p.state}
+        there |= {segment.partition for segment in disk.loose}
+        numbers = [number for number in numbers if number in there]
+    return logs_of(disk, numbers, by_name=by_name, from_log_start=from_log_start)
+
+
+def _pairs(left: Sequence[LogFiles], right: Sequence[LogFiles]) -> list[_Pair]:
+    if len(left) == len(right) == 1:
+        return [(left[0].name, left[0], right[0])]
+    a, b = ({log.name: log for log in logs} for logs in (left, right))
+    for logs, by_name in ((left, a), (right, b)):
+        if len(logs) != len(by_name):
+            names = [log.name for log in logs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise RequestError(f"{twice} is there twice on one side: compare one log directory with one")
+    return [(name, a.get(name), b.get(name)) for name in sorted({*a, *b})]
+
+
+class _Comparison(NamedTuple):
+    mode: Mode
+    offset: tuple[int | None, int | None]
+    common: bool
+    options: ReadOptions
+    latest: Latest | None
+    max_ranges: int
+
+    def run(self, pair: _Pair, advance: Advance) -> Difference:
+        """Compare the two logs of a partition."""
+        name, a, b = pair
+        found = Difference(name, a.path if a else None, b.path if b else None)
+        if a is None or b is None:
+            return found
+        present = [a, b]
+        found.log_starts = a.log_start_offset, b.log_start_offset
+        first, end = found.compared = self._range(present)
+        wanted = [
+            # Each side from its own log start offset on: what a consumer of it sees.
+            LogReader(
+                log,
+                max(first, log.log_start_offset),
+                end,
+                options=replace(self.options, gaps=[], on_bytes=advance),
+                latest=self.latest,
+            )
+            for log in present
+        ]
+        sides = [_Side(part.chunks()) for part in wanted]
+        ranges = _Ranges(found, self.max_ranges)
+        while (limit := min((side.last_offset for side in sides if side.fill()), default=None)) is not None:
+            ranges.add(*self._codes(*(side.take(limit) for side in sides)))
+        found.records_a, found.records_b = (side.records for side in sides)
+        found.gaps = [gap for part in wanted for gap in part.gaps]
+        found.compared = (first, end if end < OPEN_END else max(first, *(side.end_offset for side in sides)))
+        return found
+
+    def _range(self, logs: Sequence[LogFiles]) -> tuple[int, int]:
+        starts = [log.log_start_offset for log in logs]
+        first, end = self.offset[0] or 0, OPEN_END if self.offset[1] is None else self.offset[1]
+        if self.common:
+            first, end = max(first, *starts), min(end, *(end_offset(log.segments) for log in logs))
+        return max(first, min(starts)), end
+
+    def _codes(self, a: RecordColumns | None, b: RecordColumns | None) -> tuple[_Offsets, _Codes]:
+        """The offsets of a stretch, and what of each differs."""
+        if a is None or b is None:
+            only = a if b is None else b
+            assert only is not None
+            return only.offset, np.full(len(only), _MISSING if b is None else _EXTRA, np.uint8)
+        if len(a) == len(b) and np.array_equal(a.offset, b.offset):
+            return a.offset, self._changes(a, b)
+        _, in_a, in_b = np.intersect1d(a.offset, b.offset, assume_unique=True, return_indices=True)
+        offsets = np.union1d(a.offset, b.offset)
+        codes = np.zeros(len(offsets), np.uint8)
+        only_a, only_b = np.ones(len(a), np.bool_), np.ones(len(b), np.bool_)
+        only_a[in_a], only_b[in_b] = False, False
+        codes[np.searchsorted(offsets, a.offset[only_a])] = _MISSING
+        codes[np.searchsorted(offsets, b.offset[only_b])] = _EXTRA
+        codes[np.searchsorted(offsets, a.offset[in_a])] = self._changes(a.take(in_a), b.take(in_b))
+        return offsets, codes
+
+    def _changes(self, a: RecordColumns, b: RecordColumns) -> _Codes:
+        return np.zeros(len(a), np.uint8) if self.mode == "offsets" else changes(a, b)
+
+
+_Offsets = npt.NDArray[np.int64]
+_Codes = npt.NDArray[np.uint8]
+
+
+class _Side:
+    """The records of one log, taken up to an offset at a time."""
+
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self._chunks = chunks
+        self._columns: RecordColumns | None = None
+        self.records, self.end_offset = 0, 0
+
+    def fill(self) -> bool:
+        """Have records, unless the log is at its end."""
+        while self._columns is None and (chunk := next(self._chunks, None)) is not None:
+            columns = _in_order(chunk.columns, self.end_offset)
+            if len(columns):
+                self._columns = columns
+                self.records += len(columns)
+                self.end_offset = int(columns.offset[-1]) + 1
+        return self._columns is not None
+
+    @property
+    def last_offset(self) -> int:
+        """Of the records that are there."""
+        return self.end_offset - 1
+
+    def take(self, limit: int) -> RecordColumns | None:
+        """The records up to an offset; None if there is none."""
+        columns = self._columns
+        if columns is None:
+            return None
+        count = int(np.searchsorted(columns.offset, limit, "right"))
+        self._columns = columns.take(slice(count, None)) if count < len(columns) else None
+        return columns.take(slice(0, count)) if count else None
+
+
+def _in_order(columns: RecordColumns, least: int) -> RecordColumns:
+    """Records with rising offsets: where damage made them fall, which is told as a gap, the first of each counts."""
+    if len(columns) and columns.offset[0] >= least and (columns.offset[1:] > columns.offset[:-1]).all():
+        return columns
+    first = np.unique(columns.offset, return_index=True)[1]
+    return columns.take(first[columns.offset[first] >= least])
+
+
+class _Ranges:
+    """Collects what differs into a `Difference`."""
+
+    def __init__(self, found: Difference, most: int) -> None:
+        self._found, self._most = found, most
+        self._open = 0  # code of the last record so far
+
+    def add(self, offsets: _Offsets, codes: _Codes) -> None:
+        """Add a stretch of offsets and their codes."""
+        found = self._found
+        found.missing += int(np.count_nonzero(codes == _MISSING))
+        found.extra += int(np.count_nonzero(codes == _EXTRA))
+        found.changed += int(np.count_nonzero(codes & 15))
+        if not codes.any():
+            self._open = 0
+            return
+        begins = np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])
+        ends = np.append(begins[1:], len(codes))
+        goes_on = int(codes[0] == self._open != 0)
+        if goes_on and not found.unlisted:
+            last = found.ranges[-1]
+            count = int(ends[0])
+            found.ranges[-1] = last._replace(last_offset=int(offsets[count - 1]), records=last.records + count)
+        runs = np.flatnonzero(codes[begins] != 0)[goes_on:]
+        room = max(0, self._most - len(found.ranges))
+        for run in runs[:room].tolist():
+            begin, end = int(begins[run]), int(ends[run])
+            found.ranges.append(_range_of(int(codes[begin]), int(offsets[begin]), int(offsets[end - 1]), end - begin))
+        found.unlisted += len(runs[room:])
+        self._open = int(codes[-1])
+
+
+def _range_of(code: int, first: int, last: int, records: int) -> Range:
+    kind: Kind = "missing" if code == _MISSING else "extra" if code == _EXTRA else "changed"
+    return Range(kind, first, last, records, tuple(name for bit, name in FIELD_NAMES.items() if code & bit))

@@ -1,0 +1,149 @@
+"""Files copied whole, one or all of a folder, and compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from pylogseg.env.append_file import storage_error
+from pylogseg.env.handles import open_descriptor
+from pylogseg.env.positions import copy_with_holes
+from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.walker.windows import Window, walk
+
+_CHUNK_BYTES = 4 << 20
+
+
+def copy_file(storage: Storage, source: str, target: str) -> tuple[int, int]:
+    """Copy a file with its modification time, and wait until the copy is on the disk; size and time (ms).
+
+    On one file system that can, the copy shares the blocks of the original. What takes no room there takes none here.
+    The copy is as long as the original was at the beginning.
+    """
+    if isinstance(storage, LocalStorage):
+        return _copy_local(source, target)
+    original, copy = storage.open_log(source, create=False), storage.open_log(target)
+    try:
+        size, modified_ms = original.size, original.modified_ms()
+        for position in range(0, size, _CHUNK_BYTES):
+            copy.append(original.read(position, min(_CHUNK_BYTES, size - position)))
+        copy.sync()
+        copy.set_modified_ms(modified_ms)
+        return size, modified_ms
+    finally:
+        original.close()
+        copy.close()
+
+
+def copy_folder(storage: Storage, source: str, target: str, on_bytes: Callable[[int], None]) -> None:
+    """Copy the files of a folder into a new one, and wait until they are on the disk with their names.
+
+    Raises
+    ------
+    StorageError
+        If the disk fails, or the files changed meanwhile.
+    """
+    storage.make_folder(target)
+    before = storage.list_folder(source)
+    for entry in before:
+        if not entry.is_dir:
+            copy_file(storage, storage.join(source, entry.name), storage.join(target, entry.name))
+            on_bytes(entry.size)
+    if storage.list_folder(source) != before:
+        raise StorageError(source, "copy", "its files changed meanwhile: something writes to it without the lock")
+    storage.sync_folder(target)
+
+
+def first_difference(storage: Storage, a: str, b: str, on_bytes: Callable[[int], None]) -> str:
+    """Where the files of two folders are not the same, byte for byte; empty if they are.
+
+    Both are read from their disks, as far as the system can be asked for that.
+    """
+    files = [{entry.name: entry.size for entry in storage.list_folder(path) if not entry.is_dir} for path in (a, b)]
+    for name in sorted({*files[0], *files[1]}):
+        sizes = [sizes.get(name) for sizes in files]
+        if None in sizes:
+            return f"{name} is not in {a if sizes[0] is None else b}"
+        if sizes[0] != sizes[1]:
+            return f"{name} has {sizes[0]:,} bytes in {a} and {sizes[1]:,} in {b}"
+        position = _first_byte(storage, storage.join(a, name), storage.join(b, name), on_bytes)
+        if position is not None:
+            return f"{name} differs from byte {position:,} on in {a} and {b}"
+    return ""
+
+
+def check_batches(storage: Storage, folder: str, original: str) -> tuple[int, int]:
+    """Read every batch of a copy of a partition with its CRC; where the log begins and ends.
+
+    Raises
+    ------
+    CorruptionError
+        At the first damage, with its place in the original. A torn or zero-filled end is none.
+    """
+    names = [(parse_file_name(entry.name), entry.name) for entry in storage.list_folder(folder)]
+    logs = sorted((name.offset or 0, each) for name, each in names if name.is_live and name.kind is FileKind.LOG)
+    end = 0
+    for number, (base, each) in enumerate(logs, 1):
+        file = storage.open_log(storage.join(folder, each), create=False)
+        try:
+            end = max(end, base)
+            for item in walk(file, lowest_offset=base, is_last=number == len(logs)):
+                if isinstance(item, Window):
+                    end = max(end, int(item.batches.last_offset[-1]) + 1)
+                elif item.is_damage:
+                    raise CorruptionError(storage.join(original, each), item.position, item.reason)
+        finally:
+            file.close()
+    return (logs[0][0] if logs else 0), end
+
+
+def _first_byte(storage: Storage, a: str, b: str, on_bytes: Callable[[int], None]) -> int | None:
+    """Position of the first byte that differs in two files of the same size."""
+    if isinstance(storage, LocalStorage):
+        _forget_cached(a)
+        _forget_cached(b)
+    one, other = storage.open_log(a, create=False), storage.open_log(b, create=False)
+    try:
+        for position in range(0, one.size, _CHUNK_BYTES):
+            left, right = (file.read(position, _CHUNK_BYTES) for file in (one, other))
+            if left != right:
+                same = next((i for i, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), None)
+                return position + (min(len(left), len(right)) if same is None else same)
+            on_bytes(len(left))
+        return None
+    finally:
+        one.close()
+        other.close()
+
+
+def _forget_cached(path: str) -> None:
+    """Let the next read of a file come from its disk."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    try:
+        descriptor = open_descriptor(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise storage_error(path, "read", error) from error
+
+
+def _copy_local(source: str, target: str) -> tuple[int, int]:
+    try:
+        original = open_descriptor(source, os.O_RDONLY)
+        try:
+            status = os.fstat(original)
+            with open(target, "xb", buffering=0) as copy:
+                copy_with_holes(original, copy.fileno(), status.st_size)
+                os.fsync(copy.fileno())
+        finally:
+            os.close(original)
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageError(error.filename or target, f"copy {source} to it", reason, error.errno) from error
+    return status.st_size, status.st_mtime_ns // 1_000_000

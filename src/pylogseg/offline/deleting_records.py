@@ -1,0 +1,152 @@
+"""`delete-records`: the log of a partition begins later, and the segments below its beginning go."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pylogseg.catalog.target import Target
+from pylogseg.errors import RequestError
+from pylogseg.format.names import parse_partition_folder, partition_folder_name
+from pylogseg.log.log import Log
+from pylogseg.offline.options import Options
+from pylogseg.offline.partition import Part
+from pylogseg.offline.result import Result
+from pylogseg.offline.running import run
+
+#: Instead of an offset: all that is below the high watermark.
+HIGH_WATERMARK = -1
+_VERSION = 1
+
+
+def delete_records(
+    path: str | os.PathLike[str], offsets: int | Mapping[str, int], *, force: bool = False, **options: Any
+) -> Result:
+    """Delete the records below an offset, as Kafka's ``DeleteRecords`` and then its retention do.
+
+    The log start offset moves, in the log directory's checkpoint; segments that lie below it go. Records below it that
+    share a segment with others stay in the file, and no reader of a log gives them.
+
+    Parameters
+    ----------
+    path : path
+        A log directory, or the folder of one partition.
+    offsets : int or mapping of str to int
+        The first offset that stays, of all chosen partitions or by their names (``"orders-3"``); -1 for the high
+        watermark. Partitions that have no offset here are left alone.
+    force : bool
+        Take partitions too whose ``cleanup.policy`` has no ``delete``: a broker refuses those.
+    **options
+        Fields of `pylogseg.offline.options.Options`.
+
+    Returns
+    -------
+    Result
+        ``numbers`` of an outcome: ``segmentsDeleted``, ``logStartBefore``, ``offsetsGone``.
+    """
+    shared = Options.of(options)
+    if isinstance(offsets, Mapping) and not offsets:
+        raise RequestError("no offsets are given: which partitions shall begin where?")
+    named = offsets if isinstance(offsets, Mapping) else {"the offset": offsets}
+    for name, offset in named.items():
+        if offset < HIGH_WATERMARK:
+            raise RequestError(f"{name}: {offset} is neither an offset nor -1 for the high watermark")
+    places = Target.find_all(shared.storage, os.fspath(path))
+    missing: list[str] = []
+    if isinstance(offsets, Mapping):
+        missing = sorted(set(offsets).difference(*(place.names for place in places)))
+    if isinstance(offsets, Mapping) and not shared.topics:
+        shared = dataclasses.replace(shared, topics=sorted(set(offsets) - set(missing)) or sorted(offsets))
+    elif places[0].is_whole and not shared.topics and not shared.partitions:
+        raise RequestError("one offset for all partitions there are: name those that are meant, or '*' for all")
+
+    def work(part: Part) -> None:
+        wanted = offsets.get(part.name) if isinstance(offsets, Mapping) else offsets
+        if wanted is None:
+            part.outcome.leave("no offset is given", "offsets go by partition, as in orders-3=100")
+        elif not part.config.delete and not force:
+            part.outcome.leave("cleanup.policy has no delete: a broker refuses", "do it all the same by --force")
+        else:
+            _delete(part, part.open(), wanted)
+
+    result = run(path, shared, work, frees=True)
+    result.missing = missing
+    there = [name for place in places for name in place.names]
+    result.notes += [_not_here(name, there) for name in missing]
+    return result
+
+
+def _not_here(asked: str, names: Sequence[str]) -> str:
+    folders = sorted((folder.topic, folder.partition) for name in names if (folder := parse_partition_folder(name)))
+    numbers = [number for topic, number in folders if topic == asked]
+    if not numbers:
+        return f"{asked} is not here: nothing was done for it"
+    return (
+        f"{asked} is a topic, and offsets go by partition: name one, as {asked}-{numbers[0]}; nothing was done for it"
+    )
+
+
+def _delete(part: Part, log: Log, wanted: int) -> None:
+    start = log.log_start_offset
+    offset = log.high_watermark if wanted == HIGH_WATERMARK else wanted
+    if part.directory is None and offset > start and offset not in log.segments.base_offsets:
+        bases = ", ".join(map(str, log.segments.base_offsets))
+        raise RequestError(
+            f"{part.folder} lies in no log directory, whose checkpoint would say that the log begins at {offset}: "
+            f"segments begin at {bases}"
+        )
+    moved = log.increment_log_start(offset)
+    count, gone = log.delete_below_start(), log.log_start_offset - start
+    part.outcome.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
+    part.outcome.state = "done" if moved else "unchanged"
+
+
+def parse_offsets(data: bytes | str, path: str = "<offsets>") -> dict[str, int]:
+    """Read the file of offsets that ``kafka-delete-records.sh`` takes.
+
+    Parameters
+    ----------
+    data : bytes or str
+        JSON: ``{"partitions": [{"topic": "orders", "partition": 3, "offset": 1500}], "version": 1}``.
+    path : str
+        For errors.
+
+    Returns
+    -------
+    dict of str to int
+        Names of partitions to offsets.
+
+    Raises
+    ------
+    RequestError
+        If it is not of that form, or names a partition twice.
+    """
+    try:
+        root = json.loads(data)
+        if root.get("version", _VERSION) != _VERSION:
+            raise RequestError(f"{path}: version {root['version']} is not {_VERSION}, the only one there is")
+        rows = [(_typed(row["topic"], str), _typed(row["partition"], int), _typed(row["offset"], int))
+                for row in root["partitions"]]  # fmt: skip
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        if isinstance(error, RequestError):
+            raise
+        raise RequestError(
+            f"{path}: not a list of offsets: {type(error).__name__}: {error}; "
+            'expected is {"partitions": [{"topic": "orders", "partition": 0, "offset": 10}], "version": 1}'
+        ) from None
+    offsets: dict[str, int] = {}
+    for topic, partition, offset in rows:
+        name = partition_folder_name(topic, partition)
+        if name in offsets:
+            raise RequestError(f"{path}: {name} is there twice")
+        offsets[name] = offset
+    return offsets
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value

@@ -1,0 +1,207 @@
+"""One partition in the hands of a command."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock
+from pylogseg.env.environment import Environment
+from pylogseg.env.filesystem import Readable
+from pylogseg.env.pool import Advance
+from pylogseg.env.scheduler import CollectingScheduler
+from pylogseg.env.storage import Storage
+from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.log.directory import LogDirectory
+from pylogseg.log.log import Log
+from pylogseg.log.recovery import LoadHooks
+from pylogseg.log.recovery_keep import Keeper, KeepError
+from pylogseg.log.recovery_report import Action
+from pylogseg.log.segment_replace import CLEANED, SWAP
+from pylogseg.log.state import Start
+from pylogseg.offline.result import PartitionResult, is_full
+from pylogseg.offline.settings import Settings
+
+
+class Part:
+    """A partition that a command works on, by the log that `open` gives or by its files.
+
+    Attributes
+    ----------
+    name : str
+        Of its folder.
+    topic, partition : str, int
+        ``""`` and -1 where the folder's name does not tell.
+    folder : str
+        Its path.
+    storage : Storage
+        By which everything is written: an overlay in a dry run.
+    directory : LogDirectory or None
+        Takes the checkpoint of the cleaner (`note_cleaned`); None for a folder that lies in no log directory.
+    start : Start
+        What the log directory knows of it.
+    config : LogConfig
+    settings : Settings
+        Where that comes from, and what is not known.
+    broker : BrokerSettings
+    clock : Clock
+    outcome : PartitionResult
+        To be filled in.
+    advance : callable
+        To be called with the bytes that were worked through, every few megabytes: Ctrl-C ends the work there.
+    log : Log or None
+        From `open` on. Flushed and closed in order by the frame.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        name: str,
+        storage: Storage,
+        directory: LogDirectory | None,
+        start: Start,
+        config: LogConfig,
+        settings: Settings,
+        clock: Clock,
+        outcome: PartitionResult,
+        advance: Advance,
+    ) -> None:
+        self.folder, self.name, self.storage = folder, name, storage
+        parsed = parse_partition_folder(name)
+        self.topic, self.partition = (parsed.topic, parsed.partition) if parsed else ("", -1)
+        self.directory, self.start, self.config, self.clock = directory, start, config, clock
+        self.settings, self.broker = settings, settings.broker
+        self.outcome, self.advance = outcome, advance
+        self.log: Log | None = None
+        self._scheduler = CollectingScheduler()
+        self._opening = False
+        self._before: dict[str, int] = {}
+
+    def open(
+        self,
+        *,
+        clean: bool | None = None,
+        recovery_point: int | None = None,
+        keeper: Keeper | None = None,
+        mend: Callable[[], None] | None = None,
+    ) -> Log:
+        """Open the log, as a broker does when it starts: what was not closed in order is put in order first.
+
+        Parameters
+        ----------
+        clean, recovery_point : optional
+            Instead of what the log directory knows: what is read again.
+        keeper : Keeper, optional
+            Gets what has to be cut off; refuses to lose anything if not given.
+        mend : callable, optional
+            See `LoadHooks`.
+
+        Returns
+        -------
+        Log
+            Its high watermark is the checkpoint's, or its end where there is none.
+
+        Raises
+        ------
+        KeepError
+            Without a keeper, if damage would have to be cut off: that is the business of ``repair`` and ``recover``.
+        StorageError, CorruptionError
+            As for `Log.open`.
+        """
+        start = self.start
+        self._opening = True
+        self._before = self._live_files()
+        log = Log.open(
+            Environment(self.storage, self.clock, self._scheduler),
+            self.folder,
+            self.config,
+            start._replace(
+                clean=start.clean if clean is None else clean,
+                recovery_point=start.recovery_point if recovery_point is None else recovery_point,
+            ),
+            producer_expiration_ms=self.broker.producer_id_expiration_ms,
+            hooks=LoadHooks(
+                _NothingIsLost() if keeper is None else keeper, self.advance, mend, report=self.outcome.report
+            ),
+        )
+        self.log, self._opening = log, False
+        if start.high_watermark < 0 and self.directory is not None:
+            self.outcome.notes.append("no high watermark is noted for it, so its end is taken for one")
+        log.update_high_watermark(log.log_end_offset if start.high_watermark < 0 else start.high_watermark)
+        return log
+
+    def close(self) -> None:
+        """Close the log in order, and remove what waits for its removal; done by the frame."""
+        if self.log is not None:
+            self.log.flush()
+            self.log.close()
+            self._scheduler.finish()
+            self.outcome.log_start, self.outcome.log_end = self.log.log_start_offset, self.log.log_end_offset
+
+    def give_up(self, error: BaseException) -> bool:
+        """Let go of the log after an error; whether it could be closed in order. Done by the frame."""
+        refused = isinstance(error, PylogsegError) and not isinstance(error, StorageError)
+        if refused and not self._opening and (self.log is None or self.log.is_usable):
+            self.close()  # what was refused, or cannot be read, leaves a log as good as it was
+            self._remove_unfinished()
+            return True
+        if self.log is not None:
+            with contextlib.suppress(StorageError):
+                if isinstance(error, PylogsegError) and is_full(error) and self._is_as_before(self.log):
+                    self._remove_unfinished()
+                    return True
+            self.log.close_handles()
+            self._remove_unfinished()
+        return False
+
+    def _is_as_before(self, log: Log) -> bool:
+        """Close a log that was in order and of which nothing was changed when the disk was full; whether that is so."""
+        if not self.start.clean or self._live_files() != self._before:
+            return False
+        try:
+            log.producers.take_snapshot()
+            for segment in log.segments:
+                segment.close()
+            self.storage.sync_folder(self.folder)
+        except PylogsegError:
+            return False
+        return True
+
+    def _live_files(self) -> dict[str, int]:
+        """Segments, and what was about to replace some, with their sizes."""
+        entries = self.storage.list_folder(self.folder)
+        return {entry.name: entry.size for entry in entries if entry.name.endswith((".log", SWAP))}
+
+    def _remove_unfinished(self) -> None:
+        """Remove segments that were being written, which the next load would do: the disk may be full."""
+        with contextlib.suppress(StorageError):
+            names = [entry.name for entry in self.storage.list_folder(self.folder)]
+            if any(name.endswith(SWAP) for name in names):
+                return  # a load has to see which of them belong together
+            for name in names:
+                if name.endswith(CLEANED):
+                    self.storage.remove(self.storage.join(self.folder, name))
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes and number of the segments; none where the folder is gone."""
+        if not self.storage.exists(self.folder):
+            return 0, 0
+        sizes = [
+            entry.size
+            for entry in self.storage.list_folder(self.folder)
+            if (name := parse_file_name(entry.name)).kind is FileKind.LOG and name.is_live
+        ]
+        return sum(sizes), len(sizes)
+
+
+class _NothingIsLost:
+    """Refuses a load that would lose records that were written whole."""
+
+    def keep(self, action: Action, file: Readable) -> str | None:
+        """Let pass what a crash leaves, and refuse what damage would cost."""
+        if action.is_damage:
+            reason = f"{action.place} is damaged and would be cut off: {action.reason}"
+            raise KeepError(file.path, "open the log", reason)
+        return None

@@ -1,0 +1,170 @@
+"""Batches compressed in another way, or written in the format of today, with the same records in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.errors import RequestError
+from pylogseg.format.batches import CODEC_NAMES, BatchTable
+from pylogseg.format.builder import CODEC_MASK, LOG_APPEND, Levels
+from pylogseg.format.records import RecordColumns
+from pylogseg.log.cleaner_filter import decoded
+from pylogseg.log.segment_rewrite import GOES, STAYS, Filtered, assemble
+from pylogseg.log.stretches import Stretch
+
+Mask = npt.NDArray[np.bool_]
+_ZSTD = CODEC_NAMES.index("zstd")
+_MOST_DELTA = 2**31 - 1
+#: Bytes of a record besides its key, value and headers, about.
+_RECORD_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Merging:
+    """When batches that follow one another become one.
+
+    Only batches without a producer, and so without a transaction, of one leader epoch and one kind. A replica cuts its
+    log at the bounds of batches, so nothing is merged that the other replicas may not have.
+
+    Attributes
+    ----------
+    most_bytes : int
+        Uncompressed bytes of records that a merged batch holds at most.
+    below : int
+        Only batches that end below this offset: the high watermark.
+    """
+
+    most_bytes: int
+    below: int
+
+
+@dataclass(frozen=True)
+class Recoding:
+    """Writes batches anew. A `BatchChange` that counts batches.
+
+    Control batches and batches without records stay as they are.
+
+    Attributes
+    ----------
+    codec : int or None
+        Of all batches; each keeps its own if None.
+    to_magic_2 : bool
+        Whether batches of magic 0 and 1 become magic 2.
+    all_again : bool
+        Whether batches that have the codec already are compressed again: for another level.
+    levels : int or mapping of int to int, optional
+        Of the codecs.
+    merging : Merging, optional
+        Without it each batch stays one.
+    limit_bytes : int, optional
+        A batch that decompresses to more is an error.
+    """
+
+    codec: int | None = None
+    to_magic_2: bool = False
+    all_again: bool = False
+    levels: Levels = None
+    merging: Merging | None = field(default=None)
+    limit_bytes: int | None = None
+
+    def count(self, stretch: Stretch, path: str) -> int:
+        """How many batches it writes anew, or puts into others."""
+        rows = stretch.batches
+        if self.merging is None:
+            return int(self._wanted(rows, path).sum())
+        fate, _, _ = self._plan(stretch, path)
+        return int((fate != STAYS).sum())
+
+    def apply(self, stretch: Stretch, path: str) -> Filtered:
+        """The batches in their new form."""
+        fate, records, new = self._plan(stretch, path)
+        return assemble(stretch, fate, records, new, self.levels)
+
+    def _plan(self, stretch: Stretch, path: str) -> tuple[npt.NDArray[np.int32], RecordColumns, npt.NDArray[Any]]:
+        rows = stretch.batches
+        wanted = self._wanted(rows, path)
+        mergeable = self._mergeable(rows)
+        read = np.flatnonzero(wanted | mergeable)
+        columns = decoded(rows[read], stretch.view, stretch.start, path, self.limit_bytes)
+        new = self._new_rows(rows[read])
+        new["count"] = np.bincount(columns.batch, minlength=len(read))
+        joins = mergeable[read[1:]] & mergeable[read[:-1]] & (np.diff(read) == 1)
+        joins &= rows.magic[read[1:]] == rows.magic[read[:-1]]
+        begins = self._begins(new, joins, columns)
+        alone = begins & np.append(begins[1:], True)
+        stays = alone & ~wanted[read]
+        fate = np.full(len(rows), STAYS, np.int32)
+        fate[read[~stays]] = GOES
+        records = columns.take(~stays[columns.batch])
+        new, begins = new[~stays], begins[~stays]
+        firsts = np.flatnonzero(begins)
+        merged = new[firsts]
+        if len(firsts):
+            merged["count"] = np.add.reduceat(new["count"], firsts)
+            merged["last_offset"] = new["last_offset"][np.append(firsts[1:], len(new)) - 1]
+        # Without compression a message of magic 0 or 1 is always alone.
+        apart = np.where((merged["magic"] < 2) & (merged["attributes"] & CODEC_MASK == 0), merged["count"], 1)
+        fate[read[~stays][firsts]] = apart
+        merged = np.repeat(merged, apart)
+        merged["count"][np.repeat(apart > 1, apart)] = 1
+        return fate, records, merged
+
+    def _wanted(self, rows: BatchTable, path: str) -> Mask:
+        """The batches that are to be written anew, whatever stands beside them."""
+        data = ~rows.is_control & (rows.count != 0)
+        wanted: Mask = data & (rows.magic < 2) & self.to_magic_2
+        if self.codec is not None:
+            wanted = wanted | (data & ((rows.codec != self.codec) | self.all_again))
+        legacy = np.flatnonzero(wanted & (rows.magic < 2))
+        if self.codec == _ZSTD and not self.to_magic_2 and len(legacy):
+            row = int(legacy[0])
+            raise RequestError(
+                f"{path}: the batch at position {int(rows.position[row])} has magic {int(rows.magic[row])}, "
+                "which knows no zstd: write it as magic 2 too, or take another codec"
+            )
+        return wanted
+
+    def _mergeable(self, rows: BatchTable) -> Mask:
+        if self.merging is None:
+            return np.zeros(len(rows), np.bool_)
+        modern = (rows.magic == 2) | self.to_magic_2
+        mergeable = modern & ~rows.is_control & (rows.count != 0) & ~rows.has_delete_horizon
+        return np.asarray(mergeable & (rows.producer_id < 0) & (rows.last_offset < self.merging.below))
+
+    def _new_rows(self, rows: BatchTable) -> npt.NDArray[Any]:
+        new = np.array(rows.rows)
+        if self.to_magic_2:
+            legacy = new["magic"] < 2
+            kept = np.where(new["magic"] == 0, CODEC_MASK, CODEC_MASK | LOG_APPEND).astype(np.int16)
+            new["attributes"][legacy] &= kept[legacy]
+            for name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
+                new[name][legacy] = -1
+            new["magic"] = 2
+        if self.codec is not None:
+            new["attributes"] = (new["attributes"] & ~CODEC_MASK) | self.codec
+        return new
+
+    def _begins(self, new: npt.NDArray[Any], joins: Mask, columns: RecordColumns) -> Mask:
+        """Which batches begin a batch; the others go on the one before them, if they may join it at all."""
+        begins = np.ones(len(new), np.bool_)
+        if self.merging is None or not joins.any():
+            return begins
+        for name in ("attributes", "leader_epoch"):
+            joins &= new[name][1:] == new[name][:-1]
+        append_time = new["attributes"][1:] & LOG_APPEND != 0
+        joins &= ~append_time | (new["max_timestamp"][1:] == new["max_timestamp"][:-1])
+        payload = np.maximum(columns.key_size, 0).astype(np.int64) + np.maximum(columns.value_size, 0) + _RECORD_BYTES
+        sizes = np.bincount(columns.batch, payload, len(new)).astype(np.int64).tolist()
+        first, last = (new[name].tolist() for name in ("base_offset", "last_offset"))
+        held, base = sizes[0], first[0]
+        for row, goes_on in enumerate(joins.tolist(), 1):
+            if goes_on and held + sizes[row] <= self.merging.most_bytes and last[row] - base <= _MOST_DELTA:
+                begins[row] = False
+                held += sizes[row]
+            else:
+                held, base = sizes[row], first[row]
+        return begins

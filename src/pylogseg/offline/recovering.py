@@ -1,0 +1,311 @@
+"""Recovery of a log directory, or of one partition, without a broker: as the start and the orderly stop of one.
+
+A partition that cannot be recovered does not stop the others. A dry run does the same on an overlay of the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg.catalog.disk import open_dir
+from pylogseg.catalog.target import Target, marked_epoch, moving_picture, sizes_in
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import Clock, SystemClock
+from pylogseg.env.environment import Environment
+from pylogseg.env.filesystem import Entry
+from pylogseg.env.overlay import FileChange, OverlayStorage
+from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.scheduler import CollectingScheduler
+from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.files.checkpoint import parse_offset_checkpoint
+from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.log.directory import LogDirectory
+from pylogseg.log.log import Log
+from pylogseg.log.recovery import LoadHooks
+from pylogseg.log.recovery_keep import FolderKeeper, KeepError, PlannedKeeper, check_place
+from pylogseg.log.recovery_report import LoadReport
+from pylogseg.log.state import Start
+from pylogseg.verify.remarks import REMEDIES, Remark
+from pylogseg.verify.startup import check_start
+
+
+@dataclass(frozen=True)
+class RecoverOptions:
+    """How to recover.
+
+    Attributes
+    ----------
+    config : LogConfig
+        Of all logs.
+    producer_expiration_ms : int
+        ``producer.id.expiration.ms`` of the broker.
+    full : bool
+        Whether marker and recovery points are passed by, so that every segment is read.
+    dry_run : bool
+        Whether the disk stays as it is.
+    keep : str or None
+        The folder that copies of what is cut off or removed go to; None for no copies.
+    jobs : int
+        Threads, each with a partition.
+    clock : Clock
+        Tells which producers have expired.
+    """
+
+    config: LogConfig = field(default_factory=LogConfig)
+    producer_expiration_ms: int = 86_400_000
+    full: bool = False
+    dry_run: bool = False
+    keep: str | None = None
+    jobs: int = 1
+    clock: Clock = field(default_factory=SystemClock)
+
+
+@dataclass
+class RecoverResult:
+    """What became of one partition.
+
+    Attributes
+    ----------
+    name, path : str
+    state : {"recovered", "clean", "left", "failed"}
+        Read again as far as it had to be; trusted, since it was closed in order; not looked at; could not be loaded.
+    reason, remedy : str
+        Why it was left, or failed, and what to do about that.
+    log_start, log_end : int or None
+        Offsets afterwards.
+    report : LoadReport
+    error : PylogsegError or None
+    changes : list of FileChange
+        In a dry run: how its files would differ.
+    """
+
+    name: str
+    path: str
+    state: str
+    reason: str = ""
+    remedy: str = ""
+    log_start: int | None = None
+    log_end: int | None = None
+    report: LoadReport = field(default_factory=LoadReport)
+    error: PylogsegError | None = None
+    changes: list[FileChange] = field(default_factory=list)
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields for a JSON line."""
+        row = {
+            "type": "partition",
+            "partition": self.name,
+            "path": self.path,
+            "state": self.state,
+            "reason": self.reason or None,
+            "remedy": self.remedy or None,
+            "logStart": self.log_start,
+            "logEnd": self.log_end,
+            **self.report.as_row(),
+        }
+        return {**row, "changes": [change._asdict() for change in self.changes]} if self.changes else row
+
+
+class Recovery:
+    """The recovery of one folder, by `run`.
+
+    Parameters
+    ----------
+    path : str
+        A log directory, or the folder of a partition.
+    options : RecoverOptions
+
+    Attributes
+    ----------
+    log_dir : str or None
+        The log directory; None for a partition's folder that lies in none.
+    notes : list of str
+        About the log directory.
+    changes : list of FileChange
+        In a dry run, behind the last outcome: how the files of the log directory itself would differ.
+    is_closed_clean : bool
+        Behind the last outcome: whether a broker that starts now trusts the whole log directory.
+
+    Raises
+    ------
+    RequestError
+        If the folder is neither, or copies would lie in it.
+    StorageError
+        If it cannot be read, or a broker or another writer has its lock.
+    """
+
+    def __init__(self, path: str, options: RecoverOptions) -> None:
+        self._options = options
+        self._on_bytes: Callable[[int], None] | None = None
+        self._storage: Storage = OverlayStorage() if options.dry_run else LocalStorage()
+        self._place = place = Target.find(self._storage, path)
+        self.log_dir, self._parent = place.log_dir, place.parent
+        if options.keep is not None:
+            check_place(options.keep, place.parent, place.names[0] if self.log_dir is None else None)
+        self.notes: list[str] = moving_picture(place.parent) if options.dry_run else []
+        self.changes: list[FileChange] = []
+        self.is_closed_clean = False
+
+    def total_bytes(self) -> int:
+        """Bytes of the segments that will be read, about."""
+        clean, points = self._options.full is False and self._is_marked(), self._recovery_points()
+        if clean:
+            return 0
+        total = 0
+        for name in self._place.names:
+            folder = parse_partition_folder(name)
+            point = points.get((folder.topic, folder.partition), 0) if folder else 0
+            total += _unflushed_bytes(sizes_in(self._storage, self._storage.join(self._parent, name)), point)
+        return total
+
+    def refusals(self) -> list[Remark]:
+        """What will keep a broker from starting on the log directory, however well its logs are."""
+        if self.log_dir is None or not self._place.is_whole:
+            return []
+        return [remark for remark in check_start(open_dir(self.log_dir).log_dirs) if remark.is_damage]
+
+    def _is_marked(self) -> bool:
+        marker = FileKind.CLEAN_SHUTDOWN.value
+        return self.log_dir is not None and self._storage.exists(self._storage.join(self.log_dir, marker))
+
+    def _recovery_points(self) -> dict[tuple[str, int], int]:
+        if self.log_dir is None or self._options.full:
+            return {}
+        return self._checkpoint(FileKind.RECOVERY_POINTS) or {}
+
+    def _checkpoint(self, kind: FileKind) -> dict[tuple[str, int], int] | None:
+        path = self._storage.join(self._parent, kind.value)
+        if not self._storage.exists(path):
+            return {}
+        try:
+            return parse_offset_checkpoint(self._storage.read_all(path), path)
+        except CorruptionError as error:
+            self.notes.append(f"{error}; it is taken for empty, as by a broker")
+            return None
+
+    def run(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[RecoverResult]:
+        """Recover; to be called once.
+
+        Parameters
+        ----------
+        on_bytes : callable, optional
+            Gets the bytes of segments that were read, from several threads.
+
+        Yields
+        ------
+        RecoverResult
+            Of each partition, in the order of names. Who ends the iteration early leaves the others as they are.
+
+        Raises
+        ------
+        StorageError
+            If a broker or another writer has the lock, or a checkpoint cannot be written.
+        """
+        self._on_bytes = on_bytes
+        if self.log_dir is None:
+            lock = self._storage.lock(self._parent)
+            try:
+                yield from self._outcomes(lambda name: Start(False, 0, 0, 0), lambda name, log: None)
+            finally:
+                lock.release()
+            return
+        for kind in (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS):
+            self._checkpoint(kind)
+        broker_epoch = marked_epoch(self._storage, self.log_dir)
+        directory = LogDirectory(self._storage, self.log_dir)
+
+        def done(name: str, log: Log | None) -> None:
+            if log is not None:
+                directory.attach(name, log)
+            directory.release(name, clean=log is not None, write=False)
+
+        lost = False
+        try:
+            for outcome in self._outcomes(directory.claim, done):
+                lost |= any(action.bytes_gone for action in outcome.report.actions)
+                yield outcome
+        finally:
+            directory.broker_epoch = None if lost else broker_epoch
+            directory.close()
+            self.is_closed_clean = self._is_marked()
+            if isinstance(self._storage, OverlayStorage):
+                self.changes = self._place.changes(self._storage)
+
+    def _outcomes(
+        self, claim: Callable[[str], Start], done: Callable[[str, Log | None], None]
+    ) -> Iterator[RecoverResult]:
+        """Partition by partition, in the order of their names."""
+
+        def work(name: str, advance: Advance) -> RecoverResult:
+            reason = self._place.reason_to_leave(name)
+            if reason:
+                return RecoverResult(name, self._storage.join(self._parent, name), "left", reason)
+            try:
+                self._place.check(self._storage, name)
+            except PylogsegError as error:
+                path = self._storage.join(self._parent, name)
+                return RecoverResult(name, path, "failed", str(error), _remedy(error), error=error)
+            return self._recover(name, claim(name), done, advance)
+
+        return map_ordered(work, sorted(self._place.names), self._options.jobs, self._on_bytes)
+
+    def _recover(
+        self, name: str, start: Start, done: Callable[[str, Log | None], None], advance: Advance
+    ) -> RecoverResult:
+        options = self._options
+        storage = OverlayStorage() if options.dry_run else self._storage
+        path = storage.join(self._parent, name)
+        clean = start.clean and not options.full
+        outcome = RecoverResult(name, path, "clean" if clean else "recovered")
+        keeper = None
+        if options.keep is not None:
+            keeper = (PlannedKeeper if options.dry_run else FolderKeeper)(LocalStorage(), options.keep)
+        scheduler = CollectingScheduler()
+        log = None
+        try:
+            log = Log.open(
+                Environment(storage, options.clock, scheduler),
+                path,
+                options.config,
+                Start(clean, start.log_start_offset, 0 if options.full else start.recovery_point),
+                producer_expiration_ms=options.producer_expiration_ms,
+                hooks=LoadHooks(keeper, advance, report=outcome.report),
+            )
+            log.update_high_watermark(start.high_watermark)
+            log.flush()
+            log.close()
+            scheduler.finish()
+            outcome.log_start, outcome.log_end = log.log_start_offset, log.log_end_offset
+        except PylogsegError as error:
+            log, outcome.state, outcome.reason, outcome.error = None, "failed", str(error), error
+            outcome.remedy = _remedy(error)
+        done(name, log)
+        if isinstance(storage, OverlayStorage):
+            outcome.changes = self._place.changes(storage)
+        return outcome
+
+
+def _remedy(error: PylogsegError) -> str:
+    if isinstance(error, KeepError):
+        return "nothing was cut that has no copy: name another folder by --keep, or do without by --no-keep"
+    if isinstance(error, StorageError):
+        return "see to the disk or to the permissions, and start again: what was recovered stays so"
+    if isinstance(error, CorruptionError) and error.path.endswith(FileKind.LEADER_EPOCHS.value):
+        return REMEDIES["leader-epoch"]
+    if isinstance(error, RequestError):
+        return "nothing was written there"
+    return "take the partition from another replica: a broker cannot load it either"
+
+
+def _unflushed_bytes(entries: list[Entry], recovery_point: int) -> int:
+    """Bytes of the segments from the one on that holds an offset."""
+    logs = {}
+    for entry in entries:
+        name = parse_file_name(entry.name)
+        if name.kind is FileKind.LOG and name.is_live and name.offset is not None:
+            logs[name.offset] = entry.size
+    first = max((base for base in logs if base <= recovery_point), default=0)
+    return sum(size for base, size in logs.items() if base >= first)

@@ -1,0 +1,242 @@
+"""What became of each partition, and of the log directory around them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from pylogseg.env.overlay import FileChange
+from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.log.recovery_keep import KeepError
+from pylogseg.log.recovery_report import LoadReport
+
+#: Of `PartitionResult.numbers`: places in a log.
+_OFFSETS = ("logStartBefore", "endBefore", "firstGone")
+State = Literal["done", "unchanged", "left", "failed"]
+
+
+class CheckpointChange(NamedTuple):
+    """An entry of a checkpoint of the log directory that is another one now.
+
+    Attributes
+    ----------
+    file : str
+        Name of the checkpoint.
+    topic, partition : str, int
+    before, after : int or None
+        Offsets; None for no entry.
+    """
+
+    file: str
+    topic: str
+    partition: int
+    before: int | None
+    after: int | None
+
+
+@dataclass
+class PartitionResult:
+    """What became of one partition.
+
+    Attributes
+    ----------
+    name, path : str
+        Of its folder; with ``into`` the new one.
+    state : {"done", "unchanged", "left", "failed"}
+        Changed; nothing to change; not looked at, or not asked for; given up.
+    reason, remedy : str
+        Why it was left or failed, and what to do about that.
+    is_undone : bool
+        Whether it was left although it was asked for, by its name or as part of what the command is for.
+    log_start, log_end : int or None
+        Offsets afterwards; None if the log was not opened.
+    bytes_before, bytes_after : int
+        Of all segments, indexes not counted.
+    segments_before, segments_after : int
+    numbers : dict of str to int
+        What the command counts, by names in camel case: ``{"recordsRemoved": 7}``.
+    notes : list of str
+        What a person should know.
+    rows : list of dict
+        Details, one for each line of ``--json``; each has a ``"type"``.
+    report : LoadReport
+        What had to be put in order when the log was opened, as a broker does.
+    replicas : tuple of int
+        Brokers that hold the partition, as far as the cluster's metadata says: the other ones stay as they are.
+    loses_records : bool
+        Whether records went that the other replicas are supposed to have: the controller of the cluster is then told
+        that this broker was not stopped in order.
+    error : PylogsegError or None
+    changes : list of FileChange
+        In a dry run: how its files would differ.
+    """
+
+    name: str
+    path: str
+    state: State = "done"
+    reason: str = ""
+    remedy: str = ""
+    is_undone: bool = False
+    log_start: int | None = None
+    log_end: int | None = None
+    bytes_before: int = 0
+    bytes_after: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    numbers: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    report: LoadReport = field(default_factory=LoadReport)
+    replicas: tuple[int, ...] = ()
+    loses_records: bool = False
+    error: PylogsegError | None = None
+    changes: list[FileChange] = field(default_factory=list)
+
+    def leave(self, reason: str, remedy: str = "", *, undone: bool = False) -> None:
+        """The partition is not touched; `undone` says that it should have been."""
+        self.state, self.reason, self.remedy, self.is_undone = "left", reason, remedy, undone
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields for a JSON line."""
+        return {
+            "type": "partition",
+            "partition": self.name,
+            "path": self.path,
+            "state": self.state,
+            "reason": self.reason or None,
+            "remedy": self.remedy or None,
+            "logStart": self.log_start,
+            "logEnd": self.log_end,
+            "bytesBefore": self.bytes_before,
+            "bytesAfter": self.bytes_after,
+            "segmentsBefore": self.segments_before,
+            "segmentsAfter": self.segments_after,
+            **self.numbers,
+            "notes": self.notes,
+            "replicas": list(self.replicas),
+            "undone": self.is_undone,
+            "recovery": self.report.as_row(),
+            **({"changes": [change._asdict() for change in self.changes]} if self.changes else {}),
+        }
+
+
+@dataclass
+class Result:
+    """What one command did: iterate over it for the outcomes, in the order of their names.
+
+    Attributes
+    ----------
+    outcomes : list of PartitionResult
+    log_dir : str or None
+        The log directory that was changed; None for a partition's folder that lies in none.
+    dry_run : bool
+        Whether all this only would be.
+    notes : list of str
+        About the log directory, and where the settings come from.
+    checkpoints : list of CheckpointChange
+        Entries of the log directory's checkpoints that are others now.
+    changes : list of FileChange
+        In a dry run: how the files of the log directory itself would differ.
+    is_closed_clean : bool
+        Whether a broker that starts now trusts the whole log directory.
+    missing : list of str
+        Partitions that were asked for and are not here.
+    node_id : int or None
+        Of the broker whose directory it is, as far as that is known.
+    """
+
+    outcomes: list[PartitionResult] = field(default_factory=list)
+    log_dir: str | None = None
+    dry_run: bool = False
+    notes: list[str] = field(default_factory=list)
+    checkpoints: list[CheckpointChange] = field(default_factory=list)
+    changes: list[FileChange] = field(default_factory=list)
+    is_closed_clean: bool = False
+    missing: list[str] = field(default_factory=list)
+    node_id: int | None = None
+
+    def __iter__(self) -> Iterator[PartitionResult]:
+        return iter(self.outcomes)
+
+    @property
+    def failed(self) -> list[PartitionResult]:
+        """Partitions that were given up."""
+        return [outcome for outcome in self.outcomes if outcome.state == "failed"]
+
+    @property
+    def exit_code(self) -> int:
+        """For a shell: 2 if the disk failed, 1 if not all was done that was asked for or records were lost, else 0."""
+        if any(is_of_disk(outcome.error) for outcome in self.failed):
+            return 2
+        undone = self.missing or any(outcome.is_undone or outcome.report.is_damage for outcome in self.outcomes)
+        return int(bool(self.failed or undone))
+
+    def totals(self) -> dict[str, int]:
+        """Sums over all partitions that were not left.
+
+        ``partitions``, ``changed``, ``bytesBefore``, ``bytesAfter``, and what the command counted, by the names in
+        `PartitionResult.numbers`: offsets of partitions are no counts, and have no sum.
+        """
+        taken = [outcome for outcome in self.outcomes if outcome.state != "left"]
+        sums = {
+            "partitions": len(taken),
+            "changed": sum(outcome.state == "done" for outcome in taken),
+            "bytesBefore": sum(outcome.bytes_before for outcome in taken),
+            "bytesAfter": sum(outcome.bytes_after for outcome in taken),
+        }
+        for outcome in taken:
+            for name, number in outcome.numbers.items():
+                if name not in _OFFSETS:
+                    sums[name] = sums.get(name, 0) + number
+        return sums
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields of the last JSON line."""
+        states = [outcome.state for outcome in self.outcomes]
+        return {
+            "type": "summary",
+            "logDirectory": self.log_dir,
+            "dryRun": self.dry_run,
+            **{state: states.count(state) for state in ("done", "unchanged", "left", "failed")},
+            **self.totals(),
+            "checkpoints": [change._asdict() for change in self.checkpoints],
+            "cleanShutdown": self.is_closed_clean,
+            "otherReplicas": "unchanged",
+            "missing": self.missing,
+            "notes": self.notes,
+            "changes": [change._asdict() for change in self.changes],
+        }
+
+
+def merged(path: str, results: Sequence[Result]) -> Result:
+    """What was done in several log directories, as one; names of checkpoints become their paths."""
+    return Result(
+        [outcome for result in results for outcome in result],
+        path,
+        any(result.dry_run for result in results),
+        [f"{result.log_dir}: {note}" for result in results for note in result.notes],
+        [
+            change._replace(file=f"{result.log_dir}/{change.file}")
+            for result in results
+            for change in result.checkpoints
+        ],
+        [change for result in results for change in result.changes],
+        all(result.is_closed_clean for result in results),
+        node_id=next((result.node_id for result in results), None),
+    )
+
+
+def is_of_disk(error: PylogsegError | None) -> bool:
+    """Whether the disk failed, as opposed to what lies on it."""
+    return isinstance(error, StorageError) and not isinstance(error, KeepError)
+
+
+def is_full(error: PylogsegError | None) -> bool:
+    """Whether there was no room on the disk."""
+    return isinstance(error, StorageError) and is_of_disk(error) and error.reason in _NO_ROOM
+
+
+_NO_ROOM = [os.strerror(number) for number in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))]

@@ -1,0 +1,160 @@
+"""A change of batches, applied to all segments of a log that need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from pylogseg.config import LogConfig
+from pylogseg.errors import CleaningAbortedError
+from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.format.codec_error import ArenaFullError
+from pylogseg.format.records import runs
+from pylogseg.log.log import Log
+from pylogseg.log.segment import LogSegment
+from pylogseg.log.segment_rewrite import Filtered, joined, rewrite, whole_stretches
+from pylogseg.log.stretches import Stretch
+from pylogseg.offline.partition import Part
+
+
+class BatchChange(Protocol):
+    """What is done to batches, each for itself, so that a stretch may be cut anywhere.
+
+    ``count(stretch, path) -> int``
+        How much it would change: 0 if the stretch stays as it is.
+    ``apply(stretch, path) -> Filtered``
+        The batches as they are to be.
+    """
+
+    def count(self, stretch: Stretch, path: str) -> int: ...
+    def apply(self, stretch: Stretch, path: str) -> Filtered: ...
+
+
+def change_part(part: Part, log: Log, change: BatchChange, counted: str) -> None:
+    """Apply a change to the log of a part, and fill in its outcome; `counted` is how that calls what was changed."""
+    outcome = part.outcome
+    outcome.numbers = {counted: 0, "segmentsRewritten": 0}
+    outcome.state = "unchanged"
+    for segment in change_log(log, change, part.advance):
+        outcome.state = "done"
+        outcome.numbers[counted] += segment.changed
+        outcome.numbers["segmentsRewritten"] += 1
+        row = {"path": segment.path, "bytesBefore": segment.bytes_before, "bytesAfter": segment.bytes_after}
+        outcome.rows.append({"type": "segment", **row, counted: segment.changed, "becomes": segment.segments_after})
+
+
+class ChangedSegment(NamedTuple):
+    """A segment that was written anew.
+
+    Attributes
+    ----------
+    path : str
+    changed : int
+        How much was changed, as the change counts.
+    bytes_before, bytes_after : int
+        Of batches.
+    segments_after : int
+        What takes its place: more than one where the batches do not fit into one any more.
+    """
+
+    path: str
+    changed: int
+    bytes_before: int
+    bytes_after: int
+    segments_after: int
+
+
+def change_log(log: Log, change: BatchChange, on_bytes: Callable[[int], None]) -> Iterator[ChangedSegment]:
+    """Apply a change to all segments of a log, the active one too.
+
+    Every segment is read before the first one is written: so damage is found while all is as it was, and segments
+    without anything to change are left alone.
+
+    Parameters
+    ----------
+    log : Log
+        Nobody else uses it, and it is closed next.
+    change : BatchChange
+        What is done.
+    on_bytes : callable
+        Gets bytes that were read; what it raises ends the work, with every segment as it was or as it is to be.
+
+    Yields
+    ------
+    ChangedSegment
+
+    Raises
+    ------
+    CorruptionError
+        If a batch cannot be read, or its CRC does not hold: nothing was changed.
+    """
+    counts = {segment.base_offset: _count(segment, change, on_bytes) for segment in log.segments}
+    segment = log.segments.first
+    while segment is not None:
+        base, path, size = segment.base_offset, segment.path, segment.size
+        count = counts.pop(base) if base in counts else _count(segment, change, on_bytes)
+        if count:
+            try:
+                new = _change(log, segment, change, on_bytes)
+            except CleaningAbortedError:  # its offsets are too far apart: it was split, and its parts come next
+                segment = log.segments.floor(base)
+                continue
+            yield ChangedSegment(path, count, size, sum(part.size for part in new), len(new))
+            base = new[-1].base_offset
+        segment = log.segments.higher(base)
+
+
+def _count(segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]) -> int:
+    def counted(stretch: Stretch) -> list[int]:
+        return [change.count(stretch, segment.path)]
+
+    count = 0
+    for stretch in whole_stretches(segment, crc=True):
+        count += sum(_by_parts(counted, stretch))
+        on_bytes(int(stretch.batches.size.sum(dtype=np.int64)))
+    return count
+
+
+def _change(log: Log, segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]) -> list[LogSegment]:
+    def applied(stretch: Stretch) -> list[Filtered]:
+        on_bytes(0)
+        return [change.apply(stretch, segment.path)]
+
+    return rewrite(
+        log,
+        [segment],
+        lambda source, writer: lambda stretch: joined(_by_parts(applied, stretch)),
+        most_bytes=max(log.config.segment_bytes, segment.size),
+        keeps_aborted=True,
+        crc=True,
+    )
+
+
+_Result = TypeVar("_Result")
+
+
+def _by_parts(work: Callable[[Stretch], list[_Result]], stretch: Stretch) -> list[_Result]:
+    """Work on a stretch, or on parts of it where its batches have too many records to be held at once."""
+    return [result for part in runs(stretch.batches) for result in _halved(work, stretch._replace(batches=part))]
+
+
+def _halved(work: Callable[[Stretch], list[_Result]], stretch: Stretch) -> list[_Result]:
+    """Work on a stretch, or on its halves where its batches decompress to too much."""
+    try:
+        return work(stretch)
+    except ArenaFullError:
+        half = len(stretch.batches) // 2
+        parts = (stretch.batches[:half], stretch.batches[half:])
+        return [result for part in parts for result in _halved(work, stretch._replace(batches=part))]
+
+
+def levels_of(config: LogConfig) -> dict[int, int]:
+    """The compression levels of a topic, by number of codec."""
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return {CODEC_NAMES.index(name): level for name, level in levels.items()}

@@ -1,0 +1,353 @@
+"""What is read as one log, and the records of it that somebody wants: ranges, filters, and how they are read."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.catalog.disk import Disk, Partition, Segment, check_once
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format import text
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.names import FileKind
+from pylogseg.format.records import RecordColumns
+from pylogseg.reading.latest import Latest
+from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.seek import end_offset, offset_of_time
+from pylogseg.reading.stable_offset import Tail
+from pylogseg.walker.findings import Finding, Gap
+
+
+class Source(Protocol):
+    """A log that a `Reader` reads.
+
+    ``log_start_offset``
+        Records below it are not given.
+    ``log_end_offset``
+        What negative offsets count from.
+    ``offset_of_time(timestamp_ms) -> int``
+        Offset of the first record that is not older; `OPEN_END` without one.
+    ``chunks(first_offset, end_offset, options) -> iterator of Chunk``
+        The records of a half-open range.
+    """
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    def offset_of_time(self, timestamp_ms: int) -> int: ...
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]: ...
+
+
+class LogFiles(NamedTuple):
+    """What is read as one log: a partition's segments, or a file by itself.
+
+    Attributes
+    ----------
+    segments : sequence of Segment
+        By base offset.
+    log_start_offset : int
+    snapshots : dict of int to str
+        Paths of producer snapshots by offset.
+    name : str
+        Of the partition, or of the file where the folder tells none.
+    error : StorageError or None
+        Why the segments are not known.
+    path : str
+        Of the partition's folder, or of the file.
+    tail : Tail or None
+        What somebody who reads it again and again knows of its end.
+    """
+
+    segments: Sequence[Segment]
+    log_start_offset: int
+    snapshots: dict[int, str]
+    name: str = ""
+    error: StorageError | None = None
+    path: str = ""
+    tail: Tail | None = None
+
+    @property
+    def log_end_offset(self) -> int:
+        """See `Source`."""
+        return end_offset(self.segments)
+
+    def offset_of_time(self, timestamp_ms: int) -> int:
+        """See `Source`."""
+        return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
+
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+        """See `Source`. An unknown log is an error, or a gap from the first wanted offset on."""
+        if self.error is None:
+            yield from PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots, tail=self.tail)
+        elif options.on_corrupt == "raise" and not options.skip_unreadable:
+            raise _again(self.error)
+        else:
+            reason = f"cannot {self.error.operation}: {self.error.reason}"
+            gap = Gap(self.error.path, Finding.UNREADABLE, 0, 0, first_offset, None, reason, True)
+            options.gaps.append(gap)
+
+
+def whole_number(number: Any, name: str) -> int:
+    """A number as one of Python's; a text or a fraction is refused: it may not mean what it would become."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise RequestError(f"{name} must be a whole number, not {number!r}") from None
+
+
+def partitions_of(
+    disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False
+) -> list[Partition]:
+    """What of a disk is read: live partitions, and others only where they were asked for or are all there is.
+
+    Those that cannot be listed come last, so that all that can be read is read before an error ends the reading.
+
+    Raises
+    ------
+    RequestError
+        If there is no partition with one of these numbers, or one lies in two folders.
+    """
+    numbers = _numbers(partition)
+    if numbers is None:
+        sole = len(disk.partitions) == 1
+        chosen = [p for p in disk.partitions if by_name or sole or not p.state]
+    else:
+        there = [p for p in disk.partitions if by_name or not p.state]
+        Disk((), tuple(there), disk.loose).check_numbers(numbers)
+        chosen = [p for p in there if p.partition in numbers]
+    check_once(chosen)
+    return [p for p in chosen if p.error is None] + [p for p in chosen if p.error is not None]
+
+
+def _numbers(partition: int | Sequence[int] | None) -> set[int] | None:
+    if partition is None:
+        return None
+    several = partition if isinstance(partition, Iterable) and not isinstance(partition, str) else [partition]
+    return {whole_number(number, "partition") for number in several}
+
+
+def logs_of(
+    disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
+) -> list[LogFiles]:
+    """Loose files and the partitions that `partitions_of` chooses, as logs.
+
+    Raises
+    ------
+    RequestError
+        If there is no partition with one of these numbers, or one lies in two folders.
+    StorageError
+        If nothing of what was chosen can be listed.
+    """
+    chosen = partitions_of(disk, partition, by_name=by_name)
+    numbers = _numbers(partition)
+    files = [segment for segment in disk.loose if numbers is None or segment.partition in numbers]
+    if chosen and chosen[0].error is not None and not files:
+        raise _again(chosen[0].error)
+    logs = [
+        LogFiles(
+            p.segments,
+            p.log_start_offset if from_log_start else 0,
+            _snapshots(p),
+            f"{p.topic}-{p.partition}" if p.topic else p.path,
+            p.error,
+            p.path,
+        )
+        for p in chosen
+    ]
+    loose = [
+        LogFiles(
+            [segment],
+            0,
+            {},
+            f"{segment.topic}-{segment.partition}" if segment.topic else segment.path,
+            None,
+            segment.path,
+        )
+        for segment in files
+    ]
+    readable = sum(log.error is None for log in logs)
+    return logs[:readable] + loose + logs[readable:]
+
+
+def _again(error: StorageError) -> StorageError:
+    """The same error, to be raised another time."""
+    return StorageError(error.path, error.operation, error.reason, error.errno)
+
+
+def _snapshots(partition: Partition) -> dict[int, str]:
+    return {
+        other.name.offset: other.path
+        for other in partition.others
+        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and not other.name.suffix and other.name.offset is not None
+    }
+
+
+def check_order(first: int | None, end: int | None) -> None:
+    """Refuse a range of offsets that ends before it begins; negative ones count from the end.
+
+    Raises
+    ------
+    RequestError
+        With both.
+    """
+    if first is not None and end is not None and (first < 0) == (end < 0) and end < first:
+        raise RequestError(f"the range of offsets {first}:{end} ends before it begins")
+
+
+def range_of(log: Source, offsets: tuple[int, int], times: tuple[int | None, int | None]) -> tuple[int, int]:
+    """The offsets of a log that lie in a range of offsets and may lie in one of timestamps, both half-open.
+
+    A negative offset counts from the end of the log. Timestamps need not rise: after the first record that is as late
+    as the end, others may come that are not.
+    """
+    first, end = offsets
+    if first < 0 or end < 0:
+        log_end = log.log_end_offset
+        first, end = (max(0, log_end + offset) if offset < 0 else offset for offset in (first, end))
+    first = max(first, log.log_start_offset)
+    if times[0] is not None:
+        first = max(first, log.offset_of_time(times[0]))
+    return first, end
+
+
+def timed(options: ReadOptions, since: int | None, until: int | None) -> ReadOptions:
+    """The same without batches whose headers tell that no record is in a range of timestamps."""
+    if since is None and until is None:
+        return options
+
+    def may_be(rows: BatchTable) -> npt.NDArray[np.bool_]:
+        mask = np.ones(len(rows), np.bool_) if options.batches is None else options.batches(rows)
+        if since is not None:
+            mask &= rows.max_timestamp >= since
+        if until is not None:  # of LogAppendTime all records have the time of their batch
+            mask &= (rows.timestamp_type != 1) | (rows.max_timestamp < until)
+        return mask
+
+    return replace(options, batches=may_be)
+
+
+def in_time(columns: RecordColumns, since: int | None, until: int | None) -> RecordColumns:
+    """The records in a range of timestamps: between those at its ends may lie others."""
+    if since is None and until is None:
+        return columns
+    mask = np.ones(len(columns), np.bool_)
+    if since is not None:
+        mask &= columns.timestamp >= since
+    if until is not None:
+        mask &= columns.timestamp < until
+    return columns if mask.all() else columns.take(mask)
+
+
+@dataclass(frozen=True)
+class LogReader:
+    """A part of one log.
+
+    Attributes
+    ----------
+    log : LogFiles
+    first_offset, end_offset : int
+        Half-open.
+    since, until : int or None
+        Records outside of these timestamps (half-open, ms) are left out; the offsets do the seeking.
+    key : bytes or None
+        Only records with this key.
+    options : ReadOptions
+        Of one reading at a time: it has its report and, with ``scratch``, its memory.
+    latest : Latest or None
+        Only the last record of each key, of those that are chosen by all this.
+    """
+
+    log: LogFiles
+    first_offset: int
+    end_offset: int
+    since: int | None = None
+    until: int | None = None
+    key: bytes | None = None
+    options: ReadOptions = field(default_factory=ReadOptions)
+    latest: Latest | None = None
+
+    @classmethod
+    def of(
+        cls,
+        log: LogFiles,
+        offsets: tuple[int, int],
+        times: tuple[int | None, int | None],
+        options: ReadOptions,
+        key: bytes | None = None,
+    ) -> LogReader:
+        """What lies in a range of offsets and one of timestamps, both half-open: times become offsets, by the indexes.
+
+        A moment that no record has reached yet becomes the end of the log: what comes next may reach it.
+        """
+        first, end = range_of(log, offsets, times)
+        if times[0] is not None and first >= OPEN_END:
+            first = max(offsets[0], log.log_start_offset, end_offset(log.segments))
+        return cls(log, first, end, *times, key, options)
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What was passed over."""
+        return self.options.gaps
+
+    @property
+    def name(self) -> str:
+        """Of the partition, or of the file where the folder tells none."""
+        return self.log.name
+
+    def apart(self, on_bytes: Callable[[int], None] | None = None) -> LogReader:
+        """The same with a report of its own, for another thread; the throttle stays shared."""
+        return replace(self, options=replace(self.options, gaps=[], on_bytes=on_bytes))
+
+    def by_segment(self) -> list[LogReader]:
+        """One part for each segment, to be read on their own in any order: together the same records and gaps.
+
+        Not where the outcome of one depends on those before it: read_committed ends at an open transaction, and
+        ``on_corrupt="stop"`` at damage.
+        """
+        if (
+            self.options.isolation_level == "read_committed"
+            or self.options.on_corrupt == "stop"
+            or self.log.error
+            or self.latest
+        ):
+            return [self.apart()]
+        return [
+            replace(self.apart(), log=self.log._replace(segments=[segment]))
+            for segment in self.log.segments
+            if segment.base_offset < self.end_offset
+            and (segment.next_base is None or segment.next_base > self.first_offset)
+        ]
+
+    def read(self, options: ReadOptions | None = None) -> Iterator[Chunk]:
+        """Chunks of the range of offsets, unfiltered; some may be empty."""
+        options = timed(options or self.options, self.since, self.until)
+        yield from self.log.chunks(self.first_offset, self.end_offset, options)
+
+    def filtered(self, chunk: Chunk) -> Chunk:
+        """The records of a chunk that are wanted."""
+        columns = in_time(chunk.columns, self.since, self.until)
+        if self.key is not None:
+            columns = columns.take(has_key(columns, self.key))
+        return chunk if columns is chunk.columns else Chunk(columns, chunk.segment)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The wanted records; no chunk is empty."""
+        if self.latest is not None:
+            yield from self.latest.chunks(lambda options: map(self.filtered, self.read(options)), self.options)
+            return
+        for chunk in map(self.filtered, self.read()):
+            if len(chunk.columns):
+                yield chunk
+
+
+def has_key(columns: RecordColumns, key: bytes) -> npt.NDArray[np.intp]:
+    """Numbers of the records that have a key."""
+    rows = np.flatnonzero(columns.key_size == len(key))
+    # Of equal size: what holds it is it.
+    return rows[text.find(columns.key_place[rows], columns.key_size[rows], columns.sources, key)]

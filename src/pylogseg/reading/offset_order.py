@@ -1,0 +1,194 @@
+"""Base offsets that cannot be: no checksum covers them, so they are compared with those around them.
+
+One rule for whoever reads a segment: its offsets rise, from its base offset on, and end before the base offset of the
+next segment. Batches that break it are damage, wherever the reading begins and however it is divided. So of segments
+that were swapped, misnamed or copied under another name no record is given twice or under another segment's offsets,
+and a batch that is in a file twice is given once, as a consumer of a broker gets it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pylogseg.catalog.disk import Segment
+from pylogseg.env.filesystem import Readable
+from pylogseg.errors import StorageError
+from pylogseg.format.batches import BatchTable
+from pylogseg.walker.batch_search import BatchSearch
+from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.unreadable import Patched
+
+_NONE = 2**63
+
+
+class Checked(NamedTuple):
+    """What came of a window.
+
+    Attributes
+    ----------
+    rows : BatchTable
+        Batches whose offsets are right.
+    gaps : list of Gap
+        The others; those next to each other are one.
+    is_done : bool
+        Whether all after the window is above the last offset that was asked for.
+    """
+
+    rows: BatchTable
+    gaps: list[Gap]
+    is_done: bool
+
+
+def has_next(segment: Segment) -> bool:
+    """Whether the segment that followed one when their folder was listed is still there."""
+    if segment.next_base is None:
+        return False
+    files = segment.files
+    try:
+        files.stat(files.join(files.split(segment.path)[0], f"{segment.next_base:020d}.log"))
+    except StorageError:
+        return False
+    return True
+
+
+class Order:
+    """Compares the offsets of a segment's batches, window after window.
+
+    Parameters
+    ----------
+    segment : Segment
+    view : Readable
+        Its open file.
+    starts_inside : bool
+        Whether the first window begins at a batch that the offset index names: then that batch is where it belongs.
+    """
+
+    def __init__(self, segment: Segment, view: Readable, *, starts_inside: bool = False) -> None:
+        self._view = Patched(view)
+        self._segment, self._limit = segment, _NONE if segment.next_base is None else segment.next_base
+        self._expected = segment.base_offset
+        self._is_first, self._trusts = True, starts_inside
+        self._open: Gap | None = None
+
+    def check(self, rows: BatchTable, last: int = _NONE - 1) -> Checked:
+        """Look at the batches of the next window.
+
+        Parameters
+        ----------
+        rows : BatchTable
+            At least one.
+        last : int
+            What comes after this offset does not matter.
+        """
+        found = rows.summary()
+        if (
+            found.ascends
+            and found.first_base_offset >= self._expected
+            and found.last_offset < self._limit
+            and self._open is None
+        ):
+            before = int(rows.last_offset[-2]) + 1 if len(rows) > 1 else self._expected
+            if before == found.last_base_offset or before > last or not self._is_too_high(rows, before):
+                self._expected, self._is_first, self._trusts = found.last_offset + 1, False, False
+                return Checked(rows, [], found.last_offset >= last)
+        return self._one_by_one(rows, last)
+
+    def _is_too_high(self, rows: BatchTable, expected: int) -> bool:
+        """Whether what follows the window shows that its last batch lies too high."""
+        if self._trusts and len(rows) == 1:
+            return False
+        base = int(rows.base_offset[-1])
+        following = self._following(rows.summary().end_position, expected, base)
+        return following is not None and expected <= following < base
+
+    def _following(self, position: int, expected: int, base: int) -> int | None:
+        """Offset of the batch that follows a window, of which the last one has `base` and not the expected offset.
+
+        What the next bytes say is enough if it denies that offset; else the next good batch has its word, which may
+        lie behind damage.
+        """
+        view = self._view
+        if position >= view.size:
+            return None
+        try:
+            head = bytes(view.read(position, 17))
+            if len(head) == 17 and head[16] == 2 and any(head[8:12]):
+                offset = int.from_bytes(head[:8], "big", signed=True)
+                if expected <= offset < base:
+                    return offset
+            found = BatchSearch(view, position, view.size).next(position, expected)
+            return None if found is None else int.from_bytes(bytes(view.read(found, 8)), "big", signed=True)
+        except StorageError:  # the walk meets it next, and tells of it
+            return None
+
+    def _one_by_one(self, rows: BatchTable, last: int) -> Checked:
+        bases, lasts = np.where(rows.magic < 2, rows.last_offset, rows.base_offset).tolist(), rows.last_offset.tolist()
+        positions, sizes = rows.position.tolist(), rows.size.tolist()
+        gaps: list[Gap] = []
+        good: list[int] = []
+        for row, (base, end) in enumerate(zip(bases, lasts, strict=True)):
+            if row + 1 < len(bases):
+                following = functools.partial(bases.__getitem__, row + 1)
+            else:
+                following = functools.partial(self._following, rows.summary().end_position, self._expected, base)
+            reason = self._reason(base, end, following)
+            if reason is None:
+                gaps += self.finish(base)
+                good.append(row)
+                self._expected, self._is_first = end + 1, False
+                if end >= last:
+                    return Checked(rows[good], gaps, True)
+                continue
+            if self._open is None or self._open.end_position != positions[row]:
+                gaps += self.finish(None)
+                self._open = Gap(
+                    self._segment.path,
+                    Finding.ORDER,
+                    positions[row],
+                    positions[row],
+                    self._expected,
+                    None,
+                    reason,
+                    True,
+                )
+            self._open = self._open._replace(end_position=positions[row] + sizes[row])
+        return Checked(rows[good], gaps, False)
+
+    def _reason(self, base: int, end: int, following_of: Callable[[], int | None]) -> str | None:
+        """Why a batch cannot be where it is."""
+        trusts, self._trusts = self._trusts, False
+        if base < self._expected:
+            before = "the segment's base offset" if self._is_first else "the offset after the batch before it"
+            return f"base offset {base} is below {self._expected}, {before}"
+        if end < base:
+            return f"base offset {base} is too high: the batch would end at {end}"
+        if end >= self._limit and self._ends_there():
+            return (
+                f"base offset {base} is too high: the batch ends at {end}, and the next segment begins at {self._limit}"
+            )
+        if base == self._expected or trusts:
+            return None
+        following = following_of()
+        if following is not None and self._expected <= following < base:
+            return f"base offset {base} is too high: {following} follows"
+        return None
+
+    def _ends_there(self) -> bool:
+        """Whether the next segment is still there: a cleaning may have merged it, or a truncation removed it."""
+        if not has_next(self._segment):
+            self._limit = _NONE
+        return self._limit != _NONE
+
+    def finish(self, next_offset: int | None = None) -> list[Gap]:
+        """What is still open, when a good batch with that offset follows, or nothing does."""
+        self._trusts = False  # behind a gap lies another batch than the index names
+        found, self._open = self._open, None
+        if found is None:
+            return []
+        if next_offset is None and self._limit != _NONE:
+            next_offset = self._limit
+        return [found._replace(next_offset=next_offset)]

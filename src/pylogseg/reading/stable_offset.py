@@ -1,0 +1,121 @@
+"""Where a log ends for a read_committed reader: before the first transaction that is open at its end.
+
+The newest producer snapshot that can be read tells, and the headers after it; without one, all headers. What a reader
+asks for does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pylogseg.catalog.disk import Segment
+from pylogseg.format.batches import BatchTable
+from pylogseg.reading.transaction_markers import marker_rows, open_at, windows
+from pylogseg.walker.windows import Window
+
+
+@dataclass
+class Tail:
+    """What a reader that comes again knows of the end of a log, so that it reads headers from there on.
+
+    Attributes
+    ----------
+    last_offset, crc : int
+        Of the last batch seen; -1 before the first one.
+    open_first : dict of int to int
+        Producers with an open transaction behind that batch, and its first offset.
+    """
+
+    last_offset: int = -1
+    crc: int = -1
+    open_first: dict[int, int] = field(default_factory=dict)
+
+
+class EndState(NamedTuple):
+    """What is open somewhere in a log.
+
+    Attributes
+    ----------
+    offset : int
+        Where: behind the last batch that was looked at.
+    open_first : dict of int to int
+        Producers with an open transaction there, and its first offset.
+    """
+
+    offset: int
+    open_first: dict[int, int]
+
+
+def last_stable_offset(segments: list[Segment], snapshots: dict[int, str]) -> int | None:
+    """First offset of the oldest transaction that is open at the end of the log; None if none is.
+
+    Parameters
+    ----------
+    segments : list of Segment
+        All of the partition, by base offset.
+    snapshots : dict of int to str
+        Paths of producer snapshots by offset.
+    """
+    return min(end_of_log(segments, snapshots).open_first.values(), default=None)
+
+
+def end_of_log(segments: list[Segment], snapshots: dict[int, str], tail: Tail | None = None) -> EndState:
+    """Where the log ends now, and what is open there: headers behind the newest snapshot, or behind a known tail."""
+    if tail is not None and tail.last_offset >= 0:
+        found = _read_on(segments, EndState(tail.last_offset, dict(tail.open_first)), tail, tail.crc)
+        if found is not None:
+            return found
+    start = newest_snapshot(segments, snapshots) or EndState(segments[0].base_offset if segments else 0, {})
+    found = _read_on(segments, start, tail)
+    assert found is not None
+    return found
+
+
+def newest_snapshot(segments: list[Segment], snapshots: dict[int, str]) -> EndState | None:
+    """What the newest producer snapshot says that can be read; None without one."""
+    for offset in sorted(snapshots, reverse=True) if segments else ():
+        state = open_at(segments[0].files, snapshots[offset])
+        if state is not None:
+            return EndState(offset, state)
+    return None
+
+
+def _read_on(segments: list[Segment], state: EndState, tail: Tail | None, crc: int | None = None) -> EndState | None:
+    """Follow open transactions from an offset on to the end; None if the batch that ends there has another CRC."""
+    start, open_first = state
+    end, last_crc = start + (crc is not None), -1 if crc is None else crc
+    is_known = crc is None
+    for i, segment in enumerate(segments):
+        if i + 1 < len(segments) and segments[i + 1].base_offset <= start:
+            continue
+        # A damaged batch opens nothing: whoever meets the log's first transaction as he reads has not seen it either.
+        for window in windows(segment, start, crc=True):
+            rows = window.batches
+            if not is_known:
+                same = rows.last_offset == start
+                is_known = bool((rows.crc[same] == crc).any())
+                if not is_known and int(rows.last_offset.max()) >= start:
+                    return None
+            _follow(open_first, rows[(rows.base_offset >= end) & rows.is_transactional], window)
+            if int(rows.last_offset.max()) >= end:
+                end, last_crc = int(rows.last_offset.max()) + 1, int(rows.crc[int(rows.last_offset.argmax())])
+    if not is_known:
+        return None
+    if tail is not None:
+        tail.last_offset, tail.crc, tail.open_first = end - 1, last_crc, dict(open_first)
+    return EndState(end, open_first)
+
+
+def _follow(open_first: dict[int, int], rows: BatchTable, window: Window) -> None:
+    """What is open after some transactional batches."""
+    if not len(rows):
+        return
+    ended = {offset for _, offset, _ in marker_rows(rows[rows.is_control], window)}
+    for offset, producer, control in zip(
+        rows.base_offset.tolist(), rows.producer_id.tolist(), rows.is_control.tolist(), strict=True
+    ):
+        if not control:
+            open_first.setdefault(producer, offset)
+        elif offset in ended:
+            open_first.pop(producer, None)

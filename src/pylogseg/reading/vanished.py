@@ -1,0 +1,91 @@
+"""Segments that went between the listing of their folder and their opening: a broker lives, deletes and truncates."""
+
+from __future__ import annotations
+
+import time
+
+from pylogseg.catalog.disk import Segment
+from pylogseg.env.filesystem import FileView
+from pylogseg.errors import StorageError
+from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.walker.findings import Finding, Gap
+
+#: How often, and after how many seconds, to look again where the cleaner is just putting another file in place.
+_LOOKS, _PAUSE_SECONDS = 50, 0.02
+
+
+def open_unless_removed(segment: Segment) -> FileView | None:
+    """Open a segment's file of batches, as `Segment.open` does.
+
+    Returns
+    -------
+    FileView or None
+        None if retention removed the segment: no segment in front of it is left, but one behind it is. Or if a
+        truncation did: none behind it is left, but one in front of it is.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be opened for another reason. One that is missing elsewhere is such a reason: where the cleaner
+        merged it into another one, its records are there, and to go on without them would lose them.
+    """
+    for _ in range(_LOOKS):
+        try:
+            return segment.open()
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            bases, is_replaced = _left(segment)
+            if segment.base_offset not in bases and not is_replaced:
+                if bases and not min(bases) < segment.base_offset < max(bases):
+                    return None
+                raise
+        time.sleep(_PAUSE_SECONDS)
+    return segment.open()
+
+
+def open_or_gap(segment: Segment, first_offset: int, next_offset: int | None) -> FileView | Gap:
+    """Open a segment's file of batches, or say why nothing of it is read.
+
+    Parameters
+    ----------
+    segment : Segment
+        To be opened as by `open_unless_removed`.
+    first_offset, next_offset : int, int or None
+        The offsets that a gap would begin with, and that follow it.
+    """
+    try:
+        return open_unless_removed(segment) or removed_gap(segment, first_offset, next_offset)
+    except StorageError as error:
+        return unreadable_gap(segment, error, first_offset, next_offset)
+
+
+def _left(segment: Segment) -> tuple[set[int], bool]:
+    """Base offsets of the segments in the folder now, and whether the cleaner is about to put one of them in place."""
+    folder = segment.files.split(segment.path)[0]
+    names = [parse_file_name(entry.name) for entry in segment.files.list_folder(folder) if not entry.is_dir]
+    logs = [name for name in names if name.kind is FileKind.LOG and name.offset is not None]
+    return {name.offset for name in logs if not name.suffix and name.offset is not None}, any(
+        name.suffix == ".swap" for name in logs
+    )
+
+
+def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) -> Gap:
+    """What to report of a segment that retention or a truncation removed."""
+    return Gap(
+        segment.path,
+        Finding.REMOVED,
+        0,
+        segment.size,
+        max(first_offset, segment.base_offset),
+        next_offset,
+        "deleted or truncated away by the broker since its folder was listed",
+        False,
+    )
+
+
+def unreadable_gap(segment: Segment, error: StorageError, first_offset: int, next_offset: int | None) -> Gap:
+    """What to report of a segment of which nothing can be read."""
+    reason = f"cannot {error.operation}: {error.reason}"
+    first = max(first_offset, segment.base_offset)
+    return Gap(segment.path, Finding.UNREADABLE, 0, segment.size, first, next_offset, reason, True)

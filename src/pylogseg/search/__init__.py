@@ -1,0 +1,1 @@
+"""Which records hold something: text, bytes, regular expressions."""

@@ -1,0 +1,248 @@
+"""Segments as DataFrames by functions: the same plans without the limits of a data source."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pylogseg.errors import RequestError
+from pylogseg.files.index import OffsetIndex, TimeIndex
+from pylogseg.format.names import FileKind
+from pylogseg.spark import _compat
+from pylogseg.spark.batch_rows import BATCH_SCHEMA, read_batches
+from pylogseg.spark.distribute import packed, unpacked
+from pylogseg.spark.logs import find_logs
+from pylogseg.spark.options import SourceOptions, as_text, parse, paths_of
+from pylogseg.spark.plan import Task, plan, url_of
+from pylogseg.spark.schema import columns_of, spark_schema
+from pylogseg.spark.task import read_task
+from pylogseg.spark.worker import settle
+
+Path = str | os.PathLike[str]
+Paths = Path | Sequence[Path]
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_Work = Callable[[Task], Iterator[pa.RecordBatch]]
+
+#: Columns of `segments`.
+SEGMENT_SCHEMA = (
+    "topic string, `partition` int, segment string, path string, baseOffset bigint, nextOffset bigint, "
+    "sizeBytes bigint, modified timestamp, maxTimestamp timestamp, indexEntries int, isActive boolean"
+)
+
+
+def read(spark: Any, path: Paths, **options: Any) -> Any:
+    """A DataFrame of records by `format("pylogseg")`.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    path : path, URL or list of them
+        Log directories, partition folders or files of batches.
+    **options
+        As for `spark.read.option`; JSON may be given as a dict or list. ``pushFilters=True`` also turns on the setting
+        of the session that it needs.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+    """
+    register(spark)
+    if parse(options).push_filters:
+        _compat.warn_of_pushdown()
+        _compat.enable_pushdown(spark)
+    texts = {name: as_text(value) for name, value in options.items()}
+    return spark.read.format("pylogseg").options(**texts).option("path", _joined(path)).load()
+
+
+def register(spark: Any) -> None:
+    """Make `format("pylogseg")` known to a session; where the package is installed Spark finds it by itself.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+
+    Raises
+    ------
+    RequestError
+        Before Spark 4.0.
+    """
+    _compat.check_data_sources()
+    from pyspark.errors import AnalysisException
+
+    from pylogseg.spark.source import PylogsegSource
+
+    try:
+        spark.dataSource.register(PylogsegSource)
+    except AnalysisException as error:  # Spark 4.0, where it has been found
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+
+
+def read_segments(
+    spark: Any,
+    path: Paths,
+    columns: Sequence[str] | None = None,
+    *,
+    batch_fn: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    schema: Any = None,
+    **options: Any,
+) -> Any:
+    """A DataFrame of records by the fast door: only the columns that are asked for are made, and sent.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Of Spark 3.5 or later.
+    path : path, URL or list of them
+        Log directories, partition folders or files of batches.
+    columns : sequence of str, optional
+        Names out of those of the source, in the wanted order.
+    batch_fn : callable, optional
+        Gets each Arrow record batch in the worker, before it goes to Spark, and gives one that has `schema`: the place
+        for filters and decoders.
+    schema : StructType or str, optional
+        Of what `batch_fn` gives, if that is not what it gets.
+    **options
+        As for `spark.read.option`.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+
+    Raises
+    ------
+    RequestError, StorageError
+        What is wrong with options and paths shows here; damage only when the rows are asked for.
+    """
+    paths, parsed = read_options(path, options, columns)
+    names = columns_of(parsed)
+    gives = spark_schema(names) if schema is None else _compat.struct_of(schema)
+    expected = [(field.name, field.dataType.simpleString()) for field in gives]
+
+    def work(task: Task) -> Iterator[pa.RecordBatch]:
+        found = read_task(task, parsed, names)
+        return found if batch_fn is None else _checked(map(batch_fn, found), expected)
+
+    tasks = plan(paths, parsed, cores=_compat.cores_of(spark))
+    return map_tasks(spark, tasks, work, gives)
+
+
+def _checked(batches: Iterator[pa.RecordBatch], expected: list[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
+    """Batches that a user's function gave, if they have the columns that were promised to Spark."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    known: pa.Schema | None = None
+    for batch in batches:
+        if not isinstance(batch, pa.RecordBatch):
+            raise RequestError(f"batch_fn gave a {type(batch).__name__}, not a pyarrow.RecordBatch")
+        if known is None or not batch.schema.equals(known):
+            given = [(field.name, field.dataType.simpleString()) for field in from_arrow_schema(batch.schema)]
+            if given != expected:
+                raise RequestError(
+                    f"batch_fn gave the columns {_columns(given)}, and schema says {_columns(expected)}: "
+                    "names, order and types must be the same"
+                )
+            known = batch.schema
+        yield batch
+
+
+def _columns(pairs: list[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in pairs) or "(none)"
+
+
+def batches(spark: Any, path: Paths, **options: Any) -> Any:
+    """A DataFrame with a row for each record batch, from the headers: no payload is decoded.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    path : path, URL or list of them
+        Log directories, partition folders or files of batches.
+    **options
+        As for `spark.read.option`. With ``checkCrc=false`` payloads are not read, and damage of theirs is not seen.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        Where there is no good batch, `problem` says why, from `baseOffset` on.
+    """
+    paths, parsed = read_options(path, options, None)
+    tasks = plan(paths, parsed, cores=_compat.cores_of(spark))
+    return map_tasks(spark, tasks, lambda task: read_batches(task, parsed), BATCH_SCHEMA)
+
+
+def segments(spark: Any, path: Paths, **options: Any) -> Any:
+    """A DataFrame with a row for each segment, from names and indexes; made by the driver alone.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session.
+    path : path, URL or list of them
+        Log directories, partition folders or files of batches.
+    **options
+        Those that choose topics and partitions, and `storageOptions`.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        `nextOffset` is null for an active segment, `maxTimestamp` what the time index tells.
+    """
+    paths, parsed = read_options(path, options, None)
+    rows = []
+    for log in find_logs(paths, parsed):
+        for i, segment in enumerate(log.segments):
+            times = TimeIndex(segment.companion(FileKind.TIME_INDEX) or b"", segment.base_offset)
+            entries = segment.companion(FileKind.OFFSET_INDEX)
+            latest = times[len(times) - 1].timestamp if len(times) else -1
+            following = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else None
+            rows.append((
+                segment.topic, segment.partition, segment.name, url_of(segment.files, segment.path),
+                segment.base_offset, following, segment.size, _moment(segment.modified_ms), _moment(latest),
+                None if entries is None else len(OffsetIndex(entries, segment.base_offset)), segment.is_last,
+            ))  # fmt: skip
+    return spark.createDataFrame(rows, SEGMENT_SCHEMA)
+
+
+def read_options(
+    path: Paths, options: dict[str, Any], columns: Sequence[str] | None
+) -> tuple[list[str], SourceOptions]:
+    """Paths and options, from the arguments of a function of this module."""
+    if isinstance(columns, str):
+        raise RequestError(f"columns are a sequence of names, not the string {columns!r}")
+    given = {**options, "path": _joined(path)}
+    return paths_of(given), parse(given if columns is None else {**given, "columns": list(columns)})
+
+
+def _joined(path: Paths) -> str:
+    paths = [path] if isinstance(path, (str, os.PathLike)) else path
+    return json.dumps([os.fspath(one) for one in paths])
+
+
+def _moment(timestamp_ms: int) -> datetime.datetime | None:
+    return None if timestamp_ms < 0 else _EPOCH + datetime.timedelta(milliseconds=timestamp_ms)
+
+
+def map_tasks(spark: Any, tasks: list[Task], work: _Work, schema: Any) -> Any:
+    """A DataFrame of what is made of each task by a worker: task `i` is done by partition `i`."""
+    if not tasks:
+        return spark.createDataFrame([], schema)
+
+    # Spark ships this function to every task as it is; a task unpacks its own part of the plan.
+    shipped = [packed(list(task)) for task in tasks]
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from work(tuple(unpacked(shipped[number])))
+        settle()
+
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, schema)

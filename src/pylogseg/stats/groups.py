@@ -1,0 +1,223 @@
+"""What was counted of segments, put together by partition, topic or disk, and as rows of plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pylogseg.catalog.disk import Disk, Partition, Segment
+from pylogseg.files.checkpoint import parse_offset_checkpoint
+from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.format.names import FileKind
+from pylogseg.internal_topics.cluster import INTERNAL_TOPICS, clusters_of
+from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.seek import offset_of_time
+from pylogseg.stats.missing import MAX_LISTED, Missing, MissingOffsets, Stretch
+from pylogseg.stats.segment import Stats
+from pylogseg.stats.sketch import Histogram
+
+#: What timestamps are, by their type.
+TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
+
+
+@dataclass
+class Group:
+    """What is counted together, and how far it is; with `is_whole` also which offsets are missing."""
+
+    name: str
+    partitions: int = 0
+    stats: Stats = field(default_factory=Stats)
+    missing: Missing = field(default_factory=lambda: Missing(0, 0, 0, 0, 0, 0))
+    stretches: list[Stretch] = field(default_factory=list)
+    unlisted: int = 0
+    is_whole: bool = True
+
+    def add(self, name: str, rows: Iterable[Stats], log_start_offset: int, is_cleaned: bool) -> None:
+        """Count a partition, by the counts of its segments in their order, which are taken one at a time."""
+        self.partitions += 1
+        if not self.is_whole:  # what is missing of a part means nothing
+            for row in rows:
+                self.stats.merge(row)
+            return
+        offsets = MissingOffsets(name, log_start_offset, is_cleaned, MAX_LISTED - len(self.stretches))
+        for row in rows:
+            offsets.add(row)
+            self.stats.merge(row)
+        missing, found, unlisted = offsets.finish()
+        self.stretches += found
+        self.unlisted += unlisted
+        self.missing = _sum(self.missing, missing)
+
+
+def total(groups: Iterable[Group]) -> Group:
+    """What groups counted, as one; without their stretches."""
+    whole = Group("TOTAL")
+    for group in groups:
+        whole.is_whole = group.is_whole
+        whole.partitions += group.partitions
+        whole.stats.merge(group.stats)
+        whole.missing = _sum(whole.missing, group.missing)
+    return whole
+
+
+def _sum(a: Missing, b: Missing) -> Missing:
+    return Missing(*(x + y for x, y in zip(a, b, strict=True)))
+
+
+class Unit(NamedTuple):
+    """What is counted as one log: a partition, or a file named by itself.
+
+    Attributes
+    ----------
+    name : str
+        ``orders-3``, or the path of the file.
+    segments : sequence of Segment
+        By base offset.
+    log_start_offset : int
+        Of the partition.
+    cleaned_to : int or None
+        Up to where the cleaner's checkpoint says that it was compacted; None if it does not name it.
+    is_compacted : bool
+        Whether its topic is compacted by all brokers, or by what the cluster's metadata beside it says.
+    """
+
+    name: str
+    segments: Sequence[Segment]
+    log_start_offset: int
+    cleaned_to: int | None
+    is_compacted: bool = False
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Whether a cleaner removes offsets of it."""
+        return self.is_compacted or self.cleaned_to is not None
+
+
+def units_of(disk: Disk, partitions: Iterable[Partition]) -> list[Unit]:
+    """The partitions that can be listed, and the files of a disk that were named by themselves."""
+    cleaned, compacted = _cleaned(disk), _compacted(disk)
+    units = [
+        Unit(p.name, p.segments, p.log_start_offset, cleaned.get((p.topic, p.partition)), p.topic in compacted)
+        for p in partitions
+        if p.error is None
+    ]
+    return units + [Unit(segment.path, (segment,), 0, None) for segment in disk.loose]
+
+
+def units_since(units: Iterable[Unit], since: int | None) -> list[tuple[Unit, int]]:
+    """Units with those of their segments that may hold what is not older, and the first offset that may."""
+    found = []
+    for unit in units:
+        first = 0 if since is None else offset_of_time(unit.segments, since, OPEN_END, 0)
+        kept = [each for each in unit.segments if each.next_base is None or each.next_base > first]
+        found.append((unit._replace(segments=kept), first))
+    return found
+
+
+def group_key(name: str, by: str | None) -> str:
+    """What a unit is counted under: its topic, itself, or all together."""
+    return {"topic": name.rpartition("-")[0] or name, "partition": name}.get(by or "", "all")
+
+
+def _cleaned(disk: Disk) -> dict[tuple[str, int], int]:
+    """Partitions that the cleaners' checkpoints name."""
+    found: dict[tuple[str, int], int] = {}
+    for log_dir in disk.log_dirs:
+        path = log_dir.checkpoints.get(FileKind.CLEANER_OFFSETS)
+        if path is not None:
+            found.update(parse_offset_checkpoint(log_dir.files.read_all(path), path))
+    return found
+
+
+def _compacted(disk: Disk) -> set[str]:
+    """Topics that all brokers compact, and those that the cluster's metadata on the disk names."""
+    clusters, _ = clusters_of(disk)
+    ids = {id(cluster): cluster for cluster in clusters.values()}.values()
+    named = {t for c in ids for t in c.topic_ids if "compact" in c.of_topic(t).get("cleanup.policy", "")}
+    return named | {t for t, settings in INTERNAL_TOPICS.items() if settings.get("cleanup_policy") == "compact"}
+
+
+def _sizes(histogram: Histogram) -> dict[str, Any]:
+    known = histogram.count > 0
+    return {
+        "count": histogram.count,
+        "total": histogram.total,
+        "min": histogram.least if known else None,
+        "mean": None if histogram.mean is None else round(histogram.mean, 2),
+        **{f"p{percent}": histogram.percentile(percent) for percent in (50, 90, 99)},
+        "max": histogram.largest if known else None,
+    }
+
+
+def codec_name(number: int) -> str:
+    """Name of a codec, or its number where it is none."""
+    return CODEC_NAMES[number] if number < len(CODEC_NAMES) else f"codec {number}"
+
+
+def stats_row(group: Group) -> dict[str, Any]:
+    """What was counted, as plain values by the names that users see."""
+    stats = group.stats
+    return {
+        "name": group.name,
+        "partitions": group.partitions,
+        "segments": stats.segments,
+        "sizeBytes": stats.size_bytes,
+        "batches": stats.batches,
+        "emptyBatches": stats.empty_batches,
+        "controlBatches": stats.control_batches,
+        "transactionalBatches": stats.transactional_batches,
+        "records": stats.records,
+        "controlRecords": dict(sorted(stats.markers.items())),
+        "codecs": {
+            codec_name(number): {
+                "batches": codec.batches,
+                "records": codec.records,
+                "storedBytes": codec.stored_bytes,
+                "bodyBytes": codec.body_bytes,
+                "rawBytes": codec.raw_bytes,
+                "ratio": None if codec.ratio is None else round(codec.ratio, 3),
+            }
+            for number, codec in sorted(stats.codecs.items())
+        },
+        "magic": {str(magic): count for magic, count in sorted(stats.magics.items())},
+        "timestampTypes": {TIME_TYPES[kind]: count for kind, count in sorted(stats.time_types.items())},
+        "timestamps": [stats.least_timestamp, stats.largest_timestamp],
+        "recordBytes": _sizes(stats.record_sizes),
+        "keyBytes": _sizes(stats.key_sizes),
+        "valueBytes": _sizes(stats.value_sizes),
+        "nullKeys": stats.null_keys,
+        "distinctKeys": stats.keys.count,
+        "distinctKeysExact": stats.keys.is_exact,
+        "tombstones": stats.tombstones,
+        "headers": stats.headers,
+        "producers": len(stats.producers),
+        **(_missing_row(group) if group.is_whole else {}),
+        "gaps": [str(gap) for gap in stats.gaps]
+        + [str(found) for found in group.stretches if found.reason == "unexplained"],
+    }
+
+
+def _missing_row(group: Group) -> dict[str, Any]:
+    missing = group.missing
+    return {
+        "missingOffsets": {
+            "markers": missing.markers,
+            "belowLogStart": missing.below_start,
+            "belowLogStartStillInFiles": missing.still_there,
+            "compaction": missing.compaction,
+            "damage": missing.damage,
+            "unexplained": missing.unexplained,
+        },
+        "missingRanges": [
+            {
+                "partition": found.name,
+                "first": found.first_offset,
+                "last": found.end_offset - 1,
+                "count": found.end_offset - found.first_offset,
+                "reason": found.reason,
+            }
+            for found in group.stretches
+        ],
+        "missingRangesNotListed": group.unlisted,
+    }

@@ -1,0 +1,188 @@
+"""What a segment or a partition holds, by its names, its indexes and a few headers: for lists of a whole disk."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pylogseg.catalog.disk import Partition, Segment
+from pylogseg.env.filesystem import FileView
+from pylogseg.env.pool import Advance
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.index import TimeIndex
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.names import FileKind
+from pylogseg.format.records import decode
+from pylogseg.reading.seek import end_offset, position_of_offset
+from pylogseg.reading.vanished import open_unless_removed
+from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
+
+
+@dataclass(frozen=True)
+class SegmentRow:
+    """One segment of a list.
+
+    Attributes
+    ----------
+    path : str
+    base_offset : int
+        From the file's name.
+    end_offset : int
+        After the last whole batch.
+    size_bytes : int
+    modified_ms : int
+    first_timestamp, largest_timestamp : int or None
+        Of the first record that has one, and the largest in any header; None if no record has one.
+    error : StorageError or None
+        Why nothing is known but what the folder's listing tells: the end and the timestamps are None then.
+    """
+
+    path: str
+    base_offset: int
+    end_offset: int | None
+    size_bytes: int
+    modified_ms: int
+    first_timestamp: int | None
+    largest_timestamp: int | None
+    error: StorageError | None = None
+
+
+@dataclass(frozen=True)
+class PartitionRow:
+    """One partition of a list.
+
+    Attributes
+    ----------
+    log_start_offset, log_end_offset : int
+    first_timestamp : int or None
+        Of the first record in the files that has one.
+    newest_timestamp : int or None
+        The largest one in the last segment that has any: older segments are not opened.
+    error : StorageError or None
+        Why a segment that had to be opened could not be: the end and the timestamps are None then.
+    missing : tuple of int
+        Base offsets of segments of which indexes are left and no `.log` file.
+    """
+
+    log_start_offset: int
+    log_end_offset: int | None
+    first_timestamp: int | None
+    newest_timestamp: int | None
+    error: StorageError | None = None
+    missing: tuple[int, ...] = ()
+
+
+def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
+    """List one segment. Damage is passed over: `pylogseg verify` looks for it."""
+    base, modified_ms = segment.base_offset, segment.modified_ms
+    try:
+        opened = open_unless_removed(segment)
+    except StorageError as error:
+        return SegmentRow(segment.path, base, None, segment.size, modified_ms, None, None, error)
+    if opened is None:
+        return SegmentRow(segment.path, base, base, 0, modified_ms, None, None)
+    with opened as view:
+        first, largest = _first_timestamp(segment, view), _largest_timestamp(segment, view)
+        size = view.size
+    end = max(segment.base_offset, end_offset([segment]))
+    return SegmentRow(segment.path, segment.base_offset, end, size, segment.modified_ms, first, largest)
+
+
+def partition_row(partition: Partition, advance: Advance | None = None) -> PartitionRow:
+    """List one partition: from its first and its last segment."""
+    segments = partition.segments
+    start = partition.log_start_offset
+    try:
+        first = _first_of(segments, _first_timestamp)
+        newest = _first_of(segments[::-1], _largest_timestamp)
+    except StorageError as error:
+        return PartitionRow(start, None, None, None, error)
+    return PartitionRow(start, max(start, end_offset(segments)), first, newest, None, missing_segments(partition))
+
+
+def missing_segments(partition: Partition) -> tuple[int, ...]:
+    """Base offsets of segments of which indexes are left, and no log, also none that waits for its removal."""
+    names = [other.name for other in partition.others]
+    known = {segment.base_offset for segment in partition.segments}
+    known |= {name.offset or 0 for name in names if name.kind is FileKind.LOG and name.suffix}
+    left = {name.offset or 0 for name in names if name.kind.is_index and not name.suffix}
+    return tuple(sorted(base for base in left - known if base >= partition.log_start_offset))
+
+
+def gaps_between(rows: Sequence[SegmentRow]) -> list[tuple[int, int]]:
+    """Half-open ranges of offsets that lie in none of a partition's segments, from the first one on."""
+    pairs = ((before.end_offset, after.base_offset) for before, after in itertools.pairwise(rows))
+    return [(end, base) for end, base in pairs if end is not None and end < base]
+
+
+def _first_of(segments: Sequence[Segment], find: Callable[[Segment, FileView], int | None]) -> int | None:
+    for segment in segments:
+        opened = open_unless_removed(segment)
+        if opened is None:
+            continue
+        with opened as view:
+            found = find(segment, view)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_timestamp(segment: Segment, view: FileView) -> int | None:
+    for item in walk(view, lowest_offset=segment.base_offset, crc=False, first_window_bytes=SMALL_WINDOW_BYTES):
+        if not isinstance(item, Window):
+            continue
+        # Magic 0 has no timestamps; its largest one is -1.
+        for row in np.flatnonzero(item.batches.max_timestamp >= 0).tolist():
+            batch = item.batches[row : row + 1]
+            columns, damage = decode(batch, item.buffer, item.file_position)
+            known = columns.timestamp[columns.timestamp >= 0]
+            if len(known):
+                return int(known[0])
+            if damage and batch.magic[0] == 2:  # also one that is too large to look into for this
+                return _timestamp_of_header(batch)
+    return None
+
+
+def _timestamp_of_header(batch: BatchTable) -> int:
+    """Timestamp of a batch's first record as its header has it: of the first one there was, if a cleaning took that."""
+    is_other = batch.is_log_append_time[0] or batch.has_delete_horizon[0] or batch.rows["base_timestamp"][0] < 0
+    return int(batch.max_timestamp[0] if is_other else batch.rows["base_timestamp"][0])
+
+
+def _largest_timestamp(segment: Segment, view: FileView) -> int | None:
+    found = _indexed_timestamp(segment, view)
+    if found is None:
+        found = _largest_from(segment, view, 0)
+    return found if found >= 0 else None
+
+
+def _largest_from(segment: Segment, view: FileView, start: int) -> int:
+    found = walk(view, start=start, lowest_offset=segment.base_offset, crc=False)
+    return max((int(item.batches.max_timestamp.max()) for item in found if isinstance(item, Window)), default=-1)
+
+
+def _indexed_timestamp(segment: Segment, view: FileView) -> int | None:
+    """From the last entry of the time index, if the batch that it names agrees."""
+    data = segment.hint(FileKind.TIME_INDEX)
+    if not data:
+        return None
+    try:
+        index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
+        if not len(index):
+            return None
+        timestamp, offset = index[len(index) - 1]
+        start = position_of_offset(segment, view, offset)
+    except CorruptionError:  # the headers know as well
+        return None
+    for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
+        if isinstance(item, Window) and item.batches.last_offset[-1] >= offset:
+            batches = item.batches
+            named = int(batches.max_timestamp[batches.last_offset >= offset][0])
+            if named != timestamp:
+                return None
+            # A sealed segment's last entry is its largest; an active one has batches behind it.
+            return max(timestamp, _largest_from(segment, view, start)) if segment.is_last else timestamp
+    return None

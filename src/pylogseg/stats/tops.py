@@ -1,0 +1,128 @@
+"""Which keys have most records and most bytes, and which records are largest: in bounded memory, to be merged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.catalog.disk import Segment
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns
+from pylogseg.reading.partition import PartitionReader, ReadOptions
+from pylogseg.stats.sketch import Heaviest
+
+
+class Found(NamedTuple):
+    """A record that was found again.
+
+    Attributes
+    ----------
+    segment : Segment
+    offset : int
+    key : bytes or None
+    key_bytes, value_bytes : int
+        -1 of null.
+    timestamp : int
+    """
+
+    segment: Segment
+    offset: int
+    key: bytes | None
+    key_bytes: int
+    value_bytes: int
+    timestamp: int
+
+
+@dataclass
+class Tops:
+    """Keys with most records and most bytes of keys and values, and the largest records.
+
+    Attributes
+    ----------
+    key_count, record_count : int
+        How many are asked for.
+    by_records, by_bytes : Heaviest
+    sizes, offsets, owners : numpy.ndarray of int64
+        Of the largest records, the largest first: bytes, offset, and number of the segment.
+    segments : list of Segment
+        In which records were counted.
+    """
+
+    key_count: int = 0
+    record_count: int = 0
+    by_records: Heaviest = field(default_factory=Heaviest)
+    by_bytes: Heaviest = field(default_factory=Heaviest)
+    sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    offsets: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    owners: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    segments: list[Segment] = field(default_factory=list)
+
+    def of(self, segment: Segment) -> Tops:
+        """An empty one for one segment, which asks for the same."""
+        return Tops(self.key_count, self.record_count, segments=[segment])
+
+    def add(self, columns: RecordColumns, hashes: npt.NDArray[np.uint64]) -> None:
+        """Count records of the last segment; the hashes are those of their keys, from `sketch.hash_each`."""
+        sizes = np.maximum(columns.key_size, 0).astype(np.int64) + np.maximum(columns.value_size, 0)
+        owner = len(self.segments) - 1
+        if self.key_count:
+            keyed = columns.key_size >= 0
+            places = np.column_stack((np.full(len(columns), owner), columns.offset))[keyed]
+            self.by_records.add(hashes[keyed], np.ones(len(places), np.int64), places)
+            self.by_bytes.add(hashes[keyed], sizes[keyed], places)
+        if self.record_count:
+            self._add_largest(sizes, columns.offset, np.full(len(columns), owner))
+
+    def _add_largest(
+        self, sizes: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], owners: npt.NDArray[np.int64]
+    ) -> None:
+        if len(self.sizes) >= self.record_count:
+            larger = sizes > self.sizes[-1]
+            sizes, offsets, owners = sizes[larger], offsets[larger], owners[larger]
+        if not len(sizes):
+            return
+        sizes = np.concatenate([self.sizes, sizes])
+        best = np.argsort(-sizes, kind="stable")[: self.record_count]
+        self.sizes = sizes[best]
+        self.offsets = np.concatenate([self.offsets, offsets])[best]
+        self.owners = np.concatenate([self.owners, owners])[best]
+
+    def merge(self, other: Tops) -> None:
+        """Add what another one counted."""
+        before = len(self.segments)
+        self.segments += other.segments
+        for mine, others in ((self.by_records, other.by_records), (self.by_bytes, other.by_bytes)):
+            mine.merge(others, before)
+        if self.record_count:
+            self._add_largest(other.sizes, other.offsets, other.owners + before)
+
+    def keys(self, by: Heaviest, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[tuple[Found | None, int]]:
+        """A record with each of the heaviest keys (None where it is gone meanwhile), and its weight."""
+        return [
+            (again(self.segments[owner], offset, limit_bytes), weight)
+            for (owner, offset), weight in by.first(self.key_count)
+        ]
+
+    def largest(self, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[tuple[Segment, int, int, Found | None]]:
+        """Segment, offset, bytes and the record (None where it is gone meanwhile) of the largest ones."""
+        rows = zip(self.owners.tolist(), self.offsets.tolist(), self.sizes.tolist(), strict=True)
+        return [
+            (self.segments[owner], offset, size, again(self.segments[owner], offset, limit_bytes))
+            for owner, offset, size in rows
+        ]
+
+
+def again(segment: Segment, offset: int, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Found | None:
+    """Read one record; None where it cannot be read any more."""
+    options: Any = ReadOptions(on_corrupt="skip", limit_bytes=limit_bytes)
+    try:
+        for columns, _ in PartitionReader([segment], offset, offset + 1, options):
+            if len(columns):
+                sizes = int(columns.key_size[0]), int(columns.value_size[0])
+                return Found(segment, offset, columns.key(0), *sizes, int(columns.timestamp[0]))
+    except (StorageError, CorruptionError):  # the broker has removed or replaced the segment
+        pass
+    return None

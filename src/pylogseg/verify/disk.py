@@ -1,0 +1,246 @@
+"""The check of a whole disk: segments over threads, then what lies between and beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pylogseg.catalog.disk import Disk, Partition, Segment
+from pylogseg.env.filesystem import FileSystem
+from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.internal_topics.cluster import ClusterMetadata, clusters_of
+from pylogseg.verify.files import check_log_dir
+from pylogseg.verify.missing import Checkpoints, check_partitions, is_asked
+from pylogseg.verify.partition import Reports, check_partition
+from pylogseg.verify.remarks import Level, Remark, of_failure
+from pylogseg.verify.segment import SegmentReport, verify_segment
+from pylogseg.verify.startup import check_replicas, check_start
+
+
+@dataclass
+class Summary:
+    """What was checked, and what was not.
+
+    Attributes
+    ----------
+    level : Level
+    log_dirs, partitions, segments, batches, records, bytes : int
+    damaged, notices : int
+        Findings of either kind.
+    explained_gaps : int
+        Missing stretches of offsets that compaction explains.
+    not_checked : list of str
+        Sentences.
+    """
+
+    level: Level
+    log_dirs: int = 0
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    damaged: int = 0
+    notices: int = 0
+    explained_gaps: int = 0
+    not_checked: list[str] = field(default_factory=list)
+
+    def add_segment(self, report: SegmentReport) -> None:
+        """Count a segment."""
+        self.segments += 1
+        self.batches += report.batches
+        self.records += report.records
+        self.bytes += report.size
+        self.not_checked += report.undecided
+
+    def add_remark(self, remark: Remark) -> Remark:
+        """Count a finding."""
+        if remark.is_damage:
+            self.damaged += 1
+        else:
+            self.notices += 1
+        return remark
+
+
+_BY_LEVEL = {
+    Level.CRC: "checksums (--level crc)",
+    Level.RECORDS: "records, and what is inside of compressed batches (--level records)",
+    Level.INDEXES: "indexes, snapshots, checkpoints and other small files; what is missing or keeps a broker from "
+    "starting, as they tell (--level indexes)",
+}
+_NEVER = (
+    "whether producer snapshots and checkpoints say what the log says, beyond their form and their ends",
+    "whether whole segments are missing where no checkpoint, leader epoch or snapshot tells, as of compacted logs",
+    "whether other replicas hold the same records",
+)
+
+
+def verify(
+    disk: Disk,
+    summary: Summary,
+    *,
+    partitions: Sequence[Partition] | None = None,
+    jobs: int = 1,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    drop_behind: bool = False,
+    on_bytes: Callable[[int], None] | None = None,
+    names: Sequence[str] = (),
+    numbers: Sequence[int] | None = None,
+) -> Iterator[Remark]:
+    """Check a disk.
+
+    Parameters
+    ----------
+    disk : Disk
+        As `pylogseg.open_dir` finds it.
+    summary : Summary
+        With the level to check; filled while the findings are taken, and complete behind the last one.
+    partitions : sequence of Partition, optional
+        Instead of all live ones of the disk.
+    jobs : int
+        Threads.
+    limit_bytes : int
+        Batches that decompress to more are not checked.
+    drop_behind : bool
+        Give the pages of the page cache back.
+    on_bytes : callable, optional
+        Gets the bytes done.
+    names, numbers
+        As of `judge`.
+
+    Yields
+    ------
+    Remark
+        Segment by segment in the order of the disk, then those of its partition; those of log directories at the end.
+    """
+    level = summary.level
+    chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
+
+    def check(segment: Segment, advance: Advance) -> SegmentReport:
+        return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance, drop_behind=drop_behind)
+
+    results = map_ordered(check, segments_of(disk, chosen), jobs, on_bytes)
+    yield from judge(disk, chosen, results, summary, names=names, numbers=numbers)
+
+
+def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
+    """The segments that have to be checked, in the order in which `judge` wants their reports."""
+    return [segment for p in chosen for segment in p.segments] + list(disk.loose)
+
+
+def judge(
+    disk: Disk,
+    chosen: Sequence[Partition],
+    results: Iterator[SegmentReport],
+    summary: Summary,
+    *,
+    names: Sequence[str] = (),
+    numbers: Sequence[int] | None = None,
+) -> Iterator[Remark]:
+    """What reports of segments say, and what lies between and beside the segments.
+
+    Parameters
+    ----------
+    disk : Disk
+        As `pylogseg.open_dir` finds it.
+    chosen : sequence of Partition
+        That are checked.
+    results : iterator of SegmentReport
+        Of `segments_of`, in its order; taken as they are needed.
+    summary : Summary
+        As of `verify`.
+    names, numbers : sequence of str, sequence of int
+        What `chosen` was asked for by: of other partitions nobody wants to know whether they are missing.
+
+    Yields
+    ------
+    Remark
+    """
+    clusters, unread = clusters_of(disk)
+    summary.not_checked += unread
+    around = _Around(disk, clusters)
+    for part in chosen:
+        if part.error is not None:
+            yield summary.add_remark(of_failure(part.error))
+            continue
+        yield from map(summary.add_remark, _partition_remarks(part, results, summary, around))
+    for report in results:  # files named by themselves
+        summary.add_segment(report)
+        yield from map(summary.add_remark, report.remarks)
+    yield from map(summary.add_remark, _log_dirs(disk, summary, around, is_asked(names, numbers)))
+    _say_what_was_not(disk, chosen, summary)
+
+
+class _Around:
+    """What lies around the partitions: the checkpoints of their log directories, each read once, and the cluster."""
+
+    def __init__(self, disk: Disk, clusters: Mapping[str, ClusterMetadata]) -> None:
+        self.clusters = clusters
+        self._by_folder: dict[str, Checkpoints] = {}
+        self._clusters = {_absolute(d.files, d.path): clusters[d.path] for d in disk.log_dirs if d.path in clusters}
+
+    def checkpoints(self, files: FileSystem, folder: str) -> Checkpoints:
+        """Of a log directory."""
+        if folder not in self._by_folder:
+            self._by_folder[folder] = Checkpoints(files, folder)
+        return self._by_folder[folder]
+
+    def of(self, part: Partition) -> tuple[Checkpoints, ClusterMetadata | None]:
+        """Of the log directory that a partition lies in."""
+        folder = part.files.split(part.path)[0]
+        return self.checkpoints(part.files, folder), self._clusters.get(folder)
+
+
+def _absolute(files: FileSystem, log_dir: str) -> str:
+    """As `split` gives the folder of a partition."""
+    return files.split(files.join(log_dir, "x"))[0]
+
+
+def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[str, int], bool]) -> Iterator[Remark]:
+    summary.log_dirs += len(disk.log_dirs)
+    if summary.level < Level.INDEXES:
+        return
+    places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
+    gone = set()
+    for log_dir in disk.log_dirs:
+        yield from check_log_dir(log_dir)
+        checkpoints = around.checkpoints(log_dir.files, _absolute(log_dir.files, log_dir.path))
+        for remark in check_partitions(log_dir, checkpoints, places, asked):
+            gone.add(remark.path)
+            yield remark
+    yield from check_replicas(disk.log_dirs, around.clusters, asked, gone)
+    yield from check_start(disk.log_dirs, around.clusters, asked)
+
+
+def _partition_remarks(
+    part: Partition, results: Iterator[SegmentReport], summary: Summary, around: _Around
+) -> Iterator[Remark]:
+    summary.partitions += 1
+    reports = Reports()
+    for segment in part.segments:
+        report = next(results)
+        summary.add_segment(report)
+        yield from report.remarks
+        reports.add(segment, report)
+    checkpoints, cluster = around.of(part)
+    yield from check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
+
+
+def _say_what_was_not(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:
+    summary.not_checked += [text for level, text in _BY_LEVEL.items() if level > summary.level]
+    checked = {part.path for part in chosen}
+    left_out = [part for part in disk.partitions if part.path not in checked]
+    for state, what in (
+        ("delete", "waiting for deletion"),
+        ("future", "being moved here"),
+        ("stray", "of stray replicas"),
+        ("", "not asked for"),
+    ):
+        count = sum(part.state == state for part in left_out)
+        if count:
+            summary.not_checked.append(f"{count} partition folder{'s' * (count > 1)} {what}")
+    if disk.loose:
+        summary.not_checked.append("what lies beside files named by themselves, but for their indexes")
+    if summary.level >= Level.INDEXES:
+        summary.not_checked += _NEVER

@@ -1,0 +1,176 @@
+"""Checks of the files beside the segments: snapshots, leader epochs, status files; and those of a log directory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from pylogseg.catalog.disk import LogDir, OtherFile, Partition, Segment
+from pylogseg.env.filesystem import FileSystem
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
+from pylogseg.files.properties import parse_meta_properties
+from pylogseg.files.snapshot import parse_snapshot
+from pylogseg.files.status import parse_partition_metadata, parse_quorum_state
+from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.format.records import decode
+from pylogseg.verify.remarks import Level, Remark, of_error, of_failure
+from pylogseg.verify.segment import SegmentReport, verify_segment
+from pylogseg.walker.findings import Finding
+from pylogseg.walker.windows import Window, walk
+
+
+def check_partition_files(
+    partition: Partition, reports: Sequence[SegmentReport], level: Level = Level.INDEXES
+) -> Iterator[Remark]:
+    """Check snapshots, leader epochs and status files of a partition, and its KRaft snapshots.
+
+    Parameters
+    ----------
+    partition : Partition
+        The replica.
+    reports : sequence of SegmentReport
+        Of all its segments, in their order.
+    level : Level
+        How much to check of KRaft snapshots.
+    """
+    files = partition.files
+    yield from _folders(partition)
+    for other in partition.others:
+        if not other.name.is_live:
+            continue
+        check = _CHECKS.get(other.name.kind)
+        if check is not None:
+            kind, parse = check
+            yield from _parsed(files, other.path, kind, parse)[1]
+        elif other.name.kind is FileKind.LEADER_EPOCHS:
+            epochs, remarks = _parsed(files, other.path, "leader-epoch", parse_leader_epochs)
+            yield from remarks
+            if epochs:
+                yield from _epochs(other.path, epochs, reports)
+        elif other.name.kind is FileKind.KRAFT_SNAPSHOT:
+            yield from _kraft_snapshot(partition, other, level)
+
+
+def _folders(partition: Partition) -> Iterator[Remark]:
+    """Folders that have the name of a file: a broker that opens one takes the whole log directory offline."""
+    files = partition.files
+    try:
+        folders = [entry.name for entry in files.list_folder(partition.path) if entry.is_dir]
+    except StorageError:  # what was read of it is told of already
+        return
+    for folder in folders:
+        name = parse_file_name(folder)
+        if name.kind not in (FileKind.UNKNOWN, FileKind.LOG):
+            reason = "it is a folder, and has the name of a file that a broker reads or writes"
+            yield Remark(files.join(partition.path, folder), Finding.UNREADABLE.value, name.is_live, reason)
+
+
+_CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
+    FileKind.PRODUCER_SNAPSHOT: ("snapshot", parse_snapshot),
+    FileKind.PARTITION_METADATA: ("metadata", parse_partition_metadata),
+    FileKind.QUORUM_STATE: ("metadata", parse_quorum_state),
+}
+
+
+def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str], Any]) -> tuple[Any, list[Remark]]:
+    """The parsed file; or None and why not. A file that vanished meanwhile is no finding."""
+    try:
+        return parse(files.read_all(path), path), []
+    except CorruptionError as error:
+        return None, [of_error(kind, error)]
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None, []
+        return None, [of_failure(error)]
+
+
+def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentReport]) -> Iterator[Remark]:
+    """The checkpoint against itself, and the epochs of batches against the checkpoint."""
+    for before, after in pairwise(epochs):
+        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+            what = f"epoch {after.epoch} from offset {after.start_offset} on"
+            reason = f"{what} follows {before.epoch} from {before.start_offset} on"
+            yield Remark(path, "leader-epoch", True, reason, None, after.start_offset)
+            return
+    starts = [entry.start_offset for entry in epochs]
+    for report in reports:
+        for epoch, offset in report.epochs:
+            at = bisect_right(starts, offset) - 1
+            # Below the first entry lies what the log start has passed by.
+            if at >= 0 and epochs[at].epoch != epoch:
+                reason = f"leader epoch {epoch} in the batch at offset {offset}, {epochs[at].epoch} in the checkpoint"
+                yield Remark(report.path, "leader-epoch", True, reason, None, offset)
+
+
+def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Iterator[Remark]:
+    segment = Segment(partition.files, other.path, 0, other.size, 0, False, partition.topic, partition.partition)
+    report = verify_segment(segment, min(level, Level.RECORDS))
+    yield from report.remarks
+    if report.is_damaged:
+        return
+    if other.name.offset is None:  # the bootstrap file has neither header nor footer in older versions
+        return
+    kinds = _control_kinds(segment)
+    if ControlKind.SNAPSHOT_HEADER not in kinds[:1] or ControlKind.SNAPSHOT_FOOTER not in kinds[-1:]:
+        found = ", ".join(kind.name for kind in kinds) or "none"
+        reason = f"it does not begin with a header and end with a footer; control records: {found}"
+        yield Remark(other.path, "kraft-snapshot", True, reason)
+
+
+def _control_kinds(segment: Segment) -> list[ControlKind]:
+    kinds = []
+    with segment.open() as view:
+        for item in walk(view, crc=False):
+            if not isinstance(item, Window):
+                continue
+            columns, _ = decode(item.batches[item.batches.is_control], item.buffer, item.file_position)
+            kinds += [decode_control_key(columns.key(i) or b"\0\0\0\0").kind for i in range(len(columns))]
+    return kinds
+
+
+# ---- log directory ----
+
+
+def check_log_dir(log_dir: LogDir) -> Iterator[Remark]:
+    """Check the files of a log directory itself.
+
+    Parameters
+    ----------
+    log_dir : LogDir
+        As `pylogseg.open_dir` finds it.
+    """
+    for kind, path in log_dir.checkpoints.items():
+        if kind is FileKind.META_PROPERTIES:
+            yield from _parsed(log_dir.files, path, "metadata", parse_meta_properties)[1]
+        elif kind.is_offset_checkpoint:
+            offsets, remarks = _parsed(log_dir.files, path, "checkpoint", parse_offset_checkpoint)
+            yield from remarks
+            yield from _negative(path, offsets or {})
+        elif kind is FileKind.KRAFT_SNAPSHOT:
+            yield from _bootstrap(log_dir, path)
+
+
+def _bootstrap(log_dir: LogDir, path: str) -> Iterator[Remark]:
+    """The records that a cluster begins with: each node reads them whenever it starts."""
+    try:
+        segment = Segment(log_dir.files, path, 0, log_dir.files.stat(path).size, 0, False)
+    except StorageError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            yield of_failure(error)
+        return
+    report = verify_segment(segment, Level.RECORDS)
+    for remark in report.remarks:
+        yield remark if remark.kind == Finding.UNREADABLE.value else remark._replace(kind="bootstrap")
+    if not report.remarks and not report.records:
+        reason = "there is no record in it: a broker refuses to start without metadata.version"
+        yield Remark(path, "bootstrap", True, reason)
+
+
+def _negative(path: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Remark]:
+    for (topic, partition), offset in offsets.items():
+        if offset < 0:
+            yield Remark(path, "checkpoint", True, f"offset {offset} of {topic}-{partition} is negative", None, offset)

@@ -1,0 +1,310 @@
+"""Checks of a segment's indexes, entry by entry, while its batches pass by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pylogseg.catalog.disk import Segment
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.index import OffsetIndex, TimeIndex
+from pylogseg.files.txnindex import TxnIndex
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.format.records import decode
+from pylogseg.verify.remarks import Remark, of_error, of_failure
+from pylogseg.walker.findings import Gap
+from pylogseg.walker.windows import Window
+
+if TYPE_CHECKING:
+    from pylogseg.verify.segment import SegmentReport
+
+
+def _missing(segment: Segment, kind: FileKind) -> Remark | None:
+    """The remark about an index that is not there, if the folder was looked at and the segment needs one."""
+    if not segment.size or parse_file_name(segment.name).kind is not FileKind.LOG:
+        return None
+    path = segment.path[: -len(FileKind.LOG.value)] + kind.value
+    return Remark(path, "missing-index", False, "a segment without this file")
+
+
+def _index_bytes(segment: Segment, kind: FileKind, name: str, remarks: list[Remark]) -> bytes | None:
+    """Bytes of an index; None where it is missing or cannot be read, with a remark unless that is in order."""
+    try:
+        data = segment.companion(kind)
+    except CorruptionError as error:
+        remarks.append(of_error(name, error))
+        return None
+    except StorageError as error:
+        remarks.append(of_failure(error))
+        return None
+    if data is None and kind is not FileKind.TXN_INDEX:
+        missing = _missing(segment, kind)
+        remarks += [missing] if missing else []
+    return data
+
+
+def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Remark]:
+    """The remark about zeros at the end of an index that no broker appends to: there it takes them for entries.
+
+    By those of an offset index it finds all records, only later. By those of a time index the greatest timestamp of the
+    segment is 0: its retention deletes it at once, and look-ups by time skip it.
+    """
+    if segment.is_last or not index.zero_count:
+        return []
+    is_time = isinstance(index, TimeIndex)
+    kind, size = ("time-index", 12) if is_time else ("offset-index", 8)
+    reason = f"{index.zero_count} entries of zeros at the end: only the last segment of a log may have them"
+    return [Remark(index.path, kind, is_time, reason, index.count * size)]
+
+
+class OffsetIndexCheck:
+    """Each entry of an offset index names where a batch begins, and its last offset."""
+
+    def __init__(self, index: OffsetIndex, remarks: list[Remark]) -> None:
+        self._index, self._remarks = index, remarks
+        self._positions = index.positions.astype(np.int64)
+        self._offsets = index.offsets
+        self._passed = 0  # entries below this lie in front of what comes next
+        self._end = 0
+        self._unreadable: list[tuple[int, int]] = []
+
+    @classmethod
+    def open(cls, segment: Segment, remarks: list[Remark]) -> OffsetIndexCheck | None:
+        """The check of a segment's index; None if it is missing or its own bytes are wrong."""
+        data = _index_bytes(segment, FileKind.OFFSET_INDEX, "offset-index", remarks)
+        if data is None:
+            return None
+        index = OffsetIndex(data, segment.base_offset, segment.companions[FileKind.OFFSET_INDEX])
+        try:
+            index.check_entries()
+        except CorruptionError as error:
+            remarks.append(of_error("offset-index", error))
+            return None
+        remarks += _untrimmed(index, segment)
+        return cls(index, remarks)
+
+    def window(self, rows: BatchTable) -> None:
+        """Look at the entries that lie inside of some batches."""
+        self._end = int(rows.position[-1] + rows.size[-1])
+        stop = int(np.searchsorted(self._positions, self._end))
+        positions, offsets = self._positions[self._passed : stop], self._offsets[self._passed : stop]
+        at = np.searchsorted(rows.position, positions)
+        at = np.minimum(at, len(rows) - 1)
+        wrong = (rows.position[at] != positions) | (rows.last_offset[at] != offsets)
+        for i in np.flatnonzero(wrong).tolist():
+            self._wrong(self._passed + i, rows, int(at[i]))
+        self._passed = stop
+
+    def _wrong(self, slot: int, rows: BatchTable, row: int) -> None:
+        position, offset = int(self._positions[slot]), int(self._offsets[slot])
+        if any(start <= position < end for start, end in self._unreadable):
+            return
+        if rows.position[row] == position:
+            reason = f"entry {slot}: the batch at position {position} ends with {rows.last_offset[row]}, not {offset}"
+        else:
+            reason = f"entry {slot} (offset {offset}): no batch begins at position {position}"
+        self._remarks.append(Remark(self._index.path, "offset-index", True, reason, slot * 8, offset))
+
+    def gap(self, gap: Gap) -> None:
+        """Entries for what cannot be read are not judged."""
+        self._unreadable.append((gap.position, gap.end_position))
+        self._end = gap.end_position
+
+    def finish(self, next_offset: int) -> list[Remark]:
+        """Entries behind the end of the log; not where the log itself breaks off, which has a remark already."""
+        if self._unreadable and self._unreadable[-1][1] == self._end:
+            return []
+        left = [slot for slot in range(self._passed, len(self._positions)) if self._positions[slot] >= self._end]
+        return [
+            Remark(
+                self._index.path,
+                "offset-index",
+                True,
+                f"entry {slot}: position {self._positions[slot]} is after the end of the log, {self._end}",
+                slot * 8,
+                int(self._offsets[slot]),
+            )
+            for slot in left
+        ]
+
+
+class TimeIndexCheck:
+    """Each entry of a time index names the greatest timestamp so far, and a batch that has it.
+
+    Compaction may have removed that batch; then nothing in front of the entry may be later than it says, since that is
+    what a look-up by time relies on.
+    """
+
+    def __init__(self, index: TimeIndex, remarks: list[Remark], *, is_ended: bool) -> None:
+        self._index, self._remarks = index, remarks
+        self._is_ended = is_ended
+        self._greatest_of_records = -1  # an empty batch has the time of the cleaning
+        self._timestamps = index.timestamps.astype(np.int64)
+        self._offsets = index.offsets
+        self._passed = 0
+        self._greatest = -1
+        self._unreadable = False
+
+    @classmethod
+    def open(cls, segment: Segment, remarks: list[Remark]) -> TimeIndexCheck | None:
+        """The check of a segment's index; None if it is missing or its own bytes are wrong."""
+        data = _index_bytes(segment, FileKind.TIME_INDEX, "time-index", remarks)
+        if data is None:
+            return None
+        index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
+        try:
+            index.check_entries()
+        except CorruptionError as error:
+            remarks.append(of_error("time-index", error))
+            return None
+        untrimmed = _untrimmed(index, segment)
+        remarks += untrimmed
+        # The last segment gets the entry of its greatest timestamp when it is closed. Without any entry a broker goes
+        # by the file's time; it leaves an index so itself that was missing when it started.
+        return cls(index, remarks, is_ended=bool(len(index)) and not segment.is_last and not untrimmed)
+
+    def window(self, rows: BatchTable) -> None:
+        """Look at the entries up to the last offset of some batches."""
+        last_offsets = np.maximum.accumulate(rows.last_offset)
+        greatest = np.maximum.accumulate(np.concatenate(([self._greatest], rows.max_timestamp)))
+        stop = int(np.searchsorted(self._offsets, last_offsets[-1], side="right"))
+        offsets, timestamps = self._offsets[self._passed : stop], self._timestamps[self._passed : stop]
+        at = np.searchsorted(last_offsets, offsets)
+        inside = (rows.base_offset[at] <= offsets) | (rows.magic[at] < 2)
+        # Greatest timestamp up to the entry's batch, with it if it is there.
+        so_far = np.where(inside, greatest[at + 1], greatest[at])
+        wrong = (so_far > timestamps) | (inside & (rows.max_timestamp[at] != timestamps))
+        for i in np.flatnonzero(wrong).tolist():
+            self._wrong(self._passed + i, int(so_far[i]))
+        self._passed = stop
+        self._greatest = int(greatest[-1])
+        kept = rows.max_timestamp[rows.count != 0]
+        self._greatest_of_records = max(self._greatest_of_records, int(kept.max()) if len(kept) else -1)
+
+    def _wrong(self, slot: int, so_far: int) -> None:
+        timestamp, offset = int(self._timestamps[slot]), int(self._offsets[slot])
+        if self._unreadable and so_far <= timestamp:
+            return
+        reason = f"entry {slot} says {timestamp} at offset {offset}; the greatest timestamp up to there is {so_far}"
+        self._remarks.append(Remark(self._index.path, "time-index", True, reason, slot * 12, offset))
+
+    def gap(self, gap: Gap) -> None:
+        """Timestamps of what cannot be read are not known."""
+        self._unreadable = True
+
+    def finish(self, next_offset: int) -> list[Remark]:
+        """Entries behind the end of the log, and the one that is missing for its greatest timestamp.
+
+        By that one a broker tells whether a segment is old enough to be deleted, and whether look-ups by time skip it.
+        """
+        if self._unreadable:
+            return []
+        last = len(self._timestamps) - 1
+        if self._is_ended and self._passed > last and self._timestamps[last] < self._greatest_of_records:
+            greatest = self._greatest_of_records
+            reason = (
+                f"the last entry says {self._timestamps[last]}; the greatest timestamp of the segment is {greatest}: "
+                "retention and look-ups by time go by the entry"
+            )
+            place = last * 12, int(self._offsets[last])
+            # No damage: brokers leave cleaned segments so.
+            self._remarks.append(Remark(self._index.path, "time-index", False, reason, *place))
+        return [
+            Remark(
+                self._index.path,
+                "time-index",
+                True,
+                f"entry {slot}: offset {self._offsets[slot]} is after the last one of the log, {next_offset - 1}",
+                slot * 12,
+                int(self._offsets[slot]),
+            )
+            for slot in range(self._passed, len(self._offsets))
+        ]
+
+
+class TransactionCheck:
+    """The abort markers of a segment are those of its transaction index."""
+
+    def __init__(self, segment: Segment, remarks: list[Remark]) -> None:
+        self._segment, self._remarks = segment, remarks
+        self._ongoing: dict[int, int] = {}
+        self._ended: set[int] = set()
+        #: Offset to producer, whether its data was seen, whether no marker of the producer comes before.
+        self._aborts: dict[int, tuple[int, bool, bool]] = {}
+        self._gap = False
+
+    def window(self, rows: BatchTable, window: Window) -> None:
+        """Note transactional data and markers."""
+        chosen = rows[rows.is_transactional]
+        if not len(chosen):
+            return
+        markers = _markers(chosen[chosen.is_control], window)
+        columns = zip(chosen.base_offset.tolist(), chosen.producer_id.tolist(), chosen.is_control.tolist(), strict=True)
+        for offset, producer, is_control in columns:
+            if not is_control:
+                self._ongoing.setdefault(producer, offset)
+                continue
+            seen = self._ongoing.pop(producer, None) is not None
+            if markers.get(offset) is ControlKind.ABORT:
+                self._aborts[offset] = (producer, seen, producer not in self._ended)
+            self._ended.add(producer)
+
+    def gap(self, gap: Gap) -> None:
+        """Markers of what cannot be read are not known."""
+        self._gap = True
+
+    def finish(self, report: SegmentReport) -> None:
+        """Compare with the index, and leave in the report what only the other segments can tell."""
+        entries = self._entries()
+        report.ongoing, report.ended = self._ongoing, sorted(self._ended)
+        if entries is None:
+            return
+        for offset, (producer, seen, is_first) in self._aborts.items():
+            if offset in entries:
+                named = entries.pop(offset)
+                if named != producer:
+                    self._remark(f"the entry for offset {offset} names producer {named}, the marker {producer}", offset)
+            elif seen:
+                self._remark(f"no entry for the abort marker of producer {producer} at offset {offset}", offset)
+            elif is_first:  # its data may be in an earlier segment; else compaction has removed all of it
+                report.unindexed_aborts.append((producer, offset))
+        if not self._gap:
+            for offset, producer in entries.items():
+                self._remark(f"an entry for producer {producer}, but no abort marker at offset {offset}", offset)
+
+    def _entries(self) -> dict[int, int] | None:
+        known = len(self._remarks)
+        data = _index_bytes(self._segment, FileKind.TXN_INDEX, "transaction-index", self._remarks)
+        if data is None:
+            return {} if len(self._remarks) == known else None
+        try:
+            index = TxnIndex(data, self._segment.companions[FileKind.TXN_INDEX])
+            index.check(self._segment.base_offset)
+        except CorruptionError as error:
+            self._remarks.append(of_error("transaction-index", error))
+            return None
+        if index.odd_bytes:
+            reason = f"{index.odd_bytes} bytes after the last entry: one is cut off"
+            self._remarks.append(Remark(index.path, "transaction-index", True, reason, len(data) - index.odd_bytes))
+        return {txn.last_offset: txn.producer_id for txn in index}
+
+    def _remark(self, reason: str, offset: int) -> None:
+        path = self._segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
+        self._remarks.append(Remark(path, "transaction-index", True, reason, None, offset))
+
+
+def _markers(rows: BatchTable, window: Window) -> dict[int, ControlKind]:
+    """What each marker batch says, by its offset."""
+    if not len(rows):
+        return {}
+    columns, _ = decode(rows, window.buffer, window.file_position)
+    found = {}
+    for i, offset in enumerate(columns.offset.tolist()):
+        try:
+            found[offset] = decode_control_key(columns.key(i) or b"").kind
+        except CorruptionError:
+            found[offset] = ControlKind.UNKNOWN
+    return found

@@ -1,0 +1,443 @@
+"""What should be on a disk and is not: ends of logs, segments, whole partitions, by what the files around them say."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pylogseg.catalog.disk import LogDir, OtherFile, Partition
+from pylogseg.env.filesystem import FileSystem
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
+from pylogseg.files.index import OffsetIndex, TimeIndex
+from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder
+from pylogseg.internal_topics.cluster import ClusterMetadata
+from pylogseg.verify.remarks import Remark
+from pylogseg.verify.segment import SegmentReport
+from pylogseg.walker.findings import offsets_text
+
+_Key = tuple[str, int]
+_NAMED = 5
+#: The folder of tiered storage in a log directory, the only one without a partition that a broker passes over.
+TIERED_FOLDER = "remote-log-index-cache"
+
+
+class Checkpoints:
+    """What the checkpoints of a log directory say of its partitions. One that cannot be read says nothing.
+
+    Parameters
+    ----------
+    files : FileSystem
+        Where it lies.
+    folder : str
+        The log directory.
+    """
+
+    def __init__(self, files: FileSystem, folder: str) -> None:
+        self.folder = folder
+        self.is_tiered = _is_folder(files, files.join(folder, TIERED_FOLDER))
+        self.is_stopped = _is_there(files, files.join(folder, FileKind.CLEAN_SHUTDOWN.value))
+        self._of = {kind: _offsets(files, files.join(folder, kind.value)) for kind in _ENDS}
+
+    def of(self, kind: FileKind, key: _Key) -> int | None:
+        """What one of them says of a partition; None if it does not name it."""
+        return self._of[kind].get(key)
+
+    @property
+    def partitions(self) -> dict[_Key, int]:
+        """Every partition that is named, with the greatest offset that its log had."""
+        found: dict[_Key, int] = {}
+        for offsets in self._of.values():
+            for key, offset in offsets.items():
+                found[key] = max(offset, found.get(key, 0))
+        return found
+
+    def ends(self, key: _Key) -> Iterator[tuple[int, str]]:
+        """Offsets that a log has reached, each with what says so."""
+        for kind, what in _ENDS.items():
+            offset = self._of[kind].get(key)
+            if offset is not None and offset > 0:
+                yield offset, f"{kind.value} says {what} {offset}"
+
+
+_ENDS = {
+    FileKind.RECOVERY_POINTS: "recovery point",
+    FileKind.HIGH_WATERMARKS: "high watermark",
+    FileKind.LOG_STARTS: "log start offset",
+    FileKind.CLEANER_OFFSETS: "cleaned up to",
+}
+
+
+def _is_folder(files: FileSystem, path: str) -> bool:
+    try:
+        return files.stat(path).is_dir
+    except StorageError:
+        return False
+
+
+def _is_there(files: FileSystem, path: str) -> bool:
+    try:
+        files.stat(path)
+    except StorageError:
+        return False
+    return True
+
+
+def _offsets(files: FileSystem, path: str) -> Mapping[_Key, int]:
+    try:
+        return parse_offset_checkpoint(files.read_all(path), path)
+    except (CorruptionError, StorageError):
+        return {}
+
+
+class Missing(NamedTuple):
+    """A stretch of offsets that no batch has, half-open, and the file that it is missing from."""
+
+    first: int
+    end: int
+    path: str
+    where: str
+
+
+def gaps_of(reports: Sequence[SegmentReport], log_start_offset: int = 0) -> list[Missing]:
+    """Stretches of offsets that are missing above the log start offset; those of damage have a remark already."""
+    found: list[Missing] = []
+    before: SegmentReport | None = None
+    for report in reports:
+        where = "before the first batch of this segment"
+        first = report.base_offset if before is None else before.next_offset
+        if (before is None or before.is_end_known) and not report.begins_damaged and report.first_offset > first:
+            found.append(Missing(first, report.first_offset, report.path, where))
+        found += [Missing(first, end, report.path, "between batches") for first, end in report.missing]
+        before = report
+    return [gap._replace(first=max(gap.first, log_start_offset)) for gap in found if gap.end > log_start_offset]
+
+
+def check_ends(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    checkpoints: Checkpoints | None,
+    cluster: ClusterMetadata | None = None,
+) -> Iterator[Remark]:
+    """What is missing at either end of a log, and what a load would drop.
+
+    Parameters
+    ----------
+    partition : Partition
+        The replica.
+    reports : sequence of SegmentReport
+        Of all its segments, in their order.
+    checkpoints : Checkpoints or None
+        Of the log directory around it.
+    cluster : ClusterMetadata, optional
+        What the metadata of the cluster says.
+    """
+    if partition.state:
+        return
+    key = partition.topic, partition.partition
+    log_start = checkpoints.of(FileKind.LOG_STARTS, key) if checkpoints else None
+    epochs = _epochs(partition)
+    is_tiered = _is_tiered(partition, reports, checkpoints, cluster)
+    at_start = list(_at_start(partition, reports, epochs, checkpoints, is_tiered))
+    yield from _undeleted(partition, reports, epochs, checkpoints)
+    if reports and not reports[-1].is_end_known:
+        yield from at_start
+        return
+    end = reports[-1].next_offset if reports else max(log_start or 0, 0)
+    said = list(checkpoints.ends(key)) if checkpoints else []
+    dropped = None
+    if log_start is not None and log_start > end and reports and reports[-1].next_offset > reports[0].first_offset:
+        dropped = _dropped(partition, reports, log_start, checkpoints)
+        said = [(offset, text) for offset, text in said if not text.startswith(FileKind.LOG_STARTS.value)]
+    is_certain = not reports or reports[-1].end_gap is None or any(offset > end for offset, _ in said)
+    said += _beside(partition, epochs)
+    beyond = sorted((offset, text) for offset, text in said if offset > end)
+    if (reports and not (dropped or beyond or at_start)) or _has_changed(partition, reports):
+        return
+    yield from at_start
+    if dropped:
+        yield dropped
+    if beyond:
+        last, why = beyond[-1][0], "; ".join(text for _, text in beyond)
+        path = reports[-1].path if reports else partition.path
+        ends = f"the log ends at {end}" if reports else "there is no segment"
+        reason = f"{offsets_text(end, last)} are missing: {ends}, but {why}"
+        yield Remark(path, "missing", is_certain, reason, None, end, last - 1)
+    elif not reports and partition.error is None:
+        reason = "there is no segment, and nothing tells whether it held records"
+        yield Remark(partition.path, "empty", partition.topic == METADATA_TOPIC, reason)
+
+
+def _dropped(
+    partition: Partition, reports: Sequence[SegmentReport], log_start: int, checkpoints: Checkpoints | None
+) -> Remark:
+    assert checkpoints is not None
+    files, first, end = partition.files, reports[0].first_offset, reports[-1].next_offset
+    reason = (
+        f"log start offset {log_start} of {partition.name} is after the end of its log, {end}: a broker that starts "
+        f"deletes all its segments, {offsets_text(first, end)}, and goes on at {log_start}"
+    )
+    path = files.join(checkpoints.folder, FileKind.LOG_STARTS.value)
+    return Remark(path, "log-start", True, reason, None, first, end - 1)
+
+
+def _undeleted(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    epochs: Sequence[EpochEntry],
+    checkpoints: Checkpoints | None,
+) -> Iterator[Remark]:
+    """Deleted records that are there again, since no checkpoint says any more where the log begins.
+
+    Nothing but a log start offset moves the first leader epoch into the middle of its batches. (Those of magic 0 and 1
+    have none, and what follows them begins one anew.)
+    """
+    if not epochs or partition.topic == METADATA_TOPIC or checkpoints is None or not checkpoints.partitions:
+        return
+    (epoch, start), first = epochs[0], max(reports[0].first_offset, 0) if reports else 0
+    runs = [run for report in reports for run in report.epochs if run[1] <= start]
+    if partition.log_start_offset >= start or not runs or runs[-1][0] != epoch or runs[-1][1] == start:
+        return
+    first = max(first, partition.log_start_offset)
+    reason = (
+        f"{FileKind.LEADER_EPOCHS.value} of {partition.name} begins at {start}, inside of leader epoch {epoch}: "
+        f"records below it were deleted. This file does not say so any more, and {offsets_text(first, start)} are "
+        "served again"
+    )
+    # A broker writes the epochs at once, and this file every minute and when it stops.
+    if not checkpoints.is_stopped:
+        reason += ", unless a broker runs, or crashed within a minute after the deletion"
+    path = partition.files.join(checkpoints.folder, FileKind.LOG_STARTS.value)
+    yield Remark(path, "log-start-lost", checkpoints.is_stopped, reason, None, first, start - 1)
+
+
+def _beside(partition: Partition, epochs: Sequence[EpochEntry]) -> Iterator[tuple[int, str]]:
+    """Offsets that the log has reached, as files in its folder say."""
+    for kind, text in ((FileKind.PRODUCER_SNAPSHOT, "there is {}"), (FileKind.OFFSET_INDEX, "{} had a segment")):
+        files = [other for other in partition.others if other.name.kind is kind and other.name.is_live]
+        last = max(files, key=lambda other: other.name.offset or 0, default=None)
+        if last is not None and last.name.offset:
+            yield last.name.offset, text.format(partition.files.split(last.path)[1])
+    if epochs:
+        last_epoch = epochs[-1]
+        what = f"leader epoch {last_epoch.epoch} begins at {last_epoch.start_offset}"
+        yield last_epoch.start_offset, f"{FileKind.LEADER_EPOCHS.value} says that {what}"
+
+
+def _epochs(partition: Partition) -> list[EpochEntry]:
+    path = partition.files.join(partition.path, FileKind.LEADER_EPOCHS.value)
+    try:
+        return list(parse_leader_epochs(partition.files.read_all(path), path))
+    except (CorruptionError, StorageError):
+        return []
+
+
+def _at_start(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    epochs: Sequence[EpochEntry],
+    checkpoints: Checkpoints | None,
+    is_tiered: bool | None,
+) -> Iterator[Remark]:
+    """First segments that are gone though no log start offset passed them: that would have moved the first epoch."""
+    if not reports:
+        return
+    base = reports[0].base_offset
+    if partition.topic == METADATA_TOPIC:
+        first = _snapshot_end(partition)
+        why = "no snapshot holds them" if not first else f"the newest snapshot ends with {first - 1}"
+    elif epochs and not is_tiered:
+        first = epochs[0].start_offset
+        why = (
+            f"{FileKind.LEADER_EPOCHS.value} begins at {first}, and a log start offset of {base} would have moved that"
+        )
+    else:
+        return
+    if first >= base or any(_is_deleted(other, first, base) for other in partition.others):
+        return
+    if is_tiered is None and partition.topic != METADATA_TOPIC:
+        reason = (
+            f"not known whether {offsets_text(first, base)} are missing before the first segment, or in the remote "
+            f"storage of a tiered topic: {why}"
+        )
+        yield Remark(reports[0].path, "perhaps-remote", False, reason, None, first, base - 1)
+        return
+    crash = "" if partition.topic == METADATA_TOPIC else ", unless the broker crashed just then"
+    reason = f"{offsets_text(first, base)} are missing before the first segment: {why}{crash}"
+    is_certain = checkpoints is not None and bool(checkpoints.partitions)
+    yield Remark(reports[0].path, "missing", is_certain, reason, None, first, base - 1)
+
+
+def _snapshot_end(partition: Partition) -> int:
+    """Where the metadata log may begin: its snapshots hold what was before."""
+    names = [other.name for other in partition.others if other.name.kind is FileKind.KRAFT_SNAPSHOT]
+    return max((name.offset or 0 for name in names if name.is_live), default=0)
+
+
+def _is_tiered(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    checkpoints: Checkpoints | None,
+    cluster: ClusterMetadata | None,
+) -> bool | None:
+    """Whether older segments may lie in another store; None where nothing tells.
+
+    Only one log directory of a broker has its metadata, and one the folder of tiered storage. A broker writes a log
+    start offset below the first segment for tiered topics alone, but one that was above a segment now lost stays, too.
+    """
+    if cluster is not None and partition.topic in cluster.topic_ids:
+        return cluster.of_topic(partition.topic).get("remote.storage.enable") == "true"
+    if checkpoints is None or not reports:
+        return False
+    log_start = checkpoints.of(FileKind.LOG_STARTS, (partition.topic, partition.partition))
+    is_below = cluster is None and log_start is not None and log_start < reports[0].base_offset
+    return None if checkpoints.is_tiered or is_below else False
+
+
+def _is_deleted(other: OtherFile, first: int, base: int) -> bool:
+    """Whether it is a segment in a range of offsets that retention has just deleted."""
+    name = other.name
+    return name.kind is FileKind.LOG and name.suffix == ".deleted" and first <= (name.offset or 0) < base
+
+
+def _has_changed(partition: Partition, reports: Sequence[SegmentReport]) -> bool:
+    """Whether somebody writes the log: then what was read of it and what the files say are not of one moment."""
+    try:
+        entries = partition.files.list_folder(partition.path)
+    except StorageError:
+        return True
+    logs = {entry.name: entry.size for entry in entries if parse_file_name(entry.name).kind is FileKind.LOG}
+    names = {name for name in logs if parse_file_name(name).is_live}
+    known = {segment.name for segment in partition.segments}
+    return names != known or (bool(reports) and logs[partition.segments[-1].name] != reports[-1].end_position)
+
+
+# ---- indexes without their log ----
+
+
+def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Iterator[Remark]:
+    """Indexes whose segment is gone: with its records, unless others hold these offsets, or they were deleted."""
+    bases = {segment.base_offset for segment in partition.segments}
+    gone = {other.name.offset for other in partition.others if other.name.kind is FileKind.LOG and other.name.suffix}
+    orphans: dict[int, list[OtherFile]] = {}
+    for other in partition.others:
+        name = other.name
+        if name.kind.is_index and not name.suffix and name.offset is not None and name.offset not in bases:
+            orphans.setdefault(name.offset, []).append(other)
+    for base, others in sorted(orphans.items()):
+        more = f" (with {', '.join(partition.files.split(other.path)[1] for other in others[1:])})" * (len(others) > 1)
+        reason, last = _orphan(partition, reports, base, others, base in gone)
+        is_lost = last is not None
+        yield Remark(others[0].path, "orphan-lost" if is_lost else "orphan", is_lost, reason + more, None, base, last)
+
+
+def _orphan(
+    partition: Partition, reports: Sequence[SegmentReport], base: int, others: Sequence[OtherFile], is_deleted: bool
+) -> tuple[str, int | None]:
+    """The reason, and the last offset that is known to be lost."""
+    plain = "an index without its segment"
+    if is_deleted or partition.state:
+        return plain, None
+    before = next((report for report in reversed(reports) if report.base_offset < base), None)
+    follows = next((report for report in reports if report.base_offset > base), None)
+    first = base if before is None else max(base, before.next_offset)
+    end = _named_by(partition.files, others) if follows is None else follows.first_offset
+    if end <= max(first, _deleted_below(partition)) or (before is not None and not before.is_end_known):
+        return plain, None
+    least = " at least" * (follows is None)
+    return f"{offsets_text(first, end)}{least} are missing: {plain}", end - 1
+
+
+def _named_by(files: FileSystem, others: Sequence[OtherFile]) -> int:
+    """One above the last offset that indexes of a segment name; 0 if they have no entry."""
+    end = 0
+    for other in others:
+        kinds: Mapping[FileKind, type[OffsetIndex] | type[TimeIndex]]
+        kinds = {FileKind.OFFSET_INDEX: OffsetIndex, FileKind.TIME_INDEX: TimeIndex}
+        if other.name.kind not in kinds:
+            continue
+        try:
+            index = kinds[other.name.kind](files.read_all(other.path), other.name.offset or 0, other.path)
+        except StorageError:
+            continue
+        if len(index.entries) and np.frombuffer(index.buffer, np.uint8).any():
+            end = max(end, int(index.offsets[-1]) + 1)
+    return end
+
+
+def _deleted_below(partition: Partition) -> int:
+    """The log start offset, where a checkpoint says it: it is never below the first segment."""
+    if partition.topic == METADATA_TOPIC:
+        return _snapshot_end(partition)
+    first = partition.segments[0].base_offset if partition.segments else 0
+    return partition.log_start_offset if partition.log_start_offset > first else -1
+
+
+# ---- partitions ----
+
+
+def check_partitions(
+    log_dir: LogDir,
+    checkpoints: Checkpoints,
+    elsewhere: Mapping[_Key, str],
+    asked: Callable[[str, int], bool],
+) -> Iterator[Remark]:
+    """Partitions that the checkpoints of a log directory name and that are not in it.
+
+    Parameters
+    ----------
+    log_dir : LogDir
+        As `pylogseg.open_dir` finds it.
+    checkpoints : Checkpoints
+        Its own.
+    elsewhere : mapping of (topic, partition) to str
+        Partitions of other log directories of the same broker: they were moved.
+    asked : callable
+        Whether a topic and partition are meant.
+    """
+    here = {(part.topic, part.partition) for part in log_dir.partitions if not part.state}
+    gone = {key: offset for key, offset in checkpoints.partitions.items() if key not in here and asked(*key)}
+    if not gone:
+        return
+    now = {entry.name for entry in log_dir.files.list_folder(log_dir.path)}
+    moving = [folder for name in now if (folder := parse_partition_folder(name)) is not None and folder.state]
+    empty = []
+    for (topic, number), offset in sorted(gone.items()):
+        name = f"{topic}-{number}"
+        is_moving = any(folder.partition == number and topic.startswith(folder.topic) for folder in moving)
+        if name in now or is_moving or (topic, number) in elsewhere:
+            continue
+        path = log_dir.files.join(log_dir.path, name)
+        said = "; ".join(text for _, text in checkpoints.ends((topic, number)))
+        if offset > 0:
+            start = max(checkpoints.of(FileKind.LOG_STARTS, (topic, number)) or 0, 0)
+            first = start if start < offset else 0
+            reason = f"the folder of this partition is missing, with its offsets below {offset}: {said}"
+            yield Remark(path, "missing", True, reason, None, first, offset - 1)
+        else:
+            empty.append(name)
+    if empty:
+        reason = f"folders of partitions are missing whose logs were empty: {names_text(empty)}"
+        yield Remark(log_dir.path, "missing", False, reason)
+
+
+def names_text(names: Sequence[str]) -> str:
+    """The first ones, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def is_asked(names: Sequence[str], numbers: Sequence[int] | None) -> Callable[[str, int], bool]:
+    """Whether names and numbers, as of `Disk.select`, mean a partition that is not there."""
+
+    def asked(topic: str, number: int) -> bool:
+        if numbers and number not in numbers:
+            return False
+        return not names or any(
+            fnmatch.fnmatchcase(topic, name) or fnmatch.fnmatchcase(f"{topic}-{number}", name) for name in names
+        )
+
+    return asked

@@ -1,0 +1,236 @@
+"""Checks of what lies between the segments of a partition: offsets, transactions, leftovers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Protocol
+
+from pylogseg.catalog.disk import OtherFile, Partition, Segment
+from pylogseg.format.names import FileKind
+from pylogseg.internal_topics.cluster import ClusterMetadata
+from pylogseg.verify.files import check_partition_files
+from pylogseg.verify.missing import Checkpoints, check_ends, check_orphans, gaps_of
+from pylogseg.verify.remarks import Level, Remark
+from pylogseg.verify.segment import SegmentReport, verify_segment
+from pylogseg.walker.findings import offsets_text
+
+#: Missing stretches of offsets of a partition that are told one by one.
+MAX_LISTED = 10_000
+
+
+class Reports:
+    """Of the segments of a partition, in their order: what the checks between them need, and no more.
+
+    Attributes
+    ----------
+    reports : list of SegmentReport
+        Without their remarks and transactions; with their missing stretches up to `MAX_LISTED` together.
+    unindexed_aborts : list of Remark
+        Abort markers whose data began in an earlier segment, and that no index has.
+    """
+
+    def __init__(self) -> None:
+        self.reports: list[SegmentReport] = []
+        self.unindexed_aborts: list[Remark] = []
+        self._ongoing: dict[int, int] = {}
+        self._room = MAX_LISTED
+
+    def add(self, segment: Segment, report: SegmentReport) -> None:
+        """Take the next report, and what it has that is needed no longer."""
+        for producer, offset in report.unindexed_aborts:
+            if producer in self._ongoing:
+                path = segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
+                reason = f"no entry for the abort marker of producer {producer} at offset {offset}"
+                self.unindexed_aborts.append(Remark(path, "transaction-index", True, reason, None, offset))
+        for producer in report.ended:
+            self._ongoing.pop(producer, None)
+        self._ongoing = {**report.ongoing, **self._ongoing} if report.ongoing else self._ongoing
+        missing = report.missing[: self._room]
+        self._room -= len(missing)
+        self.reports.append(replace(report, missing=missing, remarks=[], unindexed_aborts=[], ended=[], ongoing={}))
+
+
+class Explained(Protocol):
+    """Where gaps are counted that compaction explains."""
+
+    explained_gaps: int
+
+
+def check_partition(
+    partition: Partition,
+    taken: Reports,
+    summary: Explained,
+    level: Level = Level.INDEXES,
+    *,
+    checkpoints: Checkpoints | None = None,
+    cluster: ClusterMetadata | None = None,
+) -> Iterator[Remark]:
+    """Check what no single segment can tell.
+
+    Parameters
+    ----------
+    partition : Partition
+        The replica.
+    taken : Reports
+        Of all its segments.
+    summary : Explained
+        Its `explained_gaps` grows by the missing stretches of offsets that compaction explains.
+    level : Level
+        How much to check.
+    checkpoints : Checkpoints, optional
+        Of the log directory around it.
+    cluster : ClusterMetadata, optional
+        What the metadata of the cluster says.
+
+    Yields
+    ------
+    Remark
+    """
+    reports = taken.reports
+    yield from _continuity(partition, reports, summary, checkpoints, cluster)
+    yield from taken.unindexed_aborts
+    swaps = list(_swaps(partition, reports, level, checkpoints, cluster))
+    yield from _leftovers(partition, {".swap"} if swaps else set())
+    yield from swaps
+    if level >= Level.INDEXES:
+        yield from check_orphans(partition, reports)
+        yield from check_ends(partition, reports, checkpoints, cluster)
+        yield from check_partition_files(partition, reports, level)
+
+
+# ---- between segments ----
+
+#: Topics that brokers always compact.
+_COMPACTED_TOPICS = frozenset(["__consumer_offsets", "__transaction_state", "__share_group_state"])
+
+
+def is_compacted(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    checkpoints: Checkpoints | None = None,
+    cluster: ClusterMetadata | None = None,
+) -> bool:
+    """Whether a cleaner went over the log: batches tell, the topic's name, settings, or the cleaner's checkpoint."""
+    if partition.topic in _COMPACTED_TOPICS or any(report.is_compacted for report in reports):
+        return True
+    if cluster is not None and "compact" in cluster.of_topic(partition.topic).get("cleanup.policy", ""):
+        return True
+    key = partition.topic, partition.partition
+    return checkpoints is not None and checkpoints.of(FileKind.CLEANER_OFFSETS, key) is not None
+
+
+def _continuity(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    summary: Explained,
+    checkpoints: Checkpoints | None,
+    cluster: ClusterMetadata | None,
+) -> Iterator[Remark]:
+    for before, after in pairwise(reports):
+        if before.next_offset > after.base_offset:
+            last = before.next_offset - 1
+            reason = f"offsets up to {last} are in the segment before, this one begins at {after.base_offset}"
+            yield Remark(after.path, "overlap", True, reason, None, after.base_offset, last)
+    gaps = gaps_of(reports, partition.log_start_offset)
+    unlisted = sum(report.jumps - len(report.missing) for report in reports)
+    if not gaps and not unlisted:
+        return
+    if is_compacted(partition, reports, checkpoints, cluster):
+        summary.explained_gaps += len(gaps) + unlisted
+        return
+    is_certain = _is_policy_known(partition, checkpoints, cluster)
+    for gap in gaps:
+        missing = f"{offsets_text(gap.first, gap.end)} {'is' if gap.end == gap.first + 1 else 'are'} missing"
+        reason = f"{missing} {gap.where}, and nothing tells of a compaction"
+        yield Remark(gap.path, "gap", is_certain, reason, None, gap.first, gap.end - 1)
+    if unlisted:
+        yield Remark(partition.path, "gap", is_certain, f"and {unlisted} more stretches of offsets are missing")
+
+
+def _is_policy_known(partition: Partition, checkpoints: Checkpoints | None, cluster: ClusterMetadata | None) -> bool:
+    """A partition by itself does not tell how its topic is kept."""
+    is_known = cluster is not None and partition.topic in cluster.topic_ids
+    return is_known or (checkpoints is not None and bool(checkpoints.partitions))
+
+
+def _leftovers(partition: Partition, told: Collection[str] = ()) -> Iterator[Remark]:
+    """What a stop left, by suffix; not what another finding tells of."""
+    by_suffix: dict[str, list[OtherFile]] = {}
+    for other in partition.others:
+        name = other.name
+        if name.suffix and name.suffix not in told:
+            by_suffix.setdefault(name.suffix, []).append(other)
+    for suffix, found in by_suffix.items():
+        more = f", and {len(found) - 1} more with this suffix" if len(found) > 1 else ""
+        yield Remark(found[0].path, "leftover", False, f"{_SUFFIXES[suffix]}{more}", None, found[0].name.offset)
+
+
+def _swaps(
+    partition: Partition,
+    reports: Sequence[SegmentReport],
+    level: Level,
+    checkpoints: Checkpoints | None,
+    cluster: ClusterMetadata | None,
+) -> Iterator[Remark]:
+    """Segments that a load puts in the place of others: what they lack is lost then."""
+    swaps = []
+    for other, base in _swapped_in(partition):
+        swap = Segment(partition.files, other.path, base, other.size, 0, False, partition.topic, partition.partition)
+        swaps.append(verify_segment(swap, min(level, Level.RECORDS)))
+        bad = next((remark for remark in swaps[-1].remarks if remark.is_damage), None)
+        if bad is not None:
+            reason = (
+                f"a load puts this file in the place of the segments that it replaces, and it is damaged: {bad.reason}"
+            )
+            yield Remark(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
+    if swaps and not any(swap.is_damaged for swap in swaps):
+        is_cleaned = is_compacted(partition, [*reports, *swaps], checkpoints, cluster)
+        is_certain = not is_cleaned and _is_policy_known(partition, checkpoints, cluster)
+        yield from _replaced(swaps, reports, is_cleaned, is_certain)
+
+
+def _replaced(
+    swaps: Sequence[SegmentReport], reports: Sequence[SegmentReport], is_cleaned: bool, is_certain: bool
+) -> Iterator[Remark]:
+    """What a load drops with segments that whole `.swap` files replace."""
+    first, last = min(swap.base_offset for swap in swaps), max(swaps, key=lambda swap: swap.next_offset)
+    end = last.next_offset
+    replaced = [report for report in reports if first <= report.base_offset < end]
+    old_end = max((report.next_offset for report in replaced), default=end)
+    if old_end > end:
+        reason = (
+            f"a load puts this file in the place of segments that end with offset {old_end - 1}, and it ends with "
+            f"{end - 1}: {offsets_text(end, old_end)} go, and "
+        )
+        reason += "only the cleaner knows whether it removed them" if is_cleaned else "nothing tells of a compaction"
+        yield Remark(last.path, "swap", is_certain, reason, None, end, old_end - 1)
+        return
+    before, after = sum(report.records for report in replaced), sum(swap.records for swap in swaps)
+    if before > after:
+        reason = (
+            f"a load puts .swap files with {after:,} records in the place of segments with {before:,}: as the cleaner "
+            "leaves it, unless these files are not of one moment"
+        )
+        yield Remark(last.path, "swap", False, reason, None, first, end - 1)
+
+
+def _swapped_in(partition: Partition) -> list[tuple[OtherFile, int]]:
+    """The `.swap` files that a load puts in place: it removes those at or above the lowest `.cleaned` one."""
+    cleaned = [o.name.offset for o in partition.others if o.name.suffix == ".cleaned" and o.name.offset is not None]
+    return [
+        (other, base)
+        for other in partition.others
+        if other.name.kind is FileKind.LOG and other.name.suffix == ".swap" and (base := other.name.offset) is not None
+        if not cleaned or base < min(cleaned)
+    ]
+
+
+_SUFFIXES = {
+    ".deleted": "a deleted file that waits for its removal",
+    ".cleaned": "the cleaner stopped while it wrote this",
+    ".swap": "the cleaner stopped while it put this in place",
+    ".part": "a snapshot whose writing stopped",
+    ".tmp": "a file whose writing stopped",
+}

@@ -1,0 +1,343 @@
+"""Checks of one segment: its batches, its records, its indexes. One call, one row of plain values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.catalog.disk import Segment
+from pylogseg.errors import StorageError
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_slices
+from pylogseg.format.scratch import Scratch
+from pylogseg.reading.vanished import open_unless_removed, removed_gap
+from pylogseg.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
+from pylogseg.verify.records import RecordsCheck
+from pylogseg.verify.remarks import Level, Remark, of_failure, of_gap
+from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.windows import Window, walk
+
+#: Remarks of one kind about one file, beyond which only their number is told.
+MAX_REMARKS = 20
+#: Missing stretches of offsets of a segment that are told one by one.
+MAX_MISSING = 1000
+
+
+@dataclass(slots=True)
+class SegmentReport:
+    """What became of the check of one segment.
+
+    Attributes
+    ----------
+    path, topic, partition, base_offset, size
+        As `pylogseg.catalog.disk.Segment` has them.
+    level : int
+        The `Level` that was asked for.
+    batches, records : int
+        Good ones; of compressed legacy wrappers the records are known from level RECORDS on, and not counted below.
+    first_offset, next_offset : int
+        Of the first batch, and behind the last; both the base offset if there is none. The first is also that where it
+        could be told only by decoding.
+    max_timestamp : int
+        Of all headers, -1 if none.
+    missing : list of (int, int)
+        Offsets that are missing between two batches, half-open: the first stretches, up to `MAX_MISSING`.
+    jumps : int
+        How many stretches there are.
+    begins_damaged : bool
+        Whether what the first batches were cannot be read.
+    end_gap : Gap or None
+        What lies between the last good batch and the end of the file.
+    end_position : int
+        Of the file, as far as it was read.
+    is_compacted : bool
+        Whether batches lack records or have a delete horizon: then offsets may be missing anywhere.
+    epochs : list of (int, int)
+        Leader epochs in order, each with the first offset of its batches.
+    unindexed_aborts : list of (int, int)
+        Abort markers without an entry in the transaction index, whose data was not seen here either: producer, offset.
+    ended, ongoing : list of int, dict of int to int
+        Producers with a marker in the segment; those with transactional data behind their last marker, and the first
+        offset of it.
+    undecided : list of str
+        What was not checked, and why.
+    remarks : list of Remark
+    """
+
+    path: str
+    topic: str
+    partition: int
+    base_offset: int
+    size: int
+    level: int
+    batches: int = 0
+    records: int = 0
+    first_offset: int = -1
+    next_offset: int = -1
+    max_timestamp: int = -1
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    jumps: int = 0
+    begins_damaged: bool = False
+    end_gap: Gap | None = None
+    end_position: int = -1
+    is_compacted: bool = False
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    unindexed_aborts: list[tuple[int, int]] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    ongoing: dict[int, int] = field(default_factory=dict)
+    undecided: list[str] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+
+    @property
+    def is_end_known(self) -> bool:
+        """Whether `next_offset` is where the segment ends: nothing is known behind damage."""
+        return self.end_position >= 0 and (self.end_gap is None or not self.end_gap.is_damage)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether any remark is about damage."""
+        return any(remark.is_damage for remark in self.remarks)
+
+
+def verify_segment(
+    segment: Segment,
+    level: Level = Level.INDEXES,
+    *,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    advance: Callable[[int], None] | None = None,
+    drop_behind: bool = False,
+) -> SegmentReport:
+    """Check a segment.
+
+    Parameters
+    ----------
+    segment : Segment
+        As `pylogseg.open_dir` finds it.
+    level : Level
+        How much to check.
+    limit_bytes : int
+        Batches that decompress to more are not checked, and the report says so.
+    advance : callable, optional
+        Gets the bytes done since its last call.
+    drop_behind : bool
+        Give the pages of the page cache back.
+
+    Returns
+    -------
+    SegmentReport
+        A disk that fails is a remark in it, too.
+    """
+    report = SegmentReport(
+        segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(level)
+    )
+    check = _SegmentCheck(segment, level, limit_bytes, report)
+    try:
+        check.run(advance or (lambda size: None), drop_behind)
+    except StorageError as error:
+        report.remarks.append(of_failure(error))
+    report.remarks = _shortened(report.remarks, check.untold)
+    return report
+
+
+def _shortened(remarks: list[Remark], untold: Counter[tuple[str, str, bool]]) -> list[Remark]:
+    """The first ones of each kind and file; then how many more there are, those that were not kept included."""
+    kept: list[Remark] = []
+    counts = Counter(untold)
+    for remark in remarks:
+        key = (remark.path, remark.kind, remark.is_damage)
+        counts[key] += 1
+        if counts[key] - untold[key] <= MAX_REMARKS:
+            kept.append(remark)
+    for (path, kind, is_damage), count in counts.items():
+        if count > MAX_REMARKS:
+            kept.append(Remark(path, kind, is_damage, f"and {count - MAX_REMARKS} more of this kind"))
+    return kept
+
+
+class _SegmentCheck:
+    """Goes through a segment once, window by window."""
+
+    def __init__(self, segment: Segment, level: Level, limit_bytes: int, report: SegmentReport) -> None:
+        self._segment, self._level, self._limit, self._report = segment, level, limit_bytes, report
+        self._next = segment.base_offset
+        self._begun = False
+        self._behind_gap = False
+        self._scratch = Scratch()
+        self._check_records = RecordsCheck()
+        #: Of remarks beyond the first ones of their kind, how many: they could be as many as batches.
+        self.untold: Counter[tuple[str, str, bool]] = Counter()
+        self._told: Counter[tuple[str, str, bool]] = Counter()
+        self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
+        self._transactions: TransactionCheck | None = None
+
+    def run(self, advance: Callable[[int], None], drop_behind: bool) -> None:
+        segment, report = self._segment, self._report
+        if self._level >= Level.INDEXES:
+            self._open_indexes()
+        done = 0
+        opened = open_unless_removed(segment)
+        if opened is None:
+            report.first_offset = report.next_offset = segment.base_offset
+            report.end_gap = removed_gap(segment, 0, None)
+            report.remarks = [of_gap(report.end_gap)]
+            return
+        with opened as view:
+            for item in walk(
+                view, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=self._level >= Level.CRC
+            ):
+                if isinstance(item, Gap):
+                    end = item.end_position
+                    self._gap(item)
+                    report.end_gap = item
+                else:
+                    end = int(item.batches.position[-1] + item.batches.size[-1])
+                    self._window(item)
+                    report.end_gap = None
+                if drop_behind:
+                    view.drop(done, end)
+                advance(end - done)
+                done = end
+        report.next_offset, report.end_position = self._next, done
+        if report.first_offset < 0:
+            report.first_offset = segment.base_offset
+        for index in self._indexes:
+            report.remarks += index.finish(self._next)
+        if self._transactions is not None:
+            self._transactions.finish(report)
+
+    def _open_indexes(self) -> None:
+        segment, report = self._segment, self._report
+        offsets = OffsetIndexCheck.open(segment, report.remarks)
+        times = TimeIndexCheck.open(segment, report.remarks)
+        self._indexes = [index for index in (offsets, times) if index is not None]
+        self._transactions = TransactionCheck(segment, report.remarks)
+
+    def _gap(self, gap: Gap) -> None:
+        self._report.remarks.append(of_gap(gap))
+        self._behind_gap = True
+        for index in self._indexes:
+            index.gap(gap)
+        if self._transactions is not None:
+            self._transactions.gap(gap)
+
+    def _window(self, window: Window) -> None:
+        rows = window.batches
+        self._headers(rows)
+        if self._level >= Level.RECORDS:
+            self._records(window)
+        else:
+            self._report.records += int(rows.count[rows.count > 0].sum())
+        for index in self._indexes:
+            index.window(rows)
+        if self._transactions is not None:
+            self._transactions.window(rows, window)
+
+    # ---- headers ----
+
+    def _headers(self, rows: BatchTable) -> None:
+        report = self._report
+        report.batches += len(rows)
+        before = np.concatenate(([self._next], rows.next_offset[:-1]))
+        lifted = _lifted(rows, before)
+        self._order(rows, before, lifted)
+        self._fields(rows)
+        jumps = (rows.base_offset > before) & ~lifted
+        if not self._begun:
+            # The broker's cleaner and its deletion of records move the first batch; this is seen from outside.
+            # A wrapper tells it only when it is decoded.
+            first = int(before[0] if lifted[0] else rows.base_offset[0])
+            report.first_offset = -1 if _wrappers(rows[:1])[0] else first
+            report.begins_damaged = self._behind_gap
+            jumps[0] = False
+        elif self._behind_gap:
+            jumps[0] = False
+        # A wrapper does not tell where its offsets begin.
+        jumped = np.flatnonzero(jumps & ~_wrappers(rows))
+        report.jumps += len(jumped)
+        jumped = jumped[: MAX_MISSING - len(report.missing)]
+        report.missing += zip(before[jumped].tolist(), rows.base_offset[jumped].tolist(), strict=True)
+        self._begun, self._behind_gap = True, False
+        self._next = max(self._next, int(rows.last_offset[~lifted].max()) + 1)
+        report.max_timestamp = max(report.max_timestamp, int(rows.max_timestamp.max()))
+        self._epochs(rows)
+
+    def _order(self, rows: BatchTable, before: npt.NDArray[np.int64], lifted: npt.NDArray[np.bool_]) -> None:
+        for row in np.flatnonzero(rows.base_offset < before).tolist():
+            base = int(rows.base_offset[row])
+            if row and lifted[row - 1]:
+                wrong, fits = int(rows.base_offset[row - 1]), int(before[row - 1])
+                reason = f"base offset {wrong} is above that of the batch after it, {base}; {fits} would fit between"
+                self._remark("order", rows, row - 1, reason)
+                continue
+            first = row == 0 and not self._begun
+            limit = "the segment's base offset" if first else "the offset after the batch before it"
+            self._remark("order", rows, row, f"base offset {base} is below {before[row]}, {limit}")
+
+    def _fields(self, rows: BatchTable) -> None:
+        wrong = rows.last_offset < rows.base_offset
+        for row in np.flatnonzero(wrong).tolist():
+            reason = f"last offset {rows.last_offset[row]} is below base offset {rows.base_offset[row]}"
+            self._remark("header", rows, row, reason)
+        width = rows.last_offset - rows.base_offset + 1
+        known = ~_wrappers(rows) & ~wrong
+        for row in np.flatnonzero(known & ((rows.count < 0) | (rows.count > width))).tolist():
+            self._remark("header", rows, row, f"{rows.count[row]} records declared for {width[row]} offsets")
+        for row in np.flatnonzero(rows.codec > 4).tolist():
+            self._remark("header", rows, row, f"codec {rows.codec[row]} is none of 0 to 4")
+        self._report.is_compacted |= bool((known & (rows.count < width)).any() or rows.has_delete_horizon.any())
+
+    def _epochs(self, rows: BatchTable) -> None:
+        epochs = rows.leader_epoch
+        known = self._report.epochs
+        last = known[-1][0] if known else -1
+        changes = np.flatnonzero(epochs != np.concatenate(([last], epochs[:-1])))
+        for row in changes.tolist():
+            if epochs[row] >= 0:
+                known.append((int(epochs[row]), int(rows.base_offset[row])))
+
+    def _remark(self, kind: str, rows: BatchTable, row: int, reason: str, is_damage: bool = True) -> None:
+        kinds = (self._segment.path, kind, is_damage)
+        self._told[kinds] += 1
+        if self._told[kinds] > MAX_REMARKS:
+            self.untold[kinds] += 1
+            return
+        place, offset = int(rows.position[row]), int(rows.base_offset[row])
+        self._report.remarks.append(Remark(self._segment.path, kind, is_damage, reason, place, offset))
+
+    # ---- records ----
+
+    def _records(self, window: Window) -> None:
+        for columns, damage, continues, ends in decode_slices(
+            window.batches, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
+        ):
+            rows = columns.batches
+            for bad in damage:
+                if "the limit" in bad.reason:  # in these words also where too much and broken look alike
+                    place = f"{self._segment.path}: the batch at position {rows.position[bad.row]}"
+                    self._report.undecided.append(f"{place}: {bad.reason}")
+                else:
+                    self._remark(Finding.RECORDS_BAD.value, rows, bad.row, bad.reason)
+            self._report.records += len(columns)
+            if self._report.first_offset < 0 and len(columns):
+                self._report.first_offset = int(columns.offset[0])
+            for kind, row, reason, is_damage in self._check_records(columns, continues, ends):
+                self._remark(kind, rows, row, reason, is_damage)
+
+
+def _lifted(rows: BatchTable, before: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Batches whose base offset, which no checksum covers, is too high: they would just fit before the next one."""
+    lifted = np.zeros(len(rows), np.bool_)
+    base, low = rows.base_offset, before[:-1]
+    width = rows.last_offset[:-1] - base[:-1] + 1
+    lifted[:-1] = (base[:-1] > low) & (base[1:] == low + width)
+    return np.asarray(lifted & ~_wrappers(rows))
+
+
+def _wrappers(rows: BatchTable) -> npt.NDArray[Any]:
+    """Compressed legacy batches, whose headers tell neither base offset nor count."""
+    return np.asarray((rows.magic < 2) & (rows.codec != 0))

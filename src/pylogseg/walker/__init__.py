@@ -1,0 +1,1 @@
+"""A file of batches as good windows with damage between them."""

@@ -1,0 +1,85 @@
+"""Looking for the next good batch behind damage, at every byte of a file, at a cost that the file's size bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pylogseg import _codec
+from pylogseg.env.filesystem import Readable, next_data
+
+#: Bytes whose CRC may be computed, or that may be read, for what turns out to be no batch: for each byte of the file.
+BUDGET_FACTOR = 16
+_FIRST_BYTES, _MOST_BYTES = 16 << 10, 16 << 20
+_SMALLEST_BATCH_BYTES, _HEADER_BYTES = 26, 61
+
+
+class BatchSearch:
+    """Finds good batches in one file; one budget for all that is looked for in it.
+
+    What looks like a batch costs its whole length to find out that it is none. Many such places, or many gaps with one
+    each, would make that quadratic; so it is paid for, and where the budget ends the search does.
+
+    Parameters
+    ----------
+    view : Readable
+        An open file of batches.
+    start, end : int
+        The bytes that will be gone through.
+    """
+
+    def __init__(self, view: Readable, start: int, end: int) -> None:
+        self._view, self._end = view, end
+        self._budget = BUDGET_FACTOR * (end - start) + _MOST_BYTES
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the budget is used up: too much looks like a batch and is none."""
+        return self._budget < 0
+
+    def spend(self, size: int) -> None:
+        """Account for bytes that were read for what is no batch."""
+        self._budget -= size
+
+    def next(self, position: int, lowest_offset: int) -> int | None:
+        """Position of the next whole batch whose CRC holds, and whose offset can follow; None if none is found."""
+        size = _FIRST_BYTES
+        while self._end - position >= _SMALLEST_BATCH_BYTES and not self.is_exhausted:
+            # The first bytes of a batch, offset and length, may be the zeros at the end of a hole.
+            position = max(position, min(next_data(self._view, position), self._end) - 16)
+            buffer = self._view.read(position, min(size, self._end - position))
+            left = self._end - position - len(buffer)
+            at, needed, self._budget = _codec.find_batch(buffer, 0, len(buffer), lowest_offset, self._budget, left)
+            if at >= 0 and at + needed <= len(buffer):
+                return position + at
+            if at >= 0:  # it runs past what was read
+                position += at
+                if self._holds(position, needed, lowest_offset):
+                    return position
+                position += 1
+            elif not left or len(buffer) < min(size, self._end - position):  # the latter: cut off meanwhile
+                return None
+            else:
+                position += max(1, len(buffer) - _HEADER_BYTES + 1)
+                size = min(2 * size, _MOST_BYTES)
+        return None
+
+    def _holds(self, position: int, size: int, lowest_offset: int) -> bool:
+        self.spend(size + _FIRST_BYTES)
+        if self.is_exhausted:
+            return False
+        data = self._view.read(position, size)
+        return bool(_codec.find_batch(data, 0, len(data), lowest_offset, 0, 0)[0] == 0)
+
+
+def is_zero(view: Readable, position: int, end: int) -> bool:
+    """Whether a stretch of a file holds nothing but zero bytes."""
+    size = _FIRST_BYTES
+    while (position := next_data(view, position)) < end:
+        data = np.frombuffer(view.read(position, min(size, end - position)), np.uint8)
+        if data.any():
+            return False
+        if not len(data):
+            return True
+        position += len(data)
+        size = min(2 * size, _MOST_BYTES // 4)
+    return True

@@ -1,0 +1,87 @@
+"""What a reader met that is not a good batch, as values to report."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from pylogseg.errors import CorruptionError, StorageError
+
+
+def offsets_text(first: int, end: int | None) -> str:
+    """A half-open range of offsets as all output has them: both ends inclusive; None for an end that is not known."""
+    if end is None:
+        return f"offsets {first} on"
+    return f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
+
+
+class Finding(enum.Enum):
+    """Kinds of what is not a good batch; the value is how a report names it."""
+
+    CRC_BAD = "crc"
+    RECORDS_BAD = "records"
+    BAD_LENGTH = "length"
+    UNKNOWN_MAGIC = "magic"
+    FOREIGN = "foreign"
+    ORDER = "order"
+    UNREADABLE = "unreadable"
+    REMOVED = "removed"
+    TORN = "torn"
+    ZEROS = "zeros"
+
+    @property
+    def is_damage(self) -> bool:
+        """Corruption, an alarm; a torn or zero-filled end of a log is news, and so is what retention removed."""
+        return self not in (Finding.TORN, Finding.ZEROS, Finding.REMOVED)
+
+
+class Gap(NamedTuple):
+    """A stretch of a file that gave no records.
+
+    Attributes
+    ----------
+    path : str
+    kind : Finding
+    position, end_position : int
+        The bytes, half-open.
+    first_offset : int
+        The lowest offset that may be missing: one above the last good batch.
+    next_offset : int or None
+        The offset that the next good batch begins with; None if none follows in the file.
+    reason : str
+        What is wrong, with the value found.
+    is_damage : bool
+        Whether this is corruption. A torn or zero-filled tail is not, unless a later segment follows.
+    """
+
+    path: str
+    kind: Finding
+    position: int
+    end_position: int
+    first_offset: int
+    next_offset: int | None
+    reason: str
+    is_damage: bool
+
+    def __str__(self) -> str:
+        if self.next_offset is None:
+            missing = f"offsets from {self.first_offset} on"
+        elif self.next_offset > self.first_offset:
+            missing = f"offsets {self.first_offset} to {self.next_offset - 1}"
+        else:
+            missing = "no offset missing"
+        return (
+            f"{self.path}: bytes {self.position} to {self.end_position} ({self.kind.value}; {missing}): {self.reason}"
+        )
+
+    def as_error(self) -> CorruptionError | StorageError:
+        """The same as an exception, with the remedy; of the disk, where that refuses."""
+        if self.kind is Finding.UNREADABLE:
+            reason = f'{self.reason} (offset {self.first_offset}; on_corrupt="skip" goes on after it)'
+            return StorageError(self.path, f"read from position {self.position} on", reason)
+        return CorruptionError(
+            self.path,
+            self.position,
+            f'{self.reason} (on_corrupt="skip" goes on after the damage, "stop" ends before it)',
+            self.first_offset,
+        )

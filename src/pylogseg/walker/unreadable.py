@@ -1,0 +1,134 @@
+"""Bytes that the disk cannot read, as holes in a file whose other bytes are read."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.env.filesystem import Readable, next_data
+from pylogseg.errors import StorageError
+from pylogseg.format.batches import BatchTable
+from pylogseg.walker.findings import Finding, Gap
+
+#: What a disk says of bytes that it has lost; anything else concerns the whole file.
+_LOST = {
+    getattr(errno, name)
+    for name in ("EIO", "EBADMSG", "EREMOTEIO", "ENODATA", "EUCLEAN", "EILSEQ")
+    if hasattr(errno, name)
+}
+#: What is read at a time to find out which bytes are lost: first that much, then page by page.
+_PIECE_BYTES, _PAGE_BYTES = 128 << 10, 4096
+
+
+def is_lost(error: StorageError) -> bool:
+    """Whether an error is about some bytes of a file, of which others may be readable."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _LOST
+
+
+class Patched:
+    """A view with zeros in the place of what the disk cannot read; `lost` says where that is.
+
+    Parameters
+    ----------
+    view : Readable
+        Of which everything is read through this one.
+
+    Attributes
+    ----------
+    lost : list of (int, int)
+        Half-open ranges, in the order in which they were met, each once.
+    """
+
+    def __init__(self, view: Readable) -> None:
+        self._view, self.path = view, view.path
+        self.lost: list[tuple[int, int]] = []
+        self._said = ""
+        self._into = getattr(view, "read_into", None)
+        if self._into is None:
+            self.read_into = None  # type: ignore[assignment, method-assign]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._view.size
+
+    def read(self, position: int, size: int) -> Any:
+        """Bytes, as the view gives them where all of them can be read."""
+        if not self._touches(position, position + size):
+            try:
+                return self._view.read(position, size)
+            except StorageError as error:
+                self._note(error)
+        return self._patched(position, size)
+
+    def read_into(self, position: int, memory: memoryview) -> int:
+        """The same into memory."""
+        assert self._into is not None
+        if not self._touches(position, position + len(memory)):
+            try:
+                return int(self._into(position, memory))
+            except StorageError as error:
+                self._note(error)
+        data = self._patched(position, len(memory))
+        memory[: len(data)] = data
+        return len(data)
+
+    def next_data(self, position: int) -> int:
+        """See `env.filesystem.next_data`."""
+        return next_data(self._view, position)
+
+    def _note(self, error: StorageError) -> None:
+        if not is_lost(error):
+            raise error
+        self._said = error.reason
+
+    def _touches(self, start: int, end: int) -> bool:
+        return any(first < end and start < last for first, last in self.lost)
+
+    def _patched(self, position: int, size: int) -> bytearray:
+        data = bytearray(max(0, min(size, self.size - position)))
+        self._fill(data, position, position, position + len(data), _PIECE_BYTES)
+        return data
+
+    def _fill(self, data: bytearray, origin: int, start: int, end: int, step: int) -> None:
+        """Read what can be, of pieces that begin at multiples of a size."""
+        while start < end:
+            stop = min(end, start - start % step + step)
+            if step > _PAGE_BYTES and self._touches(start, stop):
+                self._fill(data, origin, start, stop, _PAGE_BYTES)
+            elif not self._touches(start, stop):
+                try:
+                    data[start - origin : stop - origin] = self._view.read(start, stop - start)
+                except StorageError as error:
+                    self._note(error)
+                    if step > _PAGE_BYTES:
+                        self._fill(data, origin, start, stop, _PAGE_BYTES)
+                    else:
+                        self._lose(start - start % step, min(self.size, start - start % step + step))
+            start = stop
+
+    def _lose(self, start: int, end: int) -> None:
+        if self.lost and self.lost[-1][1] == start:
+            start = self.lost.pop()[0]
+        self.lost.append((start, end))
+
+    def touched(self, rows: BatchTable) -> npt.NDArray[np.bool_]:
+        """Which batches have bytes that were not read."""
+        start = rows.position
+        end = start + rows.size
+        touched = np.zeros(len(rows), np.bool_)
+        for first, last in self.lost:
+            touched |= (start < last) & (end > first)
+        return touched
+
+    def told(self, gap: Gap) -> Gap:
+        """A gap, or what it is where bytes in it were not read."""
+        inside = [(a, b) for a, b in self.lost if a < gap.end_position and gap.position < b]
+        if not inside:
+            return gap
+        more = f" and {len(inside) - 1} more ranges" if len(inside) > 1 else ""
+        reason = f"bytes {inside[0][0]} to {inside[0][1]}{more} cannot be read: {self._said}"
+        return gap._replace(kind=Finding.UNREADABLE, reason=reason, is_damage=True)

@@ -1,0 +1,419 @@
+"""The shell as a whole: help, arguments, units, errors and their exit codes, pipes and signals."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers.shell import command, damaged, environment, process, pylogseg
+
+from pylogseg.cli import _COMMANDS, LazyCommands, common
+from pylogseg.cli import shell as group
+from pylogseg.cli.query import OffsetRange, bytes_of, parse_offsets
+from pylogseg.errors import RequestError
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
+
+
+def test_help_names_every_command() -> None:
+    done = pylogseg("--help")
+    assert done.code == 0
+    assert all(name in done.text for name in _COMMANDS)
+
+
+@pytest.mark.parametrize("name", [name for name in _COMMANDS if name not in ("dump", "verify")])
+def test_command_help_has_examples(name: str) -> None:
+    done = pylogseg(name, "--help")
+    assert done.code == 0
+    assert f"pylogseg {name}" in done.text
+    assert "Examples" in done.text
+
+
+@pytest.mark.parametrize("name", _COMMANDS)
+def test_command_is_the_one_named(name: str) -> None:
+    assert isinstance(group, LazyCommands)
+    loaded = group.get_command(None, name)  # type: ignore[arg-type]
+    assert loaded is not None
+    assert loaded.name == name
+
+
+def test_help_loads_no_command() -> None:
+    code = (
+        "import sys\nfrom pylogseg.cli import shell\n"
+        "try: shell(['--help'])\nexcept SystemExit: pass\n"
+        "print([name for name in ('numpy', 'rich', 'pyarrow', 'pylogseg.catalog.disk') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", ["cat", "ls"])
+def test_a_command_in_a_pipe_loads_neither_rich_nor_pyarrow(name: str, examples: Path) -> None:
+    code = (
+        "import sys\nfrom pylogseg.cli import shell\n"
+        f"try: shell(['{name}', {str(examples)!r}, 'txn-b-0'])\nexcept SystemExit: pass\n"
+        "print([name for name in ('rich', 'pyarrow') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_unknown_command() -> None:
+    done = pylogseg("bite")
+    assert done.code == 2
+    assert "bite" in done.err
+
+
+# ---- paths and names ----
+
+
+def test_paths_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert common.split_arguments(["logs", "orders-3", "pay*"]) == (["logs"], ["orders-3", "pay*"], [])
+    assert common.split_arguments(["log*", "s3://bucket/x", "orders"]) == (["log*", "s3://bucket/x"], ["orders"], [])
+    assert common.split_arguments(["logs", "logs2", "./logs2", "x"]) == (["logs", "./logs2"], ["x"], ["logs2"])
+    assert common.split_arguments([".", "logs", ".."]) == ([".", ".."], [], ["logs"])
+    with pytest.raises(RequestError, match=r"no/where: no such file or folder"):
+        common.split_arguments(["logs", "no/where"])
+    with pytest.raises(RequestError, match=r"no path to read: orders"):
+        common.split_arguments(["orders"])
+
+
+def test_topic_and_partition_options(examples: Path) -> None:
+    by_name = pylogseg("cat", examples, "txn-a-1")
+    by_option = pylogseg("cat", examples, "--topic", "txn-a", "--partition", 1)
+    assert by_name.out == by_option.out != b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("cat", "{data}", "nosuch"), "no topic or partition 'nosuch' here; there are: "),
+        (("cat", "{data}/nosuch"), "no such file or folder"),
+        (("cat", "nosuch"), "no path to read: nosuch"),
+        (("cat", "{data}", "-p", "77"), "no partition 77"),
+        (("ls", "{data}/.."), "no Kafka log directory"),
+        (("cat", "{data}", "--fields", "offset,colour"), "unknown field 'colour'"),
+        (("cat", "{data}", "-f", "%z"), "unknown field %z"),
+        (("cat", "{data}", "-f", "%k", "--csv"), "--format says everything"),
+        (("cat", "{data}", "--follow", "--until", "1h"), "--follow has no end"),
+        (("grep", "-E", "(", "{data}"), "no regular expression"),
+        (("grep", "--hex", "xy", "{data}"), "'xy' is not hex"),
+        (("grep", "x", "{data}", "--in", "tail"), "cannot look in 'tail'"),
+        (("cat", "{data}", "--max-bytes-per-second", "0"), "max_bytes_per_second must be above 0"),
+    ],
+)
+def test_wrong_requests_are_one_line(arguments: tuple[str, ...], words: str, tmp_path: Path, examples: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    data = tmp_path / "empty" if ".." in " ".join(arguments) else examples
+    done = pylogseg(*(argument.format(data=data) for argument in arguments))
+    assert done.code == 2
+    assert done.out == b""
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("pylogseg: ")
+    assert words in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--offset", "x"), ("--since", "yesterday"), ("--since", "2026-01-01T00:00:00"), ("--max-bytes-per-second", "5X")],
+)
+def test_malformed_options_are_wrong_usage(arguments: tuple[str, str], examples: Path) -> None:
+    done = pylogseg("cat", examples, *arguments)
+    assert done.code == 2
+    assert arguments[0] in done.err
+    assert arguments[1] in done.err
+
+
+# ---- units ----
+
+
+def test_sizes() -> None:
+    cases = {"1": 1, "50M": 50_000_000, "2k": 2000, "2KiB": 2048, "1.5Gi": 3 << 29, "3GB": 3_000_000_000, "7b": 7}
+    assert {text: common.parse_size(text) for text in cases} == cases
+    for text in ("", "M", "5i", "-1", "1e3", "5 parsecs"):
+        with pytest.raises(RequestError, match="is not a size"):
+            common.parse_size(text)
+
+
+def test_moments() -> None:
+    assert common.parse_moment("1700000000000") == 1_700_000_000_000
+    assert common.parse_moment("2023-11-14T22:13:20Z") == 1_700_000_000_000
+    assert common.parse_moment("2023-11-15T00:13:20.500+02:00") == 1_700_000_000_500
+    for text, ago in (("2h", 7_200_000), ("30m", 1_800_000), ("7d", 604_800_000), ("1.5s", 1500)):
+        assert abs(time.time() * 1000 - ago - common.parse_moment(text)) < 10_000
+    for text in ("", "soon", "2y", "2023-13-01T00:00Z"):
+        with pytest.raises(RequestError, match="is not a time"):
+            common.parse_moment(text)
+    with pytest.raises(RequestError, match="has no time zone"):
+        common.parse_moment("2023-11-14 22:13:20")
+
+
+def test_time_text() -> None:
+    assert common.time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert common.time_text(-1) is None
+    assert common.time_text(2**62) == f"{2**62} ms"
+    latest = datetime.datetime(9999, 12, 31, tzinfo=datetime.timezone.utc).timestamp() * 1000
+    assert str(common.time_text(int(latest))).startswith("9999-12-31")
+
+
+def test_offset_ranges() -> None:
+    cases = {
+        "5": OffsetRange(5),
+        "5:": OffsetRange(5),
+        "5:9": OffsetRange(5, 9),
+        ":9": OffsetRange(None, 9),
+        "-5:": OffsetRange(-5),
+        "-5:-2": OffsetRange(-5, -2),
+        "7:+3": OffsetRange(7, None, 3),
+        ":": OffsetRange(),
+    }
+    assert {text: parse_offsets(text) for text in cases} == cases
+    for text in ("", "a", "1:2:3", "1-2", ":+3"):
+        with pytest.raises(RequestError, match="is no range of offsets"):
+            parse_offsets(text)
+
+
+def test_bytes_of() -> None:
+    assert bytes_of("00fF", "hex") == b"\x00\xff"
+    assert bytes_of("AP8=", "base64") == b"\x00\xff"
+    assert bytes_of("\udcff", "text") == b"\xff"
+    with pytest.raises(RequestError, match="is not base64"):
+        bytes_of("AP8", "base64")
+
+
+# ---- damage ----
+
+
+@pytest.fixture(scope="module")
+def broken(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A partition with a bad CRC in its second segment."""
+    folder = tmp_path_factory.mktemp("broken") / "codec-none-1"
+    names = sorted(path.name for path in (examples / "codec-none-1").glob("*.log"))
+    return damaged(examples / "codec-none-1", folder, names[1], 100)
+
+
+def test_damage_is_an_error_and_code_1(broken: Path) -> None:
+    done = pylogseg("cat", broken, "--fields", "offset")
+    assert done.code == 1
+    assert done.err.startswith("pylogseg: ")
+    assert "CRC mismatch" in done.err
+    assert "--on-corrupt skip" in done.err
+    assert done.rows[0] == {"offset": 0}  # what lies in front of it is given
+
+
+@pytest.mark.parametrize("choice", ["skip", "stop"])
+def test_damage_that_is_passed_over_is_told(broken: Path, examples: Path, choice: str) -> None:
+    whole = [row["offset"] for row in pylogseg("cat", examples, "codec-none-1", "--fields", "offset").rows]
+    done = pylogseg("cat", broken, "--fields", "offset", "--on-corrupt", choice)
+    assert done.code == 1
+    assert done.err.startswith("pylogseg: damage: ")
+    assert done.err.count("\n") == 1
+    got = [row["offset"] for row in done.rows]
+    lost = sorted(set(whole) - set(got))
+    assert f"offsets {lost[0]} to " in done.err
+    assert (got[-1] == whole[-1]) == (choice == "skip")
+
+
+def test_damage_ends_grep_with_2(broken: Path) -> None:
+    assert pylogseg("grep", "-c", "record", broken).code == 2
+    assert pylogseg("grep", "-c", "record", broken, "--on-corrupt", "skip").code == 2
+
+
+def test_damage_in_stats(broken: Path) -> None:
+    done = pylogseg("stats", broken, "--json")
+    assert done.code == 1
+    (row,) = done.rows
+    assert row["missingOffsets"]["damage"] > 0
+    assert row["missingOffsets"]["unexplained"] == 0
+    assert row["records"] + row["missingOffsets"]["damage"] == 505
+    assert len(row["gaps"]) == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_damage_ends_in_a_line_and_a_code(seed: int, examples: Path, tmp_path: Path) -> None:
+    """Bytes of all files of a partition changed at random: no command fails in a way that it does not explain."""
+    chance = random.Random(seed)
+    source = chance.choice(["codec-none-1", "codec-lz4-1", "txn-a-0", "cmp-txn-0", "legacy-0", "mixed-0"])
+    folder = tmp_path / source
+    shutil.copytree(examples / source, folder)
+    for path in folder.iterdir():
+        data = bytearray(path.read_bytes())
+        for _ in range(min(len(data), chance.randrange(4))):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        path.write_bytes(data[: chance.choice([len(data), len(data), len(data) // 2])])
+    commands: list[tuple[object, ...]] = [("ls", folder), ("ls", "-l", folder), ("stats", folder)]
+    for choice in ("raise", "stop", "skip"):
+        commands += [
+            (
+                "cat",
+                folder,
+                "--on-corrupt",
+                choice,
+                "--isolation-level",
+                chance.choice(["read_committed", "read_uncommitted"]),
+            ),
+            ("cat", folder, "--on-corrupt", choice, "--tail", 50, "--control"),
+            ("cat", folder, "--on-corrupt", choice, "--since", 1_700_000_001_000),
+            ("grep", "record", folder, "--on-corrupt", choice),
+            ("export", folder, "--on-corrupt", choice, "-O", tmp_path / f"out-{choice}"),
+        ]
+    for words in commands:
+        done = pylogseg(*words)
+        assert done.code in (0, 1, 2), words
+        assert all(line.startswith("pylogseg: ") for line in done.err.splitlines()), words
+        if done.code and words[0] != "grep":
+            assert done.err, words
+
+
+# ---- pipes and signals ----
+
+
+@posix
+@pytest.mark.parametrize("name", [("cat",), ("grep", "-v", "zzz"), ("dump",)])
+def test_a_closed_pipe_is_no_error(name: tuple[str, ...], examples: Path) -> None:
+    # Many times the same directory: more than a pipe holds.
+    started = process(*name, *[examples] * 8)
+    assert started.stdout is not None
+    assert started.stderr is not None
+    started.stdout.readline()
+    started.stdout.close()
+    assert started.wait(60) == 0
+    assert started.stderr.read() == b""
+    started.stderr.close()
+
+
+@posix
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_write_in_part_is_no_success(examples: Path, tmp_path: Path, unbuffered: str) -> None:
+    import resource
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+    with open(tmp_path / "out", "wb") as out:
+        done = subprocess.run(
+            command("cat", examples, "txn-b-0"),
+            env={**environment(), "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=out,
+            stderr=subprocess.PIPE,
+            preexec_fn=limit,
+        )
+    assert (tmp_path / "out").stat().st_size == 1000
+    assert done.returncode == 2
+    assert b"File too large" in done.stderr
+
+
+@posix
+@pytest.mark.parametrize("name", ["ls", "cat", "verify", "stats", "dump"])
+def test_a_closed_stdout_is_an_error(examples: Path, name: str) -> None:
+    words = [*command(name, examples / "txn-b-0")]
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *words], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "pylogseg: stdout is closed\n")
+
+
+@posix
+def test_help_on_a_full_disk_is_an_error() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command("--help"), env=environment(), stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+
+
+@posix
+def test_a_full_disk_is_an_error(examples: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full")
+    with open("/dev/full", "wb") as full:
+        started = process("cat", examples, stdout=full)
+        _, errors = started.communicate(timeout=60)
+    assert started.returncode == 2
+    assert errors.startswith(b"pylogseg: ")
+    assert errors.count(b"\n") == 1
+
+
+@posix
+def test_interrupt_is_130(examples: Path) -> None:
+    started = process("cat", examples / "txn-b-0", "--follow")
+    assert started.stdout is not None
+    assert started.stdout.readline().endswith(b"}\n")
+    started.send_signal(signal.SIGINT)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert errors == b""
+
+
+@posix
+def test_progress_shows_on_a_terminal_only(examples: Path, tmp_path: Path) -> None:
+    import pty
+
+    main, other = pty.openpty()
+    with open(tmp_path / "out", "wb") as out:
+        started = subprocess.Popen(
+            command("cat", examples), stdout=out, stderr=other, env={**environment(), "TERM": "xterm"}
+        )
+        os.close(other)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(main, 4096)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+        assert started.wait(60) == 0
+    os.close(main)
+    assert b"reading" in shown
+    assert pylogseg("cat", examples).err == ""
+    assert (tmp_path / "out").read_bytes() == pylogseg("cat", examples).out
+
+
+@posix
+def test_verify_gives_its_verdict_to_whoever_reads_one_line(examples: Path, tmp_path: Path) -> None:
+    folder = damaged(examples / "codec-none-1", tmp_path / "codec-none-1", "00000000000000000190.log", 100)
+    for path, code in ((folder, 1), (examples, 0)):
+        with process("verify", path) as running:
+            assert running.stdout is not None
+            running.stdout.close()
+            assert running.wait(60) == code
+            assert running.stderr is not None
+            assert running.stderr.read() == b""
+
+
+def test_a_verdict_does_not_hang_on_the_reader(examples: Path, tmp_path: Path) -> None:
+    """``| head -1`` reads no more than what comes first: `diff` and `stats` know what lies behind it."""
+    disk = Path(shutil.copytree(examples, tmp_path / "kafka"))
+    log = min((disk / "txn-a-0").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[100] ^= 1
+    log.write_bytes(data)
+    for words in (("diff", disk, examples, "--on-corrupt", "skip"), ("stats", disk, "--by", "partition")):
+        running = process(*words)
+        running.stdout.close()
+        running.stderr.read()
+        assert running.wait() == (2 if words[0] == "diff" else 1), words
+    shutil.rmtree(disk / "txn-a-0")
+    running = process("diff", disk, examples)
+    running.stdout.close()
+    assert running.wait() == 1
+
+
+def test_an_empty_argument(examples: Path) -> None:
+    for arguments in ([""], [examples, ""]):
+        done = pylogseg("ls", *arguments)
+        assert (done.code, done.err) == (2, "pylogseg: an argument is empty: a path or a name is wanted\n")

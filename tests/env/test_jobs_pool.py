@@ -1,0 +1,152 @@
+"""The pool: order, bounded memory, errors, and the end of it all."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import pytest
+
+from pylogseg.env.pool import Advance, Cancelled, map_ordered, stream_ordered
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 7])
+def test_results_in_order(jobs: int) -> None:
+    def work(item: int, advance: Advance) -> int:
+        time.sleep(0.001 * (item % 3))
+        advance(item)
+        return item * item
+
+    done: list[int] = []
+    assert list(map_ordered(work, range(50), jobs, done.append)) == [n * n for n in range(50)]
+    assert sum(done) == sum(range(50))
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_items_are_taken_as_they_are_needed(jobs: int) -> None:
+    taken = itertools.count()
+    results = map_ordered(lambda item, advance: item, (next(taken) for _ in range(1000)), jobs)
+    for _ in range(5):
+        next(results)
+    results.close()
+    assert next(taken) <= 5 + 2 * jobs + 1
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_first_error_in_order_is_raised(jobs: int) -> None:
+    def work(item: int, advance: Advance) -> int:
+        if item >= 5:
+            raise ValueError(item)
+        return item
+
+    results = map_ordered(work, range(100), jobs)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="5"):
+        next(results)
+
+
+def test_running_jobs_end_when_the_caller_stops() -> None:
+    ended: list[str] = []
+    begun = threading.Event()
+
+    def work(item: int, advance: Advance) -> int:
+        if item == 0:
+            begun.wait(10)
+            return 0
+        begun.set()
+        try:
+            while True:
+                advance(1)
+                time.sleep(0.001)
+        except Cancelled:
+            ended.append("cancelled")
+            raise
+
+    results = map_ordered(work, range(100), 2)
+    assert next(results) == 0
+    results.close()
+    assert ended
+    assert threading.active_count() < 10
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+def test_streams_in_order(jobs: int) -> None:
+    def work(item: int, emit: Callable[[bytes], None], advance: Advance) -> int:
+        for n in range(item):
+            emit(b"%d.%d" % (item, n))
+            advance(1)
+        return item
+
+    expected: list[bytes | int] = []
+    for item in range(20):
+        expected += [b"%d.%d" % (item, n) for n in range(item)]
+        expected.append(item)
+    assert list(stream_ordered(work, range(20), jobs, pieces_ahead=3)) == expected
+
+
+def test_a_stream_waits_for_its_turn() -> None:
+    """A job that is ahead holds a few pieces, not all."""
+    given: dict[int, int] = {0: 0, 1: 0}
+
+    def work(item: int, emit: Callable[[bytes], None], advance: Advance) -> int:
+        for _ in range(1000):
+            emit(b"x")
+            given[item] += 1
+        return item
+
+    results = stream_ordered(work, range(2), 2, pieces_ahead=4)
+    assert next(results) == b"x"
+    time.sleep(0.2)
+    assert given[0] <= 6
+    assert given[1] <= 5
+    assert sum(1 for _ in results) == 2 * 1000 - 1 + 2
+
+
+def test_an_error_in_a_stream_comes_behind_its_pieces() -> None:
+    def work(item: int, emit: Callable[[bytes], None], advance: Advance) -> int:
+        emit(b"piece")
+        raise ValueError(item)
+
+    results = stream_ordered(work, range(4), 2)
+    assert next(results) == b"piece"
+    with pytest.raises(ValueError, match="0"):
+        next(results)
+
+
+def test_streams_end_when_the_caller_stops() -> None:
+    def work(item: int, emit: Callable[[bytes], None], advance: Advance) -> int:
+        while True:
+            emit(b"x")
+
+    results = stream_ordered(work, itertools.count(), 3, pieces_ahead=2)
+    assert next(results) == b"x"
+    begin = time.monotonic()
+    results.close()
+    assert time.monotonic() - begin < 5
+
+
+def test_a_job_that_is_done_at_once_has_room_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller's thread alone takes the pieces, so it must not be the one that waits for room."""
+    submit = ThreadPoolExecutor.submit
+
+    def submit_slowly(pool: ThreadPoolExecutor, *given: Any) -> Future[Any]:
+        job = submit(pool, *given)
+        wait([job], 0.3)  # as where the system lets the other threads go first
+        return job
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit_slowly)
+
+    def work(item: int, emit: Callable[[bytes], None], advance: Advance) -> int:
+        for _ in range(4):
+            emit(b"x")
+        return item
+
+    found: list[Any] = []
+    run = threading.Thread(target=lambda: found.extend(stream_ordered(work, range(3), 2, pieces_ahead=4)), daemon=True)
+    run.start()
+    run.join(20)
+    assert found == [item for number in range(3) for item in [b"x"] * 4 + [number]]

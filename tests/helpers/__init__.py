@@ -1,0 +1,1 @@
+"""What several tests need: logs and disks to test on, ways to run a command, and judges."""

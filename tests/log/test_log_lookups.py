@@ -1,0 +1,197 @@
+"""Look-ups in an open log, by offset, by many offsets and by time, against a walk over everything."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pylogseg import encode
+from pylogseg.config import LogConfig
+from pylogseg.env.environment import Environment
+from pylogseg.env.storage import LocalStorage
+from pylogseg.log import segment_lookup as places
+from pylogseg.log.log import Log
+from pylogseg.testing.clock import ManualClock, ManualScheduler
+
+NOW = 1_700_000_000_000
+
+
+def filled(folder: Path, chance: random.Random) -> tuple[Log, list[tuple[int, int, int]], list[tuple[int, int]]]:
+    """A log; offsets and size of its batches; offset and timestamp of its records."""
+    clock = ManualClock(NOW)
+    config = LogConfig.of(
+        segment_bytes=chance.choice([2000, 1 << 20]),
+        index_interval_bytes=chance.choice([0, 300, 4096]),
+        message_timestamp_type=chance.choice(["CreateTime", "CreateTime", "LogAppendTime"]),
+    )
+    log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(folder), config)
+    batches, records = [], []
+    offset = 0
+    for _ in range(150):
+        offset += chance.choice([0, 0, 0, 7])  # a compacted log has gaps
+        clock.set_ms(clock.now_ms() + 5)
+        times = [clock.now_ms() + chance.randrange(-50, 50) for _ in range(chance.randrange(1, 6))]
+        stamped = config.message_timestamp_type == "LogAppendTime"
+        more: dict[str, Any] = {"timestamp_type": "append", "append_time_ms": clock.now_ms()} if stamped else {}
+        codec = chance.choice(["none", "none", "lz4", "gzip"])
+        headers = chance.choice([[], [("h", b"x")]])
+        data = encode(
+            [{"timestamp": time, "key": b"k", "value": b"v" * 20, "headers": headers} for time in times],
+            compression=codec,
+            base_offset=offset,
+            leader_epoch=0,
+            **more,
+        )
+        log.append_as_follower(data, 0)
+        batches.append((offset, offset + len(times) - 1, len(data)))
+        records += [(offset + i, clock.now_ms() if stamped else time) for i, time in enumerate(times)]
+        offset += len(times)
+    return log, batches, records
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_offsets(tmp_path: Path, seed: int) -> None:
+    log, batches, _ = filled(tmp_path / "t-0", random.Random(seed))
+    wanted = np.random.default_rng(seed).permutation(np.arange(-3, log.log_end_offset + 3))
+    found = log.locate_many(wanted)
+    for row, offset in enumerate(wanted.tolist()):
+        expected = next((b for b in batches if b[1] >= offset), None) if offset >= 0 else None
+        if expected is None:
+            assert (found.segment[row], found.position[row], found.offset[row]) == (-1, -1, -1)
+            continue
+        assert (found.offset[row], found.size[row]) == (expected[0], expected[2])
+        fetched = log.fetch(offset, 1)
+        assert (fetched.start.offset, fetched.start.segment, fetched.start.position) == (
+            found.offset[row],
+            found.segment[row],
+            found.position[row],
+        )
+    assert len(log.locate_many([]).position) == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_times(tmp_path: Path, seed: int) -> None:
+    log, _, records = filled(tmp_path / "t-0", random.Random(seed))
+    segments = log.segments.base_offsets
+    for timestamp in range(NOW - 60, NOW + 820, 3):
+        # The first segment whose greatest timestamp is not below; in it, the first record that is not older.
+        expected = None
+        for base, end in zip(segments, [*segments[1:], log.log_end_offset], strict=True):
+            inside = [(offset, time) for offset, time in records if base <= offset < end]
+            if inside and max(time for _, time in inside) >= timestamp:
+                expected = next((time, offset, 0) for offset, time in inside if time >= timestamp)
+                break
+        assert log.offset_for_time(timestamp) == expected, timestamp
+
+
+class _AllMapped:
+    """A file that says of all of it that this process wrote it."""
+
+    copied_below = 0
+
+    def __init__(self, file: Any, data: bytes) -> None:
+        self.path, self.size = file.path, file.size
+        self._data = memoryview(data)
+
+    def view(self, position: int, size: int) -> memoryview:
+        return self._data[position : position + size]
+
+
+@pytest.mark.parametrize("first_bytes", [20, 300, 1 << 14])
+def test_what_was_found_on_the_disk_is_looked_at_as_what_was_written(
+    examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_bytes: int
+) -> None:
+    """The same places by copies of a few bytes and by a map of all, whatever the format and the codec."""
+    monkeypatch.setattr(places, "_FIRST_BYTES", first_bytes)
+    looked = 0
+    for name in ("legacy-0", "mixed-0", "cmp-short-0", "codec-zstd-0", "txn-a-0"):
+        shutil.copytree(examples / name, tmp_path / name)
+        clock = ManualClock(NOW)
+        log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(tmp_path / name), LogConfig())
+        for segment in log.segments.from_offset(0):
+            file, path, index, base = segment.log, segment.path, segment.offset_index, segment.base_offset
+            assert file.copied_below == file.size
+            whole: Any = _AllMapped(file, Path(path).read_bytes())
+            for offset in range(base - 2, segment.next_offset() + 3):
+                wanted, found = (places.find(each, path, index, base, offset) for each in (whole, file))
+                assert (wanted and wanted[:3]) == (found and found[:3]), (name, base, offset)
+                if found is not None:
+                    looked += 1
+                    assert found.data(file, 5000) == Path(path).read_bytes()[found.position :][:5000]
+                    at = places.opening_at(file, path, found.position)
+                    assert at is not None
+                    assert at[1:3] == found[1:3]
+        log.close()
+    assert looked > 1000
+
+
+class _Copied(_AllMapped):
+    """The same of a file that was all found on the disk; it counts what is read."""
+
+    def __init__(self, file: Any, data: bytes) -> None:
+        super().__init__(file, data)
+        self.size = self.copied_below = len(data)
+        self.looks: list[int] = []
+
+    def view(self, position: int, size: int) -> memoryview:
+        view = super().view(position, size)
+        self.looks.append(len(view))
+        return view
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damage_is_met_by_copies_as_by_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """The same answers, or the same errors, with bytes that were changed, cut off, or replaced by zeros."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(places, "_FIRST_BYTES", chance.choice([61, 100, 500]))
+    log, _, _ = filled(tmp_path / "t-0", chance)
+    for segment in log.segments.from_offset(0)[:3]:
+        good = Path(segment.path).read_bytes()
+        index, base = segment.offset_index, segment.base_offset
+        for _ in range(15):
+            data = bytearray(good)
+            for _ in range(chance.randrange(3)):
+                at = chance.randrange(len(data))
+                size = chance.choice([1, 4, 100])
+                data[at : at + size] = chance.randbytes(size) if chance.random() < 0.5 else bytes(size)
+            cut = bytes(data[: chance.choice([len(data), chance.randrange(len(data))])])
+            whole: Any = _AllMapped(segment.log, cut)
+            whole.size = len(cut)
+            part: Any = _Copied(segment.log, cut)
+            for offset in range(base - 1, segment.next_offset() + 2, chance.choice([1, 5])):
+                wanted_bytes = chance.choice([0, 1, 700, 1 << 20])
+                wanted = places.find(whole, segment.path, index, base, offset)
+                found = places.find(part, segment.path, index, base, offset, wanted_bytes)
+                assert (wanted and wanted[:3]) == (found and found[:3]), (base, offset)
+                if found is not None:
+                    assert len(found.data(part, found.size)) == found.size
+                    assert found.data(part, 2000) == cut[found.position :][:2000]
+
+
+@pytest.mark.parametrize("batch_bytes", [300, 70_000, 900_000])
+@pytest.mark.parametrize("max_bytes", [1, 1 << 16, 1 << 18, 3 << 20])
+def test_a_fetch_of_what_was_found_on_the_disk_copies_little_more_than_it_gives(
+    tmp_path: Path, batch_bytes: int, max_bytes: int
+) -> None:
+    clock = ManualClock(NOW)
+    config = LogConfig.of(index_interval_bytes=4096, segment_bytes=1 << 30)
+    log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(tmp_path / "t-0"), config)
+    for i in range(5_000_000 // batch_bytes):
+        log.append_as_follower(encode([(NOW, b"", bytes(batch_bytes - 90))], base_offset=i, leader_epoch=0), 0)
+    segment = log.segments.from_offset(0)[0]
+    data = Path(segment.path).read_bytes()
+    file: Any = _Copied(segment.log, data)
+    for offset in (0, 1, 2, segment.next_offset() // 2, segment.next_offset() - 1):
+        file.looks.clear()
+        found = places.find(file, segment.path, segment.offset_index, 0, offset, max_bytes)
+        assert found is not None
+        assert found.offset == offset
+        given = found.data(file, min(max(found.size, max_bytes), len(data) - found.position))
+        assert given == data[found.position :][: max(found.size, max_bytes)]
+        assert sum(file.looks) <= len(given) + (80 << 10)
+        assert len(file.looks) <= 3

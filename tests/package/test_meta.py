@@ -1,0 +1,327 @@
+"""What holds for the package as a whole: layers, stubs, docstrings, lengths of files, the cost of an import."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pylogseg
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "pylogseg"
+MODULES = sorted(SOURCE.rglob("*.py"))
+STUBS = sorted(SOURCE.rglob("*.pyi"))
+
+#: The floors, each a folder, the ground at the bottom: a row imports from its own row and from those below it.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("testing",),
+    ("spark",),
+    ("cli", "__main__"),
+    ("offline",),
+    ("manager",),
+    ("embedded",),
+    ("restore",),
+    ("export", "search"),
+    ("verify", "stats", "dump"),
+    ("internal_topics",),
+    ("arrow",),
+    ("reading",),
+    ("catalog",),
+    ("log",),
+    ("walker",),
+    ("files",),
+    ("env",),
+    ("format",),
+    ("_codec", "_native"),
+    ("errors", "config"),
+)
+#: The Arrow interface has to be a method of the object that is handed over.
+EXCEPTIONS = {("reading.stream", "arrow", "Reader.__arrow_c_stream__")}
+#: Layers that know less than their row would let them.
+NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
+#: Packages of others that only these modules may import.
+EDGES = {
+    "pyarrow": re.compile(r"arrow\..*|export\..*|search\.regex|reading\.stream|restore\..*|spark(\..*)?"),
+    "click": re.compile(r"cli(\..*)?|spark\.commands"),
+    "rich": re.compile(r"cli(\..*)?"),
+    "fsspec": re.compile(r"env\.remote"),
+    "pyspark": re.compile(r"spark(\..*)?"),
+    "pandas": re.compile(r"spark(\..*)?"),
+}
+LONGEST_FILE_LINES = 700
+#: Of a constructor, and of `open`, in the engine.
+MOST_PARAMETERS = 8
+
+
+class Import(ast.NodeVisitor):
+    """Collects (module or name imported, function it stands in) of a file, those inside of functions too."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
+        self._inside: list[str] = []
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.found += [(alias.name, ".".join(self._inside)) for alias in node.names]
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        assert node.level == 0, f"line {node.lineno}: a relative import hides which layer it reaches for"
+        self.found += [(f"{node.module}.{alias.name}", ".".join(self._inside)) for alias in node.names]
+
+    def _enter(self, node: ast.ClassDef | ast.FunctionDef) -> None:
+        self._inside.append(node.name)
+        self.generic_visit(node)
+        self._inside.pop()
+
+    visit_ClassDef = visit_FunctionDef = _enter
+
+
+def name_of(path: Path) -> str:
+    """Module name below `pylogseg`; empty for the package itself."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> list[tuple[str, str]]:
+    visitor = Import()
+    visitor.visit(ast.parse(path.read_text(encoding="utf-8")))
+    return visitor.found
+
+
+def layer_of(name: str) -> tuple[int, str]:
+    """Row of a module, and the entry of the row that it falls under."""
+    entries = [(len(entry), row, entry) for row, entries in enumerate(LAYERS) for entry in entries]
+    fitting = [item for item in entries if name == item[2] or name.startswith(item[2] + ".")]
+    assert fitting, f"pylogseg.{name} is in no layer: add it to LAYERS and to docs/architecture.md"
+    _, row, entry = max(fitting)
+    return row, entry
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if name_of(path)], ids=name_of)
+def test_layers(path: Path) -> None:
+    module = name_of(path)
+    row, entry = layer_of(module)
+    for target, inside in imports_of(path):
+        if not target.startswith("pylogseg.") or target == "pylogseg.__version__":
+            continue
+        below, used = layer_of(target.removeprefix("pylogseg."))
+        if (module, used, inside) in EXCEPTIONS:
+            continue
+        assert below >= row, f"{module} ({entry}) imports {target} ({used}), which lies above it"
+        assert used in NARROWER.get(entry, {used}), f"{module} must not know {used}"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if name_of(path).startswith(("log.", "embedded."))], ids=name_of
+)
+def test_constructors_are_narrow(path: Path) -> None:
+    """What travels together is one thing (`Environment`, `LogIdentity`, `Start`), and no types are lost on the way."""
+    classes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
+    for found in classes:
+        for made in found.body:
+            if isinstance(made, ast.FunctionDef) and made.name in ("__init__", "open"):
+                where = f"{found.name}.{made.name}"
+                assert len(made.args.args) - 1 + len(made.args.kwonlyargs) <= MOST_PARAMETERS, where
+                assert made.args.vararg is None, where
+                assert made.args.kwarg is None, where
+
+
+def test_compiled_modules_import_only_kernels() -> None:
+    paths = list(SOURCE.rglob("*.pyx"))
+    assert len(paths) == len(STUBS) <= 10
+    for path in paths:
+        for target in re.findall(r"^\s*(?:from|import|cimport) +(pylogseg[\w.]*)", path.read_text(), re.MULTILINE):
+            assert target.startswith(("pylogseg._native.kernels", "pylogseg.errors")), f"{path.name}: {target}"
+        assert '.h"' not in path.read_text(), f"{path.name}: C has a .pxd of the same subject in front of it"
+
+
+@pytest.mark.parametrize("package", EDGES)
+def test_edges(package: str) -> None:
+    users = {name_of(path) for path in MODULES if any(t.split(".")[0] == package for t, _ in imports_of(path))}
+    assert all(EDGES[package].fullmatch(name) for name in users), sorted(users)
+
+
+def test_dependencies() -> None:
+    """What a plain install brings is what the source imports, apart from what an extra brings."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    declared = set(re.findall(r'^ +"([a-z0-9]+)', listed, re.MULTILINE))
+    imported = {target.split(".")[0] for path in MODULES for target, _ in imports_of(path)}
+    # Type checkers bring typing_extensions along, and it is for them alone: tests/arrow/test_types.py.
+    extra = {"pylogseg", "fsspec", "pyspark", "pandas", "typing_extensions"}
+    assert imported - sys.stdlib_module_names - extra == declared
+
+
+def test_exceptions_exist() -> None:
+    """An exception that nothing needs any more is taken out of the table."""
+    for module, used, inside in EXCEPTIONS:
+        path = SOURCE / (module.replace(".", "/") + ".py")
+        assert any(t.startswith(f"pylogseg.{used}.") and where == inside for t, where in imports_of(path))
+
+
+def stub_functions(stub: Path) -> dict[str, ast.FunctionDef]:
+    body = ast.parse(stub.read_text(encoding="utf-8")).body
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.stem)
+def test_stub_parameters(stub: Path) -> None:
+    module = importlib.import_module(f"pylogseg.{name_of(stub)}")
+    for name, node in stub_functions(stub).items():
+        real = inspect.signature(getattr(module, name)).parameters
+        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        assert names == list(real), f"{name}: the stub has {names}, the module {list(real)}"
+        optional = len(node.args.defaults) + sum(default is not None for default in node.args.kw_defaults)
+        with_default = [p.name for p in real.values() if p.default is not inspect.Parameter.empty]
+        assert with_default == names[len(names) - optional :], name
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.stem)
+def test_stub_names(stub: Path) -> None:
+    """Functions are in both; a class that only the module itself uses needs no stub, one that has a stub is there."""
+    module = importlib.import_module(f"pylogseg.{name_of(stub)}")
+    own = {name: thing for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__}
+    offered = {name for name, thing in own.items() if not name.startswith("_") and not inspect.isclass(thing)}
+    assert set(stub_functions(stub)) == offered
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)} - {"__buffer__"}
+            assert methods <= set(dir(own[node.name])), node.name
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            assert hasattr(module, node.target.id)
+
+
+def public_definitions(path: Path) -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef]]:
+    def of(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef]]:
+        for node in body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                yield prefix + node.name, node
+                if isinstance(node, ast.ClassDef) and not is_protocol(node):
+                    yield from of(node.body, f"{prefix}{node.name}.")
+
+    return of(ast.parse(path.read_text(encoding="utf-8")).body, "")
+
+
+def is_protocol(node: ast.ClassDef) -> bool:
+    """Whether a class only names methods; what they do, its own docstring says."""
+    return any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: name_of(path) or "pylogseg")
+def test_docstrings(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), "the module has none"
+    without = [name for name, node in public_definitions(path) if not ast.get_docstring(node)]
+    assert not without
+
+
+def section(docstring: str, title: str) -> str:
+    match = re.search(rf"^{title}\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", docstring, re.MULTILINE | re.DOTALL)
+    return match[1] if match else ""
+
+
+@pytest.mark.parametrize("name", sorted(pylogseg.__all__))
+def test_public_names(name: str) -> None:
+    """What the package offers says of each parameter what it is, and functions what they give."""
+    thing = getattr(pylogseg, name)
+    docstring = inspect.cleandoc(thing.__doc__ or "")
+    assert docstring
+    if inspect.isclass(thing):
+        return
+    described = section(docstring, "Parameters")
+    for parameter in inspect.signature(thing).parameters:
+        assert re.search(rf"^[\w*, ]*\b{parameter}\b[\w*, ]*( :|$)", described, re.MULTILINE), parameter
+    assert section(docstring, "Returns")
+
+
+def test_all_is_what_there_is() -> None:
+    assert set(pylogseg.__all__) == set(pylogseg._HOMES)
+    assert sorted(pylogseg.__all__) == pylogseg.__all__
+    for name in pylogseg.__all__:
+        assert getattr(pylogseg, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        getattr(pylogseg, "nothing")  # noqa: B009
+
+
+def written_files() -> list[Path]:
+    """Files that people wrote, by their kinds; data is left out."""
+    kinds = {".py", ".pyi", ".pyx", ".pxd", ".h", ".md", ".toml", ".yml", ".sh", ".java"}
+    folders = [ROOT / name for name in ("src", "tests", "docs", "asv_benchmarks", ".github", "examples")]
+    found = [path for folder in folders for path in folder.rglob("*") if path.suffix in kinds and path.is_file()]
+    found = [path for path in found if ".asv" not in path.parts]  # what asv built
+    return [*found, *(path for path in ROOT.glob("*") if path.suffix in kinds or path.name == "Makefile")]
+
+
+def test_file_lengths() -> None:
+    code = [p for p in written_files() if p.suffix in (".py", ".pyi", ".pyx", ".pxd", ".h") and SOURCE in p.parents]
+    lengths = {str(p.relative_to(ROOT)): len(p.read_text(encoding="utf-8").splitlines()) for p in code}
+    assert {path: n for path, n in lengths.items() if n > LONGEST_FILE_LINES} == {}
+
+
+def test_no_machine_paths() -> None:
+    """No path of the machine that something was written on: such a file works nowhere else."""
+    path_of_machine = re.compile(r"/(?:root|home|Users|work)/[\w.]|/tmp/(?:wt|venv)|[A-Z]:\\Users")
+    hits = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in written_files()
+        if path != Path(__file__).resolve()
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if path_of_machine.search(line)
+    ]
+    assert hits == []
+
+
+def python(code: str, *options: str) -> str:
+    return subprocess.run(
+        [sys.executable, *options, "-c", code], check=True, capture_output=True, encoding="utf-8", cwd=ROOT
+    ).stdout
+
+
+def test_import_time() -> None:
+    """`import pylogseg` costs at most 30 ms more than `import numpy`; the best of several, since machines are busy."""
+    code = "import time, numpy; t = time.perf_counter(); import pylogseg; print(time.perf_counter() - t)"
+    assert min(float(python(code)) for _ in range(5)) <= 0.030
+
+
+@pytest.mark.parametrize("use", ["pass", "pylogseg.open_dir, pylogseg.read, pylogseg.scan"])
+def test_import_loads_no_edge(use: str) -> None:
+    """Arrow, the codecs and the shell's packages are loaded by whoever needs them."""
+    loaded = python(f"import sys, pylogseg; {use}; print(*sys.modules)").split()
+    assert not {"pyarrow", "click", "rich", "cramjam", "fsspec"} & set(loaded)
+
+
+def test_imports_without_warnings() -> None:
+    names = [f"pylogseg.{name_of(path)}".rstrip(".") for path in MODULES if path.name != "__main__.py"]
+    names += [f"pylogseg.{name_of(stub)}" for stub in STUBS]
+    python("\n".join(f"import {name}" for name in names), "-W", "error")
+
+
+def test_no_test_imports_another() -> None:
+    """What several tests need is a module of its own: a test module can be run, moved and removed alone."""
+    helpers = [path for path in (ROOT / "tests").rglob("*.py") if "__pycache__" not in path.parts]
+    tests = {path.stem for path in helpers if path.name.startswith("test_")}
+    assert len(tests) > 100
+    users = {
+        f"{path.name}: {target}"
+        for path in helpers
+        for target, _ in imports_of(path)
+        if any(part in tests for part in target.split(".")[:-1]) or target in tests
+    }
+    assert not users
+
+
+def test_no_test_calls_another() -> None:
+    """A test that others call runs where nobody looks for it; what they share is a function of another name."""
+    calls = [
+        f"{path.name}:{node.lineno}: {node.func.id}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith("test_")
+    ]
+    assert calls == []

@@ -1,0 +1,104 @@
+"""What is handed out: the wheel that `make test` built and installed, and a source distribution."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import pylogseg
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "pylogseg"
+#: A module without debug information; with it, it is five times as large.
+LARGEST_MODULE_BYTES = 700_000
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    """The wheel in the folder that the Makefile leaves it in, or the one that ``PYLOGSEG_WHEEL`` names."""
+    named = os.environ.get("PYLOGSEG_WHEEL")
+    found = [Path(named)] if named else sorted((Path(sys.prefix) / "wheel").glob("pylogseg-*.whl"))
+    if not found:
+        assert not os.environ.get("CI"), "make test-env leaves its wheel in .venv/wheel"
+        pytest.skip("no wheel: run by make test, or set PYLOGSEG_WHEEL")
+    return found[-1]
+
+
+def test_wheel_content(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        sizes = {item.filename: item.file_size for item in archive.infolist()}
+    ours = {name.removeprefix("pylogseg/") for name in sizes if name.startswith("pylogseg/")}
+    # Spark finds data sources by modules of such a name.
+    assert {name.split("/")[0].split("-")[0] for name in sizes} == {"pylogseg", "pyspark_pylogseg.py"}
+    written = {path.relative_to(SOURCE).as_posix() for kind in ("*.py", "*.pyi") for path in SOURCE.rglob(kind)}
+    assert written | {"py.typed"} <= ours
+    compiled = ours - written - {"py.typed"}
+    doors = {stub.stem for stub in SOURCE.glob("*.pyi")}
+    assert {name.split(".")[0] for name in compiled} == doors
+    assert all(name.endswith((".so", ".pyd")) for name in compiled), "sources of the compiled part have no use here"
+    assert max(sizes[f"pylogseg/{name}"] for name in compiled) < LARGEST_MODULE_BYTES
+
+
+def test_wheel_without_a_compiler(wheel: Path, tmp_path: Path, examples: Path) -> None:
+    """Installed beside nothing but its dependencies, with an empty PATH, it reads."""
+    venv.create(tmp_path / "env", symlinks=True, with_pip=True)
+    python = next(path for path in (tmp_path / "env").glob("*/python*") if path.stem == "python")
+    install = [python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
+    subprocess.run(install, check=True, timeout=120)
+    (folder,) = [path for path in (tmp_path / "env").rglob("site-packages") if path.is_dir()]
+    (folder / "dependencies.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
+    code = (
+        "import pylogseg, sys; "
+        "print(pylogseg.__file__, len(list(pylogseg.read(sys.argv[1], 'codec-none-1'))), "
+        "pylogseg.read_arrow(sys.argv[1], 'codec-zstd-0').read_all().num_rows)"
+    )
+    environment = {"PATH": str(tmp_path / "nothing"), "SYSTEMROOT": os.environ.get("SYSTEMROOT", "")}
+    done = subprocess.run(
+        [python, "-c", code, examples], env=environment, cwd=tmp_path, check=True, capture_output=True, text=True
+    )
+    file, *counts = done.stdout.split()
+    assert Path(file).is_relative_to(tmp_path)
+    assert counts == ["505", "505"]
+    script = next(path for path in python.parent.iterdir() if path.stem == "pylogseg")
+    said = subprocess.run([script, "--version"], env=environment, check=True, capture_output=True, text=True).stdout
+    assert said.split() == ["pylogseg", pylogseg.__version__]
+
+
+def test_metadata(wheel: Path) -> None:
+    metadata = importlib.metadata.metadata("pylogseg")
+    assert metadata["Version"] == pylogseg.__version__
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.10"
+
+
+def test_source_distribution(tmp_path: Path) -> None:
+    """From a copy of what is in the repository, without what an earlier build left there."""
+    copy = tmp_path / "copy"
+    left = shutil.ignore_patterns("*.so", "*.pyd", "*.c", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT / "src", copy / "src", ignore=left)
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    have_tools = all(importlib.util.find_spec(name) for name in ("Cython", "setuptools"))
+    isolation = ["--no-isolation"] if have_tools else []
+    command = [sys.executable, "-m", "build", "--sdist", *isolation, "--outdir", str(tmp_path / "dist"), str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (path,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    kinds = ("*.py", "*.pyi", "*.pyx", "*.pxd", "*.h", "py.typed")
+    needed = {file.relative_to(copy).as_posix() for kind in kinds for file in (copy / "src").rglob(kind)}
+    needed |= {"pyproject.toml", "setup.py", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO"}
+    assert needed <= names
+    assert not [name for name in names if name.endswith((".c", ".so", ".pyd"))]

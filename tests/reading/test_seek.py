@@ -1,0 +1,171 @@
+"""Ranges of offsets and of time: the same records as reading everything and choosing, whatever the indexes say."""
+
+import datetime
+import json
+import random
+import shutil
+
+import pytest
+
+import pylogseg
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.reading.seek import end_offset, late_segments, offset_of_time
+from pylogseg.reading.stable_offset import last_stable_offset
+from pylogseg.reading.stream import logs_of
+
+
+def records(path, *args, **options):
+    return list(pylogseg.read(path, *args, **options))
+
+
+@pytest.fixture(
+    params=["codec-none-1", "codec-gzip-0", "cmp-short-0", "del-records-0", "legacy-0", "mixed-0", "timestamps-0"]
+)
+def partition(request, examples):
+    return examples / request.param
+
+
+def test_offset_ranges(partition):
+    everything = records(partition)
+    assert everything
+    first, last = everything[0].offset, everything[-1].offset
+    chance = random.Random(3)
+    bounds = [max(first - 1, 0), first, first + 1, last - 1, last, last + 1, last + 1000]
+    bounds += [chance.randint(first, last) for _ in range(12)]
+    for start in bounds:
+        found = records(partition, offset=start)
+        assert found == [r for r in everything if r.offset >= start]
+        end = chance.choice(bounds)
+        low, high = sorted((start, end))
+        found = records(partition, offset=(low, high))
+        assert found == [r for r in everything if low <= r.offset < high]
+        assert records(partition, offset=(None, end), limit=5) == [r for r in everything if r.offset < end][:5]
+
+
+def expected_in_time(everything, since, until):
+    return [r for r in everything if since <= r.timestamp < until]
+
+
+def test_time_ranges(partition):
+    everything = records(partition, from_log_start=False)
+    moments = sorted({r.timestamp for r in everything})
+    chance = random.Random(5)
+    some = [moments[0] - 1, moments[0], moments[-1], moments[-1] + 1, *(chance.choice(moments) + 1 for _ in range(10))]
+    for since in some:
+        until = since + chance.choice([1, 1000, 10**6])
+        found = records(partition, timestamp=(since, until), from_log_start=False)
+        assert found == expected_in_time(everything, since, until)
+    moment = datetime.datetime.fromtimestamp(moments[-1] / 1000, datetime.timezone.utc)
+    assert records(partition, timestamp=moment)[-1].timestamp == moments[-1]
+    with pytest.raises(pylogseg.RequestError, match="no time zone"):
+        records(partition, timestamp=datetime.datetime(2020, 1, 1))
+
+
+@pytest.mark.parametrize("damage", ["none", "missing", "zeros", "ones", "shuffled", "odd", "late", "short"])
+def test_indexes_are_hints(partition, tmp_path, damage):
+    copy = tmp_path / partition.name
+    shutil.copytree(partition, copy)
+    for path in [*copy.glob("*.index"), *copy.glob("*.timeindex")]:
+        data = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+        elif damage == "zeros":
+            path.write_bytes(bytes(len(data)))
+        elif damage == "ones":
+            path.write_bytes(b"\x00\x00\x00\x01" * (len(data) // 4))
+        elif damage == "shuffled":
+            path.write_bytes(data[::-1])
+        elif damage == "odd":
+            path.write_bytes(data[:-3] + b"\x7f" * 5)
+        elif damage == "late" and path.suffix == ".timeindex":  # each time at the offset of the last
+            path.write_bytes(b"".join(data[at : at + 8] + data[-4:] for at in range(0, len(data), 12)))
+        elif damage == "short":
+            path.write_bytes(data[: 12 if path.suffix == ".timeindex" else 8])
+    everything = records(partition, from_log_start=False)
+    for record in everything[:: max(1, len(everything) // 9)]:
+        assert (
+            records(copy, offset=record.offset, limit=3, from_log_start=False)
+            == [r for r in everything if r.offset >= record.offset][:3]
+        )
+        segments = pylogseg.open_dir(copy).partitions[0].segments
+        wanted = next(r.offset for r in everything if r.timestamp >= record.timestamp)
+        assert offset_of_time(segments, record.timestamp, -1) == wanted
+    assert end_offset(pylogseg.open_dir(copy).partitions[0].segments) == end_offset(
+        pylogseg.open_dir(partition).partitions[0].segments
+    )
+
+
+original = LocalFiles.open
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Paths of the logs that were opened."""
+    seen = []
+    monkeypatch.setattr(
+        LocalFiles, "open", lambda self, path, sealed: seen.append(path) or original(self, path, sealed=sealed)
+    )
+    return seen
+
+
+@pytest.mark.parametrize("jitter_ms", [0, 50, 5000])
+def test_times_of_many_segments(tmp_path, opened, jitter_ms):
+    """By their indexes, where times ascend; else by looking. The answer is always the first record that is as late."""
+    chance = random.Random(jitter_ms)
+    moments = [100 * n + chance.randint(0, jitter_ms) for n in range(900)]
+    with pylogseg.open_log(tmp_path / "t-0", segment_bytes=2000, index_interval_bytes=300, retention_ms=-1) as log:
+        for first in range(0, 900, 3):
+            log.append([(moment, b"k", b"v" * 30) for moment in moments[first : first + 3]])
+    segments = pylogseg.open_dir(tmp_path).partitions[0].segments
+    assert len(segments) > 20
+    for asked in [moments[450], 0, 45_000, 45_001, 89_850, max(moments)]:
+        opened.clear()
+        wanted = next(n for n, moment in enumerate(moments) if moment >= asked)
+        assert offset_of_time(segments, asked, -1) == wanted
+        opened.clear()  # a broker's look-up believes the indexes
+        assert next(late_segments(segments, asked)) == wanted
+        assert jitter_ms or len(opened) == 1
+    assert offset_of_time(segments, max(moments) + 1, -1) == -1
+
+
+def test_a_range_reads_little(golden, opened):
+    """Ten records from the middle of the largest partition cost windows around them, not its segments."""
+    folder = max(
+        (golden / "broker-4.3" / "codecs").glob("data*/*-?"),
+        key=lambda p: sum(f.stat().st_size for f in p.glob("*.log")),
+    )
+    partition = pylogseg.open_dir(folder).partitions[0]
+    opened.clear()
+    middle = partition.segments[len(partition.segments) // 2]
+    assert len(records(folder, offset=(middle.base_offset, middle.base_offset + 1))) == 1
+    assert set(opened) == {middle.path}
+
+
+@pytest.mark.parametrize("name", ["codecs", "txn", "txn-old", "retention", "compact-1-cleaned", "unclean"])
+def test_as_the_broker_says(golden, name):
+    """Earliest, latest, last stable and look-ups by time, as a real broker answered (`expected.json`)."""
+    folder = golden / "broker-4.3" / name
+    topics = json.loads((folder / "expected.json").read_text())["topics"]
+    checked = 0
+    for partition in pylogseg.open_dir(sorted(folder.glob("data[01]"))).partitions:
+        said = topics.get(partition.topic, {"partitions": {}})["partitions"].get(str(partition.partition))
+        if partition.state or said is None or partition.topic.startswith("__"):
+            continue
+        segments = partition.segments
+        assert partition.log_start_offset == said["earliest"]["offset"], partition
+        assert max(end_offset(segments), partition.log_start_offset) == said["latest"]["offset"], partition
+        for moment, answer in said["offsetsForTimes"].items():
+            late = list(late_segments(segments, int(moment), partition.log_start_offset))
+            told = next(iter(late), None)
+            assert answer["offset"] == (-1 if told is None else told), (partition, moment)
+            found = offset_of_time(segments, int(moment), -1, partition.log_start_offset)
+            if told is None:  # the broker looks into one segment only, even where a cleaning left no such record in it
+                there = (r.offset for r in pylogseg.read(partition.path) if r.timestamp >= int(moment))
+                assert found == next(there, -1), (partition, moment)
+            else:
+                assert found == told, (partition, moment)
+            checked += 1
+        snapshots = logs_of(pylogseg.open_dir(partition.path))[0].snapshots
+        stable = last_stable_offset(list(segments), snapshots)
+        assert said["latestCommitted"]["offset"] == (said["latest"]["offset"] if stable is None else stable), partition
+    assert checked

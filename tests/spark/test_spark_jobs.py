@@ -1,0 +1,310 @@
+"""Jobs: what they say and write is what the command line and plain Python say and write of the same files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from helpers.shell import pylogseg as run
+from helpers.spark_logs import needs_sources
+
+import pylogseg
+from pylogseg.arrow.columns import read_arrow
+from pylogseg.spark import commands, jobs
+from pylogseg.spark import distribute as work
+from pylogseg.spark.distribute import shares
+
+
+def hurt(examples: Path, target: Path) -> Path:
+    """The example with a flipped byte, an index that lies, and a torn end."""
+    shutil.copytree(examples, target)
+    logs = sorted(path for path in target.rglob("*.log") if path.stat().st_size > 1000)
+    for path in logs[:3]:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        path.write_bytes(data)
+    logs[4].write_bytes(logs[4].read_bytes()[:-5])
+    for path in target.rglob("*.index"):
+        if path.stat().st_size >= 8:
+            path.write_bytes(path.read_bytes()[:-1] + b"\x07")
+            break
+    return target
+
+
+def test_verify_says_what_the_command_says(spark: Any, examples: Path, tmp_path: Path) -> None:
+    disk = hurt(examples, tmp_path / "data")
+    lines = run("verify", disk, "--json").rows
+    findings = [{k: v for k, v in line.items() if k != "type"} for line in lines if line["type"] == "finding"]
+    got = [row.asDict() for row in jobs.verify(spark, disk).collect()]
+    assert sorted(got, key=str) == sorted(findings, key=str)
+    assert sum(row["level"] == "damage" for row in got) >= 3
+    assert jobs.verify(spark, examples, ["codec-*"], level="crc").count() == 0
+    with pytest.raises(pylogseg.RequestError, match="level is one of headers, crc"):
+        jobs.verify(spark, examples, level="all")
+
+
+def test_an_empty_list_of_names_is_refused(examples: Path, tmp_path: Path) -> None:
+    """A computed list that came out empty is not "all"; it is refused before anything is read or started."""
+    out = str(tmp_path / "out")
+    calls = [
+        lambda names: jobs.verify(None, examples, names),
+        *(lambda names, by=by: jobs.stats(None, examples, names, by=by) for by in ("all", "hour", "key")),
+        lambda names: jobs.export(None, examples, out, names),
+        lambda names: jobs.diff(None, str(examples), str(examples), names),
+        lambda names: jobs.compact(None, str(examples), out, names),
+        lambda names: jobs.redact(None, str(examples), out, names, keys=[b"k91"]),
+    ]
+    wrong = (([], "names is empty"), ((), "names is empty"), ([""], "a name is empty"), ("txn-a", "not the string"))
+    for call in calls:
+        for nothing, why in wrong:
+            with pytest.raises(pylogseg.RequestError, match=why):
+                call(nothing)
+    assert not (tmp_path / "out").exists()
+
+
+def test_stats_count_what_the_command_counts(spark: Any, examples: Path, tmp_path: Path) -> None:
+    for by in ("partition", "topic", "all"):
+        lines = run("stats", examples, "--json", *(() if by == "all" else ("--by", by))).rows
+        got = {row["name"]: row for row in jobs.stats(spark, examples, by=by).collect()}
+        assert {name: json.loads(row["detail"]) for name, row in got.items()} == {line["name"]: line for line in lines}
+        assert {name: row["records"] for name, row in got.items()} == {line["name"]: line["records"] for line in lines}
+
+
+def test_stats_by_hour_and_key(spark: Any, examples: Path) -> None:
+    rows = read_arrow(str(examples), "codec-*").read_all().to_pylist()
+    by_key = {
+        (row.topic, None if row.key is None else bytes(row.key)): row.records
+        for row in jobs.stats(spark, examples, ["codec-*"], by="key").collect()
+    }
+    expected: dict[Any, int] = {}
+    hours: dict[Any, int] = {}
+    for row in rows:
+        expected[row["topic"], row["key"]] = expected.get((row["topic"], row["key"]), 0) + 1
+        hour = row["timestamp"].replace(minute=0, second=0, microsecond=0, tzinfo=None)
+        hours[row["topic"], hour] = hours.get((row["topic"], hour), 0) + 1
+    assert by_key == expected
+    found = jobs.stats(spark, examples, ["codec-*"], by="hour").collect()
+    assert {(row.topic, row.hour): row.records for row in found} == hours
+    top = jobs.stats(spark, examples, ["codec-*"], by="key", top=2).collect()
+    assert [row.records for row in top] == sorted(expected.values(), reverse=True)[:2]
+
+
+def test_dirty_ratio(spark: Any, tmp_path: Path) -> None:
+    with pylogseg.open_log(tmp_path / "t-0", segment_bytes=1000) as log:
+        for i in range(30):
+            log.append([(i, b"k", b"v" * 200)])
+        bases = [segment.base_offset for segment in log.segments]
+    (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {bases[3]}\n")
+    sizes = [segment.size for segment in pylogseg.open_dir(tmp_path).partitions[0].segments]
+    (row,) = jobs.stats(spark, tmp_path).collect()
+    assert row.dirtyRatio == pytest.approx(sum(sizes[3:-1]) / sum(sizes[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "flags", "options"),
+    [
+        ("[a-z]+.*5$", ["-E"], {"regex": True}),
+        ("VALUE", ["-i", "--in", "value"], {"ignore_case": True, "places": ["value"]}),
+    ],
+)
+def test_grep_finds_what_the_command_finds(
+    spark: Any, examples: Path, pattern: str, flags: list[str], options: dict[str, Any]
+) -> None:
+    rows = run("grep", pattern, examples, "codec-none", *flags).rows
+    expected = sorted((row["partition"], row["offset"]) for row in rows)
+    found = jobs.grep(spark, examples, pattern, subscribe="codec-none", columns=["partition", "offset"], **options)
+    assert sorted(map(tuple, found.collect())) == expected
+    assert expected
+    everything = read_arrow(str(examples), "codec-none").read_all().num_rows
+    others = jobs.grep(spark, examples, pattern, subscribe="codec-none", invert=True, **options)
+    assert others.count() == everything - len(expected)
+
+
+def test_export_and_restore(spark: Any, examples: Path, tmp_path: Path) -> None:
+    """There and back: a table of the records, and partitions that hold what those held."""
+    names = ["codec-*", "txn-a", "timestamps"]
+    out, back = str(tmp_path / "table"), str(tmp_path / "back")
+    assert {row.state for row in jobs.export(spark, examples, out, names, dry_run=True).collect()} == {"to do"}
+    assert not os.path.exists(out)
+    written = jobs.export(spark, examples, out, names).collect()
+    rows = [row for name in names for row in read_arrow(str(examples), name).read_all().to_pylist()]
+    assert sum(row.records for row in written) == len(rows)
+    assert {row.state for row in jobs.export(spark, examples, out, names).collect()} == {"unchanged"}
+
+    todo = jobs.restore(spark, out, back, dry_run=True).collect()
+    assert {row.state for row in todo} == {"to do"}
+    assert not os.path.exists(back)
+    placed = jobs.restore(spark, out, back, compression="zstd", segmentBytes=4096, batchBytes=2000).collect()
+    assert {row.state for row in placed} == {"written"}
+    got = [row for name in names for row in read_arrow(back, name).read_all().to_pylist()]
+    assert got == rows
+    assert {row.state for row in jobs.restore(spark, out, back).collect()} == {"unchanged"}
+    assert jobs.verify(spark, back).count() == 0
+
+    shutil.rmtree(Path(back) / "txn-a-1")
+    again = {(row.topic, row.partition): row.state for row in jobs.restore(spark, out, back).collect()}
+    assert again.pop(("txn-a", 1)) == "written"
+    assert set(again.values()) == {"unchanged"}
+
+
+def test_an_export_has_a_limit_for_what_a_batch_may_grow_to(spark: Any, examples: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "t")
+    found = jobs.export(spark, examples, out, ["codec-gzip"], on_corrupt="skip", max_decompressed_bytes=100).collect()
+    assert all("raise max_decompressed_bytes" in row.problem for row in found)
+
+
+def test_diff_sees_rows_that_are_there_twice(spark: Any, examples: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    jobs.export(spark, examples, str(table), ["codec-none", "txn-a"])
+    assert [row.same for row in jobs.diff(spark, examples, str(table), ["codec-none", "txn-a"]).collect()] == [True] * 3
+    for path in (table / "topic=codec-none").rglob("*.parquet"):
+        shutil.copy(path, path.with_name(f"again-{path.name}"))
+    found = {
+        (row.topic, row.partition): row for row in jobs.diff(spark, examples, str(table), ["codec-none"]).collect()
+    }
+    row = found["codec-none", 1]
+    assert (row.same, row.recordsA, row.recordsB, row.missing, row.extra, row.changed, row.duplicates) == (
+        False, 505, 1010, 0, 0, 0, 505,
+    )  # fmt: skip
+
+
+def test_an_export_that_is_not_whole(
+    spark: Any, command: Any, examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be read is said, and shows in the exit code; a table whose export died is not restored."""
+    disk, out = hurt(examples, tmp_path / "data"), tmp_path / "out"
+    done = command("export", disk, out, "--on-corrupt", "skip")
+    assert (done.exit_code, "CRC mismatch" in done.stderr) == (1, True)
+    assert command("export", disk, out, "--on-corrupt", "skip").exit_code == 1
+    assert command("export", disk, out).exit_code == 1
+    refused = command("restore", out, tmp_path / "back")
+    assert (refused.exit_code, "did not end, and parts may be missing" in refused.stderr) == (2, True)
+
+
+def test_restore_refuses_and_overwrites(spark: Any, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([(0, b"a", b"1"), (1, b"b", b"2")], "offset bigint, key binary, value binary")
+    root = str(tmp_path / "data")
+    jobs.restore(spark, rows, root, topic="t", partitions=1)
+    more = rows.union(spark.createDataFrame([(2, b"c", b"3")], rows.schema))
+    with pytest.raises(pylogseg.RequestError, match="t-0: it is there already, with other records"):
+        jobs.restore(spark, more, root, topic="t", partitions=1)
+    jobs.restore(spark, more, root, topic="t", partitions=1, overwrite=True)
+    assert read_arrow(root, columns=["offset"]).read_all()["offset"].to_pylist() == [0, 1, 2]
+    assigned = rows.select("value", "key")
+    jobs.restore(spark, assigned, root, topic="u", partitions=3, offsets="assign", baseOffset=100)
+    found = read_arrow(root, "u").read_all()
+    assert sorted(found["value"].to_pylist()) == [b"1", b"2"]
+    assert set(found["offset"].to_pylist()) <= {100, 101}
+
+
+@needs_sources
+def test_write_and_read(spark: Any, examples: Path, tmp_path: Path) -> None:
+    """`df.write.format("pylogseg")`, with what it refuses."""
+    pylogseg.spark.register(spark)
+    rows = pylogseg.spark.read(spark, examples, subscribe="txn-a", includeHeaders=True)
+    ordered = rows.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+    root = str(tmp_path / "data")
+    ordered.write.format("pylogseg").option("compression", "lz4").mode("append").save(root)
+    before = sorted(map(str, rows.drop("timestampType").collect()))
+    back = pylogseg.spark.read(spark, root, includeHeaders=True)
+    assert sorted(map(str, back.drop("timestampType").collect())) == before
+    with pytest.raises(Exception, match="it is there already; mode overwrite"):
+        ordered.write.format("pylogseg").mode("append").save(root)
+    ordered.write.format("pylogseg").mode("overwrite").save(root)
+    assert back.count() == len(before)
+    with pytest.raises(Exception, match="there is no column value to write"):
+        rows.drop("value").write.format("pylogseg").mode("append").save(root)
+    assert not [name for name in os.listdir(root) if re.search("staging|unfinished", name)]
+
+
+@needs_sources
+def test_a_task_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
+    pylogseg.spark.register(spark)
+    rows = spark.range(10).selectExpr(
+        "id as offset",
+        "cast(if(id = 9, null, 't') as string) as topic",
+        "0 as partition",
+        "cast(id as string) as value",
+    )
+    with pytest.raises(Exception, match="a topic is null"):
+        rows.coalesce(1).write.format("pylogseg").mode("append").save(str(tmp_path / "data"))
+    assert os.listdir(tmp_path / "data") == []
+
+
+@pytest.fixture
+def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command of the shell in the session of the tests."""
+
+    @contextlib.contextmanager
+    def session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr(commands, "_session", session)
+    return lambda *words: CliRunner().invoke(commands.shell, [str(word) for word in words])
+
+
+def test_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
+    """The same jobs by words: what they print, and how they end."""
+    done = command("verify", hurt(examples, tmp_path / "data"), "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout.splitlines()[-1])["damaged"] >= 3
+    done = command("stats", examples, "txn-a", "--by", "topic")
+    assert (done.exit_code, done.stdout.splitlines()[1].split()[0]) == (0, "txn-a")
+    out, back = tmp_path / "out", tmp_path / "back"
+    assert "written" in command("export", examples, out, "txn-a").stdout
+    assert "unchanged" in command("export", examples, out, "txn-a", "--dry-run").stdout
+    assert "to do" in command("restore", out, back, "--dry-run").stdout
+    assert "written" in command("restore", out, back, "-o", "compression=zstd").stdout
+    nothing = command("grep", "no such thing", back, "--json")
+    assert (nothing.stdout, nothing.exit_code) == ("", 1)
+    assert command("grep", "no such thing", back, "--out", tmp_path / "found").exit_code == 1
+    assert command("grep", "", back, "--json").exit_code == 0
+
+
+def test_errors_of_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
+    """Of the driver and of tasks alike: a line that names the remedy, and an exit code."""
+    done = command("restore", tmp_path, tmp_path, "-o", "ofsets=keep")
+    assert (done.exit_code, "is 'offsets' meant?" in done.stderr) == (2, True)
+    disk = hurt(examples, tmp_path / "data")
+    done = command("export", disk, tmp_path / "out")
+    assert done.exit_code == 1
+    assert re.search(r"^pylogseg: .*at position \d+.*", done.stderr, re.MULTILINE)
+    assert command("nothing").exit_code == 2
+
+
+def test_shares() -> None:
+    sizes = [1 << 30, 3, 500 << 20, 2, 1, 700 << 20]
+    groups = shares(sizes, 2)
+    assert sorted(item for group in groups for item in group) == list(range(6))
+    assert [0] in groups
+    assert len(shares([1] * 10_000, 2)) == 8
+    assert shares([], 4) == []
+
+
+def test_what_stats_bring_to_the_driver_does_not_grow_with_segments(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sketches of keys are put together by the workers, in tasks and after them."""
+    with pylogseg.open_log(tmp_path / "t-0", segment_bytes=40_000) as log:
+        for start in range(0, 20_000, 500):
+            log.append([(i, b"key%d" % i, b"v") for i in range(start, start + 500)])
+    assert len(list((tmp_path / "t-0").glob("*.log"))) > 8
+    sizes: list[int] = []
+
+    def counting(data: bytes, *, _loads: Any = work.unpacked) -> Any:
+        sizes.append(len(data))
+        return _loads(data)
+
+    monkeypatch.setattr(work, "unpacked", counting)
+    (row,) = jobs.stats(spark, tmp_path).collect()
+    assert row.records == 20_000
+    assert abs(row.distinctKeys - 20_000) < 1000
+    assert 0 < sum(sizes) < 10_000
