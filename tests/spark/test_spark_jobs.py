@@ -139,20 +139,57 @@ def test_export_and_restore(spark: Any, examples: Path, tmp_path: Path) -> None:
     assert sum(row.records for row in written) == len(rows)
     assert {row.state for row in jobs.export(spark, examples, out, names).collect()} == {"unchanged"}
 
-    todo = jobs.restore(spark, out, back, dry_run=True).collect()
+    todo = jobs.restore(spark, out, back, committed=True, dry_run=True).collect()
     assert {row.state for row in todo} == {"to do"}
     assert not os.path.exists(back)
-    placed = jobs.restore(spark, out, back, compression="zstd", segmentBytes=4096, batchBytes=2000).collect()
+    placed = jobs.restore(
+        spark, out, back, committed=True, compression="zstd", segmentBytes=4096, batchBytes=2000
+    ).collect()
     assert {row.state for row in placed} == {"written"}
     got = [row for name in names for row in read_arrow(back, name).read_all().to_pylist()]
     assert got == rows
-    assert {row.state for row in jobs.restore(spark, out, back).collect()} == {"unchanged"}
+    assert {row.state for row in jobs.restore(spark, out, back, committed=True).collect()} == {"unchanged"}
     assert jobs.verify(spark, back).count() == 0
 
     shutil.rmtree(Path(back) / "txn-a-1")
-    again = {(row.topic, row.partition): row.state for row in jobs.restore(spark, out, back).collect()}
+    again = {(row.topic, row.partition): row.state for row in jobs.restore(spark, out, back, committed=True).collect()}
     assert again.pop(("txn-a", 1)) == "written"
     assert set(again.values()) == {"unchanged"}
+
+
+def test_restore_asks_what_was_committed(spark: Any, examples: Path, tmp_path: Path, command: Any) -> None:
+    """A table has no markers: an aborted record would come back as an ordinary one."""
+
+    def values(root: Path) -> int:
+        return read_arrow(str(root), columns=["offset"]).read_all().num_rows
+
+    columns = ["partition", "offset", "timestamp", "key", "value"]
+    silent, told = tmp_path / "silent", tmp_path / "told"
+    jobs.export(spark, examples, str(silent), ["txn-a"], columns=columns)
+    jobs.export(spark, examples, str(told), ["txn-a", "codec-zstd"], columns=[*columns, "isTransactional"])
+    with pytest.raises(pylogseg.RequestError, match=r"does not tell which records were committed; .*read_committed"):
+        jobs.restore(spark, str(silent), str(tmp_path / "back"))
+    with pytest.raises(pylogseg.RequestError, match="no column isTransactional"):
+        jobs.restore(spark, str(silent), str(tmp_path / "back"), without_transactions=True)
+    done = command("restore", told, tmp_path / "back")
+    assert (done.exit_code, "records were part of transactions" in done.stderr) == (2, True)
+    assert not (tmp_path / "back").exists()
+
+    everything = len(list(pylogseg.read(str(examples), ["txn-a", "codec-zstd"])))
+    assert command("restore", told, tmp_path / "all", "--committed").exit_code == 0
+    assert values(tmp_path / "all") == everything
+    assert command("restore", told, tmp_path / "left", "--without-transactions").exit_code == 0
+    others = read_arrow(str(examples), ["txn-a", "codec-zstd"], columns=["isTransactional"]).read_all()
+    assert 0 < values(tmp_path / "left") == others["isTransactional"].to_pylist().count(False) < everything
+
+    sure = tmp_path / "sure"
+    jobs.export(spark, examples, str(sure), ["txn-a"], columns=columns, isolation_level="read_committed")
+    jobs.restore(spark, str(sure), str(tmp_path / "committed"))
+    assert values(tmp_path / "committed") == len(
+        list(pylogseg.read(str(examples), "txn-a", isolation_level="read_committed"))
+    )
+    with pytest.raises(pylogseg.RequestError, match="filter it"):
+        jobs.restore(spark, spark.range(3), str(tmp_path / "x"), committed=True)
 
 
 def test_an_export_has_a_limit_for_what_a_batch_may_grow_to(spark: Any, examples: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from pylogseg.arrow.columns import ISOLATION_KEY
 from pylogseg.errors import RequestError, StorageError
@@ -161,7 +162,7 @@ class Tables:
                 told = row["isTransactional_sum"] or 0 if row.get("isTransactional_count") == count else None
                 new = Stretch(*key, bounds["min"], bounds["max"] + 1, count, told)
                 found[key] = _joined(found[key], new) if key in found else new
-        if (fragment.physical_schema.metadata or {}).get(ISOLATION_KEY) == b"read_committed":
+        if _is_committed(fragment.physical_schema):
             found = {key: each._replace(transactional=0) for key, each in found.items()}
         return [found[key] for key in sorted(found)]
 
@@ -225,6 +226,24 @@ class Tables:
                     batch = batch.filter(pc.invert(batch.column("isTransactional"))).drop_columns(extra)
                 yield batch
             on_bytes(os.path.getsize(file.path))
+
+
+def is_committed(path: str) -> bool:
+    """Whether a Parquet file notes that no record of an aborted transaction is in it.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be read.
+    """
+    try:
+        return _is_committed(pq.read_schema(path))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StorageError(path, "read", str(error)) from error
+
+
+def _is_committed(schema: pa.Schema) -> bool:
+    return (schema.metadata or {}).get(ISOLATION_KEY) == b"read_committed"
 
 
 def _joined(a: Stretch, b: Stretch) -> Stretch:

@@ -249,17 +249,21 @@ def export(
 @click.argument("path")
 @click.option("--option", "-o", multiple=True, metavar="NAME=VALUE", help="offsets=assign, compression=zstd, topic=...")
 @click.option("--overwrite", is_flag=True, help="Partitions that are there give way.")
+@click.option(
+    "--committed", is_flag=True, help="All records of the table were committed: it was exported read_committed."
+)
+@click.option(
+    "--without-transactions", is_flag=True, help="Leave out what was part of one; needs column isTransactional."
+)
 @click.option("--dry-run", is_flag=True, help=_DRY_RUN)
 @_job
-def restore(
-    session: Any, source: str, path: str, option: tuple[str, ...], overwrite: bool, dry_run: bool, as_json: bool
-) -> None:
+def restore(session: Any, source: str, path: str, option: tuple[str, ...], as_json: bool, **flags: bool) -> None:
     """The Parquet files of SOURCE as partitions in PATH that a broker opens; all of them appear, or none."""
     from pylogseg.spark import jobs
 
     options = dict(_setting(text) for text in option)
     with session() as spark:
-        _print(jobs.restore(spark, source, path, overwrite=overwrite, dry_run=dry_run, **options), as_json)
+        _print(jobs.restore(spark, source, path, **flags, **options), as_json)
 
 
 @shell.command()

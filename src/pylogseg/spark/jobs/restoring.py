@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -16,12 +17,18 @@ from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import Written
 from pylogseg.restore.rows import COLUMNS, WriteOptions, write_rows
 from pylogseg.restore.staging import Placed, Staging, sweep
+from pylogseg.restore.tables import is_committed
+from pylogseg.spark.distribute import run
 from pylogseg.spark.rows import task_name
 from pylogseg.spark.write_options import check_columns, parse_write
 
 MANIFEST = (
     "topic string, `partition` int, state string, path string, firstOffset bigint, endOffset bigint, records bigint, "
     "segments int, sizeBytes bigint"
+)
+_REMEDY = (
+    "export it read_committed, or say by committed (--committed) that all of it was, or leave out what was part of a "
+    "transaction by without_transactions (--without-transactions)"
 )
 _WRITTEN = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())]
@@ -30,11 +37,21 @@ _WRITTEN = pa.schema(
 
 
 def restore(
-    spark: Any, source: Any, path: str, *, overwrite: bool = False, dry_run: bool = False, **options: Any
+    spark: Any,
+    source: Any,
+    path: str,
+    *,
+    overwrite: bool = False,
+    committed: bool = False,
+    without_transactions: bool = False,
+    dry_run: bool = False,
+    **options: Any,
 ) -> Any:
     """Write partitions that a broker opens: segments with indexes and leader epochs.
 
-    Rows are sorted by topic, partition and offset first. All partitions appear at the end, or none.
+    Rows are sorted by topic, partition and offset first. All partitions appear at the end, or none. An exported table
+    has no markers, so an aborted record would come back as an ordinary one: what may have been aborted is refused,
+    unless the caller says otherwise. Of a DataFrame all rows are written.
 
     Parameters
     ----------
@@ -47,6 +64,10 @@ def restore(
         The folder that gets the partitions, shared by all workers.
     overwrite : bool
         Whether a partition that is there gives way.
+    committed : bool
+        That all records of the table were committed, where its files do not tell.
+    without_transactions : bool
+        Leave out records that were part of a transaction; the table needs the column ``isTransactional``.
     dry_run : bool
         Only say what there is to do.
     **options
@@ -62,10 +83,19 @@ def restore(
     Raises
     ------
     RequestError
-        For columns that are missing, and for a partition that is there with other records, unless `overwrite`.
+        For columns that are missing, for a partition that is there with other records, unless `overwrite`, and for a
+        table that does not tell what was committed.
     """
     given = parse_write({**options, "path": path})
-    rows = _whole(spark, os.fspath(source)) if isinstance(source, (str, os.PathLike)) else source
+    if isinstance(source, (str, os.PathLike)):
+        rows = _decided(spark, _whole(spark, os.fspath(source)), os.fspath(source), committed, without_transactions)
+    elif committed or without_transactions:
+        raise RequestError(
+            "committed and without_transactions are of an exported table; a DataFrame has the rows that it shall have: "
+            "filter it"
+        )
+    else:
+        rows = source
     rows = _with_partition(rows, given)
     check_columns({field.name: field.dataType.simpleString() for field in rows.schema}, given)
     if not dry_run and os.path.isdir(given.root):
@@ -86,6 +116,45 @@ def _whole(spark: Any, path: str) -> Any:
     if (state_of(Path(path)) or {}).get("state") == "writing":
         raise RequestError(f"{path}: the last export to this table did not end, and parts may be missing: run it again")
     return exported(spark, path)
+
+
+def _decided(spark: Any, rows: Any, path: str, committed: bool, without: bool) -> Any:
+    """The rows of a table, of which none was aborted, as its files tell or the caller says."""
+    from pyspark.sql import functions as sql
+
+    tells = "isTransactional" in rows.columns
+    if without:
+        if not tells or rows.filter("isTransactional is null").count():
+            raise RequestError(f"{path}: the table has no column isTransactional, which tells what to leave out")
+        return rows.filter("not isTransactional")
+    if committed:
+        return rows
+    files = sorted(rows.inputFiles())
+    of_aborted = [
+        file for file, is_said in zip(files, run(spark, files, _is_said, [0] * len(files)), strict=True) if not is_said
+    ]
+    if not of_aborted:
+        return rows
+    if not tells:
+        raise RequestError(f"{path}: the table does not tell which records were committed; {_REMEDY}")
+    if len(of_aborted) < len(files):
+        chosen = spark.createDataFrame([(file,) for file in of_aborted], "file string")
+        silent = rows.withColumn("file", sql.input_file_name()).join(sql.broadcast(chosen), "file", "left_semi")
+    else:
+        silent = rows
+    counts = silent.agg(sql.count(sql.lit(1)), sql.count_if(sql.coalesce("isTransactional", sql.lit(True)))).first()
+    if counts[1]:
+        raise RequestError(
+            f"{path}: {counts[1]:,} of {counts[0]:,} records were part of transactions, and the table does not tell "
+            f"which of those were committed; {_REMEDY}"
+        )
+    return rows
+
+
+def _is_said(file: str) -> bool:
+    """Whether a file, as Spark names it, notes that all in it was committed; of what is no local file nobody knows."""
+    parts = urlsplit(file)
+    return parts.scheme == "file" and is_committed(unquote(parts.path))
 
 
 def exported(spark: Any, path: str) -> Any:
