@@ -20,7 +20,7 @@ from pylogseg.catalog.disk import Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.format.names import FileKind
 from pylogseg.spark.distribute import packed, shares
-from pylogseg.verify.segment import SegmentReport
+from pylogseg.verify.segment_report import SegmentReport
 
 _SAMPLE = 20_000
 

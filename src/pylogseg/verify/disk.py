@@ -14,7 +14,8 @@ from pylogseg.verify.files import check_log_dir
 from pylogseg.verify.missing import Checkpoints, check_partitions, is_asked
 from pylogseg.verify.partition import Reports, check_partition
 from pylogseg.verify.remarks import Level, Remark, of_failure
-from pylogseg.verify.segment import SegmentReport, verify_segment
+from pylogseg.verify.segment import verify_segment
+from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.verify.startup import check_replicas, check_start
 
 

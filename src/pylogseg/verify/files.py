@@ -18,7 +18,8 @@ from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.verify.remarks import Level, Remark, of_error, of_failure
-from pylogseg.verify.segment import SegmentReport, verify_segment
+from pylogseg.verify.segment import verify_segment
+from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.findings import Finding
 from pylogseg.walker.windows import Window, walk
 

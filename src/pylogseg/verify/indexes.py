@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from pylogseg.catalog.disk import Segment
@@ -15,11 +13,9 @@ from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.verify.remarks import Remark, of_error, of_failure
+from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.findings import Gap
 from pylogseg.walker.windows import Window
-
-if TYPE_CHECKING:
-    from pylogseg.verify.segment import SegmentReport
 
 
 def _missing(segment: Segment, kind: FileKind) -> Remark | None:

@@ -16,7 +16,7 @@ from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.verify.remarks import Remark
-from pylogseg.verify.segment import SegmentReport
+from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.findings import offsets_text
 
 _Key = tuple[str, int]

@@ -13,7 +13,8 @@ from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.verify.files import check_partition_files
 from pylogseg.verify.missing import Checkpoints, check_ends, check_orphans, gaps_of
 from pylogseg.verify.remarks import Level, Remark
-from pylogseg.verify.segment import SegmentReport, verify_segment
+from pylogseg.verify.segment import verify_segment
+from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.findings import offsets_text
 
 #: Missing stretches of offsets of a partition that are told one by one.

@@ -12,7 +12,8 @@ from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.verify.disk import Summary, judge, segments_of
 from pylogseg.verify.remarks import Level, Remark
-from pylogseg.verify.segment import SegmentReport, verify_segment
+from pylogseg.verify.segment import verify_segment
+from pylogseg.verify.segment_report import SegmentReport
 
 FINDINGS = (
     "level string, kind string, path string, position bigint, offset bigint, lastOffset bigint, reason string, "
