@@ -23,6 +23,7 @@ import pylogseg as package
 from pylogseg import offline
 from pylogseg.format import records as format_records
 from pylogseg.format.batches import scan
+from pylogseg.format.codec_error import CodecError
 from pylogseg.format.compression import compress
 from pylogseg.format.records import RecordColumns, decode, decode_slices
 from pylogseg.format.scratch import Scratch
@@ -176,7 +177,7 @@ def with_bad_ones() -> bytes:
 def test_slices_are_the_same_records(monkeypatch: pytest.MonkeyPatch, slots: int, besides: Any) -> None:
     data = with_bad_ones()
     whole, damage = decode(scan(data).batches, data)
-    bad = [(int(whole.batches.position[row]), reason) for row, reason in damage]
+    bad = [(int(whole.batches.position[row]), reason) for row, reason, _ in damage]
     monkeypatch.setattr(format_records, "SLOTS", slots)
     found: list[Any] = []
     spans: list[Any] = []
@@ -186,7 +187,7 @@ def test_slices_are_the_same_records(monkeypatch: pytest.MonkeyPatch, slots: int
         *rows, headers = facts(columns)
         found += rows
         spans += headers
-        reasons += [(int(columns.batches.position[row]), reason) for row, reason in damage]
+        reasons += [(int(columns.batches.position[row]), reason) for row, reason, _ in damage]
         begun += [] if continues else columns.batches.position.tolist()
         assert ends or len(columns) == slots
         copies = columns.values
@@ -258,8 +259,9 @@ def test_what_is_over_the_limit_says_so(codec: str) -> None:
     data = np.random.default_rng(1).integers(0, 4, 300_000, np.uint8).tobytes()
     packed = compress(codec, data)
     for limit in (1000, 100_000, 299_999):
-        with pytest.raises(ValueError, match=r"more than .* the limit .*raise max_decompressed_bytes"):
+        with pytest.raises(CodecError, match=r"more than .* the limit .*raise max_decompressed_bytes") as error:
             _decompress(codec, packed, limit)
+        assert error.value.is_limit
     assert _decompress(codec, packed, 300_000) == data
 
 
@@ -267,8 +269,9 @@ def test_what_is_over_the_limit_says_so(codec: str) -> None:
 def test_what_is_broken_does_not_blame_the_limit(codec: str) -> None:
     data = np.random.default_rng(1).integers(0, 4, 300_000, np.uint8).tobytes()
     packed = bytearray(compress(codec, data))
-    with pytest.raises(ValueError, match=codec) as error:
+    with pytest.raises(CodecError, match=codec) as error:
         _decompress(codec, bytes(packed[:20_000]), 299_999)
+    assert not error.value.is_limit
     assert "the limit" not in str(error.value)
 
 

@@ -5,21 +5,25 @@ class CodecError(ValueError):
     """Compressed bytes that cannot be read; the text says why.
 
     It knows no file: the caller turns it into a `pylogseg.errors.CorruptionError` with path and position.
+
+    Attributes
+    ----------
+    is_limit : bool
+        Whether a limit is why they are not read: nothing is known to be wrong with them.
     """
+
+    def __init__(self, reason: str, *, is_limit: bool = False) -> None:
+        super().__init__(reason)
+        self.is_limit = is_limit
 
 
 def over(limit: int) -> CodecError:
     """The error for bytes that would become more than `limit` bytes."""
-    return CodecError(f"decompresses to more than {limit} bytes, the limit for one batch: {RAISE_IT}")
+    return CodecError(f"decompresses to more than {limit} bytes, the limit for one batch: {RAISE_IT}", is_limit=True)
 
 
 #: What to do about a batch that may be whole; see `with_option`.
 RAISE_IT = "it may be whole, raise max_decompressed_bytes to read it"
-
-
-def may_be_whole(reason: str) -> bool:
-    """Whether a limit is why a batch cannot be read, and nothing that is wrong with it."""
-    return RAISE_IT in reason
 
 
 def in_shell(text: str) -> str:

@@ -209,17 +209,20 @@ def columns_of(
 
 
 class BatchDamage(NamedTuple):
-    """A batch whose records cannot be had, though its header can.
+    """A batch whose records cannot be read, though its header can.
 
     Attributes
     ----------
     row : int
         Row in the batch table.
     reason : str
+    is_limit : bool
+        Whether a limit is why they were not read: nothing is known to be wrong with the batch.
     """
 
     row: int
     reason: str
+    is_limit: bool = False
 
 
 def decode(
@@ -405,32 +408,32 @@ def _slices_of_one(
         columns = _without_many_headers(columns, damage, limit_bytes)
         found = [Slice(columns, damage)]
     else:
-        reason = _reason_against(table, bodies, sources, scratch, limit_bytes)
-        if not reason:
+        bad = _damage_of_one(table, bodies, sources, scratch, limit_bytes)
+        if bad is None:
             yield from _good_slices(table, bodies, sources, scratch, bytes_room)
             return
         arrays: list[npt.NDArray[Any]] = [array[:0] for array in allocate(0)]
-        found = [Slice(columns_of(arrays, table, sources), [BatchDamage(0, reason)])]
+        found = [Slice(columns_of(arrays, table, sources), [bad])]
     if found[0].damage:
         batch.rows["verdict"] = table.rows["verdict"] = Verdict.RECORDS_BAD
     yield from found
 
 
-def _reason_against(
+def _damage_of_one(
     table: BatchTable, bodies: npt.NDArray[Any], sources: tuple[Any, ...], scratch: Scratch | None, limit_bytes: int
-) -> str:
-    """What is wrong with the records of a batch, walked through the same memory; empty if nothing is."""
+) -> BatchDamage | None:
+    """Check the records of one batch, decoding all of them through the same memory."""
     arrays = [array[:SLOTS] for array in (allocate(SLOTS) if scratch is None else scratch.columns(SLOTS))]
     done = at = 0
     while done < table.count[0]:
         _, count, _, status, place = _records.decode(table.rows, 0, bodies, sources, 0, *arrays, done=done, at=at)
         if status:
-            return REASONS[status]
+            return BatchDamage(0, REASONS[status])
         most = int(arrays[_HEADER_COUNT][:count].max(initial=0))
         if most > _most_headers(limit_bytes) and table.codec[0]:
-            return _many_headers(most, limit_bytes)
+            return BatchDamage(0, _many_headers(most, limit_bytes), is_limit=True)
         done, at = done + count, int(place - bodies["place"][0])
-    return ""
+    return None
 
 
 def _good_slices(
@@ -466,7 +469,8 @@ def _without_many_headers(columns: RecordColumns, damage: list[BatchDamage], lim
         return columns
     counts = columns.header_count[many][first]
     damage += [
-        BatchDamage(row, _many_headers(n, limit_bytes)) for row, n in zip(rows.tolist(), counts.tolist(), strict=True)
+        BatchDamage(row, _many_headers(n, limit_bytes), is_limit=True)
+        for row, n in zip(rows.tolist(), counts.tolist(), strict=True)
     ]
     damage.sort()
     return columns.take(~np.isin(columns.batch, rows))
@@ -505,7 +509,7 @@ def _bodies(
         if scratch is not None and scratch.with_arena:
             scratch.arena = arena
         bodies, data, errors = compression.fill_bodies(batches, buffer, file_position, limit=limit_bytes, arena=arena)
-        return bodies, (buffer, data), [BatchDamage(row, str(error)) for row, error in errors]
+        return bodies, (buffer, data), [BatchDamage(row, str(error), error.is_limit) for row, error in errors]
     bodies = np.empty(len(batches), BODY_DTYPE)
     _records.plain_bodies(batches.rows, file_position, bodies)
     return bodies, (buffer, b""), []

@@ -13,7 +13,6 @@ from pylogseg._native import _append
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError, InvalidRecordError, RequestError, Verdict
 from pylogseg.format.batches import BatchTable, joined_rows, scan
-from pylogseg.format.codec_error import may_be_whole
 from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.log.batch_headers import first_offset
@@ -243,7 +242,7 @@ def _unreadable(window: Window, path: str, limit_bytes: int) -> Iterator[tuple[i
         window.batches, window.buffer, window.file_position, limit_bytes=limit_bytes, scratch=Scratch()
     ):
         for bad in damage:
-            if may_be_whole(bad.reason):
+            if bad.is_limit:
                 raise CorruptionError(path, int(columns.batches.position[bad.row]), bad.reason)
             yield first + bad.row, bad.reason
         for _, row, reason, is_damage in check(columns, continues, ends):

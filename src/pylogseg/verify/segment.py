@@ -239,7 +239,7 @@ class _SegmentCheck:
         ):
             rows = columns.batches
             for bad in damage:
-                if "the limit" in bad.reason:  # in these words also where too much and broken look alike
+                if bad.is_limit:
                     place = f"{self._segment.path}: the batch at position {rows.position[bad.row]}"
                     self._report.undecided.append(f"{place}: {bad.reason}")
                 else:
