@@ -19,7 +19,8 @@ from click.testing import CliRunner
 import pylogseg
 from pylogseg import _codec
 from pylogseg.cli import shell
-from pylogseg.dump.kafka_style import KafkaOptions, kafka_dump
+from pylogseg.dump.kafka_options import KafkaOptions
+from pylogseg.dump.kafka_style import kafka_dump
 from pylogseg.dump.native import dump_file, files_of
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.names import parse_file_name

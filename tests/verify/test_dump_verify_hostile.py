@@ -14,7 +14,8 @@ import pytest
 
 from pylogseg import _codec
 from pylogseg.catalog.disk import open_dir
-from pylogseg.dump.kafka_style import KafkaOptions, kafka_dump
+from pylogseg.dump.kafka_options import KafkaOptions
+from pylogseg.dump.kafka_style import kafka_dump
 from pylogseg.dump.native import dump_file
 from pylogseg.errors import PylogsegError
 from pylogseg.verify.disk import Summary, verify

@@ -64,7 +64,8 @@ def dump(
 
 
 def _as_kafka(paths: list[str], given: dict[str, Any]) -> None:
-    from pylogseg.dump.kafka_style import KafkaOptions, kafka_dump
+    from pylogseg.dump.kafka_options import KafkaOptions
+    from pylogseg.dump.kafka_style import kafka_dump
 
     def complain(line: str) -> None:
         sys.stdout.flush()

@@ -6,22 +6,20 @@ with a zero tail that search goes astray, and the tool then reports offsets as m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pylogseg.dump.kafka_failure import KafkaFailure, number_of, too_small
-from pylogseg.dump.kafka_log import Write, stretches
+from pylogseg.dump.kafka_log import stretches
+from pylogseg.dump.kafka_options import Complaints, KafkaOptions, Write, absolute
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.batches import joined_rows, scan
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.records import decode
-
-if TYPE_CHECKING:
-    from pylogseg.dump.kafka_style import Complaints, KafkaOptions
 
 _CORRUPT_INDEX = "org.apache.kafka.storage.internals.log.CorruptIndexException"
 _WARM_BYTES = 8192
@@ -34,7 +32,7 @@ def dump_offset_index(
     """Write the entries of an offset index, and compare each with the batch that it names."""
     base, log_path, _ = _neighbours(files, path)
     with files.open(log_path, sealed=False) as view:
-        index = OffsetIndex(files.read_all(path), base, _absolute(path))
+        index = OffsetIndex(files.read_all(path), base, absolute(path))
         if not index.slot_count:
             write(f"{shown} is empty.\n".encode())
             return
@@ -47,7 +45,7 @@ def dump_offset_index(
             for offset, position in _entries(index, "position"):
                 found = _last_offset_at(view, position, options.max_message_size)
                 if found != offset:
-                    complaints.mismatches.setdefault(_absolute(path), {})[offset] = found
+                    complaints.mismatches.setdefault(absolute(path), {})[offset] = found
                 lines.append(b"offset: %d position: %d\n" % (offset, position))
         finally:
             if not options.verify_index_only:
@@ -68,12 +66,6 @@ def _neighbours(files: FileSystem, path: str) -> tuple[int, str, str]:
     stem = name.split(".")[0]
     beside = path[: len(path) - len(name)]
     return number_of(name), beside + stem + ".log", beside + stem + ".index"
-
-
-def _absolute(path: str) -> str:
-    from pylogseg.dump.kafka_style import absolute
-
-    return absolute(path)
 
 
 def _check_offset_index(index: OffsetIndex) -> None:
@@ -144,7 +136,7 @@ def dump_time_index(
     base, log_path, index_path = _neighbours(files, path)
     with files.open(log_path, sealed=False) as view:
         offset_index = OffsetIndex(_offset_index_bytes(files, index_path), base)
-        index = TimeIndex(files.read_all(path), base, _absolute(path))
+        index = TimeIndex(files.read_all(path), base, absolute(path))
         if options.index_sanity_check:
             _check_time_index(index)
             write(f"{shown} passed sanity check.\n".encode())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pylogseg.dump.kafka_failure import KafkaFailure, number_of, too_small
+from pylogseg.dump.kafka_options import MAX_INT, KafkaOptions, Write
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import CorruptionError, Ending
 from pylogseg.format.batches import BatchTable, scan
@@ -19,13 +20,7 @@ from pylogseg.format.records import BatchDamage, RecordColumns, columns_of, deco
 from pylogseg.format.scratch import COLUMN_NAMES, Scratch
 from pylogseg.format.text import TextBuffer, dump_lines
 
-if TYPE_CHECKING:
-    from pylogseg.dump.kafka_style import KafkaOptions
-
-Write = Callable[[Any], object]
-
 WINDOW_BYTES = 4 << 20
-_MAX_INT = 2**31 - 1
 _INVALID = "org.apache.kafka.common.InvalidRecordException"
 
 _VALUE_LABELS = {
@@ -57,7 +52,7 @@ class Stretch(NamedTuple):
     magic: int = -1
 
 
-def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = _MAX_INT) -> Iterator[Stretch]:
+def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = MAX_INT) -> Iterator[Stretch]:
     """Batches from a position on by Kafka's rules for files.
 
     Parameters
@@ -144,7 +139,7 @@ def dump_log(
             dump.stretch(stretch)
             last = stretch.batches.rows[-1]
             position = int(last["position"]) + int(last["size"])
-    if position < end and options.max_bytes == _MAX_INT:
+    if position < end and options.max_bytes == MAX_INT:
         write(f"Found {end - position} invalid bytes at the end of {name}\n".encode())
 
 

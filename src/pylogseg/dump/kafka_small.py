@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
 
 from pylogseg import _codec
 from pylogseg.dump.kafka_failure import KafkaFailure
+from pylogseg.dump.kafka_options import Write
 from pylogseg.errors import CorruptionError
 from pylogseg.files.snapshot import ProducerEntry, parse_snapshot
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.layout import SNAPSHOT_HEADER
-
-Write = Callable[[Any], object]
 
 
 def dump_snapshot(data: bytes, write: Write, complain: Callable[[str], object]) -> None:
