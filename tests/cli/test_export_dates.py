@@ -360,7 +360,7 @@ def test_what_a_table_is_does_not_change(tmp_path: Path) -> None:
     for form, isolation_level, words in (
         (Form("parquet", ("offset", "value")), "read_uncommitted", "the table has columns partition, "),
         (Form("arrow", COLUMNS), "read_uncommitted", "the table has form parquet, and arrow"),
-        (FORM, "read_committed", "the table has isolation read_uncommitted"),
+        (FORM, "read_committed", "the table has isolation_level read_uncommitted"),
     ):
         for dry_run in (True, False):
             with pytest.raises(RequestError, match=words):

@@ -147,7 +147,7 @@ def test_truncation_while_another_process_reads(tmp_path, isolation_level):
         paths = [segment.path for segment in log.segments]
         script = (
             "import pylogseg, sys\n"
-            f"reader = pylogseg.read(sys.argv[1], isolation={isolation_level!r})\n"
+            f"reader = pylogseg.read(sys.argv[1], isolation_level={isolation_level!r})\n"
             "records = iter(reader)\n"
             "print(next(records).offset, flush=True)\n"
             "sys.stdin.readline()\n"
