@@ -457,3 +457,14 @@ def test_a_log_that_was_closed_is_taken_away_like_any_other(tmp_path, end):
         getattr(manager, end)("orders", 0, *([str(tmp_path / "b")] if end == "move" else []))
         assert "orders-0" not in names(tmp_path / "a")
         assert [place[2].log_end_offset for place in manager.places()] == ([3] if end == "move" else [])
+
+
+def test_a_log_directory_is_found_by_the_path_that_the_settings_were_given(tmp_path, monkeypatch):
+    """The settings make paths absolute; who named a directory relatively names it so again."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    with LogManager(BrokerSettings(log_dirs=("a", "b")), scheduler=None) as manager:
+        manager.log("t", 0, log_dir="a").append(records(1))
+        manager.move("t", 0, "b")
+        assert (tmp_path / "b" / "t-0").is_dir()

@@ -148,7 +148,7 @@ class Directories:
         """
         for each in self.online:
             meta = self.meta.get(each.path)
-            if wanted == each.path or (meta is not None and meta.directory_id == wanted):
+            if each.path in (wanted, os.path.abspath(wanted)) or (meta is not None and meta.directory_id == wanted):
                 return each
         known = ", ".join(each.path for each in self.online)
         raise RequestError(f"{wanted}: not one of the log directories {known}")
