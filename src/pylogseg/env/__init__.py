@@ -1,1 +1,1 @@
-"""Files, as the rest sees them: local ones and those behind a URL. Knows no format."""
+"""The operating system: local and remote files, locks, clock and scheduler. Knows nothing of file formats."""

@@ -1,4 +1,4 @@
-"""A log file on a local disk: appended to by one writer, read by many, cut at its end."""
+"""A log file on a local disk: appended to by one writer, read by many, truncated at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pylogseg.errors import ClosedError, RequestError, StorageError
 
 
 def storage_error(path: str, operation: str, error: OSError) -> StorageError:
-    """What the system said, with the file and what was tried."""
+    """Turn the system's error into a `StorageError` with the file and the operation."""
     return StorageError(path, operation, error.strerror or str(error), error.errno)
 
 
@@ -33,8 +33,8 @@ def sync_names(folder: str) -> None:
 class LocalAppendFile:
     """See `pylogseg.env.storage.AppendFile`; made by `LocalStorage.open_log`.
 
-    The descriptor is opened by the first use and may be closed while nobody uses it. The lock guards the descriptor and
-    the map, and is held for an append or for the making of a map; reads, syncs and sends only count themselves in.
+    The descriptor is opened on first use and may be closed while unused. The lock guards the descriptor and the map,
+    and is held during an append or the creation of a map; reads, syncs and sends only hold a use count.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class LocalAppendFile:
         self._maps: list[Mapping] = []
 
     def append(self, data: Data) -> int:
-        """Write at the end with one system call; the position where it lies."""
+        """Write at the end with one system call; return the position of the data."""
         lock = self._lock
         lock.acquire()
         try:
@@ -90,7 +90,7 @@ class LocalAppendFile:
             lock.release()
 
     def append_many(self, buffers: Sequence[Data]) -> int:
-        """Write several buffers one after another with few system calls; the position of the first."""
+        """Write several buffers back to back with few system calls; return the position of the first."""
         with self._lock:
             descriptor = self._opened()
             self.recently_used = True
@@ -102,7 +102,7 @@ class LocalAppendFile:
             return position
 
     def _append_failed(self, error: OSError) -> StorageError:
-        """Cut off what a failed append left, if the disk lets us; readers never see it anyway."""
+        """Cut off what a failed append left, if the disk allows it; readers never see it anyway."""
         if isinstance(error, StorageError):  # the file could not be opened
             return error
         reason = error.strerror or str(error)
@@ -113,14 +113,14 @@ class LocalAppendFile:
         return StorageError(self.path, "append", reason, error.errno)
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of up to `size` bytes."""
+        """Return a copy of up to `size` bytes."""
         descriptor = self._borrow()
         try:
             while True:
                 cuts = self._cuts
                 count = min(size, self.size - position)
                 data = read_at(descriptor, position, count) if count > 0 else b""
-                # What was cut off and written anew meanwhile might be half of each.
+                # Bytes that were cut off and written again meanwhile may be a mix of both.
                 if cuts != self._cuts:
                     continue
                 if len(data) < count:
@@ -135,7 +135,7 @@ class LocalAppendFile:
             self._give_back()
 
     def view(self, position: int, size: int) -> memoryview:
-        """A read-only view of up to `size` bytes: into a map of what this process wrote, else of a copy."""
+        """Return a read-only view of up to `size` bytes: into a map of what this process wrote, else of a copy."""
         if position < self.copied_below:
             return memoryview(self.read(position, size))
         view = self._view
@@ -143,15 +143,15 @@ class LocalAppendFile:
         if end > self.size:
             end = self.size
         self.recently_used = True
-        # If the map is still the same, the file was not cut and extended again before its size was looked at.
+        # If the map is still the same, the file was not cut and extended again before its size was read.
         if view is not None and end <= len(view) and view is self._view:
-            return view[position:end]  # empty where that lies behind the end
+            return view[position:end]  # empty after the end
         with self._lock:
             end = min(position + size, self.size)
             return self._mapped(end)[position:end] if end > position else memoryview(b"")
 
     def _mapped(self, end: int) -> memoryview:
-        """A map that covers what was published up to `end`; the lock is held."""
+        """Return a map that covers what was published up to `end`; the lock is held."""
         if self._view is not None and end <= len(self._view):
             return self._view
         descriptor = self._opened()
@@ -168,7 +168,7 @@ class LocalAppendFile:
         return view
 
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
-        """Send up to `size` bytes to a socket without copying them through this process; how many went."""
+        """Send up to `size` bytes to a socket without copying them through this process; return how many went."""
         size = min(size, self.size - position)
         if size <= 0:
             return 0
@@ -178,7 +178,7 @@ class LocalAppendFile:
         try:
             return os.sendfile(socket.fileno(), descriptor, position, size)
         except OSError as error:
-            if error.errno != errno.EIO:  # the only one that is the disk's
+            if error.errno != errno.EIO:  # the only error of the disk
                 raise
             raise storage_error(self.path, "send", error) from error
         finally:
@@ -212,14 +212,14 @@ class LocalAppendFile:
                 raise storage_error(self.path, "truncate", error) from error
 
     def _ends_at(self, size: int) -> bool:
-        """Whether nothing lies behind: what was only loaded is closed without being opened."""
+        """Return whether the file already ends at `size`, so that a file that was only loaded need not be opened."""
         with contextlib.suppress(OSError):
             return os.stat(self.path).st_size <= size
         return False
 
     def _put_copy_in_place(self, descriptor: int, size: int) -> None:
-        """Let a copy of the first `size` bytes take the name and the descriptor; the lock is held."""
-        copy = f"{self.path}.cut.deleted"  # what a crash leaves of it goes with the next start, a broker's too
+        """Replace the file and its descriptor by a copy of the first `size` bytes; the lock is held."""
+        copy = f"{self.path}.cut.deleted"  # the next start, a broker's too, removes what a crash leaves of it
         with contextlib.suppress(FileNotFoundError):
             os.unlink(copy)
         new = self._handles.open(lambda: open_descriptor(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL))
@@ -227,7 +227,7 @@ class LocalAppendFile:
             copy_head(descriptor, new, size)
             os.fsync(new)
             os.replace(copy, self.path)
-            # Whoever is reading by this descriptor finishes with the old file, and looks at `_cuts` then.
+            # A reader that uses this descriptor finishes with the old file, and checks `_cuts` then.
             self.size = size
             os.dup2(new, descriptor, inheritable=False)
             self._cuts += 1
@@ -251,15 +251,15 @@ class LocalAppendFile:
             self._give_back()
 
     def modified_ms(self) -> int:
-        """When the file was last written, by the file system's clock."""
-        with self._lock:  # else a renaming might come between the name and the look
+        """Return the modification time, by the file system's clock."""
+        with self._lock:  # else a rename might come in between
             try:
                 return os.stat(self.path).st_mtime_ns // 1_000_000
             except OSError as error:
                 raise storage_error(self.path, "stat", error) from error
 
     def set_modified_ms(self, ms: int) -> None:
-        """Set when the file was last written."""
+        """Set the modification time."""
         with self._lock:
             try:
                 times = (ms * 1_000_000, ms * 1_000_000)
@@ -268,7 +268,7 @@ class LocalAppendFile:
                 raise storage_error(self.path, "set the time of", error) from error
 
     def rename(self, path: str) -> None:
-        """Give the file another name; readers that open it lazily do not meet the time between."""
+        """Rename the file, atomically for readers that open it lazily."""
         with self._lock:
             try:
                 os.replace(self.path, path)
@@ -311,7 +311,7 @@ class LocalAppendFile:
         return self._descriptor
 
     def _borrow(self) -> int:
-        """The descriptor, which stays open until `_give_back` though the lock is free meanwhile."""
+        """Return the descriptor, which stays open until `_give_back`, without holding the lock."""
         with self._lock:
             descriptor = self._opened()
             self._users += 1
@@ -331,6 +331,6 @@ class LocalAppendFile:
             os.close(descriptor)
 
     def _forget_maps(self) -> None:
-        """Give the map up; one that is still viewed is remembered, since `truncate` has to keep what it shows."""
+        """Drop the map; remember one with live views, since `truncate` has to keep their content."""
         self._view = None
         self._maps = [mapping for mapping in self._maps if mapping.drop()]

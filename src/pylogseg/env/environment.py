@@ -1,4 +1,4 @@
-"""What a log needs of the machine."""
+"""The environment of a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pylogseg.env.storage import Storage
 
 
 class Environment(NamedTuple):
-    """Where the files of a log lie, what time it is, and who runs what is done later."""
+    """Storage, clock and scheduler of a log."""
 
     storage: Storage
     clock: Clock

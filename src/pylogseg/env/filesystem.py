@@ -1,7 +1,7 @@
 """Reading files and folders: on local disks by `pread`, elsewhere through fsspec.
 
-Nothing that others write is mapped: to touch a mapped page that the disk cannot read, or that was cut off, kills the
-process, where `pread` says what is wrong. Followers truncate sealed segments too.
+Files that others write are never mapped: touching a mapped page that the disk cannot read, or that was cut off, kills
+the process, while `pread` reports the error. Followers truncate sealed segments too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FileView(Protocol):
 
 
 def check_small(path: str, size: int) -> None:
-    """Refuse to read a file into memory that is no small one, such as a hole of gigabytes in the place of an index.
+    """Refuse to read a large file into memory, such as a hole of gigabytes in place of an index.
 
     Raises
     ------
@@ -79,16 +79,16 @@ def check_small(path: str, size: int) -> None:
 
 
 def next_data(view: Any, position: int) -> int:
-    """Where, from a position on, a file may have bytes other than 0: holes are passed over, if the view knows of them.
+    """Return the next position at which a file may have bytes other than 0, skipping holes if the view knows them.
 
-    A view that does has a method `next_data`, which may give the size where only holes follow.
+    Such a view has a method `next_data`, which may return the size if only holes follow.
     """
     find = getattr(view, "next_data", None)
     return position if find is None else max(position, find(position))
 
 
 def read_into(view: Readable, position: int, memory: memoryview) -> Any:
-    """What `read` gives of as many bytes as there is memory for, in that memory where the view can.
+    """Read as many bytes as there is memory for, into that memory if the view supports it.
 
     Memory that is used again and again stays in the processor's caches, and needs no page faults as a map does; for
     bytes that are soon turned into others, that is worth a copy; and where `read` copies anyway, as an attribute
@@ -109,7 +109,7 @@ def _behind_hole(descriptor: int, position: int, size: int) -> int:
 
 
 class FileSystem(Protocol):
-    """What the readers need of a file system; paths are strings of its own."""
+    """A file system, as the readers use it; paths are strings of its own."""
 
     def list_folder(self, path: str) -> list[Entry]: ...
     def stat(self, path: str) -> Entry: ...
@@ -155,7 +155,7 @@ class MappedReader(_Closing):
         return self._size
 
     def read(self, position: int, size: int) -> memoryview:
-        """A view of the map."""
+        """Return a view of the map."""
         return self._view[position : position + size]
 
     def read_into(self, position: int, memory: memoryview) -> int:
@@ -168,7 +168,7 @@ class MappedReader(_Closing):
         return position if self._closed else _behind_hole(self._descriptor, position, self._size)
 
     def drop(self, start: int, end: int) -> None:
-        """Give the pages of a range back, those of the map and, where the system can, those of the page cache."""
+        """Release the pages of a range in the map and, if the system can, in the page cache."""
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         end = end // mmap.PAGESIZE * mmap.PAGESIZE
         if end <= start or self._map is None or self._closed:
@@ -179,7 +179,7 @@ class MappedReader(_Closing):
             os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Close the descriptor; the map goes when the last view of it does."""
+        """Close the descriptor; the map lives as long as its last view."""
         if not self._closed:
             self._closed = True
             os.close(self._descriptor)
@@ -194,7 +194,7 @@ class PositionedFile(_Closing):
     ----------
     path : str
     sealed : bool
-        Whether it has the length that it has now for ever: to find it shorter is an error then.
+        Whether its length is final: a shorter file is an error then.
     """
 
     is_copied = True
@@ -209,14 +209,14 @@ class PositionedFile(_Closing):
 
     @property
     def size(self) -> int:
-        """Bytes of the file now; of a sealed one, when it was opened."""
+        """Bytes of the file now; of a sealed file, when it was opened."""
         if self._sealed_size >= 0:
             return self._sealed_size
         with _named(self.path, "stat"):
             return os.fstat(self._descriptor).st_size
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of the bytes that are there now."""
+        """Return a copy of the bytes that are there now."""
         count = max(0, min(size, self.size - position))
         with _named(self.path, "read"):
             data = _read_at(self._descriptor, position, count)
@@ -244,7 +244,7 @@ class PositionedFile(_Closing):
         return _behind_hole(self._descriptor, position, self.size)
 
     def drop(self, start: int, end: int) -> None:
-        """Give the pages of a range of the page cache back."""
+        """Release the pages of a range in the page cache."""
         if hasattr(os, "posix_fadvise") and end > start and not self._closed:
             os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
@@ -302,7 +302,7 @@ class LocalFiles:
     """The file system of this machine."""
 
     def list_folder(self, path: str) -> list[Entry]:
-        """Names in a folder, sorted. A name that vanishes meanwhile is left out."""
+        """Return names in a folder, sorted. A name that vanishes meanwhile is left out."""
         entries = []
         with _named(path, "list"), os.scandir(path) as found:
             for item in found:
@@ -315,12 +315,12 @@ class LocalFiles:
         return entries
 
     def stat(self, path: str) -> Entry:
-        """One file or folder."""
+        """Return the entry of a file or folder."""
         with _named(path, "stat"):
             return _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))
 
     def read_all(self, path: str) -> bytes:
-        """A small file, whole; one that is too large to be one is damaged."""
+        """Return a small file, whole; one that is too large to be one is damaged."""
         with _named(path, "read"):
             descriptor = open_descriptor(path, os.O_RDONLY)
             try:
@@ -337,33 +337,33 @@ class LocalFiles:
         return PositionedFile(path, sealed=sealed)
 
     def join(self, path: str, name: str) -> str:
-        """A path in a folder."""
+        """Return a path in a folder."""
         return f"{path}/{name}" if os.sep == "/" and path and path[-1] != "/" != name[:1] else os.path.join(path, name)
 
     def split(self, path: str) -> tuple[str, str]:
-        """Folder and last name."""
+        """Split a path into folder and last name."""
         return os.path.split(os.path.abspath(path))
 
     def real(self, path: str) -> str:
-        """The one name of what has several: absolute, without links."""
+        """Return the canonical path: absolute, without links."""
         return os.path.realpath(path)
 
     def glob(self, pattern: str) -> list[str]:
-        """Paths that match; the pattern itself if it names something."""
+        """Return the paths that match; the pattern itself if it exists."""
         from glob import glob
 
         return [pattern] if os.path.lexists(pattern) else sorted(glob(pattern))
 
 
 def _entry(name: str, status: os.stat_result) -> Entry:
-    """What a file or folder is; what is neither is a file that cannot be opened. Made for each file of each log."""
+    """Make the entry of a file or folder; anything else is a file that cannot be opened."""
     kind = stat.S_IFMT(status.st_mode)
     size = status.st_size if kind == stat.S_IFREG else 0
     return Entry(name, kind == stat.S_IFDIR, size, status.st_mtime_ns // 1_000_000)
 
 
 def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> tuple[FileSystem, str]:
-    """The file system that a path or URL belongs to, and the path in it; `storage` are fsspec's options of a URL."""
+    """Return the file system of a path or URL, and the path in it; `storage` has fsspec's options for URLs."""
     text = os.fspath(path)
     if "://" not in text:
         return LocalFiles(), text

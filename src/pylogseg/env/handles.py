@@ -1,4 +1,4 @@
-"""A bound on descriptors and maps, so that a thousand segments fit under a limit of 256 open files."""
+"""A bound on open descriptors and maps, so that a thousand segments work with a limit of 256 open files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
-#: Files with a descriptor or a map at one time; a file needs at most one descriptor.
+#: The most files with a descriptor or a map at one time; a file needs at most one descriptor.
 DEFAULT_LIMIT = 128
 #: Why something is not opened.
 LINKED = "it is a symbolic link, and nothing is written through one: put the file or folder itself there"
@@ -18,7 +18,7 @@ NO_FILE = "it is not a file: folders, pipes, sockets and devices are not read"
 
 
 class Idle(Protocol):
-    """Something that opens when it is used and can be closed while it is not."""
+    """Something that opens on use and can be closed while unused."""
 
     recently_used: bool
 
@@ -27,7 +27,7 @@ class Idle(Protocol):
 
 
 class Handles:
-    """Which files are open, at most `limit` of them; the least recently used are closed for others.
+    """The open files, at most `limit`; the least recently used are closed for others.
 
     A use only sets `recently_used` (an append has no time for more); a file that is looked at for closing and has it
     set gets a second chance. A file in use is never closed, so there can be more than `limit` while that many are used
@@ -83,7 +83,7 @@ class Handles:
 
 
 def open_descriptor(path: str, flags: int) -> int:
-    """A descriptor of a file that child processes do not inherit, without translation of line ends.
+    """Open a file by a descriptor that child processes do not inherit, without translation of line ends.
 
     What is no file is refused at once: to open a pipe would wait for its other end. A file that is written is never
     opened by a symbolic link: who may write into a log directory could let it lead anywhere.
@@ -107,5 +107,5 @@ def open_descriptor(path: str, flags: int) -> int:
 
 
 def open_folder(path: str) -> int:
-    """A descriptor of a folder, to force its names to the disk."""
+    """Open a folder, to flush its names to the disk."""
     return os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))

@@ -18,7 +18,7 @@ _taken_lock = threading.Lock()
 
 
 def _forget() -> None:
-    """In the child of a fork: locks stay with the parent."""
+    """After a fork, in the child: locks stay with the parent."""
     global _taken_lock
     _taken_lock = threading.Lock()
     _taken.clear()
@@ -80,7 +80,7 @@ class FolderLock:
             os.close(descriptor)
 
     def release(self) -> None:
-        """Give the lock back; again does nothing."""
+        """Release the lock; a second call does nothing."""
         with _taken_lock:
             if self._descriptor < 0:
                 return
@@ -96,7 +96,7 @@ class FolderLock:
 
 
 def check_unlocked(folder: str) -> None:
-    """Refuse if somebody has the lock of a folder; the disk stays as it is.
+    """Raise if somebody has the lock of a folder, without changing the disk.
 
     Raises
     ------
@@ -165,7 +165,7 @@ else:
     _FLOCK = struct.Struct("@hhqqi4x") if sys.platform == "linux" and sys.maxsize > 1 << 40 else None
 
     def _asked(descriptor: int) -> tuple[int, ...] | None:
-        """The lock that is in the way of ours, where the layout of the question is known."""
+        """Return the conflicting lock, if the layout of `struct flock` is known."""
         if _FLOCK is None:
             return None
         question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -182,7 +182,7 @@ else:
         return False
 
     def _owner(descriptor: int) -> str:
-        """Who has the lock, as far as the system tells."""
+        """Return who has the lock, as far as the system says."""
         try:
             answer = _asked(descriptor)
         except OSError:

@@ -71,7 +71,7 @@ class LocalMappedFile:
         return view[:size].toreadonly()
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of some bytes; the file is not mapped for it."""
+        """Return a copy of some bytes; the file is not mapped for it."""
         with self._lock:
             if self._view is not None:
                 return bytes(self._view[position : position + size])
@@ -99,7 +99,7 @@ class LocalMappedFile:
         view[position:end] = data
 
     def _mapped(self) -> memoryview:
-        """The map; the lock is held."""
+        """Return the map; the lock is held."""
         if self._view is not None:
             return self._view
         if self.size == 0:
@@ -121,7 +121,7 @@ class LocalMappedFile:
         return view
 
     def _check(self, descriptor: int) -> None:
-        """Read what was found on the disk once before it is mapped: what is lost of it is an error then."""
+        """Read the existing bytes once before they are mapped, so that lost ones are an error."""
         if self._checked:
             return
         for position in range(0, self.size, _CHECKED_BYTES):
@@ -129,7 +129,7 @@ class LocalMappedFile:
         self._checked = True
 
     def _reserve(self, position: int, end: int) -> None:
-        """Make sure that the disk has room for ``[0, end)`` and a while beyond."""
+        """Reserve disk space for ``[0, end)`` and some more."""
         if position < 0 or end > self.size:
             raise RequestError(f"{self.path}: cannot write [{position}, {end}): it has {self.size} bytes")
         with self._lock:
@@ -142,7 +142,7 @@ class LocalMappedFile:
                 os.close(descriptor)
 
     def _allocated(self, descriptor: int, end: int) -> int:
-        """Give the file blocks up to a position, and as far beyond as there is room; how far."""
+        """Allocate blocks up to a position, and beyond as far as there is room; return how far."""
         steps = [min(self.size, -(-end // step) * step) for step in (_RESERVED_BYTES, _PAGE_BYTES)]
         try:
             _allocate(descriptor, self._reserved, steps[0])
@@ -154,7 +154,7 @@ class LocalMappedFile:
         return steps[1]
 
     def resize(self, size: int) -> None:
-        """Make the file longer, by zeros, or shorter."""
+        """Extend the file by zeros, or cut it."""
         if size < 0:
             raise RequestError(f"{self.path}: cannot resize to {size} bytes")
         with self._lock:
@@ -198,7 +198,7 @@ class LocalMappedFile:
             os.close(descriptor)
 
     def rename(self, path: str) -> None:
-        """Give the file another name; readers that map it lazily do not meet the time between."""
+        """Rename the file, atomically for readers that map it lazily."""
         with self._lock:
             try:
                 os.replace(self.path, path)
@@ -207,14 +207,14 @@ class LocalMappedFile:
             self.path = path
 
     def close(self) -> None:
-        """Give the map up; views stay valid."""
+        """Drop the map; views stay valid."""
         with self._lock:
             self._closed = True
             self._forget_maps()
         self._handles.remove(self)
 
     def release_idle(self) -> bool:
-        """Give the map up if nobody is about to use it."""
+        """Drop the map if nobody is about to use it."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -235,13 +235,13 @@ class LocalMappedFile:
             raise storage_error(self.path, "open", error) from error
 
     def _forget_maps(self) -> None:
-        """Give the map up; one that is still viewed is remembered, since `resize` has to keep what it shows."""
+        """Drop the map; remember one with live views, since `resize` has to keep their content."""
         self._view = None
         self._maps = [mapping for mapping in self._maps if mapping.drop()]
 
 
 def _allocate(descriptor: int, start: int, end: int) -> None:
-    """Give the range blocks of the disk; what is there stays."""
+    """Allocate disk blocks for a range, and keep its content."""
     if end <= start:
         return
     if hasattr(os, "posix_fallocate"):

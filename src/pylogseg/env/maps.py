@@ -24,7 +24,7 @@ _SMALLEST_BYTES = 1 << 20
 
 
 def _mapped_length(size: int) -> int:
-    """Length of a map for a file of `size` bytes: a power of two, so a file that grows to 1 GiB is mapped 11 times."""
+    """Return the map's length for a file of `size` bytes: a power of two, so that growing files are rarely remapped."""
     return max(_SMALLEST_BYTES, 1 << size.bit_length())
 
 
@@ -40,7 +40,7 @@ class _LibraryMaps:
         self._sync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
     def map(self, descriptor: int, length: int, *, writable: bool, over: int | None = None) -> int:
-        """Address of a new shared map; `over` an address puts it in place of what is mapped there, in one step."""
+        """Create a shared map and return its address; `over` atomically replaces the map at that address."""
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         flags = mmap.MAP_SHARED | (_MAP_FIXED if over is not None else 0)
         address = self._map(over, length, protection, flags, descriptor, 0)
@@ -110,17 +110,17 @@ class Mapping:
         self._view: memoryview | None = view if writable else view.toreadonly()
 
     def whole(self) -> memoryview:
-        """All mapped bytes, those beyond the end of the file too: the caller knows where that is."""
+        """Return all mapped bytes, those beyond the end of the file too: the caller knows where that is."""
         assert self._view is not None, "the map was dropped"
         return self._view
 
     def drop(self) -> bool:
-        """Let go of the pages; whether somebody else still views them."""
+        """Drop the pages; return whether views of them are still alive."""
         self._view = None
         return self._pages() is not None
 
     def keep(self, start: int, end: int) -> None:
-        """Put a copy of the bytes ``[start, end)`` in the place of the file's pages, under the views that live.
+        """Replace the pages ``[start, end)`` by a copy, under live views.
 
         Called before the file is cut at `start`: the cut would take whole pages away and zero the rest of the page at
         `start`, which later appends fill with other bytes. The copy replaces the pages in one step, so a reader in
@@ -134,7 +134,7 @@ class Mapping:
         pages = self._pages()
         page = mmap.PAGESIZE
         start = start // page * page
-        # Whole pages: behind `end` may lie what was kept for an older view.
+        # Whole pages: after `end` may lie what was kept for an older view.
         end = min(-(-end // page) * page, self._length)
         if pages is None or end <= start or _LIBRARY is None:
             return
@@ -155,7 +155,7 @@ class Mapping:
 
 
 def _nameless_file() -> IO[bytes]:
-    """A file in memory where there is such a thing: a full disk is a reason to cut files, so it must not prevent it."""
+    """Return a temporary file, in memory if possible: truncating has to work when the disk is full."""
     if hasattr(os, "memfd_create"):
         return open(os.memfd_create("pylogseg"), "w+b")
     return tempfile.TemporaryFile()

@@ -1,4 +1,4 @@
-"""A storage that reads from the disk and keeps in memory what is written: what would happen, without its happening.
+"""A storage for dry runs: it reads from the disk, and keeps what is written in memory.
 
 Nothing here can write to a disk: files are opened for reading only. What a file has in common with the disk is read
 from there; what was appended, and files that are written in place, lie in memory.
@@ -20,7 +20,7 @@ from pylogseg.errors import StorageError
 
 
 class FileChange(NamedTuple):
-    """How a file would differ.
+    """A change to a file.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class _Folder:
 class OverlayStorage:
     """See `pylogseg.env.storage.Storage`: the disks of this machine, or another storage, which stay as they are.
 
-    `sync_file`, `sync_folder` and locks do nothing: who looks at a folder that somebody writes sees a moving picture.
+    `sync_file`, `sync_folder` and locks do nothing: a folder that somebody writes may change meanwhile.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class OverlayStorage:
         return OverlayMappedFile(path, self._as_file(found, path, "open"), self.rename, created=False)
 
     def read_all(self, path: str) -> bytes:
-        """A small file, whole."""
+        """Return a small file, whole."""
         file = self._as_file(self._find(path), path, "read")
         check_small(path, file.size)
         return bytes(file.view(0, file.size))
@@ -116,16 +116,16 @@ class OverlayStorage:
         self.rename(f"{path}.tmp", path)
 
     def sync_file(self, path: str) -> None:
-        """Nothing: there is no disk behind it."""
+        """Do nothing: there is no disk below it."""
 
     def sync_folder(self, path: str) -> None:
-        """Nothing, but for a folder that is not there."""
+        """Do nothing, but raise for a missing folder."""
         self._folder(path, "sync")
 
     # ---- names ----
 
     def list_folder(self, path: str) -> list[Entry]:
-        """Names in a folder, sorted."""
+        """Return names in a folder, sorted."""
         folder = self._folder(path, "list")
         there = {} if folder.base is None else {entry.name: entry for entry in self._disk.list_folder(folder.base)}
         for name, node in folder.names.items():
@@ -142,7 +142,7 @@ class OverlayStorage:
         return _entry(self.split(path)[1], node)
 
     def exists(self, path: str) -> bool:
-        """Whether something has this name."""
+        """Return whether something has this name."""
         return self._find(path) is not None
 
     def rename(self, path: str, new_path: str) -> None:
@@ -160,7 +160,7 @@ class OverlayStorage:
         new_folder.names[new_name] = node
 
     def remove(self, path: str) -> bool:
-        """Remove a file; False if there is none."""
+        """Remove a file; return False if there is none."""
         node = self._find(path)
         if isinstance(node, _Folder):
             raise StorageError(path, "remove", "it is a folder")
@@ -196,10 +196,10 @@ class OverlayStorage:
         self._locked.add(key)
         return _OverlayLock(path, self._locked, key)
 
-    # ---- what became of it ----
+    # ---- changes ----
 
     def changes(self) -> list[FileChange]:
-        """The files that are not as they lie on the disk, by path; times are not compared."""
+        """Return the files that differ from the disk, by path; times are not compared."""
         return sorted(self._changes(self._root, self._root.base or ""))
 
     def _changes(self, folder: _Folder, path: str) -> Iterator[FileChange]:
@@ -231,7 +231,7 @@ class OverlayStorage:
                 yield from self._gone(self.join(path, entry.name))
 
     def _new(self, folder: _Folder, path: str) -> Iterator[FileChange]:
-        """The files of a renamed folder that were not touched since."""
+        """Yield the files of a renamed folder that were not touched since."""
         if folder.base is not None:
             for change in self._gone(folder.base):
                 name = os.path.relpath(change.path, folder.base)
@@ -259,14 +259,14 @@ class OverlayStorage:
         return self._under(self.join(folder.base, name))
 
     def _under(self, path: str) -> File | _Folder | None:
-        """What the disk has at a path."""
+        """Return what the disk has at a path."""
         if not self._exists(path):
             return None
         entry = self._disk.stat(path)
         return _Folder(path) if entry.is_dir else File(path, entry.size, entry.modified_ms, self._read)
 
     def _writable(self, path: str, operation: str) -> File | _Folder | None:
-        """What a name stands for, unless it is a link on the disk, which a real run would refuse."""
+        """Return what a path names; refuse a link on the disk, as a real run would."""
         found = self._find(path)
         if self._is_local and isinstance(found, File) and found.base is not None and os.path.islink(found.base):
             raise StorageError(path, operation, LINKED)
@@ -301,7 +301,7 @@ class OverlayStorage:
 
 
 def _is_no_file(path: str) -> bool:
-    """Whether it is a pipe, a socket or a device, which a real run would refuse."""
+    """Return whether it is a pipe, a socket or a device, which a real run would refuse."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 

@@ -1,4 +1,4 @@
-"""Files of an `OverlayStorage`: as much as is left of one on the disk, and in memory what was written behind it."""
+"""Files of an `OverlayStorage`: the kept beginning of one on the disk, then written bytes in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Read = Callable[[str, int, int], memoryview]
 
 
 def read_disk(path: str, position: int, size: int) -> memoryview:
-    """Bytes of a file on a disk of this machine; more than are read at a time are mapped."""
+    """Return bytes of a file on a disk of this machine; more than are read at a time are mapped."""
     if size <= COPIED_BYTES:
         with PositionedFile(path) as file:
             data = file.read(position, size)
@@ -34,7 +34,7 @@ def read_disk(path: str, position: int, size: int) -> memoryview:
 
 
 class File:
-    """What a file holds: the first `kept` bytes of one on the disk, then `tail`.
+    """Content of a file: the first `kept` bytes of one on the disk, then `tail`.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class File:
         return self._kept + len(self.tail)
 
     def view(self, start: int, end: int) -> memoryview:
-        """Bytes of the file, which stay as they are: into a map of the disk's, or a copy."""
+        """Return bytes of the file, which stay as they are: into a map of the disk's, or a copy."""
         end = max(start, min(end, self.size))
         if start >= end:
             return memoryview(b"")
@@ -69,7 +69,7 @@ class File:
         return head if end <= self._kept else memoryview(bytes(head) + bytes(self.tail[: end - self._kept]))
 
     def write(self, position: int, data: Data) -> None:
-        """Write behind what is left of the disk's bytes; the file grows if it must."""
+        """Write after the kept bytes of the disk; the file grows if needed."""
         at = position - self._kept
         if at + len(data) > len(self.tail):
             self.tail = bytearray(b"".join((memoryview(self.tail)[:at], data)))
@@ -94,12 +94,12 @@ class File:
         self._touch()
 
     def replace(self, data: Data) -> None:
-        """Hold something else."""
+        """Replace the content."""
         self._kept, self.tail = 0, bytearray(data)
         self._touch()
 
     def resize(self, size: int) -> None:
-        """Be longer by zeros, or shorter. In memory from now on, but for zeros that nobody writes to."""
+        """Extend by zeros, or cut. The content is in memory from now on, except zeros that are not written to."""
         whole = self.take_in()
         if size < len(whole):
             self.tail = bytearray(whole[:size])
@@ -110,13 +110,13 @@ class File:
         self._touch()
 
     def take_in(self) -> bytearray | memoryview:
-        """All bytes, in memory from now on, to be written in place."""
+        """Load all bytes into memory, to write them in place."""
         if self._kept:
             self._kept, self.tail = 0, bytearray(self.view(0, self.size))
         return self.tail
 
     def first_difference(self, other: File) -> int | None:
-        """Position of the first byte that another file has otherwise; None if the two are equal."""
+        """Return the position of the first byte that differs from another file; None if they are equal."""
         start = min(self._kept, other._kept) if self.base == other.base else 0
         end = min(self.size, other.size)
         for at in range(start, end, _CHUNK_BYTES):
@@ -131,7 +131,7 @@ class File:
 
 
 class _Open:
-    """What both kinds of open files do."""
+    """Base of both kinds of open files."""
 
     def __init__(self, path: str, file: File, size: int, rename: Rename) -> None:
         self.path, self.size = path, size
@@ -144,7 +144,7 @@ class _Open:
         return self._file
 
     def sync(self) -> None:
-        """Nothing: there is no disk behind it."""
+        """Do nothing: there is no disk below it."""
         self._content()
 
     def rename(self, path: str) -> None:
@@ -153,7 +153,7 @@ class _Open:
         self.path = path
 
     def close(self) -> None:
-        """Refuse everything from now on."""
+        """Close the file."""
         self._closed = True
 
 
@@ -162,11 +162,11 @@ class OverlayAppendFile(_Open):
 
     @property
     def copied_below(self) -> int:
-        """All of it."""
+        """The whole file."""
         return self.size
 
     def append(self, data: Data) -> int:
-        """Write at the end; the position where it lies."""
+        """Write at the end; return the position of the data."""
         file, position = self._content(), self.size
         if position == file.size:
             file.append(data)
@@ -180,7 +180,7 @@ class OverlayAppendFile(_Open):
         return self.append(b"".join(buffers))
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of up to `size` bytes."""
+        """Return a copy of up to `size` bytes."""
         return bytes(self.view(position, size))
 
     def view(self, position: int, size: int) -> memoryview:
@@ -188,7 +188,7 @@ class OverlayAppendFile(_Open):
         return self._content().view(position, min(position + size, self.size))
 
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
-        """Send up to `size` bytes to a socket; how many went."""
+        """Send up to `size` bytes to a socket; return how many went."""
         data = self.view(position, size)
         return socket.send(data) if data else 0
 
@@ -201,7 +201,7 @@ class OverlayAppendFile(_Open):
             self._file.cut(size)
 
     def modified_ms(self) -> int:
-        """When the file was last written, here or on the disk."""
+        """Return the modification time, here or on the disk."""
         return self._file.modified_ms
 
     def set_modified_ms(self, ms: int) -> None:
@@ -222,7 +222,7 @@ class OverlayMappedFile(_Open):
         return memoryview(self._content().take_in()).toreadonly()
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of some bytes."""
+        """Return a copy of some bytes."""
         return bytes(self.buffer[position : position + size])
 
     def put(self, position: int, data: Data) -> None:

@@ -28,7 +28,7 @@ class Cancelled(Exception):
 def map_ordered(
     function: Callable[[T, Advance], R], items: Iterable[T], jobs: int, on_progress: Callable[[int], None] | None = None
 ) -> Iterator[R]:
-    """Results of a function for each item, in the order of the items.
+    """Yield the results of a function for each item, in the order of the items.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def stream_ordered(
     on_progress: Callable[[int], None] | None = None,
     pieces_ahead: int = 16,
 ) -> Iterator[bytes | R]:
-    """What jobs give while they run, in the order of the items: each one's pieces, then its result.
+    """Yield the output of jobs while they run, in the order of the items: each one's pieces, then its result.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ _read_once = os.pread if hasattr(os, "pread") else _seek_and_read
 
 
 def read_at(descriptor: int, position: int, size: int) -> bytes:
-    """Up to `size` bytes: fewer only where the file ends."""
+    """Read up to `size` bytes: fewer only where the file ends."""
     data = _read_once(descriptor, size, position)
     while 0 < len(data) < size:  # one call returns at most 2 GiB, and may be interrupted
         more = _read_once(descriptor, size - len(data), position + len(data))
@@ -43,7 +43,7 @@ def read_at(descriptor: int, position: int, size: int) -> bytes:
 
 
 def write_at(descriptor: int, data: Data, position: int) -> None:
-    """All of `data`, in as many calls as it takes: after a short write the next call tells why it was short."""
+    """Write all of `data`; after a short write the next call raises the reason."""
     rest = memoryview(data)
     while rest:
         written = write_once(descriptor, rest, position)
@@ -53,12 +53,12 @@ def write_at(descriptor: int, data: Data, position: int) -> None:
 
 
 def copy_head(source: int, target: int, size: int) -> None:
-    """The first `size` bytes of one file to the beginning of an empty one; shared blocks where there are such."""
+    """Copy the first `size` bytes of a file to an empty one, by shared blocks if possible."""
     _copy_range(source, target, 0, size)
 
 
 def copy_with_holes(source: int, target: int, size: int) -> None:
-    """As `copy_head`, but what takes no room on the disk takes none in the copy."""
+    """Copy like `copy_head`, but keep holes."""
     if not hasattr(os, "SEEK_DATA"):
         _copy_range(source, target, 0, size)
         return
@@ -94,7 +94,7 @@ def _copy_range(source: int, target: int, done: int, size: int) -> None:
 
 
 def write_buffers(descriptor: int, buffers: Sequence[Data], position: int) -> int:
-    """All `buffers`, one after another from `position`, in few calls; the position behind them."""
+    """Write `buffers` back to back from `position`, in few calls; return the position after them."""
     if not hasattr(os, "pwritev"):
         whole = b"".join(buffers)
         write_at(descriptor, whole, position)

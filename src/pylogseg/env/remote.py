@@ -1,4 +1,4 @@
-"""Files behind an fsspec URL: `s3://`, `gs://`, `memory://` and the like; ranged reads, nothing downloaded whole."""
+"""Remote files, by fsspec: `s3://`, `gs://`, `memory://` and the like; ranged reads, nothing downloaded whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pylogseg.errors import RequestError, StorageError
 
 
 def remote_files(url: str, storage: Mapping[str, Any]) -> tuple[FileSystem, str]:
-    """The file system of a URL, made with options of its kind (credentials, an endpoint), and the path in it."""
+    """Return the file system of a URL, with options such as credentials or an endpoint, and the path in it."""
     try:
         import fsspec
     except ImportError:
@@ -51,10 +51,10 @@ class RemoteFile(_Closing):
         return data
 
     def drop(self, start: int, end: int) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 class RemoteFiles:
@@ -65,7 +65,7 @@ class RemoteFiles:
         self._scheme = scheme
 
     def list_folder(self, path: str) -> list[Entry]:
-        """Names in a folder, sorted."""
+        """Return names in a folder, sorted."""
         try:
             found = self._system.ls(path, detail=True)
         except OSError as error:
@@ -74,14 +74,14 @@ class RemoteFiles:
         return sorted(_entry(item) for item in found if item["name"].rstrip("/") != path.rstrip("/"))
 
     def stat(self, path: str) -> Entry:
-        """One file or folder."""
+        """Return the entry of a file or folder."""
         try:
             return _entry(self._system.info(path))
         except OSError as error:
             raise StorageError(f"{self._scheme}://{path}", "stat", str(error) or "no such file") from error
 
     def read_all(self, path: str) -> bytes:
-        """A small file, whole."""
+        """Return a small file, whole."""
         try:
             data: bytes = self._system.cat_file(path)
         except OSError as error:
@@ -93,20 +93,20 @@ class RemoteFiles:
         return RemoteFile(self._system, path, self.stat(path).size, self._scheme)
 
     def join(self, path: str, name: str) -> str:
-        """A path in a folder."""
+        """Return a path in a folder."""
         return f"{path.rstrip('/')}/{name}"
 
     def split(self, path: str) -> tuple[str, str]:
-        """Folder and last name."""
+        """Split a path into folder and last name."""
         folder, _, name = path.rstrip("/").rpartition("/")
         return folder, name
 
     def real(self, path: str) -> str:
-        """The one name of what has several: that of its file system with it, since paths of two may be the same."""
+        """Return the canonical name of a path, with its scheme, as two file systems may have the same path."""
         return f"{self._scheme}://{path.rstrip('/')}"
 
     def glob(self, pattern: str) -> list[str]:
-        """Paths that match."""
+        """Return the paths that match."""
         if not any(sign in pattern for sign in "*?["):
             return [pattern]
         return sorted(self._system.glob(pattern))

@@ -1,4 +1,4 @@
-"""Work for later: delayed deletion of files, flushes behind a roll, what is done every so many minutes."""
+"""Schedulers for delayed and periodic tasks, such as file deletion and flushes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Task:
     done: bool = field(compare=False, default=False)
 
     def cancel(self) -> bool:
-        """Keep it from being started again; whether it was still to come."""
+        """Cancel the task; return whether it was still to run."""
         to_come = not self.cancelled and not self.done
         self.cancelled = True
         return to_come
@@ -131,7 +131,7 @@ class ThreadScheduler:
 
 
 class CollectingScheduler:
-    """Runs tasks without delay at once, in the caller's thread, and the others when they are asked for.
+    """Runs tasks without delay at once, in the caller's thread, and the others in `finish`.
 
     For work that ends, such as an offline recovery: nothing runs beside it, and nothing is left undone.
     """
@@ -142,7 +142,7 @@ class CollectingScheduler:
     def schedule(
         self, name: str, task: Callable[[], object], delay_ms: int = 0, period_ms: int | None = None
     ) -> Handle:
-        """Call a task, or keep it for `finish`; one that is periodic is called once."""
+        """Call a task, or keep it for `finish`; call a periodic one once."""
         item = _Task(delay_ms, len(self._tasks), name, task, None, done=delay_ms <= 0)
         if item.done:
             task()
@@ -151,7 +151,7 @@ class CollectingScheduler:
         return item
 
     def finish(self) -> None:
-        """Run what was kept, in the order of the delays."""
+        """Run the kept tasks, in the order of their delays."""
         while self._tasks:
             item = min(self._tasks)
             self._tasks.remove(item)
@@ -160,5 +160,5 @@ class CollectingScheduler:
                 item.body()
 
     def shutdown(self) -> None:
-        """Forget what was kept."""
+        """Drop the kept tasks."""
         self._tasks.clear()

@@ -1,4 +1,4 @@
-"""What the engine needs of a file system: files that grow, indexes that are written in place, names, barriers.
+"""The file system of the engine: files that grow, indexes that are written in place, names, syncs.
 
 `Storage` is the only way from the engine to a disk; `LocalStorage` is the real one. Paths are strings with the
 system's separator. Every failure is a `StorageError` with the path and what was tried.
@@ -33,7 +33,7 @@ class AppendFile(Protocol):
     ``path``
         The name it is known by; follows `rename`.
     ``size``
-        Bytes that were appended whole: all that readers get. What was preallocated behind them does not count.
+        Bytes that were appended whole: all that readers get. What was preallocated after them does not count.
     ``append(data) -> position``
         Writes bytes at the end and publishes the new size. `data` is `bytes`, `bytearray` or a memoryview of bytes.
         After a failure the size is what it was, and what was written of `data` is cut off if the disk lets us.
@@ -55,8 +55,8 @@ class AppendFile(Protocol):
         not longer. Beyond the size: `RequestError`. With `aside` a copy of what is kept takes the place of the file,
         durably: other processes that read the old one go on to see it as it was.
     ``sync()``
-        Returns when everything appended so far is on the disk. After one failure it fails for ever: what the disk
-        holds is not known, and a second `fsync` would not tell.
+        Returns when everything appended so far is on the disk. After one failure it always fails: the content of
+        the disk is unknown, and a second `fsync` would not reveal it.
     ``modified_ms()``, ``set_modified_ms(ms)``
         The modification time, milliseconds since 1970.
     ``rename(path)``
@@ -94,7 +94,7 @@ class MappedFile(Protocol):
     ``created``
         Whether `Storage.open_index` made the file.
     ``buffer``
-        A read-only view of the whole file, which shows what is `put` later. Take it anew for each use: after `resize`
+        A read-only view of the whole file, which shows what is `put` later. Take it again for each use: after `resize`
         an old one shows the file as it was, and one that is still held then costs a copy of the bytes that are cut off.
     ``read(position, size) -> bytes``
         A copy of some bytes inside the file; for a single look at a file that is not in use yet.
@@ -121,7 +121,7 @@ class MappedFile(Protocol):
 
 
 class Lock(Protocol):
-    """A folder that this process alone may write, until `release`."""
+    """The exclusive lock of a folder, until `release`."""
 
     path: str
 
@@ -238,7 +238,7 @@ class LocalStorage:
         _tried(path, "create", create)
 
     def exists(self, path: str) -> bool:
-        """Whether something has this name."""
+        """Return whether something has this name."""
         return os.path.lexists(path)
 
     def rename(self, path: str, new_path: str) -> None:
@@ -246,14 +246,14 @@ class LocalStorage:
         _tried(path, f"rename to {new_path}", lambda: os.replace(path, new_path))
 
     def remove(self, path: str) -> bool:
-        """Remove a file; False if there is none."""
+        """Remove a file; return False if there is none."""
         with contextlib.suppress(FileNotFoundError):
             _tried(path, "remove", lambda: os.unlink(path), passing=FileNotFoundError)
             return True
         return False
 
     def make_folder(self, path: str) -> None:
-        """Make a folder with those above it."""
+        """Create a folder with its parents."""
         _tried(path, "make folder", lambda: os.makedirs(path, exist_ok=True))
 
     def remove_folder(self, path: str) -> None:
@@ -286,7 +286,7 @@ class LocalStorage:
 
     def write_whole(self, path: str, data: Data) -> None:
         """Replace a file: after a crash it has the old bytes or the new ones."""
-        self.remove(f"{path}.tmp")  # what a crash left, or a link that somebody put there
+        self.remove(f"{path}.tmp")  # left by a crash, or a link that somebody put there
         self._write(f"{path}.tmp", data, os.O_EXCL, synced=True)
         self.rename(f"{path}.tmp", path)
         self.sync_folder(os.path.dirname(path) or ".")
@@ -320,7 +320,7 @@ def check_no_link(folder: str) -> None:
 
 
 def _size_of(path: str) -> int | None:
-    """Length of a file that may be written; None if there is none."""
+    """Return the length of a file that may be written; None if there is none."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -333,7 +333,7 @@ def _size_of(path: str) -> int | None:
 
 
 def _synced(descriptor: int) -> None:
-    """Force what a descriptor is of to the disk, and close it."""
+    """Flush a descriptor to the disk, and close it."""
     try:
         os.fsync(descriptor)
     finally:
@@ -343,7 +343,7 @@ def _synced(descriptor: int) -> None:
 def _tried(
     path: str, operation: str, action: Callable[[], _Result], passing: type[OSError] | tuple[()] = ()
 ) -> _Result:
-    """Do it; what the system refuses becomes a StorageError."""
+    """Call `action`; turn the system's error into a StorageError."""
     try:
         return action()
     except passing:

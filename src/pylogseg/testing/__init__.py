@@ -1,4 +1,4 @@
-"""Tools for tests: a storage in memory, one that fails, and a clock and a scheduler that move only when told."""
+"""Tools for tests: a storage in memory, one that fails, and a manual clock and scheduler."""
 
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.faults import FaultyStorage

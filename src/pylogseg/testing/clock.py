@@ -1,4 +1,4 @@
-"""A clock and a scheduler that move only when told, as in the replays of a real Kafka."""
+"""A clock and a scheduler that a test moves by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pylogseg.env.scheduler import Handle
 
 
 class ManualClock:
-    """Shows what it was set to.
+    """A clock that is set by hand.
 
     Parameters
     ----------
@@ -21,11 +21,11 @@ class ManualClock:
         self._now_ms = now_ms
 
     def now_ms(self) -> int:
-        """The time that was set."""
+        """Return the time that was set."""
         return self._now_ms
 
     def set_ms(self, now_ms: int) -> None:
-        """Show another time. Tasks do not run by this: see `ManualScheduler.advance`."""
+        """Set the time, without running tasks: see `ManualScheduler.advance`."""
         self._now_ms = now_ms
 
 
@@ -40,7 +40,7 @@ class _Task:
         return self.due_ms, self.number
 
     def cancel(self) -> bool:
-        """Take it off the list; whether it was there."""
+        """Cancel the task; return whether it was still to run."""
         if self in self._tasks:
             self._tasks.remove(self)
             return True

@@ -48,7 +48,7 @@ class FaultyStorage:
         self.split = inner.split
 
     def meets(self, operation: str, path: str, kind: Literal["write", "sync", "other"] = "other") -> bool:
-        """Count an operation; whether it is the one that shall be short. Raises if it is the one that fails."""
+        """Count an operation; return whether it is the one that shall be short. Raises if it is the one that fails."""
         if kind != {"short": "write", "sync": "sync"}.get(str(self.error), kind):
             return False
         self.count += 1
@@ -60,7 +60,7 @@ class FaultyStorage:
         raise self.failure(path, operation)
 
     def failure(self, path: str, operation: str) -> StorageError:
-        """What the failing operation raises."""
+        """Return the error that the failing operation raises."""
         number = {"short": errno.ENOSPC, "sync": errno.EIO}.get(str(self.error), self.error)
         assert isinstance(number, int)
         return StorageError(path, operation, os.strerror(number), number)

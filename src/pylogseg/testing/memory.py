@@ -1,4 +1,4 @@
-"""A storage in memory that writes down what it is asked to do, so that crashes can be played through."""
+"""A storage in memory that records its operations, to replay crashes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class MemoryStorage:
     Parameters
     ----------
     state : DiskState, optional
-        What lies on the disk at first, all of it durable; copied. Empty if not given.
+        Initial content of the disk, all durable; copied. By default empty.
     clock : Clock, optional
         Gives modification times.
 
     Attributes
     ----------
     state : DiskState
-        What lies on the disk now.
+        Content of the disk now.
     trace : Trace
         Every operation since the beginning.
     """
@@ -41,7 +41,7 @@ class MemoryStorage:
         self.mutex = threading.RLock()
 
     def do(self, operation: Operation) -> None:
-        """Write an operation down and carry it out."""
+        """Record an operation and carry it out."""
         with self.mutex:
             self.trace.operations.append(operation)
             self.state.apply(operation)
@@ -75,13 +75,13 @@ class MemoryStorage:
             return MemoryMappedFile(self, path, node, len(self._file(path, "open")), created=False)
 
     def list_folder(self, path: str) -> list[Entry]:
-        """Names in a folder, sorted."""
+        """Return names in a folder, sorted."""
         with self.mutex:
             names = self.state.folders[self._folder(path, "list")]
             return sorted(self._entry(name, node) for name, node in names.items())
 
     def stat(self, path: str) -> Entry:
-        """One file or folder."""
+        """Return the entry of a file or folder."""
         with self.mutex:
             node = self._find(path)
             if node is None:
@@ -93,7 +93,7 @@ class MemoryStorage:
         return Entry(name, is_dir, 0 if is_dir else len(self.state.files[node]), self._modified.get(node, 0))
 
     def exists(self, path: str) -> bool:
-        """Whether something has this name."""
+        """Return whether something has this name."""
         with self.mutex:
             return self._find(path) is not None
 
@@ -112,7 +112,7 @@ class MemoryStorage:
                 self.do(Operation("names", changes=(NameChange(*old, None), NameChange(*new, node))))
 
     def remove(self, path: str) -> bool:
-        """Remove a file; False if there is none."""
+        """Remove a file; return False if there is none."""
         with self.mutex:
             node = self._find(path)
             if node is None:
@@ -153,7 +153,7 @@ class MemoryStorage:
             self.do(Operation("sync", node))
 
     def read_all(self, path: str) -> bytes:
-        """A small file, whole."""
+        """Return a small file, whole."""
         with self.mutex:
             return bytes(self._file(path, "read"))
 
@@ -189,22 +189,22 @@ class MemoryStorage:
             return _MemoryLock(self.join(folder, ".lock"), self._locked, node)
 
     def join(self, folder: str, name: str) -> str:
-        """A path in a folder."""
+        """Return a path in a folder."""
         return f"{folder.rstrip('/')}/{name}"
 
     def split(self, path: str) -> tuple[str, str]:
-        """Folder and last name."""
+        """Split a path into folder and last name."""
         folder, _, name = path.rstrip("/").rpartition("/")
         return folder, name
 
     def modified_ms(self, node: int, changed_ms: int | None = None) -> int:
-        """The modification time of a node, set first if one is given."""
+        """Return the modification time of a node, set first if one is given."""
         if changed_ms is not None:
             self._modified[node] = changed_ms
         return self._modified.get(node, 0)
 
     def node_of(self, path: str) -> int:
-        """The number of a file that is there."""
+        """Return the number of a file that is there."""
         node = self._find(path)
         assert node is not None
         return node
@@ -253,7 +253,7 @@ class _MemoryLock:
 
 
 class _OpenFile:
-    """What both kinds of open files do."""
+    """Base of both kinds of open files."""
 
     def __init__(self, storage: MemoryStorage, path: str, node: int, size: int) -> None:
         self.path, self.size = path, size
@@ -276,7 +276,7 @@ class _OpenFile:
         self.path = path
 
     def close(self) -> None:
-        """Refuse everything from now on."""
+        """Close the file."""
         self._closed = True
 
 
@@ -285,7 +285,7 @@ class MemoryAppendFile(_OpenFile):
 
     @property
     def copied_below(self) -> int:
-        """All of it."""
+        """The whole file."""
         return self.size
 
     def append(self, data: Data) -> int:
@@ -303,7 +303,7 @@ class MemoryAppendFile(_OpenFile):
         return self.append(b"".join(buffers))
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of up to `size` bytes."""
+        """Return a copy of up to `size` bytes."""
         with self._storage.mutex:
             return bytes(self._content()[position : min(position + size, self.size)])
 
@@ -312,7 +312,7 @@ class MemoryAppendFile(_OpenFile):
         return memoryview(self.read(position, size))
 
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
-        """Send up to `size` bytes to a socket; how many went."""
+        """Send up to `size` bytes to a socket; return how many went."""
         data = self.read(position, size)
         return socket.send(data) if data else 0
 
@@ -334,11 +334,11 @@ class MemoryAppendFile(_OpenFile):
                 self._storage.do(Operation("size", self._node, size))
 
     def modified_ms(self) -> int:
-        """When the file was last written, by the storage's clock."""
+        """Return the modification time, by the storage's clock."""
         return self._storage.modified_ms(self._node)
 
     def set_modified_ms(self, ms: int) -> None:
-        """Set when the file was last written."""
+        """Set the modification time."""
         self._storage.modified_ms(self._node, ms)
 
 
@@ -355,7 +355,7 @@ class MemoryMappedFile(_OpenFile):
         return memoryview(self._content()).toreadonly()
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of some bytes."""
+        """Return a copy of some bytes."""
         return bytes(self.buffer[position : position + size])
 
     def put(self, position: int, data: Data) -> None:

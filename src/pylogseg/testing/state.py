@@ -1,4 +1,4 @@
-"""What lies on a disk, and the operations that change it: the model behind the storage in memory and its crashes."""
+"""The state of a disk, and the operations that change it: the model of the storage in memory and its crashes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class DiskState:
         return DiskState(files, {node: dict(names) for node, names in self.folders.items()})
 
     def new_node(self) -> int:
-        """A number that is not in use."""
+        """Return a number that is not in use."""
         return max([ROOT, *self.files, *self.folders]) + 1
 
     def apply(self, operation: Operation) -> None:
@@ -101,7 +101,7 @@ class DiskState:
                 yield from self.walk(node, f"{path}{name}/")
 
     def fingerprint(self) -> bytes:
-        """The same for states that a program cannot tell apart."""
+        """Return bytes that are equal for states that a program cannot distinguish."""
         digest = hashlib.blake2b(digest_size=16)
         for path, node in self.walk():
             data = self.files.get(node)
@@ -137,5 +137,5 @@ def write_into(content: bytearray, position: int, data: bytes) -> None:
 
 
 def resized(content: bytearray, size: int) -> bytearray:
-    """A new content, cut or made longer by zeros; views of the old one stay as they are."""
+    """Return a new content, cut or made longer by zeros; views of the old one stay as they are."""
     return content[:size] + bytes(max(0, size - len(content)))
