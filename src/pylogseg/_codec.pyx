@@ -62,7 +62,7 @@ cdef refuse(int status, int64_t position, str kind):
 
 
 def decode_uvarint(const uint8_t[::1] buffer not None, int64_t position=0):
-    """Unsigned 32-bit varint at a position: (value, position behind it). ValueError if it is cut off or too long."""
+    """Unsigned 32-bit varint at a position: (value, position after it). ValueError if it is cut off or too long."""
     cdef const uint8_t *p = cursor_at(buffer, position)
     cdef uint32_t value = 0
     refuse(varint.read_uvarint(&p, address(buffer) + buffer.shape[0], &value), position, "unsigned varint")
@@ -70,7 +70,7 @@ def decode_uvarint(const uint8_t[::1] buffer not None, int64_t position=0):
 
 
 def decode_varint(const uint8_t[::1] buffer not None, int64_t position=0):
-    """ZigZag 32-bit varint at a position: (value, position behind it). ValueError if it is cut off or too long."""
+    """ZigZag 32-bit varint at a position: (value, position after it). ValueError if it is cut off or too long."""
     cdef const uint8_t *p = cursor_at(buffer, position)
     cdef int32_t value = 0
     refuse(varint.read_varint(&p, address(buffer) + buffer.shape[0], &value), position, "varint")
@@ -78,7 +78,7 @@ def decode_varint(const uint8_t[::1] buffer not None, int64_t position=0):
 
 
 def decode_varlong(const uint8_t[::1] buffer not None, int64_t position=0):
-    """ZigZag 64-bit varint at a position: (value, position behind it). ValueError if it is cut off or too long."""
+    """ZigZag 64-bit varint at a position: (value, position after it). ValueError if it is cut off or too long."""
     cdef const uint8_t *p = cursor_at(buffer, position)
     cdef int64_t value = 0
     refuse(varint.read_varlong(&p, address(buffer) + buffer.shape[0], &value), position, "varlong")
@@ -194,7 +194,7 @@ def find_batch(
     int64_t budget,
     int64_t behind,
 ):
-    """Position of the next batch at or behind `start` that is whole and whose CRC holds, or that runs past `end`.
+    """Position of the next batch at or after `start` that is whole and whose CRC holds, or that runs past `end`.
 
     Parameters
     ----------
@@ -205,8 +205,8 @@ def find_batch(
         No batch below this offset is believed.
     budget : int
         Bytes that may be summed for false candidates: it bounds the work on bytes made to mislead.
-    behind : int
-        Bytes of the file behind `end`. If there are any, a batch may run into them, and none is looked for in the
+    after : int
+        Bytes of the file after `end`. If there are any, a batch may run into them, and none is looked for in the
         last 60 bytes, where not all of a header can be seen.
 
     Returns
@@ -341,7 +341,7 @@ def frames(data not None):
     Returns
     -------
     starts : numpy.ndarray of int64
-        Of each whole batch, and behind the last one.
+        Of each whole batch, and after the last one.
     is_cut : bool
         Whether what follows is the beginning of a batch. If not, it is nothing (the last start is the end) or no batch.
     """
@@ -379,7 +379,7 @@ cdef enum:
     WARM_BYTES = 8192          # of the end of an index, which a broker searches first
     NONE = -1                  # no batch reaches the offset
     DAMAGED = -2               # a length on the way that no batch has
-    MORE_NEEDED = -3           # bytes behind those that are there
+    MORE_NEEDED = -3           # bytes after those that are there
 
 cdef struct Segment:
     const uint8_t *entries
@@ -405,7 +405,7 @@ cdef inline int64_t last_offset(const Segment *s, int64_t at, int64_t size, head
 cdef int64_t find(const Segment *s, int64_t base_offset, int64_t offset, header.BatchRow *row, int64_t *size, int64_t *wrapped) noexcept nogil:
     """Position of the batch that a broker finds for `offset`, from the index entry on; else NONE or DAMAGED.
 
-    That is the first batch that begins at the offset or behind it, or the one in front of that one, if it reaches the
+    That is the first batch that begins at the offset or after it, or the one before that one, if it reaches the
     offset. So a broker looks one batch farther than the one that it finds, and meets what is damaged there. A compressed
     batch of magic 0 or 1 tells its last offset; where it begins, only a reader that decompresses can say: `wrapped` is
     then the position of the first batch in question, else -1.
@@ -485,7 +485,7 @@ def place(entries not None, int64_t count, log not None, int64_t end, int64_t ba
     -------
     tuple of (int, int, int)
         Position, base offset and size; position -1 if there is none, and -2 if a length that no batch has
-        lies on the way, of which the batch behind the one looked for is the last. A size of 0: batches of magic 0 or 1
+        lies on the way, of which the batch after the one looked for is the last. A size of 0: batches of magic 0 or 1
         have to be opened to tell, from the one at the position on. The CRC is not looked at, a magic above 2 counts as 2.
     """
     # By hand: it takes a read at an offset less time than typed views.

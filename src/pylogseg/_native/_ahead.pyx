@@ -20,7 +20,7 @@ def read_ahead(bytes path not None):
     Returns
     -------
     int
-        Files that were read. Whatever cannot be is passed by. Always 0 on Windows.
+        Files that were read. Whatever cannot be is skipped. Always 0 on Windows.
     """
     cdef const char *name = path
     cdef int done

@@ -108,7 +108,7 @@ cdef class Batch:
 
     @property
     def last_sequence(self):
-        """Of its last record; -1 without sequences. Goes on with 0 behind 2^31 - 1."""
+        """Of its last record; -1 without sequences. Goes on with 0 after 2^31 - 1."""
         cdef int64_t delta = <int32_t>(<uint64_t>self.row.last_offset - <uint64_t>self.row.base_offset)
         if self.row.base_sequence == -1:
             return -1

@@ -19,7 +19,7 @@ ctypedef fused Offset:
     int64_t
 
 cdef enum:
-    TRAILING = 3           # bytes remain behind the number
+    TRAILING = 3           # bytes remain after the number
     OUTSIDE = 4            # the value does not lie in the data
     WIDEST = 10            # bytes of a varint
 
@@ -99,7 +99,7 @@ def read_varints(
 
 
 def write_varints(const int64_t[::1] numbers not None, bint zigzag, int32_t[::1] offsets not None, uint8_t[::1] data not None):
-    """Write numbers as varints, one behind the other; returns the bytes used.
+    """Write numbers as varints, back to back; returns the bytes used.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The compiled door: record columns to record batches of magic 0, 1 and 2.
 
-Two steps, each for many batches in one call: `write` (which record goes into which batch, the records, and in front of
+Two steps, each for many batches in one call: `write` (which record goes into which batch, the records, and before
 uncompressed ones header and CRC), `pack` (records compressed, header and CRC around them).
 """
 
@@ -110,7 +110,7 @@ cdef uint8_t[::1] rows_of(rows):
 
 
 cdef inline int32_t next_sequence(int32_t sequence, int64_t records) noexcept nogil:
-    """Sequences count the records of a producer and wrap to 0 behind 2^31 - 1."""
+    """Sequences count the records of a producer and wrap to 0 after 2^31 - 1."""
     if sequence < 0:
         return sequence
     return <int32_t>((<int64_t>sequence + records) & INT32_MAX)
@@ -167,7 +167,7 @@ def write(
 ):
     """Write batches from record `start` on into `out` from byte `at` on, as many as there are rows and room for.
 
-    Those without a codec are whole: header, CRC and records. In front of the records of those with one the room of the
+    Those without a codec are whole: header, CRC and records. Before the records of those with one the room of the
     header is left as it was. A call ends where magic or codec change.
 
     Parameters
@@ -183,9 +183,9 @@ def write(
     record : int
         The first record that was not written; at an error, the one that may not be.
     count : int
-        Rows filled; if not `given`, at most ``len(rows) - 1``, and the one behind is prepared for the next call.
+        Rows filled; if not `given`, at most ``len(rows) - 1``, and the one after is prepared for the next call.
     end : int
-        The byte behind what was written.
+        The byte after what was written.
     status : int
         0; 9 (`WRITE_ROOM`) if `out` is too short for the next batch; or an index of `format.builder.REASONS`.
     """
@@ -241,7 +241,7 @@ def write(
 
 
 def pack(function, rows not None, scratch not None, uint8_t[::1] out not None, int64_t at, Py_ssize_t row, bytes body=None):
-    """Compress records, and write them as batches, one behind the other from byte `at` on.
+    """Compress records, and write them as batches, back to back from byte `at` on.
 
     Each body is copied and gets its header and CRC while it is near, and its memory goes to the next one.
 
@@ -310,7 +310,7 @@ def wire_headers(Columns headers not None, const int32_t[::1] header_count not N
     Parameters
     ----------
     headers : Columns
-        The headers of all records one behind the other, names as keys.
+        The headers of all records back to back, names as keys.
     header_count : int32 array
         An item a record, none negative.
 

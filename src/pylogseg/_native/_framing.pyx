@@ -63,7 +63,7 @@ def zstd_frame(buffer, position: int) -> tuple[int, int, int]:
     Returns
     -------
     end, declared, most : int
-        Position behind the frame; its content size, -1 where the header has none; the bytes that its blocks
+        Position after the frame; its content size, -1 where the header has none; the bytes that its blocks
         can become at most.
 
     Raises
@@ -217,7 +217,7 @@ def run_blocks(
     into, failure, const uint8_t[::1] source, uint8_t[::1] target, int64_t used, const uint8_t[::1] blocks, const int32_t[::1] counts,
     const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late, bint exact
 ) -> tuple[int, int, int]:
-    """Decompress payloads block by block by a library's function, one behind the other.
+    """Decompress payloads block by block by a library's function, back to back.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ def run_payloads(
     quick, failure, const uint8_t[::1] source, uint8_t[::1] target, int64_t used, const int64_t[::1] start, const int64_t[::1] end,
     const int64_t[::1] rooms, int64_t usual, const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late
 ) -> tuple[int, int, int]:
-    """Decompress payloads one behind the other by a library's function that makes `bytes`.
+    """Decompress payloads back to back by a library's function that makes `bytes`.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ cdef enum:
 cdef enum:
     OLDER = 0              # a later record has the same key
     LAST = 1               # none has
-    BEYOND = 2             # behind what the table covers
+    BEYOND = 2             # after what the table covers
     NO_KEY = 3
 
 cdef struct Slot:
@@ -189,7 +189,7 @@ def judge(
     const int64_t[::1] key_place not None, const int32_t[::1] key_size not None, const int64_t[::1] offset not None,
     sources not None, uint8_t[::1] verdict not None,
 ):
-    """Say of each record whether a later one has its key: 0 yes, 1 no, 2 it lies behind `latest_offset`, 3 it has no key."""
+    """Say of each record whether a later one has its key: 0 yes, 1 no, 2 it lies after `latest_offset`, 3 it has no key."""
     cdef Table t
     cdef Keys keys
     cdef Hash[BLOCK] hashes

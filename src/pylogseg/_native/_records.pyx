@@ -116,7 +116,7 @@ def plain_bodies(rows not None, int64_t file_position, bodies not None, int64_t 
 
 
 cdef inline int crc_status(const Source *sources, const header.BatchRow *row, const Body *body) noexcept nogil:
-    """Whether the CRC of a batch that is not compressed holds, whose body must lie in source 0 behind its header."""
+    """Whether the CRC of a batch that is not compressed holds, whose body must lie in source 0 after its header."""
     cdef int64_t head = header.V2_HEADER if row.magic == 2 else 0
     cdef const uint8_t *p = resolve(sources, body.place - head, row.size)
     if p == NULL or body.place >> SOURCE_SHIFT or body.size != row.size - head or row.size < header.V0_SMALLEST:
@@ -156,7 +156,7 @@ def decode(
 ):
     """Decode the bodies of batches from `first_row` on into columns, from slot `n` on.
 
-    Stops in front of the first batch whose records are damaged (nothing of it stays), or whose body size is negative.
+    Stops before the first batch whose records are damaged (nothing of it stays), or whose body size is negative.
     No two of the arrays may share memory.
 
     Parameters
@@ -164,7 +164,7 @@ def decode(
     key_view, value_view : uint8 arrays, both or none
         Filled too: keys and values as Arrow binary views, `VIEW_BYTES` each, whose buffers are the sources.
     value_ends, value_data, key_ends, key_data : int32 array of one more item, uint8 array; both or none
-        Filled too: the payloads, copied one behind the other from byte ``value_ends[n]`` on, and where each ends. There
+        Filled too: the payloads, copied back to back from byte ``value_ends[n]`` on, and where each ends. There
         must be room for as many bytes as the bodies have; a few more make the last copies faster.
     crc : bool
         Check the CRC of each batch right before its records, so that its bytes come from memory once; it stops in front
@@ -294,7 +294,7 @@ def use_wide_copies(bint wanted):
 # ---- gathering ----
 
 cdef inline void end_bits(uint8_t[::1] validity, Py_ssize_t count, uint8_t valid) noexcept nogil:
-    """The last bits of a bitmap, which do not fill a byte, and zeros behind them."""
+    """The last bits of a bitmap, which do not fill a byte, and zeros after them."""
     cdef Py_ssize_t whole = count >> 3
     if count & 7:
         validity[whole] = valid >> (8 - (count & 7))

@@ -1,7 +1,7 @@
 """The compiled door to appends of many batches: runs of them, judged and made ready for one write.
 
 A run holds what has to be known of the log to judge the next batch as if those before it were written already. It stops
-in front of the first batch that is not as it should be, or that something must be done for first (a roll, a flush); the
+before the first batch that is not as it should be, or that something must be done for first (a roll, a flush); the
 caller writes what there is and appends that batch by itself. `Run.one` judges a single batch, and tells which of the two
 it is: only what is not as it should be has to be judged again, by `log/append_validation.py`.
 """
@@ -67,7 +67,7 @@ cdef class Run:
         That offset and time index have room for.
     first_timestamp, created_ms, roll_age_ms : int
         Timestamp of the segment's first batch, and when it was made, which counts if that is -1; how far timestamps, or
-        the clock, may be behind that.
+        the clock, may be after that.
     roll_bytes : int
         The segment does not become larger.
     flush_offset : int
@@ -176,7 +176,7 @@ cdef class Run:
         row : int
             Number of the first batch to take.
         out : buffer or None
-            Where the run goes, behind what it has already; None changes the batches where they are.
+            Where the run goes, after what it has already; None changes the batches where they are.
         room : int
             Most bytes of the run.
         first_offsets, last_offsets, timestamps : array of int64
@@ -384,7 +384,7 @@ cdef class Run:
         Parameters
         ----------
         rows : numpy.ndarray of BATCH_DTYPE
-            One behind the other.
+            One after the other.
         row : int
             The first to take.
 

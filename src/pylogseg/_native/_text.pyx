@@ -89,7 +89,7 @@ cdef class TextBuffer:
         self.busy = False
 
     def append(self, text):
-        """Copy bytes behind the text: what a caller knows and the kernels do not."""
+        """Copy bytes after the text: what a caller knows and the kernels do not."""
         cdef const uint8_t[::1] view = text
         cdef int64_t size = view.shape[0]
         self.acquire()
@@ -194,7 +194,7 @@ def render(columns not None, ops not None, labels not None, uint8_t delimiter, i
     """Append records ``[start, stop)`` to `out`, each as the operations say (`format.text.Program` makes them)."""
     cdef Records records = Records(columns)
     cdef const int32_t[:, ::1] table = ops
-    # A label is copied by 16 bytes, so 16 must be readable behind the last one.
+    # A label is copied by 16 bytes, so 16 must be readable after the last one.
     cdef const uint8_t[::1] label_bytes = bytes(labels) + bytes(16)
     cdef int64_t i, room = label_bytes.shape[0] - 16
     cdef pls_program program

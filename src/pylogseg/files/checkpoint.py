@@ -41,7 +41,7 @@ class EpochEntry(NamedTuple):
 
 
 def _plain_words(form: re.Pattern[bytes], data: Any) -> list[str] | None:
-    """Words of the entries of a file as a broker writes it; None if it has another form or number of entries."""
+    """Return words of the entries of a file as a broker writes it; None if it has another form or number of entries."""
     found = form.fullmatch(data)
     if found is None or found[2].count(b"\n") != int(found[1]):
         return None
@@ -148,7 +148,7 @@ def encode_leader_epochs(epochs: Iterable[EpochEntry]) -> bytes:
         _check_range("epoch", entry.epoch, _INT32)
         _check_range("start offset", entry.start_offset, _INT64)
         if entry.epoch <= before.epoch or entry.start_offset <= before.start_offset:
-            raise RequestError(f"leader epochs do not ascend: {before} is in front of {entry}")
+            raise RequestError(f"leader epochs do not ascend: {before} is before {entry}")
         lines.append(f"{entry.epoch} {entry.start_offset}")
         before = entry
     return _text(lines)
@@ -179,7 +179,7 @@ class _Line(NamedTuple):
 
 
 def _entries(data: Any, path: str) -> list[_Line]:
-    """Lines behind the header, after a check that there are as many as it says."""
+    """Return lines after the header, after a check that there are as many as it says."""
     lines = _lines(data, path)
     if not lines:
         return []

@@ -53,11 +53,11 @@ class _Index:
     Attributes
     ----------
     count : int
-        Entries in front of the zero tail.
+        Entries before the zero tail.
     slot_count : int
         Entries that the file has room for, the zero tail included.
     odd_bytes : int
-        Bytes behind the last whole slot; a whole file has none.
+        Bytes after the last whole slot; a whole file has none.
     """
 
     _entry: ClassVar[Structure]
@@ -104,7 +104,7 @@ class _Index:
         Raises
         ------
         CorruptionError
-            If bytes are left behind the last whole slot, or the last entry lies before the first, or below the segment.
+            If bytes are left after the last whole slot, or the last entry lies before the first, or below the segment.
         """
         if self.odd_bytes:
             reason = f"{self.odd_bytes} bytes after the last entry: the size is no multiple of {self._entry.size}"
@@ -222,7 +222,7 @@ class OffsetIndex(_Index):
         return found
 
     def upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
-        """Find the first entry at or behind the end of a fetch.
+        """Find the first entry at or after the end of a fetch.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ class TimeIndex(_Index):
         -------
         TimestampOffset
             The last entry at or below the timestamp; timestamp -1 and the base offset if there is none. Records with a
-            later timestamp come at or behind that offset, but for those that are out of order.
+            later timestamp come at or after that offset, but for those that are out of order.
         """
         slot = self._search("timestamp", timestamp_ms)
         return self[slot] if slot >= 0 else TimestampOffset(-1, self.base_offset)
@@ -350,7 +350,7 @@ def _encode(
 
 
 def _count_entries(buffer: memoryview, entry_size: int, slot_count: int) -> int:
-    """Slots in front of the zero tail, found by bisection: a file of 10 MiB costs 20 looks, not a read of it all."""
+    """Return slots before the zero tail, found by bisection: a file of 10 MiB costs 20 looks, not a read of it all."""
     zero = bytes(entry_size)
     # The first slot alone does not tell: an entry (timestamp 0, base offset) is all zeros as well.
     low, high = 1, slot_count

@@ -12,12 +12,12 @@ Item = TypeVar("Item")
 
 
 def hash_of_long(value: int) -> int:
-    """Java's ``Long.hashCode``, as an unsigned number of 32 bits."""
+    """Return Java's ``Long.hashCode``, as an unsigned number of 32 bits."""
     return (value ^ ((value & 0xFFFFFFFFFFFFFFFF) >> 32)) & 0xFFFFFFFF
 
 
 def hash_of_text(text: str) -> int:
-    """Java's ``String.hashCode``, as an unsigned number of 32 bits."""
+    """Return Java's ``String.hashCode``, as an unsigned number of 32 bits."""
     code = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
@@ -44,7 +44,7 @@ def map_order(items: Iterable[Item], hash_code: Callable[[Item], int], most_item
     Notes
     -----
     By bucket, and within a bucket by insertion. Two things are not followed: eight or more items of one bucket may
-    become a tree, and the map behind ``Properties``, which is another one, may turn a bucket round when it grows beyond
+    become a tree, and the map after ``Properties``, which is another one, may turn a bucket round when it grows beyond
     12 items.
     """
     listed = list(items)

@@ -187,7 +187,7 @@ def _check_directory_id(text: str, path: str) -> None:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """Lines but comments and blank ones, joined where a backslash continues them, each with its place in the text."""
+    """Return lines with their positions: without comments and blank lines, joined where a backslash continues them."""
     lines: list[tuple[int, str]] = []
     parts: list[str] = []
     first = at = 0

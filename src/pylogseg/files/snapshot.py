@@ -1,6 +1,6 @@
 """Producer snapshot: what a broker knows of the producers of a partition at an offset.
 
-A broker that restarts loads the last one and replays only the log behind it. Rules: `docs/format.md`, "Producer
+A broker that restarts loads the last one and replays only the log after it. Rules: `docs/format.md`, "Producer
 snapshot".
 """
 
@@ -50,17 +50,17 @@ class ProducerEntry(NamedTuple):
 
     @property
     def has_batch(self) -> bool:
-        """Whether a batch is remembered."""
+        """True if a batch is remembered."""
         return self.last_offset >= 0
 
     @property
     def first_sequence(self) -> int:
-        """Of the last batch; sequences go on with 0 behind 2^31-1. Meaningless without a batch."""
+        """Of the last batch; sequences go on with 0 after 2^31-1. Meaningless without a batch."""
         return (self.last_sequence - self.offset_delta) & 0x7FFFFFFF
 
     @property
     def has_open_txn(self) -> bool:
-        """Whether a transaction is open."""
+        """True if a transaction is open."""
         return self.first_txn_offset >= 0
 
 

@@ -54,7 +54,7 @@ class TxnIndex:
     Attributes
     ----------
     odd_bytes : int
-        Bytes behind the last whole entry: of an entry cut off by a crash. They are passed by.
+        Bytes after the last whole entry: of an entry cut off by a crash. They are skipped.
 
     Raises
     ------

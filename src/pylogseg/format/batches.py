@@ -58,11 +58,11 @@ class Summary(NamedTuple):
     any_attributes, common_attributes : int
         Attribute bits that are set in some row, and in every row.
     ascends : bool
-        Whether no offset is negative, and each batch begins behind the end of the one before it.
+        Whether no offset is negative, and each batch begins after the end of the one before it.
     first_base_offset : int
         Of the first row.
     last_base_offset, last_offset, end_position : int
-        Of the last row: its offsets, and the position of the byte behind it.
+        Of the last row: its offsets, and the position of the byte after it.
     """
 
     lowest_last_offset: int
@@ -79,7 +79,7 @@ class Summary(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether any batch may be."""
+        """True if any batch may be."""
         return bool(self.any_attributes & _CODEC_MASK)
 
     @property
@@ -90,7 +90,7 @@ class Summary(NamedTuple):
 
     @property
     def has_control(self) -> bool:
-        """Whether any may be a control batch."""
+        """True if any may be a control batch."""
         return bool(self.any_attributes & _CONTROL)
 
     @property
@@ -158,7 +158,7 @@ class BatchTable:
 
     @property
     def is_log_append_time(self) -> npt.NDArray[np.bool_]:
-        """Whether the broker's clock set the timestamps; never in magic 0."""
+        """True if the broker's clock set the timestamps; never in magic 0."""
         return np.asarray((self.rows["attributes"] & _LOG_APPEND != 0) & (self.rows["magic"] > 0))
 
     @property
@@ -170,17 +170,17 @@ class BatchTable:
 
     @property
     def is_transactional(self) -> npt.NDArray[np.bool_]:
-        """Whether the batch belongs to a transaction (its marker too)."""
+        """True if the batch belongs to a transaction (its marker too)."""
         return self._flag(_TRANSACTIONAL)
 
     @property
     def is_control(self) -> npt.NDArray[np.bool_]:
-        """Whether the batch holds control records, which are not data."""
+        """True if the batch holds control records, which are not data."""
         return self._flag(_CONTROL)
 
     @property
     def has_delete_horizon(self) -> npt.NDArray[np.bool_]:
-        """Whether ``base_timestamp`` is a delete horizon (KIP-534)."""
+        """True if ``base_timestamp`` is a delete horizon (KIP-534)."""
         return self._flag(_DELETE_HORIZON)
 
     def _flag(self, bit: int) -> npt.NDArray[np.bool_]:
@@ -191,7 +191,7 @@ _FIELDS = frozenset(BATCH_DTYPE.names or ()) - {"pad"}
 
 
 def joined_rows(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Rows of batch tables one behind the other, copied as bytes: numpy itself takes them field by field.
+    """Return rows of batch tables back to back, copied as bytes: numpy itself takes them field by field.
 
     The rows of one table alone are not copied.
     """

@@ -46,7 +46,7 @@ REASONS = (
 # and less takes more changes between encoder and codec.
 _SCRATCH_BYTES = 1 << 20
 
-# In front of compressed records, for magic 0, 1 and 2.
+# Before compressed records, for magic 0, 1 and 2.
 _HEADER_BYTES = (26, 34, 61)
 
 _ROOM = 9  # the kernel's status for an output that is too short
@@ -223,7 +223,7 @@ class _Kept(threading.local):
     scratch: bytearray | None = None
 
     def take(self) -> bytearray:
-        """The memory, which nobody else has until it is given back."""
+        """Return the memory, which nobody else has until it is given back."""
         scratch, self.scratch = self.scratch, None
         return bytearray() if scratch is None else scratch
 
@@ -244,7 +244,7 @@ class _Work:
     ) -> None:
         self.columns, self.level, self.batch_bytes, self.batch_records = columns, level, batch_bytes, batch_records
         self.start = self.likely = 0
-        self.out, self.end = bytearray(), 0  # behind `end` there is only room
+        self.out, self.end = bytearray(), 0  # after `end` there is only room
         self.scratch = _kept.take()
 
     def run(self, rows: Rows, *, given: bool) -> tuple[int, int]:
@@ -287,7 +287,7 @@ class _Work:
             _encoder.resize(self.out, self.end + max(size, min(left + left // 16, self.likely)))
 
     def result(self, rows: Rows) -> tuple[bytearray, BatchTable]:
-        """The bytes, and the table of all rows."""
+        """Return the bytes, and the table of all rows."""
         _kept.give(self.scratch)
         _encoder.resize(self.out, self.end)
         return self.out, BatchTable(rows)
@@ -296,7 +296,7 @@ class _Work:
 def columns_of(records: RecordColumns, *, base_offset: int | None = None) -> Columns:
     """Decoded records as columns to encode; their payloads stay where they are.
 
-    `base_offset` numbers them anew and consecutively; without it they keep their offsets.
+    `base_offset` numbers them again and consecutively; without it they keep their offsets.
     """
     has_headers = bool(records.header_count.any())
     return Columns(

@@ -9,7 +9,7 @@ class CodecError(ValueError):
     Attributes
     ----------
     is_limit : bool
-        Whether a limit is why they are not read: nothing is known to be wrong with them.
+        Whether they were not read because of a limit; they may be valid.
     """
 
     def __init__(self, reason: str, *, is_limit: bool = False) -> None:
@@ -18,7 +18,7 @@ class CodecError(ValueError):
 
 
 def over(limit: int) -> CodecError:
-    """The error for bytes that would become more than `limit` bytes."""
+    """Return the error for bytes that would become more than `limit` bytes."""
     return CodecError(f"decompresses to more than {limit} bytes, the limit for one batch: {RAISE_IT}", is_limit=True)
 
 
@@ -27,12 +27,12 @@ RAISE_IT = "it may be whole, raise max_decompressed_bytes to read it"
 
 
 def in_shell(text: str) -> str:
-    """A text of an error, with the shell's option in the place of Python's."""
+    """Replace Python's option in an error by the shell's."""
     return with_option(text, "--max-decompressed-bytes")
 
 
 def with_option(text: str, name: str) -> str:
-    """A text of an error, with the option of another interface in the place of Python's."""
+    """Replace Python's option in an error by that of another interface."""
     return text.replace(RAISE_IT, RAISE_IT.replace("max_decompressed_bytes", name))
 
 

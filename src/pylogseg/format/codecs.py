@@ -45,7 +45,7 @@ DEFAULT_LEVELS = {GZIP: -1, LZ4: 9, ZSTD: 3}
 
 
 def codec_number(codec: int | str) -> int:
-    """The number of a codec that is given by number or name; `CodecError` where there is none."""
+    """Return the number of a codec that is given by number or name; `CodecError` where there is none."""
     if isinstance(codec, str):
         if codec in CODEC_NAMES:
             return CODEC_NAMES.index(codec)
@@ -62,7 +62,7 @@ def decompress(codec: int | str, data: Any, *, magic: int = 2, limit: int = DECO
     codec : int or str
         Number or name, as in `CODEC_NAMES`.
     data : buffer
-        The bytes behind a magic 2 header, or the value of a compressed message of magic 0 or 1.
+        The bytes after a magic 2 header, or the value of a compressed message of magic 0 or 1.
     magic : int
         Of the batch. lz4 differs (KAFKA-3160), and zstd is not known before 2.
     limit : int

@@ -85,7 +85,7 @@ class Arena:
         self.most: int | None = None
 
     def reserve(self, size: int, used: int) -> memoryview:
-        """Memory of at least `size` bytes, the first `used` of which are kept."""
+        """Return memory of at least `size` bytes, the first `used` of which are kept."""
         if size > len(self.memory):
             if self.most is not None and size > self.most:
                 raise ArenaFullError(f"{size} bytes decompressed at once are more than {self.most}")
@@ -333,7 +333,7 @@ class _Work:
 
 
 def _wrapper_value(view: memoryview, start: int, end: int, magic: int) -> tuple[int, int]:
-    """Place and size of the value of a compressed message of magic 0 or 1."""
+    """Return the place and size of the value of a compressed message of magic 0 or 1."""
     key_at = start + _KEY_AT[magic]
     # Writers leave the key null; Kafka's reader passes over one.
     value_at = key_at + 4 + max(_length(view, key_at, end), 0)

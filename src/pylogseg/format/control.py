@@ -33,7 +33,7 @@ class ControlKind(enum.IntEnum):
 
     @property
     def ends_transaction(self) -> bool:
-        """Whether it is a marker: a commit or an abort."""
+        """True if it is a marker: a commit or an abort."""
         return self in (ControlKind.ABORT, ControlKind.COMMIT)
 
 
@@ -188,7 +188,7 @@ def encode_control(kind: ControlKind, fields: dict[str, Any]) -> tuple[bytes, by
 
 
 def format_uuid(raw: bytes) -> str:
-    """Text of a UUID as Kafka writes it: URL-safe base64 without padding, 22 characters.
+    """Return the text of a UUID as Kafka writes it: URL-safe base64 without padding, 22 characters.
 
     >>> format_uuid(bytes(16))
     'AAAAAAAAAAAAAAAAAAAAAA'
@@ -197,7 +197,7 @@ def format_uuid(raw: bytes) -> str:
 
 
 def parse_uuid(text: str) -> bytes:
-    """The 16 bytes of a UUID from its text.
+    """Return the 16 bytes of a UUID from its text.
 
     Raises
     ------

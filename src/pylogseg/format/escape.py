@@ -8,7 +8,7 @@ from typing import Any
 
 
 def readable(name: str) -> str:
-    r"""A name as text that can be encoded: what the system gave as bytes that are no UTF-8 is shown as ``\xNN``.
+    r"""Return a name as text that can be encoded: what the system gave as bytes that are no UTF-8 is shown as ``\xNN``.
 
     >>> readable("t\udcff-0")
     't\\xff-0'
@@ -21,9 +21,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def printable(written: str) -> str:
-    r"""Text without what a terminal acts on: control characters but tabs and ends of lines, and changes of direction.
+    r"""Escape what a terminal acts on: control characters except tabs and line ends, and changes of direction.
 
-    They are shown as ``\xNN`` and ``\uNNNN``, and so are bytes that are no UTF-8.
+    They are shown as ``\xNN`` and ``\uNNNN``, and so are bytes that are not UTF-8.
 
     >>> printable("\x1b[31m\u202e")
     '\\x1b[31m\\u202e'
@@ -41,7 +41,7 @@ def _escaped_surrogate(found: re.Match[str]) -> str:
 
 
 def json_line(row: Any, **how: Any) -> str:
-    """A value as JSON that is well-formed whatever its texts are, without what a terminal acts on."""
+    """Return a value as JSON that is well-formed whatever its texts are, without what a terminal acts on."""
     written = json.dumps(row, ensure_ascii=False, **how)
     if written.isascii() and written.isprintable():
         return written

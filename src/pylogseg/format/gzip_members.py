@@ -30,25 +30,25 @@ _MEMBER = b"\x1f\x8b\x08"
 _SMALLEST_MEMBER_BYTES = 18
 _GZIP_WINDOW = 31
 _DEFAULT_LEVEL = 6
-# Members behind the first are fed in pieces: each leaves a copy of the bytes that it did not use.
+# Members after the first are fed in pieces: each leaves a copy of the bytes that it did not use.
 _PIECE_BYTES = 1 << 16
 
 #: What the library raises.
 FAILURES: tuple[type[Exception], ...] = (zlib.error, inflater.error, EOFError)
 
 
-#: Room behind the bytes that a member becomes: where there is none the library slows down.
+#: Room after the bytes that a member becomes: where there is none the library slows down.
 _SLACK_BYTES = 64
 
 
 def quick(data: memoryview, room: int) -> bytes:
-    """The first member, which may become more than `room` bytes too; what follows it is not looked at."""
+    """Return the first member, which may become more than `room` bytes too; what follows it is not looked at."""
     out: bytes = inflater.decompress(data, _GZIP_WINDOW, room + _SLACK_BYTES)
     return out
 
 
 def decompress(data: memoryview, limit: int) -> bytes:
-    """All members of a stream; other bytes behind a member are ignored, as Kafka ignores them."""
+    """Return all members of a stream; other bytes after a member are ignored, as Kafka ignores them."""
     inflate = inflater.decompressobj(_GZIP_WINDOW)
     try:
         # One byte more than allowed, so that the limit is told from its transgression (and 0 would mean "no limit").

@@ -93,7 +93,7 @@ class Structure:
         return np.dtype(kinds)
 
 
-#: In front of every entry of a log file, whatever its magic.
+#: Before every entry of a log file, whatever its magic.
 LOG_OVERHEAD = Structure(
     "Log overhead",
     (0, "i64", "offset"),

@@ -2,7 +2,7 @@
 
 Independent blocks only. For magic 0 Kafka's writers computed the header checksum over the wrong bytes (KAFKA-3160),
 so there it is written wrong and not looked at. Kafka reads one frame and ignores what follows its end mark; here
-frames behind the first are read too, since records in them would else be lost.
+frames after the first are read too, since records in them would else be lost.
 
 cramjam has the fast compressor alone; the thorough one (HC) is python-lz4's. Without that (it has no wheels for
 free-threaded builds) every level compresses as the fast one does.
@@ -46,7 +46,7 @@ class _Header(NamedTuple):
 
 
 def decompress(data: memoryview, limit: int, *, magic: int) -> bytes:
-    """All frames; other bytes behind a frame are ignored, as Kafka ignores them."""
+    """Return all frames; other bytes after a frame are ignored, as Kafka ignores them."""
     out = bytearray()
     position = _frame(data, 0, limit, magic, out)
     while data[position : position + len(MAGIC)] == MAGIC:
@@ -120,7 +120,7 @@ def _block(block: memoryview, scratch: bytearray, most: int, room: int, limit: i
 
 
 def compress(data: memoryview, *, magic: int, level: int | None) -> bytes:
-    """A frame of independent blocks of 64 KiB; one that does not get smaller is stored."""
+    """Return a frame of independent blocks of 64 KiB; one that does not get smaller is stored."""
     checksum = xxh32(MAGIC + _DESCRIPTOR if magic == 0 else _DESCRIPTOR) >> 8 & 0xFF
     parts: list[bytes | memoryview] = [MAGIC, _DESCRIPTOR, bytes((checksum,))]
     for position in range(0, len(data), BLOCK_BYTES):

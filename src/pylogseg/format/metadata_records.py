@@ -1,7 +1,7 @@
 """Records of the metadata log of a KRaft cluster, those that say which topics there are, where, and how they are set.
 
 A value is a frame version, the number of the record's type and a version, each an unsigned varint, then the fields in
-Kafka's flexible serialization. Other types than the ones here are passed by. Rules: `docs/format.md`, "Metadata
+Kafka's flexible serialization. Other types than the ones here are skipped. Rules: `docs/format.md`, "Metadata
 records".
 """
 
@@ -106,8 +106,8 @@ def decode_metadata_record(
     Returns
     -------
     record or None
-        None for a type that says nothing of topics and settings. Fields that a newer version adds behind those known
-        are passed by.
+        None for a type that says nothing of topics and settings. Fields that a newer version adds after those known
+        are skipped.
 
     Raises
     ------

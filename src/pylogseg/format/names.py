@@ -52,22 +52,22 @@ class FileKind(enum.Enum):
 
     @property
     def is_segment_file(self) -> bool:
-        """Whether each segment has its own: the log, its indexes and the producer snapshot."""
+        """True if each segment has its own: the log, its indexes and the producer snapshot."""
         return self in _SEGMENT_KINDS
 
     @property
     def is_index(self) -> bool:
-        """Whether it is an offset, time or transaction index."""
+        """True if it is an offset, time or transaction index."""
         return self in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
     @property
     def is_offset_checkpoint(self) -> bool:
-        """Whether it is one of the four text files with an offset per partition."""
+        """True if it is one of the four text files with an offset per partition."""
         return self in _OFFSET_CHECKPOINTS
 
     @property
     def holds_batches(self) -> bool:
-        """Whether it is a sequence of record batches."""
+        """True if it is a sequence of record batches."""
         return self in (FileKind.LOG, FileKind.KRAFT_SNAPSHOT)
 
 
@@ -107,7 +107,7 @@ class FileName(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether a broker that starts uses the file as it is."""
+        """True if a broker that starts uses the file as it is."""
         return not self.suffix and self.kind is not FileKind.UNKNOWN
 
 
@@ -145,7 +145,7 @@ def _file_name(kind: FileKind, offset: str, epoch: str | None, suffix: str | Non
 
 
 def segment_file_name(offset: int, kind: FileKind, suffix: str = "") -> str:
-    """Name of a file of the segment, or of the producer snapshot, at an offset.
+    """Return the name of a file of the segment, or of the producer snapshot, at an offset.
 
     >>> segment_file_name(42, FileKind.TIME_INDEX, ".swap")
     '00000000000000000042.timeindex.swap'
@@ -163,7 +163,7 @@ def segment_file_name(offset: int, kind: FileKind, suffix: str = "") -> str:
 
 
 def kraft_snapshot_name(offset: int, epoch: int, suffix: str = "") -> str:
-    """Name of the KRaft snapshot that ends before an offset.
+    """Return the name of the KRaft snapshot that ends before an offset.
 
     >>> kraft_snapshot_name(1725413, 27)
     '00000000000001725413-0000000027.checkpoint'
@@ -232,7 +232,7 @@ def parse_partition_folder(name: str) -> PartitionFolder | None:
 
 
 def partition_folder_name(topic: str, partition: int, state: str = "", unique_id: str = "") -> str:
-    """Name of a partition's folder.
+    """Return the name of a partition's folder.
 
     Parameters
     ----------

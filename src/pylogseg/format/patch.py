@@ -104,7 +104,7 @@ def _set_offset(view: memoryview, offset: int) -> None:
 
 
 def _batch(buffer: Any, position: int) -> tuple[memoryview, int, int]:
-    """The bytes of one whole batch, its magic and its size."""
+    """Return the bytes of one whole batch, its magic and its size."""
     whole = byte_view(buffer)
     if whole.readonly:
         raise RequestError("the buffer cannot be written")

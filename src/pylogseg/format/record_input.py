@@ -143,7 +143,7 @@ def _pairs(headers: Any) -> list[tuple[bytes, bytes | None]]:
 
 
 def _spans(sizes: list[int]) -> tuple[Any, Any]:
-    """Places in an arena of payloads back to back, and sizes with -1 for nulls."""
+    """Return places in an arena of payloads back to back, and sizes with -1 for nulls."""
     try:
         size = np.array(sizes, np.int32)
     except OverflowError:
@@ -165,12 +165,12 @@ def _offsets(offsets: list[Any]) -> Any:
         return None
     if given != len(offsets):
         lacking = next(i for i, offset in enumerate(offsets) if offset is None)
-        raise RequestError(f"record {lacking}: it has no offset, others have; say base_offset to number them anew")
+        raise RequestError(f"record {lacking}: it has no offset, others have; say base_offset to number them again")
     return _longs(offsets, "offset")
 
 
 def _header_columns(headers: list[tuple[Any, Any]], counts: list[int]) -> tuple[tuple[Any, Any], Any]:
-    """Headers in wire form: places into source 1, counts, and the arena that becomes that source."""
+    """Return headers in wire form: places into source 1, counts, and the arena that becomes that source."""
     if not headers:
         return (None, None), b""
     chunks = [payload for pair in headers for payload in pair]

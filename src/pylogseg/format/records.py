@@ -30,7 +30,7 @@ BODY_DTYPE = np.dtype([("place", "i8"), ("size", "i8")])
 
 #: Bytes that one batch may decompress to, unless the caller says otherwise.
 DECOMPRESSED_LIMIT_BYTES = 64 << 20
-#: The same for work that writes batches anew or drops what is damaged: it must not take a large one for damage. A
+#: The same for work that writes batches again or drops what is damaged: it must not take a large one for damage. A
 #: broker's cleaner holds the records of one batch in its heap, usually 1 GiB.
 REWRITE_LIMIT_BYTES = 1 << 30
 #: Records that are decoded at a time: their columns take 56 bytes each, though a record may be compressed to nothing.
@@ -47,7 +47,7 @@ REASONS = (
     "a record's fields run past its end, or a varint in it is malformed",
     "a record's fields end before its declared length does",
     "a record's headers have an impossible number or length",
-    "bytes remain behind the last declared record",
+    "bytes remain after the last declared record",
     "the batch ends before its last declared record",
     "an inner message is smaller than a message can be, or runs past the end",
     "an inner message of a compressed message is compressed itself",
@@ -104,7 +104,7 @@ class RecordColumns:
     key_size, value_size : numpy.ndarray of int32
         Bytes; -1 is null.
     headers_place : numpy.ndarray of int64
-        First byte behind the count of headers.
+        First byte after the count of headers.
     header_count : numpy.ndarray of int32
     batch : numpy.ndarray of int32
         Row of ``batches`` that the record came from.
@@ -143,7 +143,7 @@ class RecordColumns:
     def take(self, which: Any) -> RecordColumns:
         """Some of the records: a slice (copies nothing), a mask or an index array (copies columns, not payloads).
 
-        What was copied of the payloads is left behind.
+        What was copied of the payloads is left after.
         """
         views = (None if view is None else view[which] for view in (self.key_view, self.value_view))
         return columns_of([getattr(self, name)[which] for name in COLUMN_NAMES], self.batches, self.sources, *views)
@@ -167,11 +167,11 @@ class RecordColumns:
         return self.span(self.key_place[i], self.key_size[i])
 
     def value(self, i: int) -> bytes | None:
-        """Value of record `i`, copied; None is null."""
+        """Return the value of record `i`, copied; None is null."""
         return self.span(self.value_place[i], self.value_size[i])
 
     def span(self, place: int, size: int) -> bytes | None:
-        """The bytes of any span of these columns, copied; None for size -1."""
+        """Return the bytes of any span of these columns, copied; None for size -1."""
         if size <= 0:  # an empty one may lie anywhere
             return None if size < 0 else b""
         position = int(place) & SOURCE_MASK
@@ -180,7 +180,7 @@ class RecordColumns:
     def header_spans(
         self,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """All headers of all records, in order: name places and sizes, value places and sizes."""
+        """Return all headers of all records, in order: name places and sizes, value places and sizes."""
         count = self.tally().headers
         spans = (
             np.empty(count, np.int64),
@@ -202,7 +202,7 @@ def columns_of(
     *besides: Any,
     counted: Tally | None = None,
 ) -> RecordColumns:
-    """Columns from arrays in the order of `COLUMN_NAMES`, and what there is besides them."""
+    """Return columns from arrays in the order of `COLUMN_NAMES`, and what there is besides them."""
     make: Any = RecordColumns
     columns: RecordColumns = make(*arrays, batches, sources, *besides, counted=counted)
     return columns
@@ -381,7 +381,7 @@ def decode_slices(
 
 
 def runs(batches: BatchTable) -> list[BatchTable]:
-    """Batches in their order, as many at a time as may have `SLOTS` records together; one that has more by itself."""
+    """Split batches into runs of at most `SLOTS` records; a batch with more is a run by itself."""
     counts = np.maximum(batches.rows["count"], 1)
     if int(counts.sum(dtype=np.int64)) <= SLOTS:
         return [batches]
@@ -398,7 +398,7 @@ def runs(batches: BatchTable) -> list[BatchTable]:
 def _slices_of_one(
     batch: BatchTable, buffer: Any, file_position: int, limit_bytes: int, scratch: Scratch | None
 ) -> Iterator[Slice]:
-    """The records of one batch of magic 2, which is walked to its end before the first of them is given."""
+    """Yield the records of one batch of magic 2, which is walked to its end before the first of them is given."""
     table = BatchTable(np.ascontiguousarray(batch.rows))
     bodies, sources, damage = _bodies(table, buffer, file_position, limit_bytes, scratch)
     room, bytes_room = _records.capacity(table.rows, bodies)
@@ -460,7 +460,7 @@ def _many_headers(count: int, limit_bytes: int) -> str:
 
 
 def _without_many_headers(columns: RecordColumns, damage: list[BatchDamage], limit_bytes: int) -> RecordColumns:
-    """Records without those of compressed batches that have one with too many headers: these are damage."""
+    """Return records without those of compressed batches that have one with too many headers: these are damage."""
     if columns.tally().headers <= _most_headers(limit_bytes):
         return columns
     many = (columns.header_count > _most_headers(limit_bytes)) & (columns.batches.codec[columns.batch] != 0)
@@ -491,7 +491,7 @@ def _columns(
     scratch: Scratch | None,
     tally: Tally,
 ) -> RecordColumns:
-    """The first records of what the decoder filled."""
+    """Return the first records of what the decoder filled."""
     views = [None if view is None else view[:count] for view in besides[:2]]
     made: Any = zip(besides[2::2], besides[3::2], strict=True)
     copies = [] if scratch is None else scratch.cut([Copies(*pair) for pair in made], count)

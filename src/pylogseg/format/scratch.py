@@ -11,7 +11,7 @@ import numpy.typing as npt
 #: An Arrow binary view: the size, then the payload if it has at most 12 bytes, else its first 4, source and position.
 VIEW_DTYPE = np.dtype([("size", "<i4"), ("first", "V4"), ("source", "<i4"), ("position", "<i4")])
 _ARROW_END = (1 << 31) - 1
-#: Bytes behind the last value that let it be copied in whole steps.
+#: Bytes after the last value that let it be copied in whole steps.
 COPY_SLACK_BYTES = 32
 
 #: What a decoder may be asked for besides columns: keys and values as views, or a copy of the values, or of both.
@@ -84,7 +84,7 @@ class Scratch:
         self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
 
     def window(self, size: int) -> memoryview | None:
-        """Memory for so many bytes of a file that are decoded next; None where they must not be overwritten."""
+        """Return memory for so many bytes of a file that are decoded next; None where they must not be overwritten."""
         if not self.with_arena:
             return None
         if len(self._window) < size:
@@ -99,7 +99,7 @@ class Scratch:
         return self._columns
 
     def besides(self, room: int, bytes_room: int, sources: tuple[Any, ...]) -> list[npt.NDArray[Any] | None]:
-        """Memory for views, or for payloads of so many bytes; nothing where a place or they may be too large."""
+        """Return memory for views, or for payloads of so many bytes; nothing where a place or they may be too large."""
         if self._besides == "views" and max(map(len, sources)) <= _ARROW_END:
             return [np.frombuffer(self._allocate(VIEW_DTYPE.itemsize * room), VIEW_DTYPE) for _ in range(2)]
         if self._besides in ("values", "payloads") and bytes_room + COPY_SLACK_BYTES <= _ARROW_END:
@@ -117,7 +117,7 @@ class Scratch:
         return Copies(ends, data)
 
     def cut(self, copies: list[Copies], count: int) -> list[Copies]:
-        """The first payloads alone, of the copies of values and of keys.
+        """Return the first payloads alone, of the copies of values and of keys.
 
         Memory is given away with payloads that fill most of it. Else they are copied out of it, and it is kept for the
         next time: to ask for room for all bytes, and to give it back, costs more than most keys.

@@ -83,7 +83,7 @@ class Program(NamedTuple):
     Attributes
     ----------
     ops : numpy.ndarray of int32, shape (n, 4)
-        Field, style, and start and size of the label in front of it.
+        Field, style, and start and size of the label before it.
     labels : bytes
     delimiter : int
         Byte between the fields of CSV; 0 elsewhere.
@@ -95,7 +95,7 @@ class Program(NamedTuple):
 
 
 def _program(parts: Iterable[_Part], delimiter: int = 0) -> Program:
-    """Join texts that meet, and make each the label of the field behind it."""
+    """Join texts that meet, and make each the label of the field after it."""
     ops: list[tuple[int, int, int, int]] = []
     labels = bytearray()
     start = 0
@@ -231,7 +231,7 @@ def csv(
 
 
 def payload_of(written: str | None) -> bytes | None:
-    """The bytes of a payload that JSON lines or CSV have as text.
+    """Return the bytes of a payload that JSON lines or CSV have as text.
 
     >>> payload_of("text"), payload_of("base64:AAE=").hex()
     (b'text', '0001')
@@ -242,7 +242,7 @@ def payload_of(written: str | None) -> bytes | None:
 
 
 def csv_header(fields: Sequence[str] = CSV_FIELDS, delimiter: str = ",") -> bytes:
-    """The first line of a CSV file: the names of the fields."""
+    """Return the first line of a CSV file: the names of the fields."""
     _check_fields(fields)
     return _delimiter(delimiter).join(field.encode() for field in fields) + b"\n"
 
@@ -275,7 +275,7 @@ def template(
         ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in ms, ``%k`` key, ``%s`` value, ``%K`` and
         ``%S`` their sizes in bytes (-1 for null), ``%R`` the value's size in four bytes, big-endian, ``%h`` headers as
         ``name=value,name=value`` (a null value is ``NULL``), ``%%`` a percent sign; ``\n``, ``\t``, ``\r``, ``\0``,
-        ``\xNN`` (a byte, one or two digits); any other character behind a backslash stands for itself. Nothing ends a
+        ``\xNN`` (a byte, one or two digits); any other character after a backslash stands for itself. Nothing ends a
         record but what the template says.
     key, value : str
         ``"text"`` (the bytes as they are; nothing for null), ``"base64"`` or ``"hex"``.
@@ -285,7 +285,7 @@ def template(
     Raises
     ------
     RequestError
-        An unknown letter behind ``%``, or ``\x`` without a digit.
+        An unknown letter after ``%``, or ``\x`` without a digit.
     """
     styles = _styles(_RAW_STYLES, key, value, _RAW)
     constants = {"t": topic, "p": partition}
@@ -295,7 +295,7 @@ def template(
             parts.append(bytes([int(match["hex"], 16)]))
         elif match["escape"]:
             if match["escape"] == "x":
-                raise RequestError(f"no hex digit behind \\x at character {match.start()} of the template")
+                raise RequestError(f"no hex digit after \\x at character {match.start()} of the template")
             parts.append(_ESCAPES.get(match["escape"], match["escape"].encode("utf-8", "surrogateescape")))
         elif match["text"]:
             parts.append(match["text"].encode("utf-8", "surrogateescape"))
@@ -341,7 +341,7 @@ def render(
     Raises
     ------
     RequestError
-        A span that lies outside of its source, with the number of the record. The records in front of it are in `out`.
+        A span that lies outside of its source, with the number of the record. The records before it are in `out`.
     """
     buffer = TextBuffer() if out is None else out
     _text.render(
@@ -362,7 +362,7 @@ def dump_lines(
     metadata: bool = True,
     payload: bool = True,
 ) -> TextBuffer:
-    """Write the lines of ``kafka-dump-log.sh --deep-iteration`` (Kafka 4.3): each batch, and its records behind it.
+    """Write the lines of ``kafka-dump-log.sh --deep-iteration`` (Kafka 4.3): each batch, and its records after it.
 
     Parameters
     ----------

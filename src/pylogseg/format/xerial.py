@@ -1,6 +1,6 @@
 """snappy as Kafka frames it: a stream of the xerial library, or one raw block when read.
 
-A stream is a header of 16 bytes, then blocks of at most 32 KiB, each behind its length, and no end mark. Where the
+A stream is a header of 16 bytes, then blocks of at most 32 KiB, each after its length, and no end mark. Where the
 header is missing, Kafka takes the whole payload for one raw snappy block.
 """
 
@@ -22,7 +22,7 @@ _MOST_OUT, _MOST_IN = 64, 3
 
 
 def decompress(data: memoryview, limit: int) -> bytes:
-    """All blocks of a stream and of streams behind it, or one raw block."""
+    """Return all blocks of a stream and of streams after it, or one raw block."""
     if not len(data):
         raise CodecError("snappy: no bytes at all")
     if len(data) < len(HEADER) or data[: len(MAGIC)] != MAGIC:
@@ -69,7 +69,7 @@ def _block(data: memoryview, room: int, limit: int) -> bytes:
 
 
 def compress(data: memoryview) -> bytes:
-    """A stream of blocks of 32 KiB; only the header where there is no data."""
+    """Return a stream of blocks of 32 KiB; only the header where there is no data."""
     parts = [HEADER]
     for position in range(0, len(data), BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[position : position + BLOCK_BYTES]))

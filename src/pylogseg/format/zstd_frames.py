@@ -1,4 +1,4 @@
-"""zstd as Kafka writes it (one frame, neither content size nor checksum) and reads it (any frames, one behind another).
+"""zstd as Kafka writes it (one frame, neither content size nor checksum) and reads it (any frames, one after another).
 
 The work is python-zstandard's, whose contexts are kept, one for each thread: 1.9 times the speed of libraries that
 make one for each frame. Where it cannot be imported (it has no wheels for free-threaded builds), cramjam stands in.
@@ -27,7 +27,7 @@ Failure: type[Exception] = cramjam.DecompressionError if library is None else li
 DEFAULT_LEVEL = 3
 _PIECE_BYTES = 1 << 20
 
-_SKIPPABLE = b"\x2a\x4d\x18"  # behind a byte 0x50 to 0x5f
+_SKIPPABLE = b"\x2a\x4d\x18"  # after a byte 0x50 to 0x5f
 
 
 class _Contexts(threading.local):
@@ -48,19 +48,19 @@ _contexts = _Contexts() if library is not None else None
 
 
 def quick() -> Any:
-    """The library's own function for a frame and ``max_output_size=``, for this thread; None without the library."""
+    """Return the library's ``decompress`` with ``max_output_size=`` for this thread; None without it."""
     return None if _contexts is None else _contexts.decompress
 
 
 def decompress(data: memoryview, limit: int) -> bytes:
-    """All frames; any other bytes, or an end before the last block's, are an error as in Kafka."""
+    """Return all frames; any other bytes, or an end before the last block's, are an error as in Kafka."""
     parts: list[bytes] = []
     position, room = 0, limit
     while position < len(data):
         if data[position] >> 4 == 5 and data[position + 1 : position + 4] == _SKIPPABLE:
             position = _skip(data, position)
             continue
-        # Measured here, since the library reads one frame, and says nothing of bytes behind one without content size.
+        # Measured here, since the library reads one frame, and says nothing of bytes after one without content size.
         try:
             end, declared, most = _framing.zstd_frame(data, position)
         except ValueError as error:
@@ -101,7 +101,7 @@ def _one(data: memoryview, room: int, most: int, limit: int) -> bytes:
 
 
 def _becomes_more(data: memoryview, room: int) -> bool:
-    """Whether a frame really becomes more bytes than there is room for, and does not break off before."""
+    """Return whether a frame really becomes more bytes than there is room for, and does not break off before."""
     if library is None:  # which tells only that there was no room: all that can be said
         return True
     made = 0
@@ -115,7 +115,7 @@ def _becomes_more(data: memoryview, room: int) -> bool:
 
 
 def compressor(level: int | None) -> Callable[[memoryview], bytes]:
-    """The function that makes one frame of a view, for this thread."""
+    """Return the function that makes one frame of a view, for this thread."""
     strength = DEFAULT_LEVEL if level is None else level
     if _contexts is None:
         return lambda data: bytes(cramjam.zstd.compress(data, strength))

@@ -146,7 +146,7 @@ cdef inline void assign(uint8_t *p, int64_t size, header.BatchRow *row, int64_t 
 
 
 cdef inline int next_frame(const uint8_t *p, const uint8_t *end, int64_t *size) noexcept nogil:
-    """As a broker takes batches from a request: COMPLETE at the end or in front of a partial one, MORE for a whole one."""
+    """As a broker takes batches from a request: COMPLETE at the end or before a partial one, MORE for a whole one."""
     cdef int64_t length
     if end - p < header.OVERHEAD:
         return header.COMPLETE

@@ -84,9 +84,9 @@ cdef inline const uint8_t *skip_zeros(const uint8_t *p, const uint8_t *end) noex
 
 
 cdef inline const uint8_t *next_place(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Where the next batch may begin behind `p`, which at least 12 bytes follow.
+    """Where the next batch may begin after `p`, which at least 12 bytes follow.
 
-    No batch has the length 0: behind one of zeros, another has a byte of its length where the zeros end.
+    No batch has the length 0: after one of zeros, another has a byte of its length where the zeros end.
     """
     if load_be32(p + 8) == 0:
         return skip_zeros(p + OVERHEAD, end) - OVERHEAD + 1

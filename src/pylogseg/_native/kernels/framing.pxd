@@ -34,7 +34,7 @@ cdef packed struct Block:
 cdef inline int lz4_blocks(
     const uint8_t *base, int64_t start, int64_t end, bint check_header, int64_t limit, Block *out, int64_t room
 ) noexcept nogil:
-    """Number of blocks in a plain frame: no block checksums, no content size, and nothing behind the end mark."""
+    """Number of blocks in a plain frame: no block checksums, no content size, and nothing after the end mark."""
     # Header checksums of FLG 0x60 (independent blocks, nothing else) with the block sizes 4 to 7.
     cdef const uint8_t *checksums = b"\x82\xfb\x51\x73"
     cdef int64_t position = start + LZ4_HEADER

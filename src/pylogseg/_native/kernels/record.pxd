@@ -53,7 +53,7 @@ cdef enum:
     MOST_AHEAD = 128 << 10
     NEAR_RECORDS = 256     # whose payloads are written while they are near
 
-cdef struct Copies:        # payloads, one behind the other
+cdef struct Copies:        # payloads, back to back
     int32_t *ends          # where each ends, from slot n + 1 on; NULL: not wanted
     uint8_t *data
     int64_t room           # the caller has seen to it that all that follows of the batch fits
@@ -149,7 +149,7 @@ cdef inline int skip_headers(Walk *w, const uint8_t *end, int32_t count) noexcep
 
 
 cdef inline void write_view(uint8_t *out, const uint8_t *p, const uint8_t *end, int32_t size, int64_t place) noexcept nogil:
-    """Arrow's binary view of ``[p, p + size)``; size -1 is a null. No byte at or behind `end` is looked at."""
+    """Arrow's binary view of ``[p, p + size)``; size -1 is a null. No byte at or after `end` is looked at."""
     cdef uint64_t low = 0, high = 0
     if size > VIEW_INLINE:
         store_le64(out, <uint64_t><uint32_t>size | <uint64_t>load_le32(p) << 32)
@@ -220,7 +220,7 @@ cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept
 
 cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, int32_t *time_delta, int32_t *delta,
                                         const uint8_t **key, int32_t *key_size, const uint8_t **value, int32_t *value_size) noexcept nogil:
-    """A well-formed record without headers whose numbers all have one or two bytes: the byte behind it.
+    """A well-formed record without headers whose numbers all have one or two bytes: the byte after it.
 
     NULL for any other record, good or damaged: `decode_v2` then takes it field by field. `stop` ends the batch.
     """
@@ -232,7 +232,7 @@ cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, i
     if p == NULL or length < 0 or length > stop - p:
         return NULL
     end = p + length
-    p = short_varint(p + 1, time_delta)    # behind the attributes, which are unused
+    p = short_varint(p + 1, time_delta)    # after the attributes, which are unused
     if p == NULL:
         return NULL
     p = short_varint(p, delta)
@@ -267,7 +267,7 @@ cdef inline int decode_v2(
     Walk *walk, const header.BatchRow *row, int32_t number, Columns *columns, int64_t n, int64_t wanted
 ) noexcept nogil:
     """The next `wanted` records of a body into the columns from slot `n` on; the caller has room for them."""
-    # Copies on the stack: a store to a column might change what lies behind a pointer, so all that would be loaded again.
+    # Copies on the stack: a store to a column might change what lies after a pointer, so all that would be loaded again.
     cdef Walk w = walk[0]
     cdef Columns c = columns[0]
     cdef int64_t place_of_null = w.source - <int64_t><size_t>w.origin
@@ -279,7 +279,7 @@ cdef inline int decode_v2(
     cdef const uint8_t *value = NULL
     cdef const uint8_t *end
     cdef int64_t first, near, stop = n + wanted
-    # The memory behind the batch comes while this one is decoded, as much of it as the batch is long.
+    # The memory after the batch comes while this one is decoded, as much of it as the batch is long.
     cdef size_t ahead = <size_t>max(LEAST_AHEAD, min(row.size, MOST_AHEAD))
     cdef int status = RECORD_OK
     if append_time:
@@ -314,7 +314,7 @@ cdef inline int decode_v2(
 
 
 cdef inline int any_record(Walk *w, const header.BatchRow *row, Columns *c, int64_t n) noexcept nogil:
-    """One record of magic 2, field by field; the walk then stands behind it, or where it is damaged."""
+    """One record of magic 2, field by field; the walk then stands after it, or where it is damaged."""
     cdef int32_t length, delta
     cdef int64_t time_delta
     cdef const uint8_t *end
@@ -373,7 +373,7 @@ cdef inline int decode_entry(Walk *w, const header.BatchRow *row, int32_t number
     if c.key_size[n] < 0:
         c.key_size[n] = -1
     else:
-        # 4 bytes of the value's size come behind the key.
+        # 4 bytes of the value's size come after the key.
         if c.key_size[n] > end - p - 4:
             return RECORD_STRUCTURE
         p += c.key_size[n]

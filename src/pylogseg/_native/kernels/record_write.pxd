@@ -98,7 +98,7 @@ cdef inline int64_t walk_headers(const Input *c, int64_t i, int32_t count) noexc
 
 
 cdef inline int64_t offset_of(const Input *c, int64_t i) noexcept nogil:
-    # Unsigned: behind the highest offset comes a negative one, which is refused.
+    # Unsigned: after the highest offset comes a negative one, which is refused.
     return c.offset[i] if c.offset != NULL else <int64_t>(<uint64_t>c.base_offset + <uint64_t>i)
 
 
@@ -148,7 +148,7 @@ cdef inline int64_t span_size(int64_t size) noexcept nogil:
 
 
 cdef inline int64_t header_size(const header.BatchRow *row) noexcept nogil:
-    """Bytes in front of the records: of an uncompressed legacy entry none, it is its own batch."""
+    """Bytes before the records: of an uncompressed legacy entry none, it is its own batch."""
     if row.magic == 2:
         return header.V2_HEADER
     if row.attributes & header.CODEC_MASK == 0:
@@ -166,7 +166,7 @@ cdef inline uint8_t *write_span(uint8_t *p, const uint8_t *first, int64_t size) 
 
 
 cdef inline uint8_t *write_body(uint8_t *p, const Loaded *r, const header.BatchRow *row) noexcept nogil:
-    """A v2 record behind its length; the caller has seen to the room, and that offset and counts are not negative."""
+    """A v2 record after its length; the caller has seen to the room, and that offset and counts are not negative."""
     p[0] = 0               # attributes, unused
     # Unsigned: timestamps may lie farther apart than a signed number says; Java wraps as well.
     p = write_uvarint(p + 1, zigzag64(<int64_t>(<uint64_t>r.timestamp - <uint64_t>row.base_timestamp)))
@@ -203,9 +203,9 @@ cdef inline void fit(Gap *gap, int64_t size) noexcept nogil:
 cdef inline uint8_t *write_record(
     uint8_t *p, const Loaded *r, const header.BatchRow *row, int64_t payload, Gap *gap
 ) noexcept nogil:
-    """A v2 record at `p`, where there is room for its payload and `MOST_OVERHEAD`; returns the byte behind.
+    """A v2 record at `p`, where there is room for its payload and `MOST_OVERHEAD`; returns the byte after.
 
-    The body comes first, behind a gap for its length: so that length is known without summing up the sizes of its
+    The body comes first, after a gap for its length: so that length is known without summing up the sizes of its
     parts. How wide the gap must be, the record before foretells; or else the body moves.
     """
     cdef uint8_t *body
@@ -234,7 +234,7 @@ cdef inline uint8_t *write_legacy_span(uint8_t *p, const uint8_t *first, int64_t
 
 
 cdef inline uint8_t *write_entry(uint8_t *p, const Loaded *r, const header.BatchRow *row, int64_t size) noexcept nogil:
-    """A legacy entry of `size` bytes at `p`, a batch of its own or inside a wrapper; returns the byte behind."""
+    """A legacy entry of `size` bytes at `p`, a batch of its own or inside a wrapper; returns the byte after."""
     cdef int64_t offset = r.offset
     cdef uint8_t *q
     if row.magic == 1 and row.attributes & header.CODEC_MASK:
@@ -254,8 +254,8 @@ cdef inline uint8_t *write_entry(uint8_t *p, const Loaded *r, const header.Batch
 
 
 cdef inline void fetch_ahead(const uint8_t *p, int64_t size) noexcept nogil:
-    """Asks for what lies so far behind `p` and the bytes there: short copies in turn hide from the processor that both
-    sides are read and written one byte behind the other, and that it could fetch them by itself."""
+    """Asks for what lies so far after `p` and the bytes there: short copies in turn hide from the processor that both
+    sides are read and written one byte after the other, and that it could fetch them by itself."""
     cdef uintptr_t at = <uintptr_t>p + AHEAD
     cdef int64_t k
     header.prefetch(<const void *>at)
@@ -269,7 +269,7 @@ cdef inline int write_batch(
     const Input *columns, int64_t first, int64_t most, int64_t batch_bytes, bint given, uint8_t *out, int64_t capacity,
     header.BatchRow *row, int64_t *bad
 ) noexcept nogil:
-    """Writes records from `first` on to `out`, behind room for the header that the batch has: up to `most`, as long as
+    """Writes records from `first` on to `out`, after room for the header that the batch has: up to `most`, as long as
     header and records fit `batch_bytes`; all of them if the batch is `given`.
 
     `row` comes with the fields that the caller decides: magic, attributes, producer, epoch; with the delete horizon
@@ -284,7 +284,7 @@ cdef inline int write_batch(
     cdef int64_t spare = MOST_OVERHEAD if v2 else least
     cdef int64_t size = header_size(&b), previous, highest, greatest = -1, payload, added
     cdef int64_t stop = INT32_MAX if given else batch_bytes
-    # Behind this a record may be too large, for the batch or for the output.
+    # After this a record may be too large, for the batch or for the output.
     cdef int64_t brink = min(stop - least, capacity - spare)
     cdef int64_t i = first, behind = first + min(most, c.count - first)
     cdef int status = WRITE_OK
@@ -352,7 +352,7 @@ cdef inline int write_batch(
 
 
 cdef inline void seal_v2(header.BatchRow *row, uint8_t *p) noexcept nogil:
-    """The header in front of records that are already there, and its CRC."""
+    """The header before records that are already there, and its CRC."""
     store_be64(p, <uint64_t>row.base_offset)
     store_be32(p + 8, <uint32_t>(row.size - header.OVERHEAD))
     store_be32(p + 12, <uint32_t>row.leader_epoch)

@@ -36,7 +36,7 @@ cdef inline int64_t brokers_slot(const uint8_t *keys, int64_t stride, int key_si
     """The slot that a broker finds: its steps, which matter where entries are not sorted or there twice.
 
     The last `warm` entries are looked at first. A floor is -1 if the first entry is above `key`. A ceiling is -1 if there
-    is none, and may be the entry behind one that is equal.
+    is none, and may be the entry after one that is equal.
     """
     cdef int64_t low = 0, high, middle, found
     if count == 0:

@@ -1,6 +1,6 @@
 """Variable-length integers of the record format (`docs/format.md`, "Primitive encodings").
 
-A read takes a cursor and an end and moves the cursor only on success. It never looks at a byte at or behind the end.
+A read takes a cursor and an end and moves the cursor only on success. It never looks at a byte at or after the end.
 As in Kafka, bits of a fifth byte (tenth, for 64 bits) that do not fit are dropped.
 """
 
@@ -75,7 +75,7 @@ cdef inline int uvarint_size(uint32_t value) noexcept nogil:
 
 
 cdef inline uint8_t *write_uvarint(uint8_t *p, uint64_t value) noexcept nogil:
-    """Writes at `p`, where the caller has seen to the room, at most 10 bytes; returns the byte behind."""
+    """Writes at `p`, where the caller has seen to the room, at most 10 bytes; returns the byte after."""
     if value < 0x80:
         p[0] = <uint8_t>value
         return p + 1

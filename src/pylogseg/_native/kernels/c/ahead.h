@@ -54,7 +54,7 @@ static inline int pls_read_end(struct pls_ahead *a, int folder, const char *name
     return done;
 }
 
-/* How many files were read. What cannot be is passed by: whoever comes next finds out, and says so. */
+/* How many files were read. What cannot be is skipped: whoever comes next finds out, and says so. */
 static inline int pls_read_ahead(struct pls_ahead *a, const char *path) {
     struct stat status;
     struct dirent *entry;

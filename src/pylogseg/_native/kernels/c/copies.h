@@ -1,4 +1,4 @@
-/* Payloads copied one behind the other, as an Arrow binary array has them.
+/* Payloads copied back to back, as an Arrow binary array has them.
  *
  * Most are short: whole steps of known length cost less than a call that finds out how to copy the rest. A step is of
  * 32 bytes, by one register where the processor has such: half of the loads and stores. pls_copies_init() chooses; a
@@ -23,7 +23,7 @@ typedef struct {
     int64_t body_place;
     const int64_t *place;
     const int32_t *size; /* below 0: a null */
-    int32_t *ends;       /* where each payload ends, one item behind that of its place; that before the first is set */
+    int32_t *ends;       /* where each payload ends, one item after that of its place; that before the first is set */
     uint8_t *data;
     int64_t room; /* bytes of the data */
 } pls_copies;
@@ -37,7 +37,7 @@ static inline void pls_copy_span(uint8_t *out, const uint8_t *p, int64_t size, i
     for (int64_t i = 0; i < size; i += PLS_COPY_STEP) memcpy(out + i, p + i, PLS_COPY_STEP);
 }
 
-/* Copies a payload behind `at`: how many bytes, none where it does not lie in the body or does not fit. */
+/* Copies a payload after `at`: how many bytes, none where it does not lie in the body or does not fit. */
 static inline int64_t pls_copy_exactly(const pls_copies *c, int64_t position, int64_t size, int64_t at) {
     if (position < 0 || size <= 0 || size > c->body_size - position || size > c->room - at) return 0;
     memcpy(c->data + at, c->body + position, (size_t)size);
@@ -85,7 +85,7 @@ static inline int pls_copies_init(int wide) {
     return pls_copy_chosen != pls_copy_any;
 }
 
-/* Copies the payloads [first, end) behind those before them. */
+/* Copies the payloads [first, end) after those before them. */
 static inline void pls_copy_payloads(const pls_copies *copies, int64_t first, int64_t end) {
     int32_t signs = -1, at = copies->ends[first];
     for (int64_t i = first; i < end; i++) signs &= copies->size[i];

@@ -75,7 +75,7 @@ PLS_CRC_INLINE uint32_t pls_crc_few_bytes(int castagnoli, uint32_t state, const 
 
 /* Takes size modulo 8 bytes, so that whole words are left, without a branch on how many: zeros before the first byte
  * change nothing, so the bytes go to the upper end of one word. The state belongs to the first four bytes; what of it
- * lies behind the taken ones is passed on. Needs size >= 8. */
+ * lies after the taken ones is passed on. Needs size >= 8. */
 PLS_TARGET_CRC
 PLS_CRC_INLINE uint32_t pls_crc_odd_bytes(int castagnoli, uint32_t state, const uint8_t *data, size_t size) {
     unsigned bits = 8 * (unsigned)(size & 7);

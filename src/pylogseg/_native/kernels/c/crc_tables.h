@@ -1,4 +1,4 @@
-/* The part of the check sums that runs anywhere: polynomial arithmetic modulo P and slicing-by-8 tables.
+/* The part of the checksums that runs anywhere: polynomial arithmetic modulo P and slicing-by-8 tables.
  *
  * Both sums are "reflected": bit 31 of a 32-bit state is the coefficient of x^0, bit 0 that of x^31. Functions here take
  * and return the raw state, that is the finished sum inverted.

@@ -1,7 +1,7 @@
 /* CRC on x86-64: what the processor offers, the crc32 instruction in three lanes, carry-less folding.
  *
  * The crc32 instruction (CRC-32C only) takes 8 bytes a cycle but answers after three, so one chain of it runs at a third
- * of its rate: three lanes run side by side. A lane's state is then moved over the bytes behind it by a product with a
+ * of its rate: three lanes run side by side. A lane's state is then moved over the bytes after it by a product with a
  * power of x modulo P. Folding (crc_x86_fold.h) does the same to whole vectors, for either polynomial.
  */
 #ifndef PLS_CRC_X86_H
@@ -57,7 +57,7 @@ static inline uint32_t pls_crc32c_chain(uint32_t state, const uint8_t *data, siz
 
 /* Takes size modulo 8 bytes, so that whole words are left, without a branch on how many: zeros before the first byte
  * change nothing, so the bytes go to the upper end of one word. The state belongs to the first four bytes; what of it
- * lies behind the taken ones is passed on. Needs size >= 8. */
+ * lies after the taken ones is passed on. Needs size >= 8. */
 PLS_TARGET(PLS_SSE42)
 static inline uint32_t pls_crc32c_odd_bytes(uint32_t state, const uint8_t *data, size_t size) {
     unsigned bits = 8 * (unsigned)(size & 7);
@@ -144,7 +144,7 @@ static inline uint32_t pls_crc32_reduce(__m128i block) {
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(block, quotient), 1);
 }
 
-/* Takes size modulo 16 bytes, as pls_crc32c_odd_bytes does, and gives what is to be added to the block behind them.
+/* Takes size modulo 16 bytes, as pls_crc32c_odd_bytes does, and gives what is to be added to the block after them.
  * Needs size >= 16. */
 PLS_TARGET(PLS_SSE42 ",pclmul")
 static inline __m128i pls_crc32_odd_bytes(uint32_t state, const uint8_t *data, size_t size) {

@@ -9,7 +9,7 @@
 enum {
     PLS_DUMP_METADATA = 1, /* offset, time, sizes, sequence, names of headers of each record */
     PLS_DUMP_PAYLOAD = 2,  /* key and payload */
-    PLS_DUMP_BATCHES = 4   /* a line in front of the records of each batch */
+    PLS_DUMP_BATCHES = 4   /* a line before the records of each batch */
 };
 
 /* Where the writing of lines stands; it goes on from here when there is room again. */
@@ -75,7 +75,7 @@ static inline int pls_put_header_keys(pls_sink *s, const pls_records *r, int64_t
     return PLS_TEXT_OK;
 }
 
-/* Where the CRC of the legacy message lies whose key begins at `key` (behind its length), if the message has this
+/* Where the CRC of the legacy message lies whose key begins at `key` (after its length), if the message has this
    magic and lies whole in its source; *holds tells whether the CRC is right. NULL: no such message. */
 static inline const uint8_t *pls_legacy_crc(const uint8_t *first, const pls_span *key, int magic, int *holds) {
     int64_t back = magic == 0 ? 10 : 18; /* crc, magic, attributes, (timestamp,) key length */
@@ -91,7 +91,7 @@ static inline const uint8_t *pls_legacy_crc(const uint8_t *first, const pls_span
     return crc;
 }
 
-/* Kafka says of each legacy record whether its own CRC holds. The columns do not have it; it lies in front of the key. */
+/* Kafka says of each legacy record whether its own CRC holds. The columns do not have it; it lies before the key. */
 static inline int pls_put_legacy_crc(pls_sink *s, const pls_records *r, int64_t i, const pls_batch *b) {
     pls_span key;
     int holds = 0, other_holds = 0;
@@ -128,7 +128,7 @@ static inline int pls_put_record_metadata(pls_sink *s, const pls_records *r, int
     return status != PLS_TEXT_OK ? status : PLS_PUT(s, "]") ? PLS_TEXT_OK : PLS_TEXT_FULL;
 }
 
-/* `prefix` comes in front of the first of the two that is not null. */
+/* `prefix` comes before the first of the two that is not null. */
 static inline int pls_put_record_contents(pls_sink *s, const pls_records *r, int64_t i, const char *prefix) {
     pls_span span;
     if (r->key_size[i] >= 0) {

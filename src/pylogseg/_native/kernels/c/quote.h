@@ -75,7 +75,7 @@ static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8
     while (p < end) {
         const uint8_t *block = pls_sixteen(p, end, limit, spare);
         int64_t plain = pls_json_stop(block);
-        if (!PLS_ROOM(&w, 24)) /* a block, and an escape or a sequence behind it */
+        if (!PLS_ROOM(&w, 24)) /* a block, and an escape or a sequence after it */
             return 0;
         memcpy(w.at, block, 16);
         if (plain > end - p)

@@ -6,7 +6,7 @@
 #include "quote.h"
 #include "spans.h"
 
-/* What an operation writes behind its label; `format/text.py` has the same numbers. */
+/* What an operation writes after its label; `format/text.py` has the same numbers. */
 enum {
     PLS_OP_LABEL = 0,
     PLS_OP_OFFSET,
@@ -44,7 +44,7 @@ enum {
 typedef struct {
     int32_t kind;
     int32_t style;       /* of key, value, or of the values of headers */
-    int32_t label_start; /* bytes of `labels` that come first; 16 readable bytes follow behind the last label */
+    int32_t label_start; /* bytes of `labels` that come first; 16 readable bytes follow after the last label */
     int32_t label_size;
 } pls_op;
 

@@ -145,7 +145,7 @@ static inline int pls_siphash_lanes(
         in.count[k] = whole + 1;
         in.most = in.most > whole + 1 ? in.most : whole + 1;
     }
-    /* words behind the end of a shorter key are not used, but have to be something */
+    /* words after the end of a shorter key are not used, but have to be something */
     for (int k = 0; k < PLS_SIP_LANES; k++)
         for (uint64_t i = in.count[k]; i < in.most; i++)
             in.words[i][k] = 0;

@@ -48,7 +48,7 @@ typedef struct {
     const uint8_t *limit; /* end of the source: up to here memory may be read */
 } pls_span;
 
-/* Address of a place with `size` bytes behind it; 0 if a byte of it lies outside of its source. */
+/* Address of a place with `size` bytes after it; 0 if a byte of it lies outside of its source. */
 static inline int pls_resolve(const pls_source *sources, int64_t place, int64_t size, pls_span *span) {
     int64_t number = place >> PLS_SOURCE_SHIFT;
     int64_t position = place & (((int64_t)1 << PLS_SOURCE_SHIFT) - 1);
@@ -94,7 +94,7 @@ static inline int pls_header_part(const uint8_t **cursor, const uint8_t *limit, 
     return 1;
 }
 
-/* Sequence number `delta` behind another one; as Kafka's, it goes on at 0 behind 2^31 - 1, and wraps where Java wraps. */
+/* Sequence number `delta` after another one; as Kafka's, it goes on at 0 after 2^31 - 1, and wraps where Java wraps. */
 static inline int32_t pls_sequence(int32_t sequence, int32_t delta) {
     const uint32_t most = 0x7FFFFFFF;
     if (sequence > (int32_t)(most - (uint32_t)delta))
