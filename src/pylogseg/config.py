@@ -18,7 +18,7 @@ Check = Callable[[Any], Any]
 
 
 def kafka_name(name: str) -> str:
-    """Kafka's name of a setting: dots for underscores.
+    """Return Kafka's name of a setting: dots for underscores.
 
     >>> kafka_name("segment_index_bytes")
     'segment.index.bytes'
@@ -31,7 +31,7 @@ def _integer(value: Any) -> int:
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise ValueError("a whole number")
+    raise ValueError("an integer")
 
 
 def _setting(default: Any, check: Check) -> Any:
@@ -39,7 +39,7 @@ def _setting(default: Any, check: Check) -> Any:
 
 
 def _whole(default: int, least: int, most: int, also: int | None = None) -> Any:
-    allowed = f"a whole number from {least} to {most}" + (f", or {also}" if also is not None else "")
+    expected = f"an integer between {least} and {most}" + (f", or {also}" if also is not None else "")
 
     def check(value: Any) -> int:
         try:
@@ -47,7 +47,7 @@ def _whole(default: int, least: int, most: int, also: int | None = None) -> Any:
         except ValueError:
             number = most + 1
         if not least <= number <= most and number != also:
-            raise ValueError(allowed)
+            raise ValueError(expected)
         return number
 
     return _setting(default, check)
@@ -90,7 +90,7 @@ def _words(default: tuple[str, ...], allowed: str, pattern: str) -> Any:
         words = tuple(value)
         good = all(isinstance(word, str) and re.fullmatch(pattern, word) for word in words)
         if not good or len(set(words)) != len(words):
-            raise ValueError(f"{allowed}, none twice")
+            raise ValueError(f"{allowed}, without duplicates")
         return words
 
     return _setting(default, check)
@@ -103,7 +103,7 @@ def _ratio(default: float) -> Any:
         except (TypeError, ValueError):
             number = -1.0
         if not 0 <= number <= 1:
-            raise ValueError("a number from 0 to 1")
+            raise ValueError("a number between 0 and 1")
         return number
 
     return _setting(default, check)
@@ -113,7 +113,7 @@ _THROTTLED = ("a list of partition:broker, or *", r"\*|\d+:\d+")
 
 
 class LogSettings(TypedDict, total=False):
-    """Names of a log's settings and what they may be given as, for editors and type checkers; see `LogConfig`."""
+    """Names and accepted types of a log's settings, for editors and type checkers; see `LogConfig`."""
 
     segment_bytes: int | str
     internal_segment_bytes: int | str
@@ -153,17 +153,17 @@ class LogSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Settings of a log, checked. Names are Kafka's with ``_`` for ``.``; values may be given as text too.
+    """Checked settings of a log. Names are Kafka's with ``_`` for ``.``; values may also be text.
 
-    Two floors are lower than a broker's: ``segment_bytes`` may be less than 1 MiB (a broker allows that only through
-    its internal setting ``internal.segment.bytes``, which `of` and `from_properties` know as well).
+    Unlike in a broker, ``segment_bytes`` may be less than 1 MiB. A broker allows that only through its internal setting
+    ``internal.segment.bytes``, which `of` and `from_properties` accept too.
 
-    The settings from ``min_insync_replicas`` on are known and checked, and mean nothing to a log by itself.
+    The settings from ``min_insync_replicas`` on are checked, but have no effect on a log by itself.
 
     Raises
     ------
     RequestError
-        A value that Kafka refuses; the message names the setting, the value and what is allowed.
+        A value that Kafka refuses; the message names the setting, the value and the expected values.
 
     Examples
     --------
@@ -172,7 +172,7 @@ class LogConfig:
     >>> LogConfig.from_properties({"retention.ms": "-2"})
     Traceback (most recent call last):
     ...
-    pylogseg.errors.RequestError: retention.ms = '-2': allowed is a whole number from -1 to 9223372036854775807
+    pylogseg.errors.RequestError: invalid retention.ms='-2': expected an integer between -1 and 9223372036854775807
     """
 
     segment_bytes: int = _int(1 << 30, 14)
@@ -215,44 +215,44 @@ class LogConfig:
             try:
                 object.__setattr__(self, each.name, each.metadata["check"](value))
             except ValueError as error:
-                raise RequestError(f"{kafka_name(each.name)} = {value!r}: allowed is {error}") from None
+                raise RequestError(f"invalid {kafka_name(each.name)}={value!r}: expected {error}") from None
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise RequestError(
-                f"min.compaction.lag.ms = {self.min_compaction_lag_ms}: allowed is at most max.compaction.lag.ms, "
+                f"invalid min.compaction.lag.ms={self.min_compaction_lag_ms}: expected at most max.compaction.lag.ms, "
                 f"{self.max_compaction_lag_ms}"
             )
 
     @classmethod
     def of(cls, **settings: Any) -> LogConfig:
-        """Settings by keyword; what is not given has Kafka's default."""
+        """Create settings from keywords; the others have Kafka's defaults."""
         return cls(**_known(settings))
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> LogConfig:
-        """Settings by Kafka's names, as text: what ``kafka-configs.sh`` shows of a topic."""
+        """Create settings from Kafka's names and text values, as ``kafka-configs.sh`` prints them."""
         return cls.of(**{name.replace(".", "_"): value for name, value in properties.items()})
 
     def with_changes(self, **settings: Any) -> LogConfig:
-        """The same settings but for some."""
+        """Return a copy with some settings changed."""
         return replace(self, **_known(settings)) if settings else self
 
     def to_properties(self) -> dict[str, str]:
-        """All settings by Kafka's names, as text that `from_properties` reads."""
+        """Return all settings by Kafka's names, as text that `from_properties` reads."""
         return {kafka_name(each.name): _text(getattr(self, each.name)) for each in fields(self)}
 
     @property
     def compact(self) -> bool:
-        """Whether the log is compacted: it keeps the last record of each key."""
+        """True if the log is compacted: it keeps the last record of each key."""
         return "compact" in self.cleanup_policy
 
     @property
     def delete(self) -> bool:
-        """Whether old segments are deleted by size and by time."""
+        """True if old segments are deleted by size and by time."""
         return "delete" in self.cleanup_policy
 
     @property
     def max_segment_ms(self) -> int:
-        """The age at which the active segment is rolled, before jitter: compaction may want it sooner."""
+        """The age at which the active segment is rolled, before jitter: a compacted log may roll sooner."""
         return min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
 
     @property
@@ -262,13 +262,13 @@ class LogConfig:
 
 
 def _known(settings: dict[str, Any]) -> dict[str, Any]:
-    """The same settings under the names of the fields; the internal segment size wins over the public one."""
+    """Check the names of settings; the internal segment size overrides the public one."""
     known = {each.name for each in fields(LogConfig)}
     for name in settings:
         if name not in known and name != _INTERNAL_SEGMENT_BYTES:
             close = difflib.get_close_matches(name, known, 1)
-            meant = f"; is {kafka_name(close[0])} meant?" if close else ""
-            raise RequestError(f"{kafka_name(name)}: there is no such setting of a log{meant}")
+            hint = f". Did you mean {kafka_name(close[0])!r}?" if close else ""
+            raise RequestError(f"unknown log setting {kafka_name(name)!r}{hint}")
     settings = dict(settings)
     internal = settings.pop(_INTERNAL_SEGMENT_BYTES, None)
     return settings if internal is None else {**settings, "segment_bytes": internal}

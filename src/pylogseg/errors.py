@@ -1,6 +1,7 @@
-"""Every error that pylogseg raises, and the words for what a scan found.
+"""The errors that pylogseg raises, and the results of a scan.
 
-The classes tell who is wrong: the bytes (`CorruptionError`), the caller (`RequestError`), the disk (`StorageError`).
+The class of an error says what is wrong: the bytes (`CorruptionError`), the request (`RequestError`) or the disk
+(`StorageError`).
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ class PylogsegError(Exception):
     Attributes
     ----------
     kind : str
-        What it is about, in one word that programs may compare.
+        Its subject, in one word for programs to compare.
     """
 
     kind: ClassVar[str] = "request"
 
 
 class RequestError(PylogsegError, ValueError):
-    """The caller asked for something that cannot be; nothing was changed."""
+    """The request is invalid; nothing was changed."""
 
 
 class OffsetOutOfRangeError(RequestError):
-    """An offset below the log start, or above what may be read or removed."""
+    """An offset below the log start offset, or above what may be read or removed."""
 
     kind = "offset_out_of_range"
 
 
 class OutOfOrderSequenceError(RequestError):
-    """A producer's sequence does not follow on what it wrote before."""
+    """A producer's sequence does not follow its last one."""
 
     kind = "out_of_order_sequence"
 
@@ -46,7 +47,7 @@ class FencedError(RequestError):
 
 
 class TransactionStateError(RequestError):
-    """A batch does not fit to the state of its producer's transaction."""
+    """A batch does not fit the state of its producer's transaction."""
 
     kind = "transaction_state"
 
@@ -63,9 +64,9 @@ class InvalidRecordError(RequestError):
     Parameters
     ----------
     reason : str
-        What is wrong, with the values that were found.
+        The fault, with the values found.
     record_errors : sequence of (int, str)
-        The records that are to blame, by their number in the batch, and why; empty if the batch is as a whole.
+        The invalid records, by their number in the batch, and why; empty if the batch as a whole is invalid.
     """
 
     kind = "invalid_record"
@@ -79,7 +80,7 @@ class InvalidRecordError(RequestError):
 
 
 class OffsetsOutOfOrderError(RequestError):
-    """An append that keeps its offsets goes back, within itself or behind the end of the log."""
+    """Offsets of an append that keeps its offsets do not ascend, or lie below the end of the log."""
 
     kind = "offsets_out_of_order"
 
@@ -91,25 +92,25 @@ class ClosedError(PylogsegError):
 
 
 class StorageError(PylogsegError, OSError):
-    """The disk, or what stands for it, failed.
+    """The disk, or another storage, failed.
 
     Parameters
     ----------
     path : str
         The file or folder.
     operation : str
-        What was tried, as a verb: ``"read"``, ``"open"``, ``"list"``.
+        The operation that failed, as a verb: ``"read"``, ``"open"``, ``"list"``.
     reason : str
-        What the system said.
+        The system's message.
     number : int, optional
-        The system's number of the error, ``errno.ENOSPC`` for a full disk.
+        The system's error number, such as ``errno.ENOSPC`` for a full disk.
 
     Attributes
     ----------
     errno : int or None
-        The same number.
+        The error number.
     filename, strerror : str
-        `path` and `reason`, as of any other OSError.
+        `path` and `reason`, as in any other OSError.
     """
 
     kind = "storage"
@@ -138,9 +139,9 @@ class CorruptionError(PylogsegError):
     position : int
         Byte position of the damaged structure in that file.
     reason : str
-        What is wrong, with the value that was found, and where it helps the remedy.
+        The fault, with the value found and, where it helps, the remedy.
     offset : int, optional
-        The offset from which records are missing, where it is known.
+        The offset from which records are missing, if it is known.
     """
 
     kind = "corrupt"
@@ -158,7 +159,7 @@ class CorruptionError(PylogsegError):
 
 
 class Verdict(enum.IntEnum):
-    """What was found out about one batch: the column ``verdict`` of a batch table."""
+    """Result of checking one batch: the column ``verdict`` of a batch table."""
 
     GOOD = 0
     UNCHECKED = 1
@@ -167,14 +168,14 @@ class Verdict(enum.IntEnum):
 
 
 class Ending(enum.IntEnum):
-    """How a scan ended, at the position it reports."""
+    """Reason for the end of a scan, at the position it reports."""
 
     COMPLETE = 0
     """The bytes end where a batch ends."""
     MORE = 1
-    """The limit of rows was reached; the scan can go on from there."""
+    """The limit of rows was reached; the scan can continue from there."""
     TORN = 2
-    """The last batch is cut off by the end of the bytes: a crash in the middle of a write. News, not an alarm."""
+    """The last batch is cut off by the end of the bytes: a crash in the middle of a write. A notice, not damage."""
     ZEROS = 3
     """Only zero bytes follow: a preallocated or extended tail."""
     BAD_LENGTH = 4
@@ -186,12 +187,12 @@ class Ending(enum.IntEnum):
 
 
 class CleaningAbortedError(PylogsegError):
-    """A cleaning was given up; the log is as it was, but for groups that were done; it may be tried again."""
+    """A cleaning was aborted; except for finished groups of segments the log is unchanged. It may be repeated."""
 
     kind = "state"
 
 
 class UncleanableError(PylogsegError):
-    """A log that compaction cannot write anew; the log is as it was, but for groups of segments that were done."""
+    """Compaction cannot rewrite a log; except for finished groups of segments the log is unchanged."""
 
     kind = "state"

@@ -113,7 +113,7 @@ class Writer:
             if not sealed:
                 return
             old = self._choose.choice(sealed)
-            new = new_cleaned_segment(log.storage, log.folder, old.base_offset, _CONFIG, log.clock)
+            new = new_cleaned_segment(log, old.base_offset)
             copy_batches(old, 0, new)
             new.become_inactive()
             new.flush()

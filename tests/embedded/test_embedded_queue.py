@@ -185,7 +185,7 @@ def test_duplicates_are_answers(log: EmbeddedLog) -> None:
     producer.append(values(1, 3), sequence=3)
     with pytest.raises(OutOfOrderSequenceError, match="sequence 5, the last one is 3"):
         producer.append(values(1), sequence=5)
-    with pytest.raises(RequestError, match="sequence is a number"):
+    with pytest.raises(RequestError, match="expected a sequence between"):
         producer.append(values(1), sequence=-1)
     assert producer.next_sequence == 4
     assert log.producer(7) is producer
@@ -229,7 +229,7 @@ def test_sequences_wrap(log: EmbeddedLog, batch_bytes: int) -> None:
 
 
 def test_producer_wants_records(log: EmbeddedLog) -> None:
-    with pytest.raises(RequestError, match="append of the log"):
+    with pytest.raises(RequestError, match=r"EmbeddedLog\.append"):
         log.producer(1).append(encode(values(1)))
     for wrong in (-1, 2**63):
         with pytest.raises(RequestError, match="producer id"):
@@ -382,7 +382,7 @@ def test_send_to_sends_whole_batches(log: EmbeddedLog) -> None:
         producer.abort()
         assert log.send_to(ours, 100, isolation_level="read_committed").aborted == [(1, 100)]
         ours.setblocking(False)
-        with pytest.raises(RequestError, match="does not block"):
+        with pytest.raises(RequestError, match="non-blocking sockets are not supported"):
             log.send_to(ours, 0)
         with pytest.raises(OffsetOutOfRangeError):
             log.send_to(theirs, 1000)

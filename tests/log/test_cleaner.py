@@ -232,7 +232,7 @@ def test_a_bad_crc_gets_no_good_one(tmp_path):
     good = path.read_bytes()
     at = good.index(b"two")
     path.write_bytes(good[:at] + b"twO" + good[at + 3 :])
-    with pytest.raises(CorruptionError, match="the CRC of a batch does not hold"):
+    with pytest.raises(CorruptionError, match="the CRC of the batch does not match"):
         clean(log)
     assert path.read_bytes() != good
     clean(log, crc=False)  # as a broker's cleaner

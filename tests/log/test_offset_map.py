@@ -38,7 +38,7 @@ def test_like_a_dictionary(keys, start):
     offsets.latest_offset = len(keys) * 3 // 4
     last = {key: i for i, key in enumerate(keys) if key is not None and i >= start}
     assert offsets.size == len(last)
-    for i, (key, verdict) in enumerate(zip(keys, offsets.judge(records).tolist(), strict=True)):
+    for i, (key, verdict) in enumerate(zip(keys, offsets.classify(records).tolist(), strict=True)):
         if i > offsets.latest_offset:
             assert verdict == BEYOND
         elif key is None:
@@ -75,7 +75,7 @@ def test_grows_with_its_keys():
     offsets.latest_offset = 6 * 30_000
     assert offsets.size == len(last)
     assert 0.4 < offsets.utilization < 1
-    verdicts = offsets.judge(records).tolist()
+    verdicts = offsets.classify(records).tolist()
     assert verdicts == [LAST if last[key] == 5 * 30_000 + i else OLDER for i, key in enumerate(keys)]
 
 

@@ -157,7 +157,9 @@ def test_offset_that_no_split_brings_into_reach() -> None:
     work.crash()
     path = f"{FOLDER}/{0:020d}.log"
     storage.write_plain(path, storage.read_all(path)[:position] + b"\0\0\6" + storage.read_all(path)[position + 3 :])
-    with pytest.raises(CorruptionError, match="offset 6597069766657 is out of reach of 0") as caught:
+    with pytest.raises(
+        CorruptionError, match="offset 6597069766657, not the last one, is too far from the base offset 0"
+    ) as caught:
         Recovered(storage, work.promise, 0, work.config)
     assert (caught.value.path, caught.value.position) == (path, position)
 

@@ -118,8 +118,8 @@ def test_a_topic_that_was_made_again_has_no_settings_for_the_old_ones_log(broker
             return
         assert (config.cleanup_policy, config.retention_ms) == (("delete",), -1)
         said = manager.unknown_topics["meta-1"]
-        assert f"{broker / 'meta-1-0'} is of another topic meta-1 than the one in the metadata" in said
-        assert f"its topic id is {found}, there it is {own}" in said
+        assert f"{broker / 'meta-1-0'} belongs to an older topic meta-1 than the metadata" in said
+        assert f"its topic id is {found}, in the metadata {own}" in said
         before = records_of(manager)["meta-1", 0]
         clean_all(manager)
         assert manager.retain() == 0

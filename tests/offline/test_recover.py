@@ -326,7 +326,7 @@ def test_what_a_broker_does_not_load(golden: Path, tmp_path: Path) -> None:
     assert "leader-epoch-checkpoint: at position 0" in failed["damaged-1"]["reason"]
     assert "delete leader-epoch-checkpoint" in failed["damaged-1"]["remedy"]
     assert "00000000000000001180.log" in failed["named-0"]["reason"]
-    assert "offset 184 lies below 1180" in failed["named-0"]["reason"]
+    assert "offset 184 is below 1180" in failed["named-0"]["reason"]
     assert not (folder / ".kafka_cleanshutdown").exists()
     left = (folder / "recovery-point-offset-checkpoint").read_text().split("\n")
     assert {"damaged 1 100", "zebra 0 195", "another 0 190"} <= set(left)  # where the next recovery has to begin
@@ -382,7 +382,7 @@ def test_one_partition_of_a_directory(golden: Path, tmp_path: Path) -> None:
     ("target", "options", "said"),
     [
         ("empty", [], "neither a log directory nor the folder of a partition"),
-        ("data", ["-c", "index.interval.byte=1"], "is index.interval.bytes meant?"),
+        ("data", ["-c", "index.interval.byte=1"], "Did you mean 'index.interval.bytes'?"),
         ("data", ["-c", "index.interval.bytes"], "KEY=VALUE"),
         ("data", ["-c", "producer.id.expiration.ms=soon"], "whole number"),
         ("missing", [], "does not exist"),

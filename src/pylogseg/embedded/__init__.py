@@ -1,1 +1,1 @@
-"""One partition's log owned by a Python program: opening, records in and out, producers, figures."""
+"""The log of one partition, owned by a Python program: opening, appending, reading, producers, metrics."""

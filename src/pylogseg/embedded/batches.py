@@ -1,4 +1,4 @@
-"""Records made into batches as a producer sends them: each by itself, with offsets from 0 on."""
+"""Encoding records into batches as a producer sends them, each with offsets from 0 on."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pylogseg.errors import InvalidRecordError, PylogsegError, RequestError, Sto
 from pylogseg.format.builder import Rows, build, shared_row
 from pylogseg.log.append_result import Appended, AppendedMany
 
-#: Size of a batch before compression, where ``max.message.bytes`` allows it. Larger ones hardly pack better, and a
-#: reader of one record has to open its whole batch.
+#: Default size of a batch before compression, if ``max.message.bytes`` allows it. Larger batches hardly compress
+#: better, and a reader of one record has to decompress its whole batch.
 BATCH_BYTES = 64 << 10
-#: What a codec may add to bytes that it cannot pack: 1/64, and some for its frame.
+#: Bytes that a codec may add to incompressible data: 1/64, and some for its frame.
 _SLACK_SHARE, _SLACK_BYTES = 64, 128
 
 
 class Stamp(NamedTuple):
-    """What a producer writes into its batches."""
+    """The producer fields of a batch."""
 
     producer_id: int
     producer_epoch: int
@@ -30,12 +30,12 @@ class Stamp(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Records as batches.
+    """Encoded batches.
 
     Attributes
     ----------
     data : bytearray
-        All batches, one behind the other.
+        All batches, back to back.
     counts : list of int
         Records of each.
     """
@@ -44,7 +44,7 @@ class Encoded(NamedTuple):
     counts: list[int]
 
     def answer(self, done: AppendedMany) -> Appended:
-        """The answers of all batches as one; the first error among them is raised."""
+        """Return the results of all batches as one, or raise the first error."""
         if done.errors:
             raise self._error(done)
         return Appended(
@@ -63,7 +63,7 @@ class Encoded(NamedTuple):
         if isinstance(error, StorageError):
             return error
         first = sum(self.counts[:row])
-        if isinstance(error, InvalidRecordError):  # it counts within its batch
+        if isinstance(error, InvalidRecordError):  # its numbers count within its batch
             error.record_errors = tuple((first + number, why) for number, why in error.record_errors)
         refused = f"{len(done.errors)} of {len(self.counts)} batches were refused, the others are in the log"
         error.args = (f"records {first} to {first + self.counts[row] - 1}: {error}; {refused}", *error.args[1:])
@@ -76,7 +76,7 @@ def _plain_row(codec: str) -> Rows:
 
 
 def as_bytes(data: Any) -> memoryview | None:
-    """A view of what has bytes, which then are batches; None for records."""
+    """Return a view of a buffer, which holds batches; None if `data` is records."""
     try:
         return memoryview(data)
     except TypeError:
@@ -119,7 +119,7 @@ def encode_batches(
         As `pylogseg.encode`.
     """
     if isinstance(records, str):
-        raise RequestError("records are an iterable of (timestamp, key, value), not a text")
+        raise RequestError("expected an iterable of (timestamp, key, value), got a text")
     codec = compression
     if codec is None:
         codec = "none" if config.compression_type in ("producer", "uncompressed") else config.compression_type

@@ -1,4 +1,4 @@
-"""Reading on as records come: what a consumer of a queue does."""
+"""Following a log: reading records as they are appended."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """Records of a log that is being written; iterate over it for `Record`s, over `chunks` for columns.
+    """Follows a log that is being written; iterate over it for `Record`s, over `chunks` for columns.
 
-    Each iteration starts at the first offset again and waits where the log ends.
+    Each iteration starts at the first offset again, and waits at the end of the log.
     """
 
     def __init__(
@@ -31,12 +31,12 @@ class Follower:
         if columns is not None:
             check_columns(columns)
         if timeout is not None and timeout < 0:
-            raise RequestError(f"timeout must not be negative, not {timeout}")
+            raise RequestError(f"timeout must be at least 0, got {timeout}")
         self._log, self._offset, self._timeout = log, offset, timeout
         self._options, self._columns = options, columns
 
     def chunks(self) -> Iterator[Chunk]:
-        """Columns of the records, as they come; empty ones are left out.
+        """Yield columns of the records as they are appended; none are empty.
 
         Raises
         ------
@@ -50,7 +50,7 @@ class Follower:
         while True:
             if not log.log_start_offset <= position <= log.log_end_offset:
                 raise OffsetOutOfRangeError(
-                    f"{log.folder}: cannot go on at offset {position}: "
+                    f"{log.folder}: cannot continue at offset {position}: "
                     f"the log has {log.log_start_offset} to {log.log_end_offset}"
                 )
             end = log.readable_end(isolation_level)
@@ -60,7 +60,7 @@ class Follower:
                     for chunk in reader:
                         if len(chunk.columns):
                             yield chunk
-                except ClosedError:  # between two looks at it: this is the end, unless its disk failed
+                except ClosedError:  # closed between two reads: this is the end, unless the disk failed
                     log.check_disk()
                     return
                 position = reader.position

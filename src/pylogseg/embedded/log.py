@@ -1,4 +1,4 @@
-"""The log of a partition as an embedded queue: records in, records out, one writer, many threads."""
+"""The log of a partition as an embedded queue, for one process and many threads."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ from pylogseg.walker.windows import WINDOW_BYTES
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-#: First slice for a reader that may want little; it has one batch at least, and the next are larger and larger.
+#: Size of the first slice for a reader that may need little; it has at least one batch, and the next are larger.
 _FIRST_BYTES = 4096
 
 
 class EmbeddedLog:
-    """A log that this program owns; made by `pylogseg.open_log`, closed by `close` or at the end of a ``with``.
+    """A log that this program owns; opened by `pylogseg.open_log`, closed by `close` or at the end of a ``with``.
 
-    It has a `Log`, the engine, and what that can do. As the only replica, what it appends may be read at once: the high
-    watermark follows the end of the log.
+    It has a `Log`, the engine, and offers its operations. It is the only replica, so records can be read as soon as
+    they are appended: the high watermark follows the end of the log.
 
     Attributes
     ----------
     engine : Log
-        What is done by it directly is not counted, and no reader is woken.
+        Direct calls of its methods are not counted in the metrics, and wake no reader.
     leader_epoch : int
-        Written into the batches that are appended.
+        Written into appended batches.
     undisturbed : callable
-        Gives a ``with`` for the time of which nobody rewrites segments; whoever compacts the log sets it.
+        Returns a context manager during which nobody rewrites segments; set by the compactor of the log.
     on_failure : callable
-        Told of the first failure of the disk, by the thread that met it and maybe with locks held.
+        Called with the first failure of the disk, by the thread that met it and maybe with locks held.
     cuts : int
-        How often offsets were taken back.
+        Number of truncations so far.
     storage, clock, scheduler, identity, folder, segments, offsets, producers, epochs
         Of the engine; see `Log`.
     report : LoadReport
@@ -64,8 +64,8 @@ class EmbeddedLog:
 
     Notes
     -----
-    Any number of threads may use one object. Appends and what else changes the log come one after the other; readers
-    wait for nobody. A forked process must not use it.
+    Any number of threads may use one object. Appends and other changes are serialized; readers never
+    wait. A forked process must not use it.
     """
 
     def __init__(self, engine: Log, ownership: Ownership, leader_epoch: int | None = None) -> None:
@@ -85,11 +85,11 @@ class EmbeddedLog:
         self._state.on_log_start = ownership.checkpoint_log_start
 
     def begin(self, directory: LogDirectory, load_seconds: float) -> None:
-        """Let all that is there be read, and the checkpoints of a directory follow the log."""
+        """Make all records readable, and let the checkpoints of a directory follow the log."""
         self._metrics.load_seconds = load_seconds
         self.engine.update_high_watermark(self.log_end_offset)
         directory.attach(self.identity.name, self)
-        directory.step_back(self.identity.name)
+        directory.lower_checkpoints(self.identity.name)
         self._ownership.start_tasks()
         _log.info(
             "%s: opened in %.3f s, offsets %d to %d, %d repairs",
@@ -119,17 +119,17 @@ class EmbeddedLog:
 
     @property
     def high_watermark(self) -> int:
-        """Up to here a consumer may read."""
+        """The offset up to which a consumer may read."""
         return self.offsets.high_watermark.offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to here a read_committed consumer may read."""
+        """The offset up to which a read_committed consumer may read."""
         return self.offsets.last_stable
 
     @property
     def recovery_point(self) -> int:
-        """What lies below is on the disk."""
+        """The offset below which everything is on the disk."""
         return self.offsets.recovery_point
 
     @property
@@ -144,16 +144,16 @@ class EmbeddedLog:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, and the disk has not failed."""
+        """True if it is open, and the disk has not failed."""
         return self._state.is_usable
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed, or is being closed."""
+        """True if it was closed, or is being closed."""
         return self._state.is_closing
 
     def update_config(self, config: LogConfig) -> None:
-        """Take new settings; they count from the next operation on."""
+        """Apply new settings, from the next operation on."""
         self.engine.update_config(config)
         self._ownership.schedule_flushes()
 
@@ -162,11 +162,11 @@ class EmbeddedLog:
         return self.engine.update_high_watermark(offset)
 
     def held(self) -> contextlib.AbstractContextManager[object]:
-        """Keep others from changing the log for the time of a ``with``; it can still be read."""
+        """Keep others from changing the log during a ``with``; it can still be read."""
         return self._state.lock
 
     def metrics(self) -> LogMetrics:
-        """What the log has done since it was opened; a copy."""
+        """Return a copy of the metrics since the log was opened."""
         segments = list(self.segments)
         self._metrics.segments, self._metrics.size_bytes = len(segments), sum(segment.size for segment in segments)
         self._metrics.recovered_segments = self.report.recovered_segments
@@ -175,15 +175,15 @@ class EmbeddedLog:
             return LogMetrics(**{name: getattr(self._metrics, name) for name in LogMetrics.__slots__})
 
     def check_disk(self) -> None:
-        """Raise what took the log offline, if anything did."""
+        """Raise the failure that took the log offline, if there is one."""
         if self._state.failure is not None:
-            self._state.refuse()
+            self._state.raise_unusable()
 
     def _failed(self, error: StorageError) -> None:
-        self._waiters.wake()  # nothing more will come
+        self._waiters.wake()  # nothing will be appended any more
         self.on_failure(error)
 
-    # ---- records in ----
+    # ---- appending ----
 
     def append(self, data: Any, *, compression: str | None = None, batch_bytes: int | None = None) -> Appended:
         """Append records, or a batch as a producer sends it.
@@ -191,13 +191,13 @@ class EmbeddedLog:
         Parameters
         ----------
         data : iterable of records, RecordColumns, Arrow data, or buffer
-            Records as `pylogseg.encode` takes them; those without a timestamp get the time of now, and all get new
-            offsets. A buffer is one batch of magic 2 (or legacy messages), as Kafka takes it.
+            Records as `pylogseg.encode` takes them; those without a timestamp get the current time, and all get new
+            offsets. A buffer is one batch of magic 2 (or legacy messages), as a producer sends it.
         compression : str, optional
-            ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"`` for the batches that are made of records, in
-            place of ``compression.type``.
+            ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"`` for batches encoded here, instead of
+            ``compression.type``.
         batch_bytes : int, optional
-            Size of these batches before compression; 64 KiB unless given, at most ``max.message.bytes``.
+            Size of these batches before compression; 64 KiB by default, at most ``max.message.bytes``.
 
         Returns
         -------
@@ -207,21 +207,21 @@ class EmbeddedLog:
         Raises
         ------
         RequestError
-            Nothing was appended, unless records made several batches: each is judged alone, the others are in the log
-            then, and the message tells the records of the first that was refused.
+            Nothing was appended, unless the records made several batches: these are checked separately, valid ones are
+            appended, and the message names the records of the first one refused.
         StorageError
             The disk failed. After that the log is offline: close it.
 
         Notes
         -----
-        That it returns means that the operating system has the records: they survive a crash of the program, and one
-        of the machine after `flush` (or with ``flush_messages=1``).
+        On return the records have reached the page cache of the operating system: they survive a crash of the program,
+        and after `flush` (or with ``flush_messages=1``) one of the machine.
         """
         view = as_bytes(data)
         if view is not None:
             done = self.append_as_leader(view, self.leader_epoch)
             if not done.valid_bytes:
-                raise RequestError(f"{self.folder}: there is no whole batch in the {view.nbytes} bytes")
+                raise RequestError(f"{self.folder}: the {view.nbytes} bytes hold no whole batch")
             return done
         encoded = encode_batches(
             data, self.config, self.clock.now_ms(), compression=compression, batch_bytes=batch_bytes
@@ -229,7 +229,7 @@ class EmbeddedLog:
         return self.append_encoded(encoded)
 
     def append_encoded(self, encoded: Encoded) -> Appended:
-        """Append the batches that records became, with nothing between them.
+        """Append encoded batches, with nothing between them.
 
         Returns
         -------
@@ -239,7 +239,7 @@ class EmbeddedLog:
         Raises
         ------
         RequestError
-            Of the first batch that is refused, with the numbers of its records.
+            For the first batch that is refused, with the numbers of its records.
         StorageError
             If the disk fails.
         """
@@ -292,11 +292,11 @@ class EmbeddedLog:
         )
 
     def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
-        """Append batches that have their offsets; see `Log.append_as_follower`."""
+        """Append batches that keep their offsets; see `Log.append_as_follower`."""
         return self._counted(lambda: self.engine.append_as_follower(data, leader_epoch), self._metrics.note_append)
 
     def _counted(self, append: Callable[[], _Result], note: Callable[[_Result], None]) -> _Result:
-        """Append, let it be read at once, and count."""
+        """Append, make the records readable, and count."""
         state, metrics = self._state, self._metrics
         with state.lock:
             if state.is_closing:
@@ -309,7 +309,7 @@ class EmbeddedLog:
                 raise
             except BaseException as error:  # Ctrl-C may come between two steps
                 if self._written() != before:
-                    what = f"{type(error).__name__} came in the middle of an append"
+                    what = f"{type(error).__name__} interrupted an append"
                     state.failure = StorageError(self.folder, "append", what)
                 raise
             finally:
@@ -323,17 +323,17 @@ class EmbeddedLog:
         active = self.segments.active
         return active, 0 if active is None else active.size
 
-    # ---- records that go ----
+    # ---- deleting ----
 
     def apply_retention(self) -> int:
-        """Delete the segments that `retention.ms`, `retention.bytes` and the log's start let go.
+        """Delete segments by `retention.ms`, `retention.bytes` and the log's start.
 
-        Nothing does that by itself.
+        This is never run automatically.
 
         Returns
         -------
         int
-            How many went.
+            Number of deleted segments.
         """
         return self.engine.apply_retention()
 
@@ -342,30 +342,30 @@ class EmbeddedLog:
         return self.engine.delete_oldest(breached)
 
     def increment_log_start(self, offset: int) -> bool:
-        """Delete the records below an offset; whether the log's start moved.
+        """Delete the records below an offset; return whether the log's start moved.
 
-        It is in the checkpoint when this returns, so that a crash does not bring them back. (A broker writes it within
-        a minute.)
+        The checkpoint is written before this returns, so a crash does not bring them back. (A broker writes it within a
+        minute.)
         """
         return self.engine.increment_log_start(offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop the end of the log; see `Log.truncate_to`. The checkpoints that were above the new end are written."""
+        """Drop the end of the log; see `Log.truncate_to`. Lowers the checkpoints above the new end."""
         with self._cutting():
             return self.engine.truncate_to(offset)
 
     def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop everything; see `Log.truncate_fully`. The checkpoints that were above the new end are written."""
+        """Drop everything; see `Log.truncate_fully`. Lowers the checkpoints above the new end."""
         with self._cutting():
             self.engine.truncate_fully(offset, log_start_offset)
 
     @contextlib.contextmanager
     def _cutting(self) -> Iterator[None]:
-        """Nothing that was read before may be written behind the cut."""
+        """Keep what was read before a truncation from being appended after it."""
         with self.undisturbed(), self._state.lock:
             self.cuts += 1
             yield
-            self._state.guarded(self._ownership.step_back)
+            self._state.guarded(self._ownership.lower_checkpoints)
 
     # ---- segments ----
 
@@ -374,22 +374,22 @@ class EmbeddedLog:
         return self.engine.roll(expected_next_offset)
 
     def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
-        """Put new segments in the place of old ones; see `Log.replace_segments`."""
+        """Replace segments by new ones; see `Log.replace_segments`."""
         self.engine.replace_segments(new, old)
 
     def split_segment(self, segment: LogSegment) -> None:
-        """Split a segment whose offsets do not fit its indexes."""
+        """Split a segment whose offsets do not fit into its indexes."""
         self.engine.split_segment(segment)
 
     def flush(self, *, force_active: bool = True) -> None:
-        """Force the log to the disk, an empty active segment too if `force_active`."""
+        """Flush the log to the disk, with `force_active` an empty active segment too."""
         self.engine.flush(force_active=force_active)
 
     def flush_to(self, offset: int) -> None:
-        """Force what lies below an offset to the disk."""
+        """Flush everything below an offset to the disk."""
         self.engine.flush_to(offset)
 
-    # ---- records out ----
+    # ---- reading ----
 
     def read(
         self,
@@ -406,42 +406,42 @@ class EmbeddedLog:
         tombstones: bool = False,
         latest_memory_bytes: int = MEMORY_BYTES,
     ) -> Reader:
-        """Read the records that are in the log now.
+        """Return a reader of the records that are in the log now.
 
         Parameters
         ----------
         offset : int or (int, int), optional
-            First offset, or a half-open range; either end may be None. Records that were deleted are passed by.
+            First offset, or a half-open range; either end may be None. Records that were deleted are skipped.
         timestamp : int (ms), datetime, or a pair, optional
             A start or a half-open range, as of `pylogseg.read`.
         isolation_level : {"read_uncommitted", "read_committed"}
-            ``read_committed`` leaves out the records of aborted transactions and ends at the first that is still open.
+            ``read_committed`` skips the records of aborted transactions and ends at the first open one.
         limit : int, optional
-            Give at most so many records.
+            The most records to return.
         columns : sequence of str, optional
-            What to give, by the names of the Arrow columns.
+            The columns to return, by the names of the Arrow columns.
         control : bool
-            Give transaction markers too.
+            Return transaction markers too.
         check_crc : bool
-            Check the CRC of each batch before its records are given.
+            Check the CRC of each batch before its records are returned.
         max_decompressed_bytes : int
-            A batch that decompresses to more counts as damaged.
+            The limit: a batch that decompresses to more is reported as damaged.
         latest, tombstones, latest_memory_bytes
-            The last record of each key alone, as of `pylogseg.read`. The log is read twice; `Reader.gaps` tells of
-            records that a cleaning removed in between, since newer ones of their keys had come.
+            Only the last record of each key, as in `pylogseg.read`. The log is read twice; `Reader.gaps` lists records
+            that a cleaning removed in between, as newer ones of their keys were appended.
 
         Returns
         -------
         Reader
-            Iterate over it for `Record`s, over `Reader.chunks` for columns, or hand it to what reads Arrow streams.
-            What is appended after this call is not in it.
+            Iterate over it for `Record`s, over `Reader.chunks` for columns, or pass it to a consumer of Arrow streams.
+            Records appended after this call are not in it.
 
         Raises
         ------
         RequestError
-            For arguments that make no sense.
+            For invalid arguments.
         OffsetOutOfRangeError
-            While iterating: records that were to come have been deleted or truncated.
+            While iterating: the next records were deleted or truncated.
         CorruptionError
             While iterating.
         """
@@ -468,15 +468,15 @@ class EmbeddedLog:
         check_crc: bool = True,
         max_decompressed_bytes: int = 64 << 20,
     ) -> Follower:
-        """Read on as records come.
+        """Return a reader that follows the log as records are appended.
 
         Parameters
         ----------
         offset : int, optional
-            Of the first record wanted, which may be the next that is appended (``log.high_watermark``); where the log
-            begins if not given.
+            Of the first record to read, which may be the next one appended (``log.high_watermark``). By default where
+            the log begins.
         timeout : float, optional
-            Seconds without anything new after which the iteration ends; it waits for ever if not given.
+            Seconds without new records after which the iteration ends. By default it waits forever.
         isolation_level, columns, control, check_crc, max_decompressed_bytes
             As of `read`.
 
@@ -488,9 +488,9 @@ class EmbeddedLog:
         Raises
         ------
         RequestError
-            For arguments that make no sense.
+            For invalid arguments.
         OffsetOutOfRangeError
-            While iterating: what was to come next has been deleted or truncated.
+            While iterating: the next record was deleted or truncated.
         CorruptionError, StorageError
             While iterating.
         """
@@ -503,24 +503,24 @@ class EmbeddedLog:
     def fetch(
         self, offset: int, max_bytes: int = 1 << 20, isolation: FetchIsolation = "log_end", *, min_one: bool = True
     ) -> Fetched:
-        """A slice of a file; see `Log.fetch`."""
+        """Read batches from an offset on; see `Log.fetch`."""
         self._metrics.fetches += 1
         return self.engine.fetch(offset, max_bytes, isolation, min_one=min_one)
 
     def locate_many(self, offsets: Any) -> Places:
-        """Where the batches of many offsets lie; see `Log.locate_many`."""
+        """Return the places of the batches of many offsets; see `Log.locate_many`."""
         return self.engine.locate_many(offsets)
 
     def offset_for_time(self, timestamp: int) -> Found | None:
-        """Offset of the first record that is not older than a timestamp; see `Log.offset_for_time`."""
+        """Return the offset of the first record that is not older than a timestamp; see `Log.offset_for_time`."""
         return self.engine.offset_for_time(timestamp)
 
     def readable_end(self, isolation_level: reading.IsolationLevel) -> int:
-        """Where a reader has to stop."""
+        """Return the offset at which a reader has to stop."""
         return self.last_stable_offset if isolation_level == "read_committed" else self.high_watermark
 
     def wait_beyond(self, offset: int, isolation_level: reading.IsolationLevel, timeout: float | None) -> bool:
-        """Wait until there is something to read at an offset; False if the time is over, or none will come."""
+        """Wait for records at an offset; return False after the timeout, or if the log was closed."""
         state = self._state
 
         def done() -> bool:
@@ -542,43 +542,43 @@ class EmbeddedLog:
         Parameters
         ----------
         socket : socket
-            A stream that blocks, with a timeout or without.
+            A blocking stream socket, with or without a timeout.
         offset : int
-            Of the first record wanted: the batch that holds it is the first that is sent.
+            Of the first record to send; its whole batch is sent.
         max_bytes : int
-            Only whole batches are sent, no more than this, but at least one.
+            The most to send: whole batches only, but at least one.
         isolation_level : {"read_uncommitted", "read_committed"}
-            ``read_committed`` ends at the first open transaction; who receives the batches leaves out what
-            `Sent.aborted` says.
+            ``read_committed`` ends at the first open transaction; the receiver has to skip the transactions in
+            `Sent.aborted`.
 
         Returns
         -------
         Sent
-            What went, and the offset to go on with.
+            What was sent, and the offset to continue with.
 
         Raises
         ------
         OffsetOutOfRangeError
             For an offset below the log's start or above its end.
         OSError
-            Of the socket, as it is; how much went before is not known then.
+            From the socket; it is not known how much was sent.
         """
         return send(self, socket, offset, max_bytes, isolation_level)
 
     # ---- producers ----
 
     def producer(self, producer_id: int) -> Producer:
-        """Append as an idempotent producer, which knows after a restart how far it came.
+        """Return an idempotent producer, which knows after a restart what it has appended.
 
         Parameters
         ----------
         producer_id : int
-            Any number from 0 on that no other producer of this log has; in Kafka the cluster gives it.
+            Any number from 0 on that no other producer of this log uses; in Kafka the cluster assigns it.
 
         Returns
         -------
         Producer
-            The same for the same number.
+            The same object for the same id.
         """
         with self._state.lock:
             found = self._producers.get(producer_id)
@@ -587,12 +587,12 @@ class EmbeddedLog:
             return found
 
     def open_transactions(self) -> dict[int, int]:
-        """Producers with an open transaction, and its first offset: what holds back read_committed readers."""
+        """Return the producers with an open transaction, and its first offset: read_committed readers stop there."""
         with self._state.lock:
             return {p: state.first_txn_offset for p, state in self.producers.active.items() if state.has_open_txn}
 
     def take_snapshot(self) -> None:
-        """Write the state of the producers at the end of the log."""
+        """Write a producer snapshot at the end of the log."""
         self.engine.take_snapshot()
 
     def expire_producers(self) -> None:
@@ -602,13 +602,13 @@ class EmbeddedLog:
     # ---- the end ----
 
     def close(self) -> None:
-        """Force everything to the disk and close the log in order; closing again does nothing.
+        """Flush everything and close the log cleanly; closing again does nothing.
 
         Raises
         ------
         StorageError
-            The disk failed, now or before: what was appended since the last `flush` may be lost when the machine
-            crashes, and the next opening recovers the log. It is closed all the same.
+            The disk failed, now or before: records appended since the last `flush` may be lost if the machine crashes,
+            and the next opening recovers the log. It is closed all the same.
         """
         if self._end():
             self._finish(self._close_in_order)
@@ -618,14 +618,14 @@ class EmbeddedLog:
         self.engine.close()
 
     def close_handles(self) -> None:
-        """Let go of the files and write nothing more, as a crash would; the next opening recovers the log."""
+        """Close the files without writing anything, like a crash; the next opening recovers the log."""
         if self._end():
             with self.undisturbed():
                 self.engine.close_handles()
             self._ownership.leave(clean=False)
 
     def disown(self) -> None:
-        """In the child of a fork: the log is the parent's, this object counts as closed."""
+        """After a fork, in the child: the log is the parent's, count this object as closed."""
         self.engine.disown()
 
     def delete(self) -> None:
@@ -634,7 +634,7 @@ class EmbeddedLog:
             self._finish(self.engine.delete, gone=True)
 
     def move_away(self, new_name: str) -> None:
-        """Close the log without writing more, and give its folder another name, as for a deletion."""
+        """Close the log without writing anything and rename its folder, as for a deletion."""
 
         def move() -> None:
             self.engine.close_handles()
@@ -644,7 +644,7 @@ class EmbeddedLog:
             self._finish(move, gone=True)
 
     def rename(self, new_name: str) -> None:
-        """Close the log in order, and give its folder the name of another partition or state."""
+        """Close the log cleanly, and rename its folder to another partition or state."""
 
         def move() -> None:
             self._close_in_order()
@@ -659,7 +659,7 @@ class EmbeddedLog:
         self.storage.sync_folder(parent)
 
     def _end(self) -> bool:
-        """Let nobody begin anything any more, and wait for what runs in the background; False if that is done."""
+        """Refuse further work and wait for background tasks; return False if that is already done."""
         with self._state.lock:
             if self._state.is_closing:
                 return False
@@ -690,7 +690,7 @@ class EmbeddedLog:
         except StorageError:
             if error is None:
                 raise
-            _log.exception("%s: the log cannot be closed in order", self.folder)  # the first error is the one to show
+            _log.exception("%s: the log cannot be closed cleanly", self.folder)  # the first error is the one to show
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"offsets {self.log_start_offset} to {self.log_end_offset}"

@@ -1,4 +1,4 @@
-"""`pylogseg.open_log`: a partition's log for a program that owns it."""
+"""`pylogseg.open_log`: open a partition's log."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pylogseg.log.directory import LogDirectory, make_folder, partition_of
 from pylogseg.log.indexes import LEAST_INDEX_BYTES
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks
-from pylogseg.log.recovery_keep import FolderKeeper, Keeper, check_place
+from pylogseg.log.recovery_keep import FolderKeeper, Keeper, check_keep_folder
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
 
-#: Arguments that are no settings of Kafka's, for whoever misspells one.
+#: Arguments other than Kafka's settings, to suggest one for a misspelled name.
 _OPTIONS = ("topic_id", "leader_epoch", "producer_id_expiration_ms", "keep", "storage", "clock", "scheduler")
 
 
@@ -41,10 +41,10 @@ def open_log(
     scheduler: Scheduler | None = None,
     **settings: Unpack[LogSettings],
 ) -> EmbeddedLog:
-    """Open a partition's log for appending and reading; a new one is made.
+    """Open a partition's log for appending and reading; create it if it does not exist.
 
-    The folder around it becomes its log directory: the lock there keeps brokers and other programs out, the files
-    there say how the log was left. What a crash left is put in order; `EmbeddedLog.report` says what was done.
+    The parent folder is the log directory: its lock keeps brokers and other programs out, its files say how the log was
+    closed. After a crash the log is recovered; `EmbeddedLog.report` says what was done.
 
     Parameters
     ----------
@@ -53,18 +53,18 @@ def open_log(
     topic_id : str, optional
         Of the topic in a Kafka cluster, 22 characters; kept in `partition.metadata`.
     leader_epoch : int, optional
-        Written into batches; that of the last one there if not given, 0 in a new log.
+        Written into batches. By default that of the last batch, 0 in a new log.
     producer_id_expiration_ms : int
-        Producers that were idle for so long are forgotten, with their sequences.
+        Producers idle for this long are forgotten, with their sequences.
     keep : path, optional
-        A folder for copies of what a recovery cuts off or removes, by partition; not in the log directory. None are
-        made if not given: then that is gone, as with a broker.
+        A folder for copies of what recovery cuts off or removes, by partition; not in the log directory. By default no
+        copies are made, as in a broker.
     storage : Storage, optional
-        This machine's disks if not given; logs of one log directory need the same one.
+        By default this machine's disks; logs of one log directory need the same one.
     clock : Clock, optional
-        This machine's if not given.
+        By default this machine's.
     scheduler : Scheduler, optional
-        Runs what is done in the background. A thread for this log if not given.
+        Runs background tasks. By default a thread for this log.
     **settings
         Kafka's settings of a topic with underscores, ``segment_bytes=1 << 20``; see `pylogseg.config.LogConfig`.
 
@@ -76,12 +76,12 @@ def open_log(
     Raises
     ------
     RequestError
-        For a setting that there is not or a value that it cannot have, a folder that is not named like a partition's, a
-        log that this process has open already.
+        For an unknown setting or an invalid value, a folder that is not named like a partition's, or a log that this
+        process already has open.
     StorageError
         If another process has the lock of the log directory, or the disk fails.
     CorruptionError
-        If a file without which the log cannot be is malformed.
+        If a required file is malformed.
 
     Examples
     --------
@@ -94,12 +94,12 @@ def open_log(
     for name in settings:
         close = difflib.get_close_matches(name, _OPTIONS, 1, 0.8)
         if name.replace(".", "_") not in LogConfig.__dataclass_fields__ and close:
-            raise RequestError(f"open_log has no option {name!r}: is {close[0]!r} meant?")
+            raise RequestError(f"open_log has no option {name!r}. Did you mean {close[0]!r}?")
     config = LogConfig.of(**{name.replace(".", "_"): value for name, value in settings.items()})
     if leader_epoch is not None and leader_epoch < 0:
-        raise RequestError(f"leader_epoch must not be negative, not {leader_epoch}")
+        raise RequestError(f"leader_epoch must be at least 0, got {leader_epoch}")
     storage = local_storage() if storage is None else storage
-    # Files are opened when they are needed: the name has to hold when the program goes to another folder.
+    # Files are opened lazily, so the path must not depend on the current folder.
     folder = os.path.realpath(path) if isinstance(storage, LocalStorage) else os.fspath(path)
     parent, name = storage.split(folder)
     try:
@@ -108,7 +108,7 @@ def open_log(
         raise RequestError(f"{folder}: {error}") from None
     keeper = None
     if keep is not None:
-        check_place(os.fspath(keep), parent)
+        check_keep_folder(os.fspath(keep), parent)
         keeper = FolderKeeper(storage, os.path.abspath(keep) if isinstance(storage, LocalStorage) else os.fspath(keep))
     owner = Owner(leader_epoch, topic_id, producer_id_expiration_ms, keeper)
     directory = LogDirectory.shared(storage, parent)
@@ -116,16 +116,16 @@ def open_log(
 
 
 class Owner(NamedTuple):
-    """What the program that opens a log wants of it.
+    """Options of the program that opens a log.
 
     Attributes
     ----------
     leader_epoch, topic_id, producer_id_expiration_ms
-        As of `open_log`.
+        As in `open_log`.
     keeper : Keeper, optional
-        Gets what a recovery cuts off or removes, before it does.
+        Copies what recovery cuts off or removes, before it does.
     tasks : bool
-        Whether the log looks after its checkpoints, flushes and producers itself; else somebody does it for many.
+        Whether the log runs its own tasks for checkpoints, flushes and producers; else its manager does.
     """
 
     leader_epoch: int | None = None
@@ -143,7 +143,7 @@ def open_in(
     Parameters
     ----------
     directory : LogDirectory
-        One use of it goes over to the log, or is given back if the log cannot be opened.
+        One use of it passes to the log, or is released if the log cannot be opened.
     name : str
         Of the folder.
     config : LogConfig
@@ -151,15 +151,15 @@ def open_in(
     clock : Clock
         The log's.
     scheduler : Scheduler, optional
-        A thread for this log if not given.
+        By default a thread for this log.
     owner : Owner
-        What the program wants.
+        The program's options.
     """
     if config.segment_index_bytes < LEAST_INDEX_BYTES:
         directory.close()
         raise RequestError(
-            f"segment.index.bytes = {config.segment_index_bytes}: allowed is at least {LEAST_INDEX_BYTES}, one entry "
-            "of a time index"
+            f"invalid segment.index.bytes={config.segment_index_bytes}: expected at least {LEAST_INDEX_BYTES}, "
+            "one entry of a time index"
         )
     background = ThreadScheduler(f"pylogseg-{name}") if scheduler is None else scheduler
     storage = directory.storage
@@ -194,5 +194,5 @@ def open_in(
 
 @functools.cache
 def local_storage() -> LocalStorage:
-    """One for all logs of this process, since it bounds how many files are open."""
+    """Return the storage of all logs of this process, which bounds the number of open files."""
     return LocalStorage()

@@ -1,4 +1,4 @@
-"""A log's place in the log directory of this process: what is done for it by the clock, and how it is given back."""
+"""Ownership of an open log: its background tasks, and its release to the log directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pylogseg.log.log import Log
 
 _log = logging.getLogger(__name__)
 _FOR_EVER_MS = 2**63 - 1
-# Kafka's defaults of what is done every so many milliseconds.
+# Kafka's default intervals, in milliseconds.
 _RECOVERY_POINTS_MS = 60_000
 _LOG_STARTS_MS = 60_000
 _HIGH_WATERMARKS_MS = 5_000
@@ -21,15 +21,15 @@ _EXPIRY_MS = 600_000
 
 
 class Ownership:
-    """What a program has of a log beside the log itself.
+    """Background tasks and log directory of an open log.
 
     Parameters
     ----------
     log : Log
     directory : LogDirectory
-        One use of it, in which the log's folder is claimed.
+        One use of it, with the log's folder claimed.
     has_tasks : bool
-        Whether checkpoints, flushes and producers are looked after here; else somebody does it for many.
+        Whether tasks for checkpoints, flushes and producers run here; else the manager runs them.
     owns_scheduler : bool
         Whether the log's scheduler ends with it.
     """
@@ -42,21 +42,21 @@ class Ownership:
 
     # ---- checkpoints ----
 
-    def step_back(self) -> None:
-        """What is appended next is not flushed and not compacted yet: no checkpoint may say so."""
+    def lower_checkpoints(self) -> None:
+        """Lower the checkpoints: what is appended next is neither flushed nor compacted yet."""
         if self._directory is not None:
-            self._directory.step_back(self._name)
+            self._directory.lower_checkpoints(self._name)
             self._directory.note_cleaned(self._name, self._log.log_end_offset, lower_only=True)
 
     def checkpoint_log_start(self) -> None:
-        """Write where the log begins now."""
+        """Write the log start offset."""
         if self._directory is not None:
             self._directory.checkpoint(FileKind.LOG_STARTS)
 
     # ---- in the background ----
 
     def start_tasks(self) -> None:
-        """Begin to look after checkpoints, flushes and producers, if that is done here."""
+        """Start the tasks for checkpoints, flushes and producers, if they run here."""
         directory = self._directory
         if not self._has_tasks or directory is None:
             return
@@ -70,7 +70,7 @@ class Ownership:
         self.schedule_flushes()
 
     def schedule_flushes(self) -> None:
-        """What was appended is forced to the disk at most `flush.ms` later."""
+        """Schedule flushes, so that records are on the disk within `flush.ms`."""
         if not self._has_tasks:
             return
         task = self._tasks.pop("log-flusher", None)
@@ -90,7 +90,7 @@ class Ownership:
         self._tasks[name] = self._log.scheduler.schedule(f"{name} {self._name}", task, period_ms, period_ms)
 
     def stop_tasks(self) -> None:
-        """Begin nothing more, and wait for what runs."""
+        """Stop the tasks, and wait for those that run."""
         for task in self._tasks.values():
             task.cancel()
         if self._owns_scheduler:
@@ -99,13 +99,13 @@ class Ownership:
     # ---- the end ----
 
     def leave(self, *, clean: bool, gone: bool = False, new_name: str | None = None) -> None:
-        """Give the folder and the directory back; see `LogDirectory.release`."""
+        """Release the folder and the directory; see `LogDirectory.release`."""
         directory, self._directory = self._directory, None
         if directory is not None:
-            _log.info("%s: %s", self._log.folder, "closed" if clean else "closed, and not in order")
+            _log.info("%s: %s", self._log.folder, "closed" if clean else "closed, but not cleanly")
             try:
-                # What looks after many logs writes the checkpoints of all; but nothing of a log that is gone may be
-                # taken for a new one's of its name.
+                # The manager writes the checkpoints of all logs; but a deleted log must not leave entries for a new
+                # one of its name.
                 write = self._has_tasks or gone
                 directory.release(self._name, clean=clean, gone=gone, write=write, new_name=new_name)
             finally:

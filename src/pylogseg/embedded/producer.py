@@ -22,10 +22,10 @@ _MOST_SEQUENCES = 2**31
 
 
 class Producer:
-    """Appends whose records are numbered, so that what is sent again is found; made by `EmbeddedLog.producer`.
+    """Appends numbered records, so that repeated ones are detected; returned by `EmbeddedLog.producer`.
 
-    The log remembers of each producer the number of its last record, the *sequence*, and its last five batches (its
-    last one after a restart). It does so for `producer_id_expiration_ms` beyond the timestamp of its last record.
+    The log remembers the *sequence* of each producer, which is the number of its last record, and its last five batches
+    (after a restart the last one), until `producer_id_expiration_ms` after the timestamp of its last record.
 
     Attributes
     ----------
@@ -33,12 +33,12 @@ class Producer:
 
     Notes
     -----
-    Threads may share it; their appends come one after the other.
+    Threads may share it; their appends are serialized.
     """
 
     def __init__(self, log: EmbeddedLog, producer_id: int) -> None:
         if not 0 <= producer_id < 2**63:
-            raise RequestError(f"a producer id is a number from 0 to 2^63 - 1, not {producer_id}")
+            raise RequestError(f"expected a producer id between 0 and 2^63 - 1, got {producer_id}")
         self.producer_id = producer_id
         self._log = log
         self._mutex = threading.RLock()
@@ -48,7 +48,7 @@ class Producer:
     @property
     def _state(self) -> ProducerState | None:
         state = self._log.producers.active.get(self.producer_id)
-        if state is not None:  # what the log says counts, and is kept for when it has forgotten the producer
+        if state is not None:  # the log's state wins, and is kept in case the log forgets the producer
             self._epoch = max(state.producer_epoch, 0)
             self._next = (state.last_sequence + 1) % _MOST_SEQUENCES
         return state
@@ -61,13 +61,13 @@ class Producer:
 
     @property
     def next_sequence(self) -> int:
-        """How many of its records are in the log, modulo 2^31: the number of the next one."""
+        """The number of the next record: how many are in the log, modulo 2^31."""
         _ = self._state
         return self._next
 
     @property
     def has_open_transaction(self) -> bool:
-        """Whether records of its are in the log that are neither committed nor aborted; a crash leaves such."""
+        """True if the log has records of it that are neither committed nor aborted, as after a crash."""
         state = self._state
         return state is not None and state.has_open_txn
 
@@ -79,37 +79,37 @@ class Producer:
         compression: str | None = None,
         batch_bytes: int | None = None,
     ) -> Appended:
-        """Append records, in the transaction that was begun or without one.
+        """Append records, in the open transaction if there is one.
 
         Parameters
         ----------
         records : iterable of records, RecordColumns, or Arrow data
-            As of `EmbeddedLog.append`.
+            As in `EmbeddedLog.append`.
         sequence : int, optional
-            Of the first record: give that of an append whose answer was lost, and the same records, to send it again.
-            The next one if not given.
+            Of the first record. To repeat an append whose result was lost, pass its sequence and the same records. By
+            default the next one.
         compression, batch_bytes
-            As of `EmbeddedLog.append`; for a repeated append the same as at first.
+            As in `EmbeddedLog.append`; for a repeated append the same as at first.
 
         Returns
         -------
         Appended
-            `is_duplicate` if all was in the log already.
+            `is_duplicate` if all records were already in the log.
 
         Raises
         ------
         OutOfOrderSequenceError
-            If `sequence` is neither the next one nor that of a batch that is remembered.
+            If `sequence` is neither the next one nor that of a remembered batch.
         RequestError, StorageError
-            As of `EmbeddedLog.append`.
+            As in `EmbeddedLog.append`.
         """
         if as_bytes(records) is not None:
-            raise RequestError("a batch has its producer in it already: use the append of the log")
+            raise RequestError("an encoded batch already names its producer: append it with EmbeddedLog.append")
         with self._mutex:
             following = self.next_sequence
             first = following if sequence is None else sequence
             if not 0 <= first < _MOST_SEQUENCES:
-                raise RequestError(f"a sequence is a number from 0 to 2^31 - 1, not {first}")
+                raise RequestError(f"expected a sequence between 0 and 2^31 - 1, got {first}")
             log = self._log
             stamp = Stamp(self.producer_id, self._epoch, first, self._in_transaction)
             encoded = encode_batches(
@@ -125,25 +125,25 @@ class Producer:
     # ---- transactions ----
 
     def begin(self) -> None:
-        """Begin a transaction: what is appended from now on counts when it is committed.
+        """Begin a transaction: records appended from now on take effect when it is committed.
 
         Raises
         ------
         TransactionStateError
-            If one is open, by this object or since before a restart.
+            If one is already open, from this object or from before a restart.
         """
         with self._mutex:
             state = self._state
             if self._in_transaction or (state is not None and state.has_open_txn):
                 since = f", since offset {state.first_txn_offset}" if state is not None and state.has_open_txn else ""
                 raise TransactionStateError(
-                    f"{self._log.folder}: producer {self.producer_id} has a transaction open{since}: "
+                    f"{self._log.folder}: producer {self.producer_id} has an open transaction{since}: "
                     "commit() or abort() it first"
                 )
             self._in_transaction = True
 
     def commit(self) -> None:
-        """End the transaction: readers of committed records see it from now on.
+        """Commit the transaction: read_committed readers see it from now on.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class Producer:
         self._end("commit")
 
     def abort(self) -> None:
-        """End the transaction, also one that a crash left: readers of committed records never see it.
+        """Abort the transaction, or one that a crash left open: read_committed readers never see it.
 
         Raises
         ------
@@ -182,7 +182,7 @@ class Producer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Producer]:
-        """A transaction for a ``with`` statement: committed at its end, aborted by an error."""
+        """Run a ``with`` block in a transaction, which its end commits and an error aborts."""
         self.begin()
         try:
             yield self

@@ -1,4 +1,4 @@
-"""Batches from the file to a socket, past this process."""
+"""Sending batches from the file to a socket, without copying them through this process."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class Sent(NamedTuple):
-    """What went to a socket.
+    """Result of sending to a socket.
 
     Attributes
     ----------
     bytes : int
         Of whole batches; 0 at the end of the log.
     next_offset : int
-        To go on with.
+        The offset to continue with.
     aborted : list of (int, int) or None
-        Producer id and first offset of the aborted transactions in what was sent; None unless committed data was asked
-        for.
+        Producer id and first offset of the aborted transactions in what was sent; None unless read_committed was
+        asked for.
     """
 
     bytes: int
@@ -40,7 +40,7 @@ def send(
 ) -> Sent:
     """Send whole batches; see `EmbeddedLog.send_to`."""
     if socket.gettimeout() == 0:
-        raise RequestError("a socket that does not block cannot tell how much went: set a timeout, or none")
+        raise RequestError("non-blocking sockets are not supported; use a blocking socket or set a timeout")
     fetched = log.fetch(offset, max_bytes, "txn_committed" if isolation_level == "read_committed" else "high_watermark")
     batches = scan(fetched.data, crc=False).batches
     if not len(batches):
@@ -48,10 +48,10 @@ def send(
     size = int(batches.position[-1] + batches.size[-1])
     segment = log.segments.floor(fetched.start.segment)
     ssl = sys.modules.get("ssl")
-    if ssl is not None and isinstance(socket, ssl.SSLSocket):  # has to be encrypted by this process
+    if ssl is not None and isinstance(socket, ssl.SSLSocket):  # this process has to encrypt the data
         socket.sendall(fetched.data[:size])
     elif segment is None or segment.base_offset != fetched.start.segment:
-        socket.sendall(fetched.data[:size])  # deleted meanwhile, but the slice lives
+        socket.sendall(fetched.data[:size])  # deleted meanwhile, but the slice is still valid
     else:
         _send_file(segment.log, socket, fetched.start.position, size)
     return Sent(size, int(batches.last_offset[-1]) + 1, fetched.aborted)
@@ -62,7 +62,7 @@ def _send_file(file: AppendFile, socket: sockets.socket, position: int, size: in
     while position < end:
         try:
             count = file.send_to(socket, position, end - position)
-        except BlockingIOError:  # a socket with a timeout does not block by itself
+        except BlockingIOError:  # a socket with a timeout is non-blocking underneath
             _wait(socket)
             continue
         if not count:

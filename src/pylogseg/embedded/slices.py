@@ -1,4 +1,4 @@
-"""Reading the log that this program writes: slices as a consumer fetches them, decoded like any other file."""
+"""Reading a log that this process has open: fetch slices like a consumer, and decode them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OpenLog:
     ----------
     log : EmbeddedLog
     end_offset : int
-        Nothing at or behind it is given.
+        Nothing at or after it is returned.
     """
 
     def __init__(self, log: EmbeddedLog, end_offset: int) -> None:
@@ -37,31 +37,31 @@ class OpenLog:
 
     @property
     def log_start_offset(self) -> int:
-        """Where the log begins now."""
+        """The log start offset now."""
         return self._log.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """Where what can be read ends."""
+        """The offset at which the readable records end."""
         return min(self._log.log_end_offset, self._end)
 
     def offset_of_time(self, timestamp_ms: int) -> int:
-        """Offset of the first record that is not older; beyond everything without one."""
-        if timestamp_ms < 0:  # asks for something special
+        """Return the offset of the first record that is not older; the highest possible offset without one."""
+        if timestamp_ms < 0:  # the log treats negative values specially
             return self.log_start_offset
         found = self._log.offset_for_time(timestamp_ms)
         return OPEN_END if found is None else found.offset
 
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
-        """The records of a half-open range, as far as they could be seen when this was made."""
+        """Yield the records of a half-open range, up to `end_offset` of this object."""
         return iter(SliceReader(self._log, first_offset, min(end_offset, self._end), options))
 
 
 class SliceReader(PartitionReader):
-    """Fetches and decodes the records of a range of offsets, one slice after the other.
+    """Fetches and decodes the records of a range of offsets, slice by slice.
 
-    Offsets and not places are remembered between slices, so what is truncated, cleaned or deleted meanwhile does not
-    matter; records that are gone by then are an `OffsetOutOfRangeError`.
+    Between slices it remembers offsets, not positions, so truncation, cleaning and deletion do not matter; if the next
+    records were deleted it raises `OffsetOutOfRangeError`.
 
     Parameters
     ----------
@@ -69,12 +69,12 @@ class SliceReader(PartitionReader):
     first_offset, end_offset : int
         The range, half-open; it must be readable.
     options : ReadOptions
-        Damage always raises: such a log is for `pylogseg.read`.
+        Damage always raises; use `pylogseg.read` for a damaged log.
 
     Attributes
     ----------
     position : int
-        All below this offset has been given.
+        All records below this offset were returned.
     """
 
     def __init__(self, log: EmbeddedLog, first_offset: int, end_offset: int, options: ReadOptions) -> None:
@@ -89,7 +89,7 @@ class SliceReader(PartitionReader):
     def __iter__(self) -> Iterator[Chunk]:
         size = self._options.first_window_bytes
         while self.position < self._end:
-            if self._aborted is not None:  # before the slice: a cleaning forgets aborts whose records it removed
+            if self._aborted is not None:  # before the slice: a cleaning drops aborts whose records it removed
                 self._aborted.segments = self._log.segments.from_offset(self.position)
             fetched = self._log.fetch(self.position, size, "high_watermark")
             self._check_skipped(fetched)
@@ -107,7 +107,7 @@ class SliceReader(PartitionReader):
             self.position = int(batches.last_offset[-1]) + 1
 
     def _check_skipped(self, fetched: Fetched) -> None:
-        """Where a search for an offset left a segment out, that has to be because it ends below it."""
+        """Check that segments that a search for an offset skipped end below it."""
         segment = self._log.segments.floor(self.position)
         if segment is None or self.position >= self._log.high_watermark:
             return
@@ -118,19 +118,19 @@ class SliceReader(PartitionReader):
             if len(stretch.batches):
                 end = int(stretch.batches.position[-1] + stretch.batches.size[-1])
         if end < segment.size:
-            raise self._damage(segment.path, end, "no batch can be read")
+            raise self._damage(segment.path, end, "no batch is readable")
 
     def _damage(self, path: str, position: int, reason: str) -> CorruptionError:
-        remedy = "`pylogseg verify` tells more, and `pylogseg.read` with on_corrupt reads what is left"
+        remedy = "run `pylogseg verify` for details; read the rest with `pylogseg.read` and on_corrupt"
         return CorruptionError(path, position, f"{reason}; {remedy}", self.position)
 
     def _scanned(self, data: memoryview, position: int, segment: Segment) -> BatchTable:
-        """The whole batches of a slice, which its end may cut."""
+        """Return the whole batches of a slice; its end may cut off the last."""
         batches = scan(data, file_position=position, crc=self._options.check_crc).batches
         bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
         if len(bad) or not len(batches):
             at = int(batches.position[bad[0]]) if len(bad) else position
-            raise self._damage(segment.path, at, "its checksum does not hold" if len(bad) else "no batch can be read")
+            raise self._damage(segment.path, at, "the checksum does not match" if len(bad) else "no batch is readable")
         return batches
 
     def _segment_at(self, base_offset: int) -> Segment:
@@ -146,12 +146,12 @@ class SliceReader(PartitionReader):
 
 
 class _Aborted:
-    """Which batches below the last stable offset belong to aborted transactions; the indexes of the log tell.
+    """Aborted transactions below the last stable offset, from the transaction indexes of the log.
 
     Attributes
     ----------
     segments : list of LogSegment
-        From the first one that can hold such a batch on.
+        From the first one on that can hold such a batch.
     """
 
     def __init__(self) -> None:

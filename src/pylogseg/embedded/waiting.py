@@ -1,4 +1,4 @@
-"""Threads that wait for a log to grow."""
+"""Waiting for a log to grow."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 
 class Waiters:
-    """Who waits, and is woken by writers; one that sees nobody wait does not take a lock.
+    """Threads that wait for writers; a writer takes no lock if none waits.
 
     Attributes
     ----------
     count : int
-        How many wait.
+        Number of waiting threads.
     """
 
     def __init__(self) -> None:
@@ -20,15 +20,15 @@ class Waiters:
         self._moved = threading.Condition()
 
     def wake(self) -> None:
-        """Let all look again."""
+        """Wake all waiting threads."""
         if self.count:
             with self._moved:
                 self._moved.notify_all()
 
     def wait(self, done: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until something is so, or the time is over."""
+        """Wait until `done` returns True, or for the timeout."""
         with self._moved:
-            self.count += 1  # a writer that sees none has moved the end before it is looked at here
+            self.count += 1  # a writer that sees 0 has moved the end before `done` is called here
             try:
                 self._moved.wait_for(done, timeout)
             finally:

@@ -1,16 +1,16 @@
-"""Appends to a log: a batch is judged, gets its offsets, and is written; in Kafka's order of steps.
+"""Appends to a log: check a batch, assign its offsets, write it; in Kafka's order of steps.
 
-There are two judges. The fast one is a kernel (`_run`): in one pass over a batch it checks what a leader checks, and
-writes offset, leader epoch and timestamps into the header. What it takes into a *run*, one batch or many, goes on in
-the active segment and is written at once. A batch that needs a step first (a new segment or leader epoch, a producer or
-a transaction that begins or ends) is judged by it too, and written step by step, by `Appender._write`.
+There are two paths. The fast one is a kernel (`_run`): in one pass over a batch it checks what a leader checks, and
+writes offset, leader epoch and timestamps into the header. The batches that it collects, one or many, are a *run*: they
+go to the end of the active segment in one write. A batch that needs a step first (a new segment or leader epoch, a
+producer or transaction that begins or ends) is checked by the kernel too, and written by `Appender._write`.
 
-The careful judge (`log.append_validation`) sees a batch only if the fast one cannot say yes. The reasons:
+The slow path (`log.append_validation`) gets the batches that the kernel does not accept:
 
-- it is wrong: whoever sent it wants to know which record breaks which rule;
-- it is to be stored by another codec than it came with, or in another format, and so has to be written anew;
+- it is invalid: the sender needs to know which record breaks which rule;
+- it is to be stored with another codec or in another format, so it has to be rewritten;
 - it is not exactly one batch of magic 2: legacy messages, several batches at once, a part of one at the end;
-- it is compressed in a way that nobody but an old client does, with offsets that do not count up from 0.
+- it is compressed with inner offsets that do not count up from 0, as only old clients do.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from pylogseg.log.state import LogState
 
 _MAX_RELATIVE = 2**31 - 1
 _NEVER = 2**63 - 1
-#: Above it, the offsets of a batch might not end before the highest one that there is.
+#: Above it, the offsets of a batch may exceed the highest possible offset.
 LAST_START = HIGHEST_OFFSET - 2**31
-#: Bytes of a run: they are judged, copied and written at a time, and stay in the processor's cache meanwhile.
+#: Bytes of a run, which is checked, copied and written in one go; they stay in the processor's cache.
 _RUN_BYTES = 1 << 20
 _PRODUCER_ID_AT = 43
 
@@ -61,7 +61,7 @@ _PRODUCER_ID_AT = 43
 def with_body(
     run: Run, data: Data, rules: Rules, leader_epoch: int, now_ms: int, is_client: bool, in_place: bool
 ) -> Data | None:
-    """Decompress the batch that a run has seen the head of, and let it be judged; None for the careful judge."""
+    """Decompress the batch that a run stopped at and check it again; None if it takes the slow path."""
     from pylogseg.log.append_decompress import body_of, limit_of  # codecs are loaded when they are needed
 
     body = body_of(byte_view(data), run.codec(), limit_of(rules))
@@ -76,7 +76,7 @@ class Appender:
     ----------
     state : LogState
     rules : Rules
-        What is asked of appends.
+        What appends are checked against.
     """
 
     def __init__(self, state: LogState, roller: Roller, flusher: Flusher) -> None:
@@ -114,14 +114,14 @@ class Appender:
         state = self.state
         with state.lock:
             if state.is_closed or state.failure is not None:
-                state.refuse()
+                state.raise_unusable()
             if origin is Origin.RAFT_LEADER:
                 size_limit = state.config.max_message_bytes
                 return state.guarded(lambda: self._append_given(data, leader_epoch, origin, size_limit))
             now_ms, end, rules = state.clock.now_ms(), state.offsets.end.offset, self.rules
             records: Any = None
             if end > LAST_START:
-                raise RequestError(f"{state.folder}: the log ends at {end}: there are no offsets left for a batch")
+                raise RequestError(f"{state.folder}: the log ends at {end}: no offsets left for a batch")
             append_time_ms = now_ms if rules.append_time else -1
             if target_magic == 2:
                 is_client = origin is Origin.CLIENT
@@ -129,7 +129,7 @@ class Appender:
                 records = run.one(data, leader_epoch, now_ms, is_client, in_place)
                 if run.reason == BODY:
                     records = with_body(run, data, rules, leader_epoch, now_ms, is_client, in_place)
-                if run.reason == PRODUCER and is_client and self.tell(run, run.producer_id()):
+                if run.reason == PRODUCER and is_client and self.add_producer(run, run.producer_id()):
                     run.place()
                 if run.reason == ALL and (segment := self._run_of) is not None:
                     self.write_run(segment, records, run)
@@ -143,7 +143,7 @@ class Appender:
             return state.guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))
 
     def _run_at(self, end: int, leader_epoch: int) -> Run:
-        """The run of single appends, where the log ends; in no segment if the next batch needs a step before it."""
+        """Return the run for single appends; it has no segment if the next batch needs a step first."""
         state, run, segment = self.state, self._run, self.state.segments.active
         if not state.epochs.is_current(leader_epoch, end):
             segment = None
@@ -162,8 +162,8 @@ class Appender:
             run.begin_nowhere()
         return run
 
-    def tell(self, run: Run, producer_id: int) -> bool:
-        """Tell a run of a producer, if it may write in one."""
+    def add_producer(self, run: Run, producer_id: int) -> bool:
+        """Add a producer to a run; return False if its batches cannot be written in one."""
         known = self.state.producers.in_order(producer_id)
         return known is not None and run.know(*known)
 
@@ -186,7 +186,7 @@ class Appender:
     # ---- batches that have their offsets ----
 
     def append_as_follower(self, data: Data, leader_epoch: int) -> Appended:
-        """Append batches that have their offsets, as a replica does."""
+        """Append batches that keep their offsets, as a replica does."""
         return self.state.guarded(lambda: self._append_given(data, leader_epoch, Origin.REPLICATION, None))
 
     def _append_given(self, data: Data, leader_epoch: int, origin: Origin, size_limit: int | None) -> Appended:
@@ -205,7 +205,7 @@ class Appender:
     # ---- writing ----
 
     def write_run(self, segment: LogSegment, records: Data, run: Run) -> None:
-        """Write a run of batches that is ready, and let it take effect."""
+        """Write a finished run of batches and update the log's state."""
         state = self.state
         try:
             segment.append_run(records, run)
@@ -220,7 +220,7 @@ class Appender:
         if run.has_producers:
             producers.extend(run.known())
         producers.map_end_offset = end
-        offsets.note_first_unstable()  # what the high watermark has passed since may be decided
+        offsets.note_first_unstable()  # transactions that the high watermark has passed are decided
         if end - offsets.recovery_point >= state.config.flush_messages:
             self._flusher.flush(end)
 
@@ -238,7 +238,7 @@ class Appender:
                 state.epochs.clear()
         size, limit = len(prepared.records), state.config.segment_bytes
         if size > limit:
-            raise TooLargeError(f"{state.folder}: {size} bytes at once are more than segment.bytes, {limit}")
+            raise TooLargeError(f"{state.folder}: an append of {size} bytes is larger than segment.bytes, {limit}")
         segment = self._segment_for(prepared, size, origin, transaction_version, now_ms)
         checked = self._check_producers(prepared, origin, transaction_version, segment.base_offset, segment.size)
         if checked.duplicate is not None:
@@ -292,7 +292,7 @@ class Appender:
     def _segment_for(
         self, prepared: Prepared, size: int, origin: Origin, transaction_version: int, now_ms: int
     ) -> LogSegment:
-        """The segment that batches go to, a new one if need be; what it could not hold is refused before that."""
+        """Return the segment for some batches, a new one if needed; refuse what it cannot hold before a roll."""
         segment, end = self.state.active, self.state.offsets.end.offset
         if not segment.should_roll(self.state.config, size, prepared.max_timestamp, prepared.last_offset, now_ms):
             self._check_reach(prepared, segment.base_offset)
@@ -300,12 +300,12 @@ class Appender:
         first = prepared.first_offset
         base = max(first if first >= 0 else prepared.last_offset - _MAX_RELATIVE, end)
         self._check_reach(prepared, base)
-        if base > end:  # a refusal after the roll would leave a segment that takes nothing that goes on at the end
+        if base > end:  # refused after the roll, it would leave a segment that cannot be appended to
             self._check_producers(prepared, origin, transaction_version, base, 0)
         return self._roller.roll(base)
 
     def _check_reach(self, prepared: Prepared, base: int) -> None:
-        """Refuse offsets that a segment cannot hold, and legacy messages that no load could open."""
+        """Refuse offsets that a segment cannot hold, and legacy messages that could not be loaded."""
         folder = self.state.folder
         for batch in prepared.batches:
             first, last = batch.base_offset, batch.last_offset
@@ -322,7 +322,7 @@ class Appender:
 
 
 class _Many:
-    """One call of `append_many`: one call of the kernel and one write for each run, and what stops a run alone."""
+    """One call of `append_many`: a kernel call and a write per run; a batch that stops a run is appended alone."""
 
     def __init__(self, appender: Appender, leader_epoch: int, origin: Origin, transaction_version: int) -> None:
         self._appender, self._state = appender, appender.state
@@ -343,7 +343,7 @@ class _Many:
             end = int(starts[-1])
             if end < len(view):
                 if is_cut:
-                    reason = f"a batch is cut off: {len(view) - end} bytes of it are there"
+                    reason = f"a batch is cut off after {len(view) - end} bytes"
                     self._answers.errors[row] = CorruptionError(self._state.folder, end, reason)
                 else:
                     self._alone(row, view[end:], in_place)
@@ -352,7 +352,7 @@ class _Many:
         return self._answers
 
     def _append_buffer(self, view: memoryview, starts: npt.NDArray[np.int64], row: int, in_place: bool) -> int:
-        """Append the batches of one buffer; `row` is the one of the first, and that behind the last is returned."""
+        """Append the batches of one buffer, the first in `row`; return the row after the last."""
         run, answers = self._run, self._answers
         places: list[int] = starts.tolist()
         count = len(places) - 1
@@ -376,7 +376,7 @@ class _Many:
         return row + count
 
     def _begin(self) -> LogSegment | None:
-        """Make a run that goes on where the log ends; None if the next batch has to go alone."""
+        """Begin a run at the log's end; return None if the next batch has to be appended alone."""
         state, run, segment = self._state, self._run, self._state.segments.active
         next_offset = state.offsets.end.offset
         if (
@@ -392,7 +392,7 @@ class _Many:
         return segment if segment.begin_run(run, state.config) else None
 
     def _room(self, size: int) -> memoryview:
-        """Memory that a run is made ready in."""
+        """Return memory to prepare a run in."""
         size = min(size, _RUN_BYTES)
         if len(self._scratch) < size:
             self._scratch = memoryview(_encoder.blank(size))
@@ -400,10 +400,11 @@ class _Many:
 
     def _know(self, view: memoryview, start: int) -> bool:
         at = start + _PRODUCER_ID_AT
-        return self._is_client and self._appender.tell(self._run, int.from_bytes(view[at : at + 8], "big", signed=True))
+        producer_id = int.from_bytes(view[at : at + 8], "big", signed=True)
+        return self._is_client and self._appender.add_producer(self._run, producer_id)
 
     def _write(self, segment: LogSegment, records: memoryview, rows: slice, starts: npt.NDArray[np.int64]) -> None:
-        """Write a run, or note for each batch of it why that is not possible."""
+        """Write a run, or set the error of each of its batches."""
         answers = self._answers
         try:
             self._appender.write_run(segment, records, self._run)

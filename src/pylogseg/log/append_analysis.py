@@ -1,4 +1,4 @@
-"""The first look at an append: its batches, one after the other, in the order of Kafka's checks."""
+"""Checks of an append by its batch headers and CRCs, in Kafka's order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HIGHEST_OFFSET = 2**63 - 2
 
 
 class Analysis(NamedTuple):
-    """What the headers of an append say.
+    """Summary of the batch headers of an append.
 
     Attributes
     ----------
     batches : list of Batch
-        Those to append, with good CRCs.
+        The batches to append; their CRCs are good.
     first_offset : int
         Base offset of the first; -1 if it is a legacy batch, or there is none.
     last_offset, last_offset_of_first : int
@@ -48,7 +48,7 @@ class Analysis(NamedTuple):
 
 
 def frames(view: memoryview, where: str) -> Iterator[tuple[int, int]]:
-    """Position and size of each whole batch, as a broker finds them in a request; a partial one ends them in silence.
+    """Yield position and size of each whole batch of a request, as a broker does; ignore a partial one at the end.
 
     Raises
     ------
@@ -130,14 +130,14 @@ def analyze(
         if monotonic and not batch.base_offset <= last <= HIGHEST_OFFSET:
             raise InvalidRecordError(f"{where}: the batch at {position} has the offsets {base_offset} to {last}")
         if disorder:
-            raise OffsetsOutOfOrderError(f"{where}: last offset {last} of the batch at {position} follows on {before}")
+            raise OffsetsOutOfOrderError(f"{where}: the batch at {position} has last offset {last}, not above {before}")
         batches.append(batch)
     valid = batches[-1].position + batches[-1].size if batches else 0
     return Analysis(batches, first, last, last_of_first, greatest, codec, valid)
 
 
 def header_of(view: memoryview, position: int, size: int, size_limit: int | None, where: str) -> tuple[Batch, bool]:
-    """Header of a whole batch, and whether its CRC holds.
+    """Return the header of a whole batch, and whether its CRC matches.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def header_of(view: memoryview, position: int, size: int, size_limit: int | None
 
 def _check_size(size: int, size_limit: int | None, where: str) -> None:
     if size_limit is not None and size > size_limit:
-        raise TooLargeError(f"{where}: a batch of {size} bytes, at most {size_limit} are allowed")
+        raise TooLargeError(f"{where}: a batch of {size} bytes is larger than the limit, {size_limit}")
 
 
 def _int(view: memoryview, at: int) -> int:

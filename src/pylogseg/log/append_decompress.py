@@ -1,7 +1,7 @@
-"""The records of one compressed batch, decompressed with as little ado as its shape allows.
+"""Fast decompression of a single batch.
 
-A batch of usual size that Kafka's own producers compressed with lz4 or snappy is one block in a frame of known bytes.
-Everything else is for `format.codecs`, which knows all shapes.
+A small batch that Kafka's own producers compressed with lz4 or snappy is one block in a frame of known bytes.
+Everything else goes to `format.codecs`, which reads all layouts.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _XERIAL_BLOCK_BYTES = 32 << 10
 
 
 def limit_of(rules: Rules) -> int:
-    """Most bytes that an appended batch may decompress to: a message of the size that the log allows, at least."""
+    """Return the most bytes that an appended batch may decompress to: at least the log's largest message."""
     return max(DECOMPRESSED_LIMIT_BYTES, rules.size_limit)
 
 
 def body_of(batch: memoryview, codec: int, limit: int) -> bytes | memoryview | None:
-    """The records of a batch of magic 2; None if they cannot be decompressed, or to more than a limit."""
+    """Return the records of a batch of magic 2; None if they cannot be decompressed, or exceed the limit."""
     payload = batch[_V2_HEADER_BYTES:]
     try:
         if codec == LZ4 and (quick := _one_lz4_block(payload)) is not None:

@@ -1,6 +1,6 @@
-"""The records of one batch, judged one by one by the rules of a log, with every error that Kafka would find.
+"""Checks of the records of one batch against the rules of a log, with every error that Kafka would report.
 
-This is the careful way: appends that are as they should be never come here unless they have to be rewritten.
+This is the slow path: valid appends come here only if they have to be rewritten.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _SHOWN_ERRORS = 3
 Int64s = npt.NDArray[np.int64]
 
 
-class Judged(NamedTuple):
-    """What the rules look at, of each record of a batch.
+class CheckedFields(NamedTuple):
+    """The fields of a batch's records that the rules check.
 
     Attributes
     ----------
@@ -50,13 +50,13 @@ def read_records(
     lenient: bool = False,
     crc: bool = True,
     limit: int = DECOMPRESSED_LIMIT_BYTES,
-) -> Judged:
-    """Read what the rules look at.
+) -> CheckedFields:
+    """Read the fields that the rules check.
 
     Parameters
     ----------
     view : memoryview of bytes
-        What the batch's position counts in.
+        The bytes that the batch's position refers to.
     batch : Batch
         With its header.
     where : str
@@ -88,19 +88,19 @@ def read_records(
         return _partial(whole, batch, where, limit)
     if reason:
         raise _damage(whole, batch, reason, where, limit)
-    return Judged(
+    return CheckedFields(
         columns.offset, columns.timestamp, columns.key_size.astype(np.int64), np.zeros(len(columns), np.bool_)
     )
 
 
 def check_records(
-    judged: Judged, batch: Batch, rules: Rules, now_ms: int, where: str, unwritable: int | None = None
+    checked: CheckedFields, batch: Batch, rules: Rules, now_ms: int, where: str, unwritable: int | None = None
 ) -> None:
     """Refuse a batch with a record that breaks a rule.
 
     Parameters
     ----------
-    judged : Judged
+    checked : CheckedFields
         The records of the batch.
     batch : Batch
         With its header.
@@ -111,8 +111,7 @@ def check_records(
     where : str
         Named in errors.
     unwritable : int, optional
-        The first record that cannot be written anew. Records are written as long as none breaks a rule, so it is an
-        error only if none before it does.
+        The first record that cannot be rewritten. It is an error only if no record before it breaks a rule.
 
     Raises
     ------
@@ -121,26 +120,26 @@ def check_records(
     RequestError
         For the one that cannot be written.
     """
-    timestamp = judged.timestamp
-    keyless = (judged.key_size < 0) & rules.key_required
+    timestamp = checked.timestamp
+    keyless = (checked.key_size < 0) & rules.key_required
     timed = (timestamp != -1) & (not rules.append_time)
     # int64 wraps at hostile timestamps, as in Java.
     age = np.int64(now_ms) - timestamp
     late = timed & ((age > rules.before_ms) | (-age > rules.after_ms))
     stamped = ~timed & batch.is_append_time
-    bad = np.flatnonzero(judged.magic_differs | keyless | late | stamped)
+    bad = np.flatnonzero(checked.magic_differs | keyless | late | stamped)
     if unwritable is not None and not (len(bad) and bad[0] <= unwritable):
         raise RequestError(
             f"{where}: record {unwritable} cannot be stored: its timestamp is negative, or it has headers, which "
-            "magic 0 and 1 do not know"
+            "magic 0 and 1 do not have"
         )
     if not len(bad):
         return
     errors: list[tuple[int, str]] = []
     wrong_time = False
     for i in bad.tolist():
-        if judged.magic_differs[i]:
-            errors.append((i, f"its magic is not {batch.magic}, that of its batch"))
+        if checked.magic_differs[i]:
+            errors.append((i, f"its magic is not {batch.magic}, the magic of its batch"))
         elif keyless[i]:
             errors.append((i, "it has no key, and the log is compacted"))
         else:
@@ -158,13 +157,13 @@ def _time_error(late: bool, timestamp: int, rules: Rules, now_ms: int) -> str:
 
 
 def _decoded(whole: memoryview, batch: Batch, limit: int) -> tuple[RecordColumns, str]:
-    """Columns, and why there are none."""
+    """Decode a batch; return its columns, or why it cannot be decoded."""
     columns, damage = decode(scan(whole, crc=False).batches, whole, limit_bytes=limit)
     return columns, damage[0].reason if damage else ""
 
 
 def _damage(whole: memoryview, batch: Batch, reason: str, where: str, limit: int) -> PylogsegError:
-    """The error that a record that cannot be read is to Kafka."""
+    """Return the error that Kafka would raise for an unreadable record."""
     if batch.codec:
         try:
             _body(whole, batch, limit)
@@ -174,7 +173,7 @@ def _damage(whole: memoryview, batch: Batch, reason: str, where: str, limit: int
 
 
 def _remedied(error: CodecError) -> str:
-    """The error, with the setting that counts here."""
+    """Return the error's text, with the setting that applies to appends."""
     return str(error).replace(RAISE_IT, "raise max_message_bytes to append it")
 
 
@@ -184,8 +183,8 @@ def _body(whole: memoryview, batch: Batch, limit: int) -> bytes:
     return decompress(batch.codec, whole[_V2_HEADER_BYTES:], magic=2, limit=limit)
 
 
-def _partial(whole: memoryview, batch: Batch, where: str, limit: int) -> Judged:
-    """A compressed batch of magic 2, field by field, passing over keys, values and headers."""
+def _partial(whole: memoryview, batch: Batch, where: str, limit: int) -> CheckedFields:
+    """Read a compressed batch of magic 2 field by field, skipping keys, values and headers."""
     try:
         body = _body(whole, batch, limit)
     except CodecError as error:
@@ -204,10 +203,10 @@ def _partial(whole: memoryview, batch: Batch, where: str, limit: int) -> Judged:
             timestamps.append(batch.max_timestamp if batch.is_append_time else _wrap(batch.base_timestamp + time_delta))
             keys.append(key)
         if at != len(body):
-            raise ValueError("bytes remain behind the last declared record")
+            raise ValueError("bytes remain after the last declared record")
     except (ValueError, IndexError, PylogsegError) as error:
         raise InvalidRecordError(f"{where}: record {len(keys)}: {error}") from None
-    return _judged(offsets, timestamps, keys)
+    return _fields(offsets, timestamps, keys)
 
 
 def _skip(body: bytes, at: int) -> tuple[int, int]:
@@ -229,9 +228,9 @@ def _skip_headers(body: bytes, at: int) -> int:
     return at
 
 
-def _alone(whole: memoryview, batch: Batch, where: str) -> Judged:
-    """An uncompressed legacy message, of which nothing but the key's size matters."""
-    return _judged([batch.base_offset], [batch.max_timestamp], [_key_size(whole, batch.magic, where)])
+def _alone(whole: memoryview, batch: Batch, where: str) -> CheckedFields:
+    """Read an uncompressed legacy message, of which only the key's size is checked."""
+    return _fields([batch.base_offset], [batch.max_timestamp], [_key_size(whole, batch.magic, where)])
 
 
 def _key_size(entry: memoryview, magic: int, where: str) -> int:
@@ -242,7 +241,7 @@ def _key_size(entry: memoryview, magic: int, where: str) -> int:
 
 
 def _check_fields(entry: memoryview, magic: int, where: str) -> None:
-    """Refuse a legacy message whose key or value run past its end; Kafka finds that when it words another error."""
+    """Refuse a legacy message whose key or value runs past its end: Kafka finds that while it formats another error."""
     at = _KEY_AT[1 if magic else 0]
     for _ in range(2):
         if at + 4 > len(entry) or _int(entry, at) > len(entry) - at - 4:
@@ -250,8 +249,8 @@ def _check_fields(entry: memoryview, magic: int, where: str) -> None:
         at += 4 + max(_int(entry, at), 0)
 
 
-def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool, limit: int) -> Judged:
-    """The inner messages of a compressed one, whose CRCs are checked."""
+def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool, limit: int) -> CheckedFields:
+    """Read the inner messages of a compressed one, and check their CRCs."""
     inner = _inner_messages(whole, batch, where, limit)
     offsets, timestamps, keys, differs = [], [], [], []
     base = _inner_base(inner, batch, where)
@@ -273,12 +272,12 @@ def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool, limit: int)
         offsets.append(_wrap(base + _long(entry, 0)))
         stamped = magic == 1 and batch.is_append_time
         timestamps.append(batch.max_timestamp if stamped else _long(entry, 18) if magic and len(entry) >= 26 else -1)
-    return _judged(offsets, timestamps, keys)._replace(magic_differs=np.array(differs, np.bool_))
+    return _fields(offsets, timestamps, keys)._replace(magic_differs=np.array(differs, np.bool_))
 
 
 def _inner_messages(whole: memoryview, batch: Batch, where: str, limit: int) -> list[memoryview]:
     if batch.codec == _ZSTD:
-        raise InvalidRecordError(f"{where}: a message of magic {batch.magic} cannot be compressed by zstd")
+        raise InvalidRecordError(f"{where}: a message of magic {batch.magic} cannot be compressed with zstd")
     value_at = _KEY_AT[batch.magic] + 4 + max(_key_size(whole, batch.magic, where), 0)
     size = _int(whole, value_at) if value_at + 4 <= len(whole) else len(whole)
     if size < 0:
@@ -297,11 +296,9 @@ def _inner_messages(whole: memoryview, batch: Batch, where: str, limit: int) -> 
     while len(body) - at >= 12:
         length = _int(body, at + 8)
         if length < 14:
-            raise CorruptionError(
-                where, batch.position, f"an inner message has length {length}, at least 14 are needed"
-            )
+            raise CorruptionError(where, batch.position, f"an inner message has length {length}, less than 14")
         if length > len(body) - at - 12:
-            break  # a cut off one ends them in silence
+            break  # one that is cut off is ignored
         found.append(body[at : at + 12 + length])
         at += 12 + length
     if not found:
@@ -310,20 +307,20 @@ def _inner_messages(whole: memoryview, batch: Batch, where: str, limit: int) -> 
 
 
 def _inner_base(inner: list[memoryview], batch: Batch, where: str) -> int:
-    """What inner offsets count from: nothing in magic 0, the first one in magic 1."""
+    """Return the base of the inner offsets: 0 in magic 0, in magic 1 computed from the wrapper's offset."""
     if batch.magic == 0 or batch.last_offset == 0:
         return 0
     last = _long(inner[-1], 0)
     if batch.last_offset < last:
         raise InvalidRecordError(
-            f"{where}: offset {batch.last_offset} of a compressed message, {last} of its last inner one"
+            f"{where}: a compressed message has offset {batch.last_offset}, its last inner message {last}"
         )
     return batch.last_offset - last
 
 
-def _judged(offsets: list[int], timestamps: list[int], keys: list[int]) -> Judged:
+def _fields(offsets: list[int], timestamps: list[int], keys: list[int]) -> CheckedFields:
     offset, timestamp, key_size = (np.array(values, np.int64) for values in (offsets, timestamps, keys))
-    return Judged(offset, timestamp, key_size, np.zeros(len(keys), np.bool_))
+    return CheckedFields(offset, timestamp, key_size, np.zeros(len(keys), np.bool_))
 
 
 def _int(data: memoryview, at: int) -> int:
@@ -335,5 +332,5 @@ def _long(data: memoryview, at: int) -> int:
 
 
 def _wrap(value: int) -> int:
-    """Java's sums wrap."""
+    """Wrap a sum as Java does."""
     return ((value + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)

@@ -1,4 +1,4 @@
-"""What became of appends."""
+"""Results of appends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pylogseg.errors import PylogsegError
 
 
 class Appended(NamedTuple):
-    """What became of an append.
+    """Result of an append.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class AppendedMany:
-    """What became of many batches, in columns with a row for each.
+    """Results of many batches, in columns with a row for each.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class AppendedMany:
 
     @classmethod
     def blank(cls, count: int) -> AppendedMany:
-        """Rows of which nothing was written yet."""
+        """Return rows for batches that are not written yet."""
         first, last, timestamp, append_time = np.full((4, count), -1, np.int64)
         return cls(first, last, timestamp, append_time, np.zeros(count, np.int64), np.zeros(count, np.bool_))
 
@@ -74,7 +74,7 @@ class AppendedMany:
         return len(self.last_offset)
 
     def __getitem__(self, row: int) -> Appended:
-        """The answer of one batch; its error is raised."""
+        """Return the result of one batch, or raise its error."""
         if row in self.errors:
             raise self.errors[row]
         return Appended(
@@ -93,7 +93,7 @@ class AppendedMany:
             raise self.errors[min(self.errors)]
 
     def set(self, row: int, done: Appended) -> None:
-        """Take the answer of one batch over."""
+        """Set the result of one batch."""
         self.first_offset[row], self.last_offset[row] = done.first_offset, done.last_offset
         self.max_timestamp[row], self.append_time_ms[row] = done.max_timestamp, done.append_time_ms
         self.valid_bytes[row], self.is_duplicate[row] = done.valid_bytes, done.is_duplicate

@@ -1,6 +1,6 @@
-"""The careful judge of appends: what a leader does to batches, and what a follower checks of them.
+"""Full validation of appends: what a leader does to batches, and what a follower checks.
 
-`log.append` says which batches of a leader come here. They go through `_Careful`, in the order of Kafka's checks:
+`log.append` says which batches of a leader come here. They go through `_LeaderAppend`, in the order of Kafka's checks:
 refusals, conversion of formats, recompression.
 """
 
@@ -20,7 +20,7 @@ from pylogseg.format.buffers import byte_view
 from pylogseg.format.builder import TRANSACTIONAL, build, columns_of, shared_row
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.log.append_analysis import Analysis, analyze, frames, header_of
-from pylogseg.log.append_record_checks import Judged, check_records, read_records
+from pylogseg.log.append_record_checks import CheckedFields, check_records, read_records
 from pylogseg.log.producer_state import Origin
 
 __all__ = ["Batch", "Origin", "Prepared", "Rules", "Terms", "follower", "leader"]
@@ -29,7 +29,7 @@ _SHOWN_OFFSETS = 10
 
 
 class Terms(NamedTuple):
-    """What the batches of an append get, and who appends them.
+    """What an append writes into its batches, and who appends them.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Terms(NamedTuple):
 
 
 def leader(data: Any, rules: Rules, terms: Terms, where: str = "<append>") -> Prepared:
-    """Judge an append as the leader of a partition does, and give it offsets, timestamps and leader epoch.
+    """Validate an append as the leader of a partition does, and assign offsets, timestamps and leader epoch.
 
     Parameters
     ----------
@@ -74,14 +74,14 @@ def leader(data: Any, rules: Rules, terms: Terms, where: str = "<append>") -> Pr
     Raises
     ------
     InvalidRecordError, TooLargeError, CorruptionError, RequestError
-        As Kafka judges; the first of them with the records that are to blame.
+        As Kafka does; the first of them lists the records that are invalid.
     """
     view = byte_view(data)
     found = analyze(view, terms.origin, terms.leader_epoch, size_limit=rules.size_limit, monotonic=False, where=where)
     if not found.batches:
         return Prepared(b"", [], -1, -1, -1, -1, -1, 0)
     view = view[: found.valid_bytes]
-    return _Careful(view, found, rules, terms, where).prepare()
+    return _LeaderAppend(view, found, rules, terms, where).prepare()
 
 
 def follower(
@@ -93,7 +93,7 @@ def follower(
     size_limit: int | None = None,
     where: str = "<append>",
 ) -> Prepared:
-    """Judge batches that keep their offsets.
+    """Validate batches that keep their offsets.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def follower(
     OffsetsOutOfOrderError
         If offsets do not ascend, or begin below `next_offset`.
     InvalidRecordError, TooLargeError, CorruptionError, RequestError
-        As Kafka judges.
+        As Kafka does.
     """
     limit = -1 if size_limit is None else size_limit
     done = _append.given(data, leader_epoch, origin is Origin.RAFT_LEADER, limit)
@@ -153,7 +153,7 @@ def follower(
 
 
 def _with_offsets(error: OffsetsOutOfOrderError, view: memoryview, most: int | None, where: str) -> PylogsegError:
-    """The error with the offsets of the first records. As to Kafka, a record that cannot be read comes first."""
+    """Return the error with the first records' offsets; as in Kafka, an unreadable record is reported instead."""
     offsets: list[int] = []
     for position, size in frames(view, where):
         if most is not None and len(offsets) >= most:
@@ -166,8 +166,8 @@ def _with_offsets(error: OffsetsOutOfOrderError, view: memoryview, most: int | N
     return OffsetsOutOfOrderError(f"{error}; its records have the offsets {str(offsets[:_SHOWN_OFFSETS])[1:-1]}")
 
 
-class _Careful:
-    """One append of a leader, step by step."""
+class _LeaderAppend:
+    """Validation of one append of a leader, step by step."""
 
     def __init__(self, view: memoryview, found: Analysis, rules: Rules, terms: Terms, where: str) -> None:
         self.view, self.found, self.rules, self.where = view, found, rules, where
@@ -179,61 +179,61 @@ class _Careful:
         self.limit = limit_of(rules)
 
     def prepare(self) -> Prepared:
-        """Judge, and assign or rebuild."""
+        """Check, then assign offsets in place or rebuild the batches."""
         if self.found.codec == 0 and self.codec == 0:
             same = all(batch.magic == self.magic for batch in self.found.batches)
-            return self.assign(self.judge_all()) if same else self.convert()
+            return self.assign(self.check_all()) if same else self.convert()
         in_place = self.found.codec == self.codec and self.first.magic == self.magic and self.magic != 0
         # Control records are not compressed.
         in_place = in_place or (self.found.codec == 0 and self.first.is_control)
-        judged = self.judge_all(lenient=in_place)
+        checked = self.check_all(lenient=in_place)
         if not in_place:
             return self.rebuild(self.codec)
-        if self.first.magic > 0 and self.magic > 0 and not _numbered(judged):
-            # Old clients number inner messages wrongly, so those are written anew. In magic 2 Kafka has not kept what
-            # that needs.
+        if self.first.magic > 0 and self.magic > 0 and not _numbered(checked):
+            # Old clients number inner messages wrongly, so those are rewritten. For magic 2 Kafka has not kept what
+            # that takes.
             if self.first.magic == 2 and self.found.codec:
-                raise RequestError(f"{self.where}: offsets in a compressed batch do not count up from 0")
+                raise RequestError(f"{self.where}: the offsets in a compressed batch do not count up from 0")
             return self.rebuild(self.codec)
-        return self.assign(judged)
+        return self.assign(checked)
 
     def convert(self) -> Prepared:
-        """Store uncompressed records in another format: they are written one by one while they are judged."""
+        """Store uncompressed records in another format: write them one by one while they are checked."""
         columns = self.decode()
         self.check_number()
         if self.magic < 2 and self.first.is_transactional:
-            raise RequestError(f"{self.where}: magic {self.magic} knows no transactions")
+            raise RequestError(f"{self.where}: message format v{self.magic} does not support transactions")
         broken = columns.timestamp < -1
         if self.magic < 2:
             broken |= columns.header_count > 0
-        self.judge_all(broken=broken)
+        self.check_all(broken=broken)
         return self.rebuild(0)
 
     def check_number(self) -> None:
-        """Magic 2 and compressed messages come alone."""
+        """Refuse more than one batch, where magic 2 or compression allows only one."""
         if len(self.found.batches) > 1 and (self.first.magic == 2 or self.found.codec):
-            raise InvalidRecordError(f"{self.where}: {len(self.found.batches)} batches, one is allowed")
+            raise InvalidRecordError(f"{self.where}: expected one batch, got {len(self.found.batches)}")
 
-    def judge_all(self, *, lenient: bool = False, broken: npt.NDArray[np.bool_] | None = None) -> list[Judged]:
-        """Check all batches and their records, of which `broken` tells which cannot be written anew."""
+    def check_all(self, *, lenient: bool = False, broken: npt.NDArray[np.bool_] | None = None) -> list[CheckedFields]:
+        """Check all batches and their records; `broken` marks the records that cannot be rewritten."""
         self.check_number()
-        found: list[Judged] = []
+        found: list[CheckedFields] = []
         first = 0
         for batch in self.found.batches:
             self.check_batch(batch)
-            judged = read_records(self.view, batch, lenient=lenient, where=self.where, limit=self.limit)
-            count = len(judged.timestamp)
+            checked = read_records(self.view, batch, lenient=lenient, where=self.where, limit=self.limit)
+            count = len(checked.timestamp)
             unwritable = None if broken is None else np.flatnonzero(broken[first : first + count])
             worst = int(unwritable[0]) if unwritable is not None and len(unwritable) else None
-            check_records(judged, batch, self.rules, self.now_ms, self.where, worst)
+            check_records(checked, batch, self.rules, self.now_ms, self.where, worst)
             first += count
-            found.append(judged)
+            found.append(checked)
         return found
 
     def check_batch(self, batch: Batch) -> None:
-        """Check what the header says."""
+        """Check the header of a batch."""
         if batch.magic != self.first.magic:
-            raise self.invalid(f"a batch of magic {batch.magic}, the first one has {self.first.magic}")
+            raise self.invalid(f"a batch has magic {batch.magic}, the first one {self.first.magic}")
         if self.origin is Origin.CLIENT and batch.magic == 2:
             span, count = batch.last_offset - batch.base_offset + 1, batch.count
             if span <= 0:
@@ -247,17 +247,17 @@ class _Careful:
             if batch.producer_id >= 0 and batch.base_sequence < 0:
                 raise self.invalid(f"sequence {batch.base_sequence} in a batch of producer {batch.producer_id}")
         if self.magic < 2 and (batch.is_transactional or batch.producer_id >= 0):
-            raise RequestError(f"{self.where}: magic {self.magic} knows no producers and no transactions")
+            raise RequestError(f"{self.where}: message format v{self.magic} does not support producer ids")
 
     def invalid(self, reason: str) -> InvalidRecordError:
-        """An error of the whole batch."""
+        """Return an error about the whole batch."""
         return InvalidRecordError(f"{self.where}: {reason}")
 
-    def assign(self, judged: list[Judged]) -> Prepared:
-        """Keep the batches and set what a leader sets in their headers."""
+    def assign(self, checked: list[CheckedFields]) -> Prepared:
+        """Keep the batches and set the header fields that a leader sets."""
         out = bytearray(self.view)
         offset, greatest, append_time = self.next_offset, -1, self.rules.append_time
-        for batch, records in zip(self.found.batches, judged, strict=True):
+        for batch, records in zip(self.found.batches, checked, strict=True):
             offset += len(records.timestamp)
             patch.set_last_offset(out, offset - 1, batch.position)
             if batch.magic == 2:
@@ -273,7 +273,7 @@ class _Careful:
         return self.prepared(out, batches, offset, greatest)
 
     def decode(self) -> RecordColumns:
-        """All records, which are to be written anew."""
+        """Decode all records, to rewrite them."""
         table = scan(self.view, crc=False).batches
         if len(table) < len(self.found.batches):
             raise RequestError(f"{self.where}: the message at {self.found.batches[len(table)].position} is too small")
@@ -281,12 +281,12 @@ class _Careful:
         if damage:
             batch = self.found.batches[damage[0].row]
             if batch.magic == 2:
-                read_records(self.view, batch, where=self.where, limit=self.limit)  # knows the error
+                read_records(self.view, batch, where=self.where, limit=self.limit)  # raises the right error
             raise RequestError(f"{self.where}: records cannot be rewritten: {damage[0].reason}")
         return columns
 
     def rebuild(self, codec: int) -> Prepared:
-        """Write all records anew, in the format and codec that are stored."""
+        """Rewrite all records in the format and codec to be stored."""
         columns = self.decode()
         append_time = self.rules.append_time
         shared = shared_row(
@@ -302,13 +302,13 @@ class _Careful:
         for batch in batches:
             if batch.size > self.rules.size_limit:
                 raise TooLargeError(
-                    f"{self.where}: a batch becomes {batch.size} bytes, at most {self.rules.size_limit} are allowed"
+                    f"{self.where}: a batch becomes {batch.size} bytes, more than the limit, {self.rules.size_limit}"
                 )
         greatest = self.now_ms if append_time else int(columns.timestamp.max(initial=-1)) if self.magic else -1
         return self.prepared(out, batches, self.next_offset + len(columns), greatest)
 
     def keep_producer(self, row: npt.NDArray[np.void]) -> None:
-        """Take the producer of the first batch over; a coordinator's may have numbers that no client's has."""
+        """Copy the producer of the first batch; a coordinator's may have values that no client's has."""
         first = self.first
         if first.is_transactional and first.producer_id == -1:
             raise RequestError(f"{self.where}: a transactional batch without a producer")
@@ -323,7 +323,7 @@ class _Careful:
             row["attributes"] |= TRANSACTIONAL if first.is_transactional else 0
 
     def prepared(self, out: Any, batches: list[Batch], offset: int, greatest: int) -> Prepared:
-        """The result, with the log end offset behind it."""
+        """Return the result, with the log end offset after it."""
         append_time_ms = self.now_ms if self.rules.append_time else -1
         last_of_first = batches[0].last_offset if batches else -1
         return Prepared(
@@ -331,6 +331,6 @@ class _Careful:
         )
 
 
-def _numbered(judged: list[Judged]) -> bool:
-    offsets = np.concatenate([records.offset for records in judged])
+def _numbered(checked: list[CheckedFields]) -> bool:
+    offsets = np.concatenate([records.offset for records in checked])
     return bool((offsets == np.arange(len(offsets))).all())

@@ -1,4 +1,4 @@
-"""What batches of a segment say of themselves."""
+"""Header fields of the batches of a segment."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pylogseg.errors import CorruptionError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import decode
 
-#: What a disk writes whole, at least.
+#: The least that a disk writes atomically.
 SECTOR_BYTES = 512
 #: The base offset, and the leading zeros of the length of a small batch.
 _MOST_LOST_BYTES = 11
 
 
 class BatchLocation(NamedTuple):
-    """Where a batch lies: its base offset, position and size."""
+    """Base offset, position and size of a batch."""
 
     offset: int
     position: int
@@ -30,27 +30,26 @@ def batch_facts(rows: BatchTable) -> list[tuple[int, int, int]]:
 
 
 def first_offset(batches: BatchTable, view: memoryview, path: str, start: int = 0) -> int:
-    """Offset of the first record of one legacy batch of a file, which may have to be decompressed for it."""
+    """Return the offset of the first record of one legacy batch of a file, which may have to be decompressed for it."""
     columns, damage = decode(batches, view, start)
     if damage or not len(columns):
         why = damage[0].reason if damage else "no record"
-        raise CorruptionError(path, int(batches.position[0]), f"the batch cannot be opened: {why}")
+        raise CorruptionError(path, int(batches.position[0]), f"the batch cannot be decoded: {why}")
     return int(columns.offset[0])
 
 
 def torn_offsets(rows: BatchTable, before: tuple[int, int]) -> Any:
-    """Which batches look as if a torn write had lost the first bytes of their base offset.
+    """Return a mask of the batches whose base offset lost its first bytes in a torn write.
 
-    No check sum covers it, so only what should stand there tells: the offset behind the last batch. A disk loses whole
-    sectors, so the bytes that are zeros instead end with a sector, and none of them may belong to what the check sum
-    covers or to the length.
+    No checksum covers the base offset, so it is compared with the expected one: the offset after the last batch. A disk
+    loses whole sectors, so the zeros have to end with a sector, before the length and what the checksum covers.
 
     Parameters
     ----------
     rows : BatchTable
         Batches that follow one another, with their positions in the file.
     before : (int, int)
-        Last offset and check sum of the batch in front of them; one below the segment's first offset, and -1, if there
+        Last offset and checksum of the batch before them; one below the segment's first offset, and -1, if there
         is none.
     """
     if not len(rows):
@@ -61,4 +60,4 @@ def torn_offsets(rows: BatchTable, before: tuple[int, int]) -> Any:
     kept_bits = 8 * np.clip(8 - lost, 0, 7)
     what_is_left = expected & ((np.int64(1) << kept_bits) - 1)
     torn = (lost > 0) & (lost <= _MOST_LOST_BYTES) & (rows.base_offset == what_is_left) & (what_is_left < expected)
-    return torn & (rows.crc != crc_before)  # a batch that is there twice is not torn
+    return torn & (rows.crc != crc_before)  # a duplicate batch is not torn

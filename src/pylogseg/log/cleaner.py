@@ -1,7 +1,7 @@
-"""Compaction: one cleaning of one log, which leaves the last record of each key.
+"""Compaction: one cleaning of one log, which keeps the last record of each key.
 
 Rules: KIP-58, KIP-98 (markers), KIP-534 (delete horizon). A cleaning reads the dirty section into a map of keys, then
-writes all segments up to the end of what it read anew, in groups, and swaps each group in.
+rewrites all segments up to the end of what it read, in groups, and swaps each group in.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _MAX_RELATIVE = 2**31 - 1
 
 
 class Cleaner:
-    """Cleans one log after another with one map of keys.
+    """Cleans logs, one at a time, with one map of keys.
 
     Parameters
     ----------
     offsets : OffsetMap
-        Used again for each log.
+        Reused for each log.
     throttle : callable, optional
         Called with each number of bytes that was read or written.
     check : callable, optional
@@ -81,13 +81,13 @@ class Cleaner:
         Returns
         -------
         next_dirty : int
-            Where the next cleaning goes on: what belongs into the cleaner's checkpoint.
+            Where the next cleaning begins, for the cleaner's checkpoint.
         stats : CleanerStats
 
         Raises
         ------
         CleaningAbortedError
-            If a segment had to be split first; the next cleaning will do.
+            If a segment had to be split first; clean again.
         UncleanableError
             If a batch of magic 0 or 1 would have to stay without records.
         RequestError
@@ -98,7 +98,7 @@ class Cleaner:
         now_ms, config = log.clock.now_ms(), log.config
         start, end = what.first_dirty, dirtiness(log, what).first_uncleanable
         if end < start:
-            raise RequestError(f"{log.folder}: nothing to clean from {start} on; what may be cleaned ends at {end}")
+            raise RequestError(f"{log.folder}: nothing to clean from {start} on; the cleanable part ends at {end}")
         clean_part = log.segments.from_offset(0, start)
         legacy_horizon = clean_part[-1].modified_ms() - config.delete_retention_ms if clean_part else 0
         stats = CleanerStats() if stats is None else stats
@@ -126,7 +126,7 @@ class Cleaner:
             self._offsets.latest_offset = behind - 1
 
     def _read_segment_keys(self, segment: LogSegment, start: int, txns: CleanedTxns, stats: CleanerStats) -> bool:
-        """Put the keys of a segment into the map; False if it got full."""
+        """Put the keys of a segment into the map; return False if the map is full."""
         position = segment.offset_index.floor(start)[1]
         for stretch in whole_stretches(segment, position, crc=self._crc):
             self._check()
@@ -151,7 +151,7 @@ class Cleaner:
         return True
 
     def _note_full(self, records: RecordColumns, count: int, start: int) -> None:
-        """The map got full in the middle of a batch: it covers what was put in of it, if anything."""
+        """Set the end of the map where it got full, in the middle of a batch."""
         in_batch = records.batch[:count] == records.batch[count]
         put = in_batch & (records.key_size[:count] >= 0) & (records.offset[:count] >= start)
         if put.any():
@@ -201,13 +201,13 @@ class Cleaner:
 def grouped(
     segments: Sequence[LogSegment], max_bytes: int, max_index_bytes: int, first_uncleanable: int
 ) -> list[list[LogSegment]]:
-    """Segments in runs that fit into one segment each, by size, by size of the indexes and by range of offsets."""
+    """Group segments so that each group fits into one segment: by size, index size and range of offsets."""
     groups: list[list[LogSegment]] = []
     sizes = [0, 0, 0]
     limits = [max_bytes, max_index_bytes, max_index_bytes]
     for i, segment in enumerate(segments):
         own = [segment.size, segment.offset_index.entries * 8, segment.time_index.entries * 12]
-        # What an exact answer costs is a walk through the segment; the next one begins behind it in any case.
+        # An exact answer costs a walk through the segment; the next one begins after it in any case.
         last = (segments[i + 1].base_offset if i + 1 < len(segments) else first_uncleanable) - 1
         fits = groups and all(size + more <= limit for size, more, limit in zip(sizes, own, limits, strict=True))
         if fits and (segment.size == 0 or last - groups[-1][0].base_offset <= _MAX_RELATIVE):
@@ -220,7 +220,7 @@ def grouped(
 
 
 def _aborted(log: Log, start: int, end: int) -> Iterator[AbortedTxn]:
-    """The aborted transactions from the segment of an offset on; as in Kafka, down to the start of the log."""
+    """Yield the aborted transactions from the segment of an offset on; as in Kafka, down to the start of the log."""
     segments = log.segments.from_offset(start)
     if segments and segments[0].base_offset > start:  # as in Kafka, which then finds no segment to begin with
         segments = []

@@ -1,4 +1,4 @@
-"""One stretch of a segment as compaction leaves it: which batches go, stay as they are, are emptied or written anew."""
+"""Filters a stretch of a segment for compaction: batches are dropped, kept, emptied or rewritten."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pylogseg.format.records import REWRITE_LIMIT_BYTES, BatchDamage, RecordColu
 from pylogseg.format.scratch import Scratch
 from pylogseg.log.cleaner_transactions import CleanedTxns
 from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
-from pylogseg.log.segment_rewrite import ANEW, GOES, STAYS, Filtered, assemble, joined
+from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble, joined
 from pylogseg.log.stretches import Stretch
 
 _Mask = npt.NDArray[np.bool_]
 
 
 class LastRecord(NamedTuple):
-    """What must stay of an active producer: its last batch of data, or, without one, the marker of its epoch."""
+    """The record to keep of an active producer: its last batch of data or, without one, the marker of its epoch."""
 
     data_offset: int
     epoch: int
@@ -32,7 +32,7 @@ class LastRecord(NamedTuple):
 
 @dataclass
 class CleanerStats:
-    """What a cleaning read and wrote."""
+    """Counts of what a cleaning read and wrote."""
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -44,20 +44,20 @@ class CleanerStats:
 
 
 class Retention(NamedTuple):
-    """What decides about records, the same for all stretches of a segment.
+    """The rules for keeping records, the same for all stretches of a segment.
 
     Attributes
     ----------
     offsets : OffsetMap
     now_ms : int
     delete_retention_ms : int
-        How long tombstones and markers stay, counted from the first cleaning that meets them.
+        How long tombstones and markers are kept after the first cleaning that meets them.
     keep_legacy_tombstones : bool
-        Those of magic 0 and 1 go by the age of their segment.
+        Those of magic 0 and 1 are deleted by the age of their segment.
     last_records : mapping of int to LastRecord
         By producer id.
     round_end : int
-        The batch that ends here stays, empty if need be, so that the next cleaning begins where this one ended.
+        The batch that ends here is kept, empty if need be, so that the next cleaning begins where this one ended.
     limit_bytes : int or None
         A batch that decompresses to more cannot be cleaned; `REWRITE_LIMIT_BYTES` if None.
     """
@@ -72,7 +72,7 @@ class Retention(NamedTuple):
 
 
 def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: int | None = None) -> RecordColumns:
-    """Records of batches that have to be readable, all at once; see `decoded_parts`."""
+    """Decode batches that have to be readable, all at once; see `decoded_parts`."""
     columns, damage = decode(batches, view, start, limit_bytes=limit_bytes or REWRITE_LIMIT_BYTES)
     _refuse(damage, columns.batches, path)
     return columns
@@ -81,14 +81,14 @@ def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: 
 def decoded_parts(
     batches: BatchTable, which: _Mask, view: Any, start: int, path: str, limit_bytes: int | None = None
 ) -> Iterator[tuple[slice, RecordColumns]]:
-    """Records of batches that have to be readable, in as many parts as it takes to hold little at once.
+    """Decode batches that have to be readable, in parts that bound the memory in use.
 
     Parameters
     ----------
     batches : BatchTable
         Of a stretch.
     which : numpy.ndarray of bool
-        The batches whose records are wanted.
+        The batches to decode.
     view, start, path
         The bytes of the stretch, their position, and the file, for errors.
     limit_bytes : int, optional
@@ -97,9 +97,9 @@ def decoded_parts(
     Yields
     ------
     part : slice
-        The next batches, wanted or not; the parts cover all.
+        The next batches, decoded or not; the parts cover all.
     records : RecordColumns
-        Of the wanted ones among them: batch 0 is the first of these. They live until the next part.
+        Of the decoded ones among them: batch 0 is the first of these. Valid until the next part.
     """
     rows = np.flatnonzero(which)
     begin = done = 0
@@ -119,7 +119,7 @@ def _refuse(damage: list[BatchDamage], batches: BatchTable, path: str) -> None:
 
 
 def control_kinds(batches: BatchTable, view: Any, start: int, path: str) -> dict[int, ControlKind]:
-    """Kinds of control batches by row; those without records are left out."""
+    """Return the kinds of control batches by row; those without records are left out."""
     rows = np.flatnonzero(batches.is_control & (batches.magic == 2) & (batches.count != 0))
     if not len(rows):
         return {}
@@ -132,7 +132,7 @@ def control_kinds(batches: BatchTable, view: Any, start: int, path: str) -> dict
 
 
 def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txns: CleanedTxns) -> _Mask:
-    """Which batches may go for the sake of their transaction: aborted data, and markers that end nothing any more."""
+    """Return a mask of batches to drop for their transaction: aborted data, and markers without data."""
     gone = np.zeros(len(batches), np.bool_)
     modern = batches.magic == 2
     control = batches.is_control & modern
@@ -161,7 +161,7 @@ def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retenti
     txns : CleanedTxns
         Carried on.
     rule : Retention
-        What decides.
+        The rules.
     stats : CleanerStats
         Counted up.
 
@@ -170,12 +170,12 @@ def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retenti
     CorruptionError
         If a batch cannot be decoded.
     UncleanableError
-        If an empty batch would be needed in a format that knows none.
+        If an empty batch would be needed in magic 0 or 1, which have none.
     """
     batches, view, start = stretch.batches, stretch.view, stretch.start
     ended = meet_transactions(batches, view, start, path, txns)
     modern = batches.magic == 2
-    # A marker stays for a time after its data are gone; what it is of shows in the horizon.
+    # A marker is kept for a time after its data were deleted; its delete horizon says how long.
     due = batches.has_delete_horizon & modern & (batches.base_timestamp <= rule.now_ms)
     control = batches.is_control & modern
     discard = ended & (~control | due)
@@ -188,17 +188,17 @@ def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retenti
 
 
 class _Part(NamedTuple):
-    """Some batches of a stretch that follow one another, and what is known of them by their headers.
+    """Consecutive batches of a stretch, and what their headers decide.
 
     Attributes
     ----------
     stretch : Stretch
     ended : numpy.ndarray of bool
-        Aborted data, and markers that end nothing any more.
+        Aborted data, and markers without data.
     discard : numpy.ndarray of bool
-        Those of which no record stays.
+        Batches of which no record is kept.
     kept_empty : numpy.ndarray of bool
-        Those that stay without records.
+        Batches that are kept without records.
     """
 
     stretch: Stretch
@@ -208,7 +208,7 @@ class _Part(NamedTuple):
 
 
 def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention, stats: CleanerStats) -> Filtered:
-    """What stays of batches, given the records of those that are not dropped whole."""
+    """Filter batches, given the records of those that are not dropped whole."""
     batches = part.stretch.batches
     read = np.flatnonzero(~part.discard | part.kept_empty)
     keep = _kept_records(columns, read, part, rule, stats)
@@ -224,7 +224,7 @@ def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention
     emptied = (count == 0) & part.kept_empty[read]
     changed = ((count > 0) & ~whole) | emptied
     fate[read[whole]] = STAYS
-    fate[read[changed]] = ANEW
+    fate[read[changed]] = REWRITTEN
     if (emptied & ~modern).any():
         position = int(batches.position[read[np.flatnonzero(emptied & ~modern)[0]]])
         raise UncleanableError(
@@ -240,7 +240,7 @@ def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention
 
 
 def _kept_empty(batches: BatchTable, control: _Mask, rule: Retention) -> _Mask:
-    """The batches that stay even without records: the last ones of producers, and the one that ends the round."""
+    """Return a mask of batches kept even without records: the last ones of producers, and the last one cleaned."""
     stays: _Mask = batches.next_offset == rule.round_end
     for row in np.flatnonzero(batches.producer_id >= 0).tolist() if rule.last_records else ():
         last = rule.last_records.get(int(batches.producer_id[row]))
@@ -263,7 +263,7 @@ def _kept_records(
         modern, ~batches.has_delete_horizon | (rule.now_ms < batches.base_timestamp), rule.keep_legacy_tombstones
     )
     batch = read[columns.batch]
-    verdict = rule.offsets.judge(columns)
+    verdict = rule.offsets.classify(columns)
     judged = ~part.discard[batch] & ~control[batch]
     stats.invalid_messages_read += int((judged & (verdict == NO_KEY)).sum())
     data = (verdict == BEYOND) | ((verdict == LAST) & ((columns.value_size >= 0) | held[batch]))
@@ -274,7 +274,7 @@ def _kept_records(
 def _new_rows(
     batches: BatchTable, count: npt.NDArray[np.intp], new_horizon: _Mask, rule: Retention
 ) -> npt.NDArray[Any]:
-    """Headers of the batches that are written anew; those of magic 0 and 1 become magic 2."""
+    """Return the headers of rewritten batches; those of magic 0 and 1 become magic 2."""
     rows = np.array(batches.rows)
     legacy = rows["magic"] < 2
     old_horizon = (rows["attributes"] & DELETE_HORIZON != 0) & ~legacy & (count > 0)

@@ -1,4 +1,4 @@
-"""What of a log may be compacted, and how much it needs it."""
+"""The part of a log that may be compacted, and how dirty it is."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _log = logging.getLogger(__name__)
 
 
 class Cleanable(NamedTuple):
-    """The stretch that a cleaning may take up.
+    """The range of offsets that a cleaning may cover.
 
     Attributes
     ----------
     first_dirty : int
         Below it, earlier cleanings left at most one record of a key.
     first_uncleanable : int
-        Where it has to end.
+        End of the range.
     reset_checkpoint : bool
-        Whether the offset that was noted is not one of this log any more.
+        Whether the offset in the checkpoint is no longer in the log.
     """
 
     first_dirty: int
@@ -30,7 +30,7 @@ class Cleanable(NamedTuple):
 
 
 class Dirtiness(NamedTuple):
-    """Bytes of both sections, by segments.
+    """Bytes of the clean and the dirty section, by whole segments.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Dirtiness(NamedTuple):
 
 
 def cleanable(log: Log, last_clean: int | None, now_ms: int) -> Cleanable:
-    """What a cleaning of a log may take up.
+    """Return the range of offsets that a cleaning of a log may cover.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def cleanable(log: Log, last_clean: int | None, now_ms: int) -> Cleanable:
     noted = start if last_clean is None else last_clean
     reset = not start <= noted <= end
     if reset and not (noted < start and {"compact", "delete"} <= set(log.config.cleanup_policy)):
-        _log.warning("%s: cleaned up to %d, which is not in %d..%d; beginning again", log.folder, noted, start, end)
+        _log.warning("%s: cleaned up to %d, which is not in %d..%d; starting over", log.folder, noted, start, end)
     first_dirty = start if reset else noted
     bounds = [log.last_stable_offset, log.active.base_offset]
     lag = max(log.config.min_compaction_lag_ms, 0)
@@ -81,7 +81,7 @@ def cleanable(log: Log, last_clean: int | None, now_ms: int) -> Cleanable:
 
 
 def dirtiness(log: Log, what: Cleanable) -> Dirtiness:
-    """How much of a log is clean, and how much a cleaning would take up."""
+    """Return how many bytes of a log are clean, and how many a cleaning would cover."""
     clean = sum(segment.size for segment in log.segments.from_offset(-1, what.first_dirty))
     sealed = _sealed_from(log, what.first_uncleanable)
     end = (sealed[0] if sealed else log.active).base_offset
@@ -90,7 +90,7 @@ def dirtiness(log: Log, what: Cleanable) -> Dirtiness:
 
 
 def needs_cleaning_at(log: Log, what: Cleanable, now_ms: int) -> bool:
-    """Whether a record waits longer than ``max.compaction.lag.ms``."""
+    """Return whether a record waits longer than ``max.compaction.lag.ms``."""
     lag = max(log.config.max_compaction_lag_ms, 0)
     waiting = [segment.first_timestamp() for segment in _sealed_from(log, what.first_dirty)]
     known = [timestamp for timestamp in waiting if timestamp is not None and timestamp > 0]

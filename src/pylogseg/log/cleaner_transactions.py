@@ -1,4 +1,4 @@
-"""Transactions as a cleaning meets them: whose records are aborted, and which markers have lost their data."""
+"""Transactions during a cleaning: which records are aborted, and which markers have no data left."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CleanedTxns:
     Attributes
     ----------
     keep_aborted : callable
-        Called with the aborted transactions whose markers stay: they belong into the index of the new segment.
+        Called with the aborted transactions whose markers are kept, for the index of the new segment.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class CleanedTxns:
         self.keep_aborted: Callable[[AbortedTxn], None] = lambda txn: None
 
     def add(self, txns: Iterable[AbortedTxn]) -> None:
-        """Aborted transactions that will be met."""
+        """Add aborted transactions of the batches to come."""
         for txn in txns:
             self._pushed += 1
             heapq.heappush(self._coming, (txn.first_offset, self._pushed, txn))
@@ -44,7 +44,7 @@ class CleanedTxns:
             self._aborted.setdefault(txn.producer_id, _Aborted(txn))
 
     def read_data(self, producer_id: int, last_offset: int) -> bool:
-        """Meet a transactional batch of records; whether its transaction was aborted."""
+        """Note a transactional batch of records; return whether its transaction was aborted."""
         self._meet(last_offset)
         found = self._aborted.get(producer_id)
         if found is None:
@@ -54,14 +54,14 @@ class CleanedTxns:
         return True
 
     def read_control(self, producer_id: int, last_offset: int, kind: ControlKind | None) -> bool:
-        """Meet a control batch; whether it may go, since nothing that it ends is left.
+        """Note a control batch; return whether it may be dropped, as no data of its transaction is left.
 
         Parameters
         ----------
         producer_id, last_offset : int
             Of the batch.
         kind : ControlKind or None
-            Of its first record; None if it has none, since it was cleaned before.
+            Of its first record; None if an earlier cleaning removed the records.
         """
         self._meet(last_offset)
         if kind is None:

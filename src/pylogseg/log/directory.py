@@ -1,4 +1,4 @@
-"""A log directory opened for writing: its lock, its checkpoints, and the marker of an orderly stop."""
+"""A log directory opened for writing: its lock, its checkpoints, and the marker of a clean shutdown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _shared_lock = threading.Lock()
 
 
 def _forget() -> None:
-    """In the child of a fork: directories and logs stay with the parent."""
+    """After a fork, in the child: directories and logs stay with the parent."""
     global _shared_lock
     _shared_lock = threading.Lock()
     for directory in _shared.values():
@@ -42,7 +42,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class AttachedLog(Protocol):
-    """What a log directory has to know of a log that is open."""
+    """An open log, as its log directory sees it."""
 
     @property
     def segments(self) -> Segments: ...
@@ -54,22 +54,22 @@ class AttachedLog(Protocol):
 class LogDirectory:
     """One log directory of which this process is the only writer.
 
-    At first the lock is taken, which a running broker has as well. Then the marker `.kafka_cleanshutdown` is noted and
-    removed, so that a crash is noticed later; it comes back with the last `close` if all partitions here are known to
-    be closed in order: those that were opened, and the others if the marker was there. Checkpoints keep the entries
-    of partitions that are not opened, until `keep_only` is told which are there. Nothing else is put into the folder.
+    Opening takes the lock, which a running broker holds as well, then notes and removes the marker
+    `.kafka_cleanshutdown`, so that a later crash is noticed. The last `close` writes the marker again if all partitions
+    here were shut down cleanly: those that were opened, and the others if the marker was there. Checkpoints keep the
+    entries of partitions that are not opened, until `keep_only` names those that exist. No other file is written.
 
     Parameters
     ----------
     storage : Storage
     path : str
-        Made if it is missing.
+        Created if it is missing.
 
     Attributes
     ----------
     broker_epoch : int or None
-        Written into the marker. None, as at first, tells the controller of the cluster that this was no orderly stop
-        of its broker, so that records may have been lost.
+        Written into the marker. None, the default, tells the controller of the cluster that the broker did not shut
+        down cleanly, so that records may have been lost.
 
     Raises
     ------
@@ -101,18 +101,18 @@ class LogDirectory:
             raise
         self.broker_epoch: int | None = None
         self._logs: dict[str, AttachedLog | None] = {}  # claimed; None until it is opened
-        self._closed_clean: dict[str, bool] = {}  # given back, whether in order
+        self._closed_clean: dict[str, bool] = {}  # released, whether cleanly
 
     @classmethod
     def shared(cls, storage: Storage, path: str) -> LogDirectory:
-        """The directory, opened by the first who asks for it.
+        """Return the directory; the first caller opens it.
 
         Parameters
         ----------
         storage : Storage
-            Another storage object counts as another user: the lock keeps it out.
+            Another storage object counts as another user, whom the lock keeps out.
         path : str
-            One spelling of it for all users.
+            Spelled the same by all users.
         """
         with _shared_lock:
             key = (id(storage), path)
@@ -134,7 +134,7 @@ class LogDirectory:
             return parse_offset_checkpoint(self.storage.read_all(path), path)
         except CorruptionError as error:  # as for a broker
             shown = printable(str(error))
-            _log.error("%s; it is taken as empty: logs are recovered whole, deleted records may be back", shown)
+            _log.error("%s; taken as empty: logs are recovered whole, deleted records may reappear", shown)
             return {}
 
     # ---- partitions ----
@@ -161,30 +161,30 @@ class LogDirectory:
                 )
             self._logs[name] = None
             is_new = not self.storage.exists(self.storage.join(self.path, name))
-            if is_new and key:  # what the checkpoints say is of another one, that was deleted; not for a crash either
+            if is_new and key:  # the entries are of a deleted partition of this name; a crash must not bring them back
                 self._drop({key})
             clean = self._closed_clean.get(name, self.was_clean or is_new)
             points, starts, marks = (offsets.get(key, 0) if key else 0 for offsets in self._tables)
             return Start(clean, starts, points, marks)
 
     def attach(self, name: str, log: AttachedLog) -> None:
-        """From now on the checkpoints follow the log of a partition that was claimed."""
+        """Let the checkpoints follow the log of a claimed partition from now on."""
         with self._mutex:
             self._logs[name] = log
 
     def release(
         self, name: str, *, clean: bool, gone: bool = False, write: bool = True, new_name: str | None = None
     ) -> None:
-        """Give a partition back.
+        """Release a partition.
 
         Parameters
         ----------
         name : str
             Of its folder.
         clean : bool
-            Whether its log is closed in order: flushed, and without a failure of the disk.
+            Whether its log was closed cleanly: flushed, and without a disk failure.
         gone : bool
-            Whether its folder was removed or renamed, so that no checkpoint may say anything of it.
+            Whether its folder was removed or renamed, so that no checkpoint may keep an entry for it.
         write : bool
             Whether the checkpoints are written now; `close` does it anyway, and so does `gone`.
         new_name : str, optional
@@ -204,7 +204,7 @@ class LogDirectory:
                 self.checkpoint()
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Drop what the checkpoints say of partitions that are gone, as a broker does.
+        """Drop the checkpoint entries of deleted partitions, as a broker does.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class LogDirectory:
         Raises
         ------
         StorageError
-            If one cannot be written; it has its old content then.
+            If one cannot be written; its old content stays.
         """
         with self._mutex:
             for name in self._logs:
@@ -249,10 +249,10 @@ class LogDirectory:
                     self.storage.write_whole(self._file(kind), encode_offset_checkpoint(offsets))
                     self._written[kind] = dict(offsets)
 
-    def step_back(self, name: str) -> None:
-        """Write the checkpoints of a log that lie above where it is now, after a truncation or a recovery.
+    def lower_checkpoints(self, name: str) -> None:
+        """Lower the checkpoints of a log that are above its offsets, after a truncation or a recovery.
 
-        To be called before the next append: a recovery begins where they say, and reads from there.
+        Call it before the next append: a recovery begins at the offsets in the checkpoints.
 
         Raises
         ------
@@ -282,7 +282,7 @@ class LogDirectory:
             starts.pop(key, None)
 
     def note_start(self, name: str, offset: int) -> None:
-        """Write down that the log of a partition, which is not open, begins at an offset, or above.
+        """Raise the log start offset of a partition that is not open, in its checkpoint.
 
         Raises
         ------
@@ -306,13 +306,13 @@ class LogDirectory:
                     raise
 
     def cleaned_to(self, name: str) -> int | None:
-        """Where the last cleaning of a partition ended; None if there was none."""
+        """Where the last cleaning of a partition ended; return None if there was none."""
         with self._mutex:
             key = _key_of(name)
             return None if key is None else self._cleaned.get(key)
 
     def note_cleaned(self, name: str, offset: int | None, *, lower_only: bool = False) -> None:
-        """Write down where the last cleaning of a partition ended, and forget partitions that are gone.
+        """Write where the last cleaning of a partition ended, and drop deleted partitions.
 
         Parameters
         ----------
@@ -343,18 +343,18 @@ class LogDirectory:
     # ---- the end ----
 
     def disown(self) -> None:
-        """In the child of a fork: its logs count as closed."""
+        """After a fork, in the child: count its logs as closed."""
         for log in self._logs.values():
             if log is not None:
                 log.disown()
 
     def close(self) -> None:
-        """Give it back; the last user writes the checkpoints and the marker, and gives the lock back.
+        """Release the directory; the last user writes the checkpoints and the marker, and releases the lock.
 
         Raises
         ------
         StorageError
-            If a file cannot be written; the lock is given back all the same.
+            If a file cannot be written; the lock is released all the same.
         """
         with _shared_lock:
             self._users -= 1
@@ -377,7 +377,7 @@ class LogDirectory:
         return self.was_clean or all(name in self._closed_clean for name in self._partitions())
 
     def _partitions(self) -> list[str]:
-        """Folders whose logs a broker would recover without the marker."""
+        """Return folders whose logs a broker would recover without the marker."""
         found = []
         for entry in self.storage.list_folder(self.path):
             folder = parse_partition_folder(entry.name) if entry.is_dir else None
@@ -388,7 +388,7 @@ class LogDirectory:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _key_of(name: str) -> Key | None:
-    """How the checkpoints name a partition: a replica that is being moved here as the partition, a stray not at all."""
+    """Return a folder's key in the checkpoints: a future replica has its partition's, a stray has none."""
     folder = parse_partition_folder(name)
     if folder is not None and folder.state in ("future", "stray"):
         return (folder.topic, folder.partition) if folder.state == "future" else None
@@ -396,25 +396,25 @@ def _key_of(name: str) -> Key | None:
 
 
 def partition_of(name: str) -> Key:
-    """Topic and partition of a folder that a log may be written to.
+    """Return topic and partition of a folder that a log may be written to.
 
     Raises
     ------
     RequestError
-        If it is not named ``<topic>-<partition>``, or waits for its deletion or something else.
+        If it is not named ``<topic>-<partition>``, or is pending deletion, stray or a future replica.
     """
     folder = parse_partition_folder(name)
     try:
         if folder is None or folder.state or partition_folder_name(folder.topic, folder.partition) != name:
-            raise RequestError("it is not a topic, a hyphen and a number, as in orders-0")
+            raise RequestError("expected a topic, a hyphen and a number, as in orders-0")
         check_topic(folder.topic)
     except RequestError as error:
-        raise RequestError(f"{name!r} cannot be the folder of a partition: {error}") from None
+        raise RequestError(f"{name!r} is not a valid partition folder: {error}") from None
     return folder.topic, folder.partition
 
 
 def make_folder(storage: Storage, path: str) -> None:
-    """Make a folder with those above it, so that they survive a crash."""
+    """Create a folder with its parents, durably."""
     if storage.exists(path):
         return
     above, name = storage.split(path)

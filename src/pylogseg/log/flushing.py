@@ -1,4 +1,4 @@
-"""Forcing a log to the disk, and its recovery point."""
+"""Flushing a log to the disk, and its recovery point."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Flusher:
         self.last_flush_ms = state.clock.now_ms()
 
     def flush(self, offset: int, *, inclusive: bool = False) -> None:
-        """Force what lies below an offset to the disk; an empty active segment that begins there if `inclusive`."""
+        """Flush everything below an offset; with `inclusive` an empty active segment that begins there too."""
         offsets, started = self._state.offsets, time.perf_counter()
         before = offsets.recovery_point
         self._state.guarded(lambda: self._flush(offset, inclusive))
@@ -36,13 +36,13 @@ class Flusher:
         except StorageError:
             if not self._state.is_closed:
                 raise
-            self._state.refuse()  # its folder may have another name by now, which is no failure of the disk
+            self._state.raise_unusable()  # its folder may have been renamed, which is not a disk failure
 
     def _until_nothing_changes(self, offset: int, inclusive: bool) -> None:
         state = self._state
         while True:
             changes = state.changes
-            # A cut may have come before: what is appended in its place from now on will not have been flushed.
+            # A truncation may have come first: what is appended in its place has not been flushed.
             point = state.offsets.recovery_point
             reached = min(offset, max(state.offsets.end.offset, state.active.base_offset))
             end = reached + 1 if inclusive else reached
@@ -61,12 +61,12 @@ class Flusher:
     def _flush_segment(self, segment: LogSegment) -> None:
         state = self._state
         with state.lock:
-            if state.is_closed or not state.segments.holds(segment):  # it went meanwhile
+            if state.is_closed or not state.segments.holds(segment):  # removed meanwhile
                 return
-            _ = segment.offset_index.file, segment.time_index.file  # which makes them if need be
+            _ = segment.offset_index.file, segment.time_index.file  # creates them if they are missing
         try:
             segment.flush(make_indexes=False)
-        except ClosedError:  # so did this one
+        except ClosedError:  # this one was removed too
             if state.segments.holds(segment):
                 raise
 

@@ -1,4 +1,4 @@
-"""Which log a log is: its folder, the partition, and the id of its topic."""
+"""Identity of a log: its folder, partition and topic id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pylogseg.format.names import FileKind, parse_partition_folder
 
 
 class LogIdentity(NamedTuple):
-    """Which log it is.
+    """Folder, partition and topic id of a log.
 
     Attributes
     ----------
@@ -35,14 +35,14 @@ class LogIdentity(NamedTuple):
 
     @classmethod
     def of(cls, storage: Storage, folder: str, topic_id: str | None = None) -> LogIdentity:
-        """What the path of a folder says."""
+        """Derive the identity from the path of a folder."""
         name = storage.split(folder)[1]
         found = parse_partition_folder(name)
         return cls(folder, name, found.topic if found else "", found.partition if found else -1, topic_id)
 
 
 def check_topic_id(storage: Storage, folder: str, topic_id: str | None = None) -> bool:
-    """Whether a partition's folder has a `partition.metadata`; raises if no load takes it, or it has another id."""
+    """Return whether a folder has a `partition.metadata`; raise if it cannot be read or has another id."""
     path = storage.join(folder, FileKind.PARTITION_METADATA.value)
     if not storage.exists(path):
         return False

@@ -1,8 +1,8 @@
 """The indexes of a segment, written as the log grows.
 
-Offset and time index are mapped files that are made as large as they may become and cut when their segment is done
-with; the transaction index is a plain file that exists once a transaction was aborted. What the entries mean is in
-`docs/format.md`; when one is written, the segment decides.
+Offset and time index are mapped files. They are created at their full size and trimmed when their segment is closed.
+The transaction index is a plain file that is created with the first aborted transaction. `docs/format.md` describes the
+entries; the segment decides when to write one.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from pylogseg.files.txnindex import AbortedTxn, TxnIndex, encode_txn_index
 _MAX_RELATIVE = 2**31 - 1
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
-#: An index has room for an entry.
+#: The smallest index size: one entry.
 LEAST_INDEX_BYTES = _TIME_ENTRY.size
 _TXN_ENTRY_BYTES = 34
 _FEW_ENTRIES = 512
 
 
 class InvalidOffsetError(RequestError):
-    """An entry's offset does not follow the last one; recovery takes the segment for damaged then."""
+    """An entry's offset does not follow the last one; recovery then treats the segment as damaged."""
 
 
 _File = TypeVar("_File", MappedFile, AppendFile)
 
 
 class _OpenedOnUse(Generic[_File]):
-    """A file that is opened on first use: by readers beside a writer that renames it, so both take the lock."""
+    """A file that is opened on first use; readers and the writer that renames it take the lock."""
 
     __slots__ = ("_file", "_lock", "_storage", "path")
 
@@ -44,7 +44,7 @@ class _OpenedOnUse(Generic[_File]):
         self._lock = threading.Lock()
 
     def rename(self, path: str) -> None:
-        """Give the file another name; one that does not exist is passed by."""
+        """Give the file another name; one that does not exist is skipped."""
         with self._lock:
             if self._file is not None:
                 self._file.rename(path)
@@ -54,7 +54,7 @@ class _OpenedOnUse(Generic[_File]):
 
 
 class _Index(_OpenedOnUse[MappedFile]):
-    """What offset and time index share: the mapped file, seen once all else is set, and how many entries count."""
+    """Base of offset and time index: the mapped file, published last, and the number of valid entries."""
 
     __slots__ = ("_closed", "_entries", "_max_bytes", "_unsynced", "base_offset")
     entry = _OFFSET_ENTRY
@@ -67,7 +67,7 @@ class _Index(_OpenedOnUse[MappedFile]):
 
     @property
     def file(self) -> MappedFile:
-        """The file, opened; a new one has its full size, an old one counts as filled to its end."""
+        """The open file; a new one has its full size, an existing one counts as filled to its end."""
         file = self._file
         return self._open() if file is None else file
 
@@ -88,20 +88,20 @@ class _Index(_OpenedOnUse[MappedFile]):
             return file
 
     def _loaded(self, file: MappedFile) -> None:
-        """The last entry may be another one."""
+        """Take over the last entry of a file that was just opened."""
 
     def _rounded(self, size: int) -> int:
         return size - size % self.entry.size
 
     @property
     def entries(self) -> int:
-        """Entries that count."""
+        """Number of valid entries."""
         file = self.file
         return self._entries if file is not None else 0
 
     @property
     def max_entries(self) -> int:
-        """Entries that the file has room for."""
+        """Number of entries that the file has room for."""
         return self.file.size // self.entry.size
 
     @property
@@ -110,7 +110,7 @@ class _Index(_OpenedOnUse[MappedFile]):
         return self._max_bytes
 
     def can_hold(self, offset: int) -> bool:
-        """Whether an offset can be written relative to the segment's first."""
+        """Return whether an offset can be written relative to the segment's first."""
         return 0 <= offset - self.base_offset <= _MAX_RELATIVE
 
     def _search(self, key_at: int, key_size: int, key: int) -> int:
@@ -122,7 +122,7 @@ class _Index(_OpenedOnUse[MappedFile]):
         return first, second
 
     def _last(self, file: MappedFile) -> tuple[int, int]:
-        """The last entry, of which there is one; a log that is only loaded needs no map for it."""
+        """Return the last entry of an index that has one, without a map if the log is only loaded."""
         size = self.entry.size
         first, second = self.entry.unpack(file.read((self._entries - 1) * size, size))
         return first, second
@@ -133,34 +133,34 @@ class _Index(_OpenedOnUse[MappedFile]):
         self._unsynced = True
 
     def raw(self) -> tuple[memoryview, int]:
-        """The bytes of the file, and how many entries count."""
+        """Return the bytes of the file, and the number of valid entries."""
         file = self.file
         return file.buffer, self._entries
 
     @property
     def is_open(self) -> bool:
-        """Whether the file was used."""
+        """True if the file was opened."""
         return self._file is not None
 
     def _extend(self, entries: bytes) -> None:
-        """Add entries as they lie in the file, for which there is room."""
+        """Add encoded entries, for which there is room."""
         size = self.entry.size
         self.file.put(self._entries * size, entries)
         self._entries += len(entries) // size
 
     def _keep(self, entries: int) -> None:
-        """Forget the entries behind; their bytes stay until they are overwritten or trimmed."""
+        """Keep the first entries; the bytes of the others stay until they are overwritten or trimmed."""
         self._entries = entries
         self._loaded(self.file)
 
     def reset(self) -> None:
-        """Forget all entries, and make the file as large as a new one."""
+        """Drop all entries, and make the file as large as a new one."""
         _ = self.file
         self._keep(0)
         self.resize(self._max_bytes)
 
     def resize(self, size: int) -> None:
-        """Make room for `size` bytes, rounded down to whole entries; the entries that count stay."""
+        """Make room for `size` bytes, rounded down to whole entries; valid entries are kept."""
         size = self._rounded(size)
         if self.file.size != size:
             self.file.resize(size)
@@ -169,17 +169,17 @@ class _Index(_OpenedOnUse[MappedFile]):
                 self._keep(size // self.entry.size)
 
     def trim(self) -> None:
-        """Cut the file behind the last entry that counts."""
+        """Cut the file after the last valid entry."""
         self.resize(self.entries * self.entry.size)
 
     def sync(self) -> None:
-        """Force the file to the disk, if it was ever opened."""
+        """Flush the file, if it was ever opened."""
         if self._file is not None:
             self._unsynced = False
             self._file.sync()
 
     def close(self, *, trim: bool = True) -> None:
-        """Cut the file, force that to the disk and let go of it; without `trim` it stays as a crash would leave it."""
+        """Trim the file, flush and close it; without `trim` it stays as a crash would leave it."""
         if self._file is not None and trim:
             self.trim()
             if self._unsynced:
@@ -205,7 +205,7 @@ class MutableOffsetIndex(_Index):
 
     @property
     def is_full(self) -> bool:
-        """Whether the next entry has no place."""
+        """True if there is no room for the next entry."""
         return self.entries >= self.max_entries
 
     def append(self, offset: int, position: int) -> None:
@@ -215,23 +215,23 @@ class MutableOffsetIndex(_Index):
         self.last_offset = offset
 
     def check(self, offset: int) -> None:
-        """Refuse an entry that there is no room for, or that does not come after the last one."""
+        """Refuse an entry that does not fit, or does not come after the last one."""
         if self.is_full:
             raise RequestError(f"{self.path}: the index is full ({self._entries} entries)")
         if self._entries and offset <= self.last_offset:
             raise InvalidOffsetError(
-                f"{self.path}: offset {offset} does not come behind the last entry's, {self.last_offset}"
+                f"{self.path}: offset {offset} is not above that of the last entry, {self.last_offset}"
             )
-        if not self.can_hold(offset):  # a roll to an offset above the log's end lets lower ones come
-            raise RequestError(f"{self.path}: offset {offset} is out of reach of {self.base_offset}")
+        if not self.can_hold(offset):  # after a roll to an offset above the log's end, lower ones may come
+            raise RequestError(f"{self.path}: offset {offset} is too far from the base offset {self.base_offset}")
 
     def extend(self, entries: bytes, last_offset: int) -> None:
-        """Add entries as they lie in the file, for which there is room; the offset of the last one."""
+        """Add encoded entries, for which there is room; `last_offset` is that of the last one."""
         self._extend(entries)
         self.last_offset = last_offset
 
     def floor(self, offset: int) -> tuple[int, int]:
-        """Offset and position of the last entry at or below an offset; the segment's beginning without one."""
+        """Return offset and position of the last entry at or below an offset; the segment's beginning without one."""
         buffer, count = self.raw()
         slot = _codec.search(buffer, 8, 0, 4, count, offset - self.base_offset)
         if slot < 0:
@@ -240,12 +240,12 @@ class MutableOffsetIndex(_Index):
         return self.base_offset + relative, position
 
     def start_for(self, offset: int) -> int:
-        """Where a broker's search for an offset begins in the log."""
+        """Return the position at which a broker's search for an offset begins in the log."""
         slot = self._search(0, 4, offset - self.base_offset) if offset >= self.base_offset and self.entries else -1
         return self._unpack(slot)[1] if slot >= 0 else 0
 
     def place_of_last(self) -> int | None:
-        """Where a search for the last entry's offset begins in the log; None if only a map should tell."""
+        """Where a search for the last entry's offset begins in the log; return None if only a map should tell."""
         file, count = self.file, self._entries
         if not 0 < count <= _FEW_ENTRIES:
             return None if count else 0
@@ -255,13 +255,13 @@ class MutableOffsetIndex(_Index):
         return position
 
     def upper_bound(self, position: int, size: int) -> int | None:
-        """Offset of the first entry whose position is at or behind the end of a fetch; None if there is none."""
+        """Return the offset of the first entry at or after the end of a fetch; None if there is none."""
         file = self.file
         slot = _codec.search_as_broker(file.buffer, 8, 4, 4, self._entries, position + size, True)
         return self.base_offset + self._unpack(slot)[0] if slot >= 0 else None
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the entries at and above an offset."""
+        """Drop the entries at and above an offset."""
         slot = self._search(0, 4, offset - self.base_offset)
         exact = slot >= 0 and self._unpack(slot)[0] == offset - self.base_offset
         keep = slot if exact else slot + 1
@@ -285,11 +285,11 @@ class MutableTimeIndex(_Index):
 
     @property
     def is_full(self) -> bool:
-        """Whether the next entry has no place; the last slot is kept for the one that ends the segment."""
+        """True if there is no room for the next entry; the last slot is kept for the one that ends the segment."""
         return self.entries >= self.max_entries - 1
 
     def last_entry(self) -> tuple[int, int]:
-        """Timestamp and offset of the last entry; -1 and the base offset of an empty index."""
+        """Return timestamp and offset of the last entry; -1 and the base offset of an empty index."""
         _ = self.file
         return self.last
 
@@ -301,24 +301,24 @@ class MutableTimeIndex(_Index):
             self.last = (timestamp, offset)
 
     def check(self, timestamp: int, offset: int, *, last: bool = False) -> None:
-        """Refuse an entry that there is no room for, or that lies below the last one."""
+        """Refuse an entry that does not fit, or lies below the last one."""
         if not last and self.is_full:
             raise RequestError(f"{self.path}: the index is full ({self._entries} entries)")
         before = self.last_entry()
         if self._entries and offset < before[1]:
-            raise InvalidOffsetError(f"{self.path}: offset {offset} is below the last entry's, {before[1]}")
+            raise InvalidOffsetError(f"{self.path}: offset {offset} is below that of the last entry, {before[1]}")
         if self._entries and timestamp < before[0]:
-            raise RequestError(f"{self.path}: timestamp {timestamp} is below the last entry's, {before[0]}")
+            raise RequestError(f"{self.path}: timestamp {timestamp} is below that of the last entry, {before[0]}")
         if timestamp > before[0] and not self.can_hold(offset):
-            raise RequestError(f"{self.path}: offset {offset} is out of reach of {self.base_offset}")
+            raise RequestError(f"{self.path}: offset {offset} is too far from the base offset {self.base_offset}")
 
     def extend(self, entries: bytes, last: tuple[int, int]) -> None:
-        """Add entries as they lie in the file, for which there is room; timestamp and offset of the last one."""
+        """Add encoded entries, for which there is room; `last` is timestamp and offset of the last one."""
         self._extend(entries)
         self.last = last
 
     def floor(self, timestamp: int) -> tuple[int, int]:
-        """Timestamp and offset of the last entry at or below a timestamp; -1 and the base offset without one."""
+        """Return timestamp and offset of the last entry at or below a timestamp; -1 and the base offset without one."""
         buffer, count = self.raw()
         slot = _codec.search(buffer, 12, 0, 8, count, timestamp)
         if slot < 0:
@@ -327,7 +327,7 @@ class MutableTimeIndex(_Index):
         return found, self.base_offset + relative
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the entries at and above an offset."""
+        """Drop the entries at and above an offset."""
         slot = self._search(8, 4, offset - self.base_offset)
         exact = slot >= 0 and self._unpack(slot)[1] == offset - self.base_offset
         keep = slot if exact else slot + 1
@@ -336,7 +336,7 @@ class MutableTimeIndex(_Index):
 
 
 class AbortedTxns(_OpenedOnUse[AppendFile]):
-    """The transaction index of a segment; its file appears with the first aborted transaction."""
+    """The transaction index of a segment; the first aborted transaction creates its file."""
 
     __slots__ = ("_is_new", "_last_offset", "base_offset")
 
@@ -357,7 +357,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
         """Add an aborted transaction; markers ascend."""
         if self._last_offset is not None and txn.last_offset <= self._last_offset:
             raise RequestError(
-                f"{self.path}: last offset {txn.last_offset} does not come behind the last one, {self._last_offset}"
+                f"{self.path}: last offset {txn.last_offset} is not above that of the last entry, {self._last_offset}"
             )
         file = self._opened()
         if file is None:
@@ -375,7 +375,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
         return iter(self._index())
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
-        """The aborted transactions that overlap a range of offsets, and whether no later segment can have more."""
+        """Return the aborted transactions that overlap a range, and whether no later segment can have more."""
         return self._index().collect(fetch_offset, upper_bound)
 
     def check(self) -> None:
@@ -386,14 +386,14 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
                 raise CorruptionError(self.path, i * _TXN_ENTRY_BYTES, reason)
 
     def reset(self) -> None:
-        """Forget all entries."""
+        """Drop all entries."""
         file = self._opened()
         if file is not None:
             file.truncate(0)
         self._last_offset = None
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the transactions whose marker lies at or above an offset."""
+        """Drop the transactions whose marker lies at or above an offset."""
         last: int | None = None
         for i, txn in enumerate(self):
             if txn.last_offset >= offset:
@@ -405,7 +405,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
             last = txn.last_offset
 
     def sync(self) -> None:
-        """Force the file to the disk, if it was ever opened."""
+        """Flush the file, if it was ever opened."""
         if self._file is not None:
             self._file.sync()
             if self._is_new:  # a flush syncs the folder for new segments only
@@ -413,7 +413,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
                 self._is_new = False
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._lock:
             if self._file is not None:
                 self._file.close()

@@ -1,7 +1,7 @@
 """Leader epochs of a partition: which leader began to write at which offset.
 
-The file is written when an epoch is assigned, in the background after a truncation: entries that come back after a
-crash are cut again by the load, but one that was lost would never return. Rules: `docs/format.md`, "Text
+The file is written when an epoch is assigned, and in the background after a truncation: the load removes entries that
+reappear after a crash, but a lost entry would never return. Rules: `docs/format.md`, "Text
 checkpoints", and KIP-101, KIP-279.
 """
 
@@ -22,7 +22,7 @@ Task = Callable[[], None]
 
 
 class EpochFiles(Protocol):
-    """What the epochs need of a `Storage`."""
+    """The part of a `Storage` that the epochs use."""
 
     def exists(self, path: str) -> bool: ...
     def read_all(self, path: str) -> bytes: ...
@@ -36,13 +36,13 @@ class LeaderEpochs:
     Parameters
     ----------
     storage : Storage
-        Where the checkpoint lies. A file that is not there is created, empty.
+        Where the checkpoint lies. A missing file is created, empty.
     path : str
         Of the checkpoint.
     schedule : callable
         ``schedule(name, task)`` runs `task` soon, as ``Scheduler.schedule`` does.
     is_there : bool
-        Whether the file is known to exist, which spares a look.
+        Whether the file is known to exist, which saves a lookup.
 
     Raises
     ------
@@ -71,7 +71,7 @@ class LeaderEpochs:
         self._lock = threading.RLock()
         self._entries: list[EpochEntry] = []
         self._last = EpochEntry(UNKNOWN, UNKNOWN)
-        self._written: bytes | None = None  # what the file holds, on the disk too
+        self._written: bytes | None = None  # content of the file on the disk
         if is_there or storage.exists(path):
             self._written = storage.read_all(path)
             for entry in parse_leader_epochs(self._written, path):
@@ -96,17 +96,17 @@ class LeaderEpochs:
         return f"LeaderEpochs({[tuple(entry) for entry in self._entries]})"
 
     def is_current(self, epoch: int, offset: int) -> bool:
-        """Whether an epoch that is assigned to an offset is no news."""
+        """Return whether assigning an epoch to an offset changes nothing."""
         last = self._last
         return epoch == last.epoch and last.start_offset <= offset and epoch >= 0
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` began at `start_offset`, and write the file if that is news.
+        """Note that `epoch` began at `start_offset`, and write the file if that changed anything.
 
         Returns
         -------
         bool
-            Whether it was: not if the latest entry has this epoch and does not begin later. Entries that do not lie
+            Whether it did: not if the latest entry has this epoch and does not begin later. Entries that do not lie
             below the new one, in epoch and offset, are dropped.
 
         Raises
@@ -126,7 +126,7 @@ class LeaderEpochs:
         return changed
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> None:
-        """Assign several epochs and write the file once, also if none of them is news."""
+        """Assign several epochs and write the file once, even if nothing changed."""
         given = list(entries)
         with self._lock:
             for entry in given:
@@ -135,7 +135,7 @@ class LeaderEpochs:
                 self.flush()
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Where the records of an epoch end.
+        """Return the end offset of an epoch's records.
 
         Parameters
         ----------
@@ -161,23 +161,23 @@ class LeaderEpochs:
         return found, entries[higher].start_offset
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch that an offset was written in; -1 below the first entry."""
+        """Return the epoch that an offset was written in; -1 below the first entry."""
         entries = self._entries
         at = bisect_right(entries, offset, key=_start_of)
         return entries[at - 1].epoch if at else UNKNOWN
 
     def previous_epoch(self, epoch: int) -> int:
-        """The next lower epoch that is known; -1 if there is none."""
+        """Return the next lower epoch that is known; -1 if there is none."""
         lower = [entry.epoch for entry in self._entries if entry.epoch < epoch]
         return lower[-1] if lower else UNKNOWN
 
     def entries_between(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
-        """The entries of a stretch of the log, the first one moved to its start; a negative start moves none."""
+        """Return the entries of a stretch of the log, the first one moved to its start; a negative start moves none."""
         entries = self._entries if start_offset < 0 else _cut_start(self._entries, start_offset)
         return list(_cut_end(entries, end_offset))
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that begin at or behind an offset; the file follows in the background."""
+        """Drop the epochs that begin at or after an offset; the file follows in the background."""
         with self._lock:
             self._replace_later(_cut_end(self._entries, end_offset))
 
@@ -190,7 +190,7 @@ class LeaderEpochs:
             self._replace_later(_cut_start(self._entries, start_offset))
 
     def clear(self, *, flush: bool = True) -> None:
-        """Forget all epochs, in the file too unless told otherwise."""
+        """Drop all epochs, in the file too unless `flush` is False."""
         with self._lock:
             self._set([])
             if flush:
@@ -206,7 +206,7 @@ class LeaderEpochs:
 
     def _insert(self, entry: EpochEntry) -> bool:
         if entry.epoch < 0 or entry.start_offset < 0:
-            raise RequestError(f"leader epoch {entry.epoch} from offset {entry.start_offset} on: no such thing")
+            raise RequestError(f"invalid leader epoch entry (epoch={entry.epoch}, start_offset={entry.start_offset})")
         last = self._last
         if last.epoch == entry.epoch and last.start_offset <= entry.start_offset:
             return False
@@ -221,8 +221,8 @@ class LeaderEpochs:
         self._last = entries[-1] if entries else EpochEntry(UNKNOWN, UNKNOWN)
 
     def _replace_later(self, entries: list[EpochEntry]) -> None:
-        # The very list that was given in stands for "nothing was cut"; an equal one may have been re-added. A broker
-        # writes that again with each load of each log; here the file stays, if it holds these very bytes.
+        # The same list object means that nothing was cut; an equal one may have been re-added. A broker then writes
+        # the file with each load of each log; here it stays if it holds these bytes.
         if entries is not self._entries:
             self._set(entries)
             if encode_leader_epochs(entries) != self._written:

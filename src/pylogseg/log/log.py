@@ -1,7 +1,7 @@
-"""The log of one partition, composed: a state, and what appends to it, rolls, flushes, cuts and deletes.
+"""The log of one partition: its state, and appending, rolling, flushing, truncating and deleting.
 
-Decisions that are not about files (validation, producers, epochs, offsets) are in modules of their own; these put
-them in Kafka's order.
+Decisions that are not about files (validation, producers, epochs, offsets) are in modules of their own; this one
+calls them in Kafka's order.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Log:
     Attributes
     ----------
     state : LogState
-        What the log consists of.
+        The parts of the log.
     storage, clock, scheduler
         Its environment.
     identity : LogIdentity
@@ -81,29 +81,29 @@ class Log:
         producer_expiration_ms: int = 86_400_000,
         hooks: LoadHooks | None = None,
     ) -> Log:
-        """Open a log, a new one or one that is there, and recover what needs it.
+        """Open a log, new or existing, and recover what needs it.
 
         Parameters
         ----------
         environment : Environment
             Storage, clock and scheduler to use.
         folder : str
-            The partition's; made if it is missing.
+            The partition's; created if it is missing.
         config : LogConfig
             Its settings.
         start : Start
-            Whether it was closed in order, and where it is by the log directory's checkpoints.
+            Whether it was shut down cleanly, and its offsets in the log directory's checkpoints.
         topic_id : str, optional
             Written to `partition.metadata` where there is none.
         producer_expiration_ms : int
             Idle producers are forgotten after that.
         hooks : LoadHooks, optional
-            Who is told of the load, and when.
+            Callbacks of the load.
 
         Raises
         ------
         StorageError, CorruptionError
-            If the folder cannot be read, or a file without which the log cannot be is malformed.
+            If the folder cannot be read, or a required file is malformed.
         """
         storage = environment.storage
         check_no_link(folder)
@@ -113,18 +113,18 @@ class Log:
         files = {entry.name: entry.size for entry in storage.list_folder(folder) if not entry.is_dir}
         has_id = FileKind.PARTITION_METADATA.value in files
         if has_id:
-            check_topic_id(storage, folder, topic_id)  # which may refuse the load, so before anything is cut
+            check_topic_id(storage, folder, topic_id)  # may refuse the load, so before anything is cut
         hooks = LoadHooks() if hooks is None else hooks
         identity = LogIdentity.of(storage, folder, topic_id)
         state = LogState(environment, identity, config, hooks.report, files, producer_expiration_ms)
         try:
             Loader(state, start, hooks, files).load()
-        except BaseException:  # whoever keeps the error keeps no files with it: what is removed next is to give room
+        except BaseException:  # the error must not keep files open: removing them is to free space
             for segment in state.segments:
                 with contextlib.suppress(StorageError):
                     segment.close_handles()
             raise
-        state.tasks.tell = state.take_offline
+        state.tasks.on_error = state.take_offline
         log = cls(state)
         if not has_id:
             log._note_topic_id(topic_id)
@@ -154,17 +154,17 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Up to here a consumer may read."""
+        """The offset up to which a consumer may read."""
         return self.offsets.high_watermark.offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to here a read_committed consumer may read."""
+        """The offset up to which a read_committed consumer may read."""
         return self.offsets.last_stable
 
     @property
     def recovery_point(self) -> int:
-        """What lies below is on the disk."""
+        """The offset below which everything is on the disk."""
         return self.offsets.recovery_point
 
     @property
@@ -179,17 +179,17 @@ class Log:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, and the disk has not failed."""
+        """True if it is open, and the disk has not failed."""
         return self.state.is_usable
 
     def update_config(self, config: LogConfig) -> None:
-        """Take new settings; they count from the next operation on."""
+        """Apply new settings, from the next operation on."""
         self.state.config = config
         self.state.remover.delay_ms = config.file_delete_delay_ms
         self._appender.update_config(config)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Move the high watermark; where it is then: not below the log's start, not above its end."""
+        """Move the high watermark within the log's start and end; return where it is then."""
         with self.state.lock:
             return self.state.guarded(lambda: self.offsets.update_high_watermark(OffsetMetadata(offset)))
 
@@ -205,7 +205,7 @@ class Log:
         target_magic: int = 2,
         in_place: bool = False,
     ) -> Appended:
-        """Append one batch, which gets its offsets here.
+        """Append one batch and assign its offsets.
 
         Parameters
         ----------
@@ -220,12 +220,12 @@ class Log:
         target_magic : int
             Format to store; brokers since Kafka 4 store 2 only.
         in_place : bool
-            Whether `data` may be changed, if it can be; it saves a copy.
+            Whether `data`, if writable, may be changed, which saves a copy.
 
         Raises
         ------
         RequestError, CorruptionError
-            As `log.append_validation` and `Producers.check` judge; no record was written.
+            As `log.append_validation` and `Producers.check` raise; no record was written.
         ClosedError, StorageError
             The log is closed; the disk failed.
         """
@@ -240,13 +240,12 @@ class Log:
         transaction_version: int = 0,
         in_place: bool = False,
     ) -> AppendedMany:
-        """Append many batches: what as many calls of `append_as_leader` would do, with one lock and few writes.
+        """Append many batches, like as many calls of `append_as_leader` but with one lock and few writes.
 
         Parameters
         ----------
         data : buffer or sequence of buffers
-            Any number of batches in each. Every batch is judged alone: one that is refused does not keep those behind
-            it from being written.
+            Any number of batches in each. Each batch is checked separately: a refused one does not stop those after it.
         leader_epoch : int
             That the batches get.
         origin : Origin
@@ -254,7 +253,7 @@ class Log:
         transaction_version : int
             Of markers of transactions.
         in_place : bool
-            Whether writable buffers may be changed; it saves a copy.
+            Whether writable buffers may be changed, which saves a copy.
 
         Returns
         -------
@@ -265,14 +264,13 @@ class Log:
         Raises
         ------
         ClosedError, StorageError
-            If the log is closed, or the disk had failed before. Whatever else goes wrong is told in the rows, a failure
-            of the disk too: then none of the batches that were to be written at once is in the log, and it takes no
-            more.
+            If the log is closed, or the disk had failed before. All other errors are in the rows, a
+            failure of the disk too: then none of the batches of that write is in the log, and it accepts no more.
         """
         return self._appender.append_many(data, leader_epoch, origin, transaction_version, in_place)
 
     def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
-        """Append batches that have their offsets, as a replica does."""
+        """Append batches that keep their offsets, as a replica does."""
         return self._appender.append_as_follower(data, leader_epoch)
 
     # ---- reading ----
@@ -280,25 +278,25 @@ class Log:
     def fetch(
         self, offset: int, max_bytes: int = 1 << 20, isolation: FetchIsolation = "log_end", *, min_one: bool = True
     ) -> Fetched:
-        """Batches from an offset on, as they lie in the file.
+        """Return batches from an offset on, as they lie in the file.
 
         Parameters
         ----------
         offset : int
-            Of the first record wanted.
+            Of the first record to read.
         max_bytes : int
             No more than this.
         isolation : {"log_end", "high_watermark", "txn_committed"}
             How far the reader may see.
         min_one : bool
-            Whether the first batch is given whole, though it is larger than `max_bytes`.
+            Whether the first batch is returned whole even if it is larger than `max_bytes`.
 
         Raises
         ------
         OffsetOutOfRangeError
             For an offset below the log's start or above its end.
         """
-        # What `LogState.guarded` does, by hand: a reader of single batches calls nothing more often.
+        # `LogState.guarded`, inlined: a reader of single batches calls nothing more often.
         self.state.check_usable()
         try:
             offsets = self.offsets
@@ -325,65 +323,65 @@ class Log:
         )
 
     def locate_many(self, offsets: Any) -> Places:
-        """Where the batches of many offsets lie, in columns: see `reads.locate_many`. High watermarks do not count."""
+        """Return the places of the batches of many offsets; see `reads.locate_many`. Ignores the high watermark."""
         return self.state.guarded(lambda: locate_many(self.segments, offsets))
 
     def offset_for_time(self, timestamp: int) -> Found | None:
-        """Offset of the first record that is not older than a timestamp; specials as in `reads.offset_for_time`."""
+        """Return the offset of the first record at or after a timestamp; see `reads.offset_for_time`."""
         return self.state.guarded(lambda: offset_for_time(self.segments, self.offsets, self.epochs, timestamp))
 
     # ---- truncation ----
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop all batches that hold an offset or come behind it; whether there were any.
+        """Drop all batches that hold an offset or come after it; return whether there were any.
 
         The log then ends at `offset`, also if that was inside of a batch.
         """
         return self.state.guarded(lambda: truncate_to(self.state, offset))
 
     def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop everything; the log goes on at an offset."""
+        """Drop everything; the log continues at an offset."""
         start = offset if log_start_offset is None else log_start_offset
         self.state.guarded(lambda: truncate_fully(self.state, offset, start))
 
     def increment_log_start(self, offset: int) -> bool:
-        """Delete the records below an offset; whether the log's start moved."""
+        """Delete the records below an offset; return whether the log's start moved."""
         return self._oldest.increment_log_start(offset)
 
     def apply_retention(self) -> int:
-        """Delete the segments that `retention.ms`, `retention.bytes` and the log's start let go; how many.
+        """Delete segments by `retention.ms`, `retention.bytes` and the log's start; return how many.
 
-        Without ``delete`` in ``cleanup.policy`` only those go that lie below the log's start.
+        Without ``delete`` in ``cleanup.policy`` only those below the log's start are deleted.
         """
         return self._oldest.apply_retention()
 
     def delete_below_start(self) -> int:
-        """Delete the segments all of whose records lie below the log's start; how many."""
+        """Delete the segments all of whose records lie below the log's start; return how many."""
         return self._oldest.delete_below_start()
 
     def delete_oldest(self, breached: Breached) -> int:
-        """Delete segments from the oldest on, as long as they are replicated and a rule says so.
+        """Delete segments from the oldest on, while they are replicated and a rule says so.
 
         Parameters
         ----------
         breached : callable
-            Asked for each segment, with the one behind it.
+            Asked for each segment, with the one after it.
 
         Returns
         -------
         int
-            Segments that went, counted as Kafka does: an empty one that stays in place of the last is counted too.
+            Number of deleted segments. As in Kafka, it counts the last one even if an empty one takes its place.
         """
         return self._oldest.delete(breached)
 
     # ---- segments ----
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a new segment at the log end offset, or at a higher one that the next record has."""
+        """Begin a new segment at the log end offset, or at the higher offset of the next record."""
         return self._roller.roll(expected_next_offset)
 
     def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
-        """Put new segments, with the suffix `.cleaned` and forced to the disk, in the place of old ones."""
+        """Replace segments by new ones, which have the suffix `.cleaned` and are on the disk."""
         state = self.state
 
         def work() -> None:
@@ -394,14 +392,12 @@ class Log:
         state.guarded(work)
 
     def split_segment(self, segment: LogSegment) -> None:
-        """Split a segment whose offsets do not fit its indexes."""
+        """Split a segment whose offsets do not fit into its indexes."""
         state = self.state
 
         def work() -> None:
             with state.lock:
-                gone = split_segment(
-                    state.storage, state.folder, segment, state.segments, state.config, state.clock, state.remover
-                )
+                gone = split_segment(state, segment, state.segments, state.remover)
                 state.remover.remove_snapshots(gone, state.producers)
 
         state.guarded(work)
@@ -409,15 +405,15 @@ class Log:
     # ---- flushing, and the end ----
 
     def flush(self, *, force_active: bool = True) -> None:
-        """Force the log to the disk, an empty active segment too if `force_active`."""
+        """Flush the log to the disk, with `force_active` an empty active segment too."""
         self._flusher.flush(self.offsets.end.offset, inclusive=force_active)
 
     def flush_to(self, offset: int) -> None:
-        """Force what lies below an offset to the disk."""
+        """Flush everything below an offset to the disk."""
         self._flusher.flush(offset)
 
     def take_snapshot(self) -> None:
-        """Write the state of the producers at the end of the log."""
+        """Write a producer snapshot at the end of the log."""
         with self.state.lock:
             self.state.guarded(self.producers.take_snapshot)
 
@@ -427,7 +423,7 @@ class Log:
             self.producers.expire(self.clock.now_ms())
 
     def close(self) -> None:
-        """Write the state of the producers, trim the files and let go of them."""
+        """Write a producer snapshot, trim the files and close them."""
         state = self.state
         with state.lock:
             state.guarded(state.producers.take_snapshot)
@@ -437,15 +433,15 @@ class Log:
             state.is_closed = True
 
     def close_handles(self) -> None:
-        """Let go of the files and write nothing more."""
+        """Close the files without writing anything."""
         with self.state.lock:
             self.state.is_closed = True
             for segment in self.segments:
                 segment.close_handles()
 
     def disown(self) -> None:
-        """In the child of a fork: the log is the parent's, this object counts as closed."""
-        self.state.lock = threading.RLock()  # whoever had it is not here
+        """After a fork, in the child: the log is the parent's, count this object as closed."""
+        self.state.lock = threading.RLock()  # its holder is not in this process
         self.state.is_closing = self.state.is_closed = True
 
     def delete(self) -> None:

@@ -1,4 +1,4 @@
-"""What a log has done since it was opened, in figures."""
+"""Metrics of a log."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ class LogMetrics:
     Attributes
     ----------
     appends, append_seconds : int, float
-        Batches that were written, and the time that appending took, refusals with it, waiting for the lock and encoding
-        not.
+        Batches written, and the time that appending took: with refused batches, without encoding and waiting for the
+        lock.
     records, bytes : int
-        Of those batches, markers of transactions among them.
+        Of those batches, including transaction markers.
     duplicates : int
-        Batches of producers that were in the log already.
+        Batches of producers that were already in the log.
     refusals : int
         Batches that were refused, or failed.
     fetches : int
         Slices read.
     flushes, flush_seconds, longest_flush_seconds : int, float, float
-        Times that the log was forced to the disk, in the background too.
+        Flushes of the log, including those in the background.
     rolls, roll_seconds : int, float
-        Segments begun.
+        Segments created, and the time it took.
     load_seconds : float
-        Time that opening took, recovery with it.
+        Time that opening took, including recovery.
     recovered_segments, cut_bytes : int
-        What that recovery did; `Log.report` says more.
+        By that recovery; `Log.report` has the details.
     segments, size_bytes : int
         Now; indexes are not counted.
     """
@@ -55,7 +55,7 @@ class LogMetrics:
     size_bytes: int = 0
 
     def note_append(self, done: Appended) -> None:
-        """Count one more batch, or what a follower took at once."""
+        """Count one append."""
         if done.is_duplicate:
             self.duplicates += 1
         elif done.first_offset >= 0:

@@ -1,4 +1,4 @@
-"""The last offset of each key of a stretch of a log, in bounded memory: what compaction decides by."""
+"""The map of compaction: the last offset of each key in a range of the log, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pylogseg.format.records import RecordColumns
 
 #: Bytes of a slot: a hash of 128 bits and an offset, as in Kafka's map.
 SLOT_BYTES = 24
-#: What `OffsetMap.judge` says of a record.
+#: Results of `OffsetMap.classify`.
 OLDER, LAST, BEYOND, NO_KEY = 0, 1, 2, 3
 
 _SMALLEST_SLOTS = 1 << 12
@@ -21,10 +21,9 @@ _SMALLEST_SLOTS = 1 << 12
 class OffsetMap:
     """A table of key hashes and offsets.
 
-    Keys are hashed with SipHash under a secret of the map's own, so that nobody can make two keys that are taken for
-    one. As many keys fit as in Kafka's map of the same size; where compaction stops for a full map it does not
-    differ. The table begins small and grows with its keys; while it grows to its full size for the last time it takes
-    a quarter more than that.
+    Keys are hashed with SipHash under a random secret, so that nobody can construct two keys with the same hash. As
+    many keys fit as in Kafka's map of the same size, so compaction stops at the same record when the map is full. The
+    table begins small and grows with its keys; while it grows to its full size it takes a quarter more than that.
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ class OffsetMap:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all keys."""
         self._table = self._new_table(_SMALLEST_SLOTS)
         self.size, self.latest_offset = 0, -1
         self._part_mask = self._part = 0
@@ -59,12 +58,12 @@ class OffsetMap:
         return np.zeros(max(1, min(slots, self._most)) * SLOT_BYTES, np.uint8)
 
     def narrow(self, part_mask: int, part: int) -> None:
-        """Forget the keys that are not of a part, and pass them over from now on; half a table more for a moment.
+        """Remove the keys outside of a part, and ignore them from now on; needs half a table more for a moment.
 
         Parameters
         ----------
         part_mask, part : int
-            The part has the keys with these bits of their hash; the same bits are the same keys until the map goes.
+            The part has the keys with these bits of their hash.
         """
         self._part_mask, self._part = part_mask, part
         slots = self._slots()
@@ -75,7 +74,7 @@ class OffsetMap:
         self.size = len(kept)
 
     def offsets(self) -> npt.NDArray[np.int64]:
-        """The last offset of each key, sorted."""
+        """Return the last offset of each key, sorted."""
         stored = self._slots()[:, 2]
         found: npt.NDArray[np.int64] = stored[stored != 0].view(np.int64)
         found -= 1
@@ -96,7 +95,7 @@ class OffsetMap:
         Returns
         -------
         int
-            The record that found the map full, or the number of records.
+            Index of the first record that did not fit, or the number of records.
         """
         places = np.ascontiguousarray(records.key_place)
         sizes = np.ascontiguousarray(records.key_size)
@@ -105,7 +104,7 @@ class OffsetMap:
         while True:
             slots = len(self._table) // SLOT_BYTES
             final = slots >= self._most
-            # A table that will grow is left half empty, which makes it quick.
+            # A table that will grow is left half empty, for speed.
             limit = self.limit if final else min(self.limit, slots // 2)
             at, self.size = _keymap.put(
                 self._table,
@@ -127,8 +126,8 @@ class OffsetMap:
             _keymap.rehash(self._table, larger)
             self._table = larger
 
-    def judge(self, records: RecordColumns) -> npt.NDArray[np.uint8]:
-        """Say of each record what the map knows: `OLDER`, `LAST`, `BEYOND` or `NO_KEY`."""
+    def classify(self, records: RecordColumns) -> npt.NDArray[np.uint8]:
+        """Return for each record `OLDER`, `LAST`, `BEYOND` or `NO_KEY`."""
         verdict = np.empty(len(records), np.uint8)
         _keymap.judge(
             self._table,

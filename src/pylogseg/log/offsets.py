@@ -9,7 +9,7 @@ from pylogseg.log.producers import Producers
 
 
 class OffsetMetadata(NamedTuple):
-    """An offset, and where its batch lies if that is known: base offset of the segment and position in its file."""
+    """An offset and, if known, where its batch lies: base offset of the segment and position in its file."""
 
     offset: int
     segment: int = -1
@@ -17,19 +17,19 @@ class OffsetMetadata(NamedTuple):
 
     @property
     def is_bare(self) -> bool:
-        """Whether the place is not known."""
+        """True if the place is not known."""
         return self.segment < 0
 
 
 class LogOffsets:
-    """Where a log begins and ends, and up to where who may read.
+    """Start and end of a log, and the offsets up to which it may be read.
 
     Parameters
     ----------
     producers : Producers
-        They know what is undecided.
+        They know the open transactions.
     locate : callable
-        Gives the place of an offset; that of the batch found, whose base offset may differ.
+        Returns the place of an offset: that of the batch found, whose base offset may differ.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class LogOffsets:
         self.begin(0, 0, OffsetMetadata(0))
 
     def begin(self, log_start_offset: int, recovery_point: int, end: OffsetMetadata) -> None:
-        """Take what a load found; nothing is known to be replicated yet."""
+        """Set the offsets that a load found; nothing is known to be replicated yet."""
         self.log_start, self.recovery_point, self.end = log_start_offset, recovery_point, end
         self.high_watermark = OffsetMetadata(log_start_offset)
         self.first_unstable: OffsetMetadata | None = None
@@ -63,19 +63,19 @@ class LogOffsets:
         return self.high_watermark.offset
 
     def set_log_start(self, offset: int) -> None:
-        """The log begins here; high watermark and recovery point are raised to it."""
+        """Set the log start offset; raise high watermark and recovery point to it."""
         self.log_start = offset
         if self.high_watermark.offset < offset:
             self.update_high_watermark(OffsetMetadata(offset))
         self.recovery_point = max(self.recovery_point, offset)
 
     def set_end(self, end: OffsetMetadata) -> None:
-        """The log ends here; the recovery point is lowered to it."""
+        """Set the log end offset; lower the recovery point to it."""
         self.end = end
         self.recovery_point = min(self.recovery_point, end.offset)
 
     def update_high_watermark(self, wanted: OffsetMetadata) -> int:
-        """Move the high watermark, kept between start and end; where it is then."""
+        """Move the high watermark, kept between start and end; return where it is then."""
         if wanted.offset < self.log_start:
             wanted = OffsetMetadata(self.log_start)
         elif wanted.offset >= self.end.offset:
@@ -89,12 +89,12 @@ class LogOffsets:
         self.note_first_unstable()
 
     def follow_end(self) -> None:
-        """A high watermark at the end has moved with it (a truncation, a roll)."""
+        """Move a high watermark at the log's end with the end, after a truncation or a roll."""
         if self.high_watermark.offset >= self.end.offset:
             self._set_high_watermark(self.end)
 
     def note_first_unstable(self) -> None:
-        """Ask the producers again which offset is the first that is not decided."""
+        """Ask the producers again for the first unstable offset."""
         txn = self._producers.first_unstable
         if txn is None:
             self.first_unstable = None
@@ -105,13 +105,13 @@ class LogOffsets:
         self.first_unstable = found
 
     def located_high_watermark(self) -> OffsetMetadata:
-        """The high watermark with its place; one inside a batch, or in a gap, moves to the batch that is found."""
+        """Return the high watermark with its place; inside a batch, or in a gap, it moves to the batch found."""
         if self.high_watermark.is_bare:
             self._set_high_watermark(self._locate(self.high_watermark.offset))
         return self.high_watermark
 
     def located_last_stable(self) -> OffsetMetadata:
-        """The last stable offset with its place."""
+        """Return the last stable offset with its place."""
         high_watermark = self.located_high_watermark()
         unstable = self.first_unstable
         if unstable is None or unstable.offset >= high_watermark.offset:

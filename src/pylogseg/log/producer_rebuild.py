@@ -1,4 +1,4 @@
-"""The state of the producers made anew from snapshots and the log, after a load or a truncation."""
+"""Rebuilding the producers' state from snapshots and the log, after a load or a truncation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pylogseg._native import _append
 from pylogseg.format.batches import BatchTable
 from pylogseg.log.producers import Producers
 
-#: ``read(segment_base, start_offset, end_offset)`` gives the batches of a segment in pieces of (rows, buffer, file
-#: position of the buffer): from the one that holds `start_offset` on, up to but not with the one that holds
-#: `end_offset`; to its end for None.
+#: ``read(segment_base, start_offset, end_offset)`` yields the batches of a segment in pieces of (rows, buffer, file
+#: position of the buffer): from the batch that holds `start_offset` up to the one that holds `end_offset`, exclusive;
+#: to its end for None.
 ReadSegment = Callable[[int, int, "int | None"], Iterable[tuple[BatchTable, Any, int]]]
 
 
@@ -26,7 +26,7 @@ def rebuild(
     now_ms: int,
     clean: bool,
 ) -> None:
-    """Bring the producers to an offset of the log, and leave a snapshot there.
+    """Bring the producers' state to an offset of the log, and write a snapshot there.
 
     Parameters
     ----------
@@ -37,17 +37,17 @@ def rebuild(
     read : callable
         Reads the batches of a segment; see `ReadSegment`.
     log_start_offset, last_offset : int
-        The state ends in front of `last_offset`.
+        The state ends before `last_offset`.
     now_ms : int
         Producers of a snapshot that were idle for too long are left out.
     clean : bool
-        Whether the log was closed in order. If there is no snapshot at all then, it was written before there were
-        any: the state stays empty, and snapshots of that spare the next load the work.
+        Whether the log was shut down cleanly. If it then has no snapshot at all, it was written by a version without
+        snapshots: the state stays empty, and empty snapshots save the next load the work.
 
     Raises
     ------
     TransactionStateError, InvalidRecordError, RequestError, StorageError
-        If the batches contradict one another, a marker cannot be read, or the disk fails.
+        If batches contradict one another, a marker cannot be read, or the disk fails.
     """
     snapshot_at = [*segment_bases[-2:], last_offset]
     if producers.snapshots.latest is None and clean:

@@ -1,4 +1,4 @@
-"""The producer snapshots of a partition: which there are, reading, writing, removing."""
+"""The producer snapshots of a partition: listing, reading, writing, removing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SUFFIX = ".snapshot"
 
 
 class SnapshotFiles(Protocol):
-    """What the snapshots need of a `Storage`."""
+    """The part of a `Storage` that the snapshots use."""
 
     def list_folder(self, path: str) -> list[Entry]: ...
     def exists(self, path: str) -> bool: ...
@@ -38,7 +38,7 @@ class Snapshots:
     ----------
     storage : Storage
     folder : str
-        Of the partition; may be set anew when that is renamed.
+        Of the partition; set it again when that is renamed.
     names : iterable of str, optional
         Of the files in the folder, if they are known.
 
@@ -59,7 +59,7 @@ class Snapshots:
         self.reload(names)
 
     def reload(self, names: Iterable[str] | None = None) -> None:
-        """Look again at which files there are, unless their names are given."""
+        """List the files again, unless their names are given."""
         if names is None:
             names = [entry.name for entry in self._storage.list_folder(self.folder) if not entry.is_dir]
         self._names = {}
@@ -76,7 +76,7 @@ class Snapshots:
 
     @property
     def names(self) -> set[str]:
-        """Of all files."""
+        """Names of all snapshot files."""
         return set(self._names.values())
 
     @property
@@ -90,16 +90,16 @@ class Snapshots:
         return min(self._names, default=None)
 
     def path(self, offset: int) -> str | None:
-        """Path of the snapshot at an offset; None if there is none."""
+        """Return the path of the snapshot at an offset; None if there is none."""
         name = self._names.get(offset)
         return None if name is None else self._storage.join(self.folder, name)
 
     def note_count(self, count: int) -> None:
-        """Note how many producers there are: a map that once was large lists its keys as a large one."""
+        """Note the number of producers: the order in Kafka's map depends on its largest size."""
         self._most = max(self._most, count)
 
     def write(self, offset: int, entries: Iterable[ProducerEntry], *, sync: bool) -> str:
-        """Write a snapshot; its path."""
+        """Write a snapshot; return its path."""
         name = segment_file_name(offset, FileKind.PRODUCER_SNAPSHOT)
         path = self._storage.join(self.folder, name)
         data = encode_snapshot(entries, most_entries=self._most)
@@ -109,7 +109,7 @@ class Snapshots:
             else:
                 self._storage.write_plain(path, data)
         except StorageError as error:
-            if error.errno == errno.ENOSPC:  # half of one is none
+            if error.errno == errno.ENOSPC:  # a partial snapshot is useless
                 self._names.pop(offset, None)
                 self._storage.remove(path)
             raise
@@ -117,13 +117,13 @@ class Snapshots:
         return path
 
     def load_latest(self) -> tuple[int | None, list[ProducerEntry]]:
-        """The highest snapshot that can be read, and its offset; those above, which cannot be, are removed."""
+        """Return offset and entries of the highest readable snapshot; remove the unreadable ones above it."""
         while (offset := self.latest) is not None:
             path = self._storage.join(self.folder, self._names[offset])
             try:
                 return offset, parse_snapshot(self._storage.read_all(path), path)
             except CorruptionError as error:
-                _LOG.warning("%s; removed, an older one or the log itself takes its place", error)
+                _LOG.warning("%s; removed: an older one or the log itself is used instead", error)
                 self.unreadable.append(error)
                 self.remove(offset)
         return None, []
@@ -142,7 +142,7 @@ class Snapshots:
                 self.remove(snapshot)
 
     def mark_deleted(self, offset: int) -> str | None:
-        """Rename the snapshot at an offset to ``.deleted``; the new path, None if there was none."""
+        """Rename the snapshot at an offset to ``.deleted``; return the new path, None if there was none."""
         path = self.path(offset)
         if path is None:
             return None
@@ -153,9 +153,9 @@ class Snapshots:
         return path + ".deleted"
 
     def remove_stray(self, segment_bases: Iterable[int]) -> None:
-        """Remove snapshots that belong to no segment, but for the highest one if it is not below the last segment.
+        """Remove snapshots that belong to no segment, except one at or above the last segment.
 
-        That one was written by an orderly close.
+        A clean shutdown writes that one.
         """
         bases = set(segment_bases)
         stray = [offset for offset in self.offsets if offset not in bases]
@@ -167,7 +167,7 @@ class Snapshots:
 
 
 def entry_of(state: ProducerState) -> ProducerEntry:
-    """What a snapshot keeps of a producer: of its batches the last."""
+    """Return the snapshot entry of a producer, which has its last batch only."""
     last = state.batches[-1] if state.batches else CachedBatch(-1, -1, 0, -1)
     return ProducerEntry(
         state.producer_id,
@@ -182,7 +182,7 @@ def entry_of(state: ProducerState) -> ProducerEntry:
 
 
 def state_of(entry: ProducerEntry) -> ProducerState:
-    """The producer that a snapshot tells of."""
+    """Return the producer state of a snapshot entry."""
     state = ProducerState(
         entry.producer_id,
         entry.producer_epoch,

@@ -1,7 +1,7 @@
-"""What a log knows of one producer, and the checks of one append of it.
+"""The state of one producer in a log, and the checks of its appends.
 
-An append is judged against the state without changing it: `ProducerAppend` collects what will change, and
-`Producers.update` lets it take effect when the bytes are written. Rules: KIP-98, KIP-360, KIP-890.
+An append is checked against the state without changing it: `ProducerAppend` collects the changes, and
+`Producers.update` applies them when the bytes are written. Rules: KIP-98, KIP-360, KIP-890.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pylogseg._native._append import Batch
 from pylogseg.errors import FencedError, OutOfOrderSequenceError, RequestError, TransactionStateError
 from pylogseg.log.transaction_markers import Marker
 
-#: Batches of a producer that are remembered, so that a repeated one is found.
+#: Number of batches remembered per producer, to detect duplicates.
 CACHED_BATCHES = 5
-#: A transaction version that was not given.
+#: No transaction version given.
 UNKNOWN_VERSION = -1
 
 _HIGHEST_SEQUENCE = 0x7FFFFFFF
@@ -24,14 +24,14 @@ _HIGHEST_EPOCH = 0x7FFF
 
 
 class Origin(enum.Enum):
-    """Who appends, and with that what is checked."""
+    """The origin of an append, which decides what is checked."""
 
     CLIENT = "client"
     """A producer: all checks."""
     COORDINATOR = "coordinator"
     """A coordinator of groups or transactions: no sequences, control records allowed."""
     REPLICATION = "replication"
-    """The partition's leader, who has checked: offsets are kept, epochs only noted."""
+    """The partition's leader, which has checked: offsets are kept, epochs only noted."""
     RAFT_LEADER = "raft_leader"
     """The leader of the metadata log: offsets are kept."""
 
@@ -55,7 +55,7 @@ class CachedBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Sequence of its first record; in front of 0 comes 2^31-1."""
+        """Sequence of its first record; 2^31-1 comes before 0."""
         if self.last_sequence < self.offset_delta:
             return _int32(_HIGHEST_SEQUENCE - (self.offset_delta - self.last_sequence) + 1)
         return _int32(self.last_sequence - self.offset_delta)
@@ -98,16 +98,16 @@ class Txn:
 
 @dataclass(slots=True)
 class Verification:
-    """That a producer's transaction is being verified by its coordinator (KIP-890).
+    """A pending verification of a producer's transaction by its coordinator (KIP-890).
 
     Attributes
     ----------
     guard : int
-        Never 0, and never the same twice; the append that follows must show it.
+        Never 0, and never reused; the append that follows must present it.
     timestamp_ms : int
         When it began.
     lowest_sequence, producer_epoch : int
-        Lowest sequence that was seen in the epoch.
+        Lowest sequence seen in the epoch.
     bumps_epoch : bool
         Whether the producer takes a new epoch with each transaction (transaction version 2).
     """
@@ -133,13 +133,13 @@ class ProducerState:
     ----------
     producer_id : int
     producer_epoch : int
-        -1 if nothing was seen yet.
+        -1 if none was seen yet.
     coordinator_epoch : int
         Of its last marker; -1 none.
     last_timestamp : int
         Of its last batch or marker, ms.
     first_txn_offset : int
-        Where its open transaction began; -1 none is open.
+        Where its open transaction began; -1 if none is open.
     batches : list of CachedBatch
         Its last five at most, oldest first, all of its epoch.
     """
@@ -169,16 +169,16 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int:
-        """Of its last batch; -1 without one."""
+        """Sequence of the last record of its last batch; -1 without one."""
         return self.batches[-1].last_sequence if self.batches else -1
 
     @property
     def has_open_txn(self) -> bool:
-        """Whether a transaction is open."""
+        """True if a transaction is open."""
         return self.first_txn_offset >= 0
 
     def find(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> CachedBatch | None:
-        """The remembered batch with exactly these sequences, if there is one."""
+        """Return the remembered batch with exactly these sequences, if there is one."""
         if producer_epoch == self.producer_epoch:
             for batch in self.batches:
                 if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
@@ -186,19 +186,19 @@ class ProducerState:
         return None
 
     def add_batch(self, producer_epoch: int, batch: CachedBatch) -> None:
-        """Remember a batch; those of another epoch are forgotten."""
+        """Remember a batch; forget those of another epoch."""
         self.set_epoch(producer_epoch)
         self._remember(batch)
         self.last_timestamp = batch.timestamp
 
     def set_epoch(self, producer_epoch: int) -> None:
-        """Take another epoch, which begins without batches."""
+        """Set a new epoch, which begins without batches."""
         if self.producer_epoch != producer_epoch:
             self.batches = []
             self.producer_epoch = producer_epoch
 
     def update(self, newer: ProducerState) -> None:
-        """Take over what an append changed."""
+        """Apply the changes of an append."""
         self.set_epoch(newer.producer_epoch)
         for batch in newer.batches:
             self._remember(batch)
@@ -213,15 +213,15 @@ class ProducerState:
 
 
 class ProducerAppend:
-    """What one append changes of one producer.
+    """The changes that one append makes to one producer.
 
     Parameters
     ----------
     current : ProducerState
-        As it is; not changed.
+        The current state; not changed.
     origin : Origin
     verification : Verification, optional
-        That of the producer, if one is going on.
+        The producer's pending one, if any.
 
     Attributes
     ----------
@@ -247,7 +247,7 @@ class ProducerAppend:
         self.started: list[Txn] = []
 
     def add_data(self, batch: Batch, segment_base: int = -1, position: int = -1) -> None:
-        """Judge a batch of records and note it.
+        """Check a batch of records and note it.
 
         Parameters
         ----------
@@ -261,7 +261,7 @@ class ProducerAppend:
         FencedError
             If its epoch is below the one last seen; not in replication.
         OutOfOrderSequenceError
-            If it comes from a client and does not follow on.
+            If it comes from a client and its sequence is not the next.
         TransactionStateError
             If it is not transactional, but a transaction is open.
         """
@@ -276,7 +276,7 @@ class ProducerAppend:
             if not transactional:
                 raise TransactionStateError(
                     f"offset {first}: producer {updated.producer_id} has an open transaction from offset "
-                    f"{updated.first_txn_offset} on, the batch is not transactional"
+                    f"{updated.first_txn_offset} on, but the batch is not transactional"
                 )
         elif transactional:
             updated.first_txn_offset = first
@@ -285,7 +285,7 @@ class ProducerAppend:
     def add_marker(
         self, batch: Batch, marker: Marker, transaction_version: int = UNKNOWN_VERSION
     ) -> CompletedTxn | None:
-        """Judge the end of a transaction and note it.
+        """Check the end of a transaction and note it.
 
         Returns
         -------
@@ -295,7 +295,7 @@ class ProducerAppend:
         Raises
         ------
         FencedError
-            If the producer's epoch, or the coordinator's, is behind the one last seen; not in replication.
+            If the producer's epoch, or the coordinator's, is older than the last one seen; not in replication.
         RequestError
             If no transaction version is given, but in replication, where it is not known.
         """
@@ -308,7 +308,7 @@ class ProducerAppend:
         if updated.coordinator_epoch > marker.coordinator_epoch and self._origin is not Origin.REPLICATION:
             raise FencedError(
                 f"offset {offset}: coordinator epoch {marker.coordinator_epoch} for producer {updated.producer_id}, "
-                f"{updated.coordinator_epoch} was seen already"
+                f"but {updated.coordinator_epoch} was already seen"
             )
         completed = None
         if updated.first_txn_offset >= 0:
@@ -336,13 +336,13 @@ class ProducerAppend:
         updated, verification = self.updated, self._verification
         if verification is not None:
             if verification.bumps_epoch and first != 0 and not self._current.batches:
-                raise self._out_of_order(offset, first, "expected 0, no batch of it is known")
+                raise self._out_of_order(offset, first, "expected 0, since no batch of it is known")
             if first > verification.lowest_sequence:
                 raise self._out_of_order(offset, first, f"{verification.lowest_sequence} was seen and not written")
         if epoch != updated.producer_epoch:
             if first != 0 and updated.producer_epoch != -1:
                 raise self._out_of_order(
-                    offset, first, f"expected 0 in the new epoch {epoch}, behind {updated.producer_epoch}"
+                    offset, first, f"expected 0 in the new epoch {epoch}, after {updated.producer_epoch}"
                 )
             return
         last = updated.last_sequence
@@ -359,12 +359,12 @@ class ProducerAppend:
 
 
 class Checked(NamedTuple):
-    """What the producers of an append come to.
+    """Result of checking the producers of an append.
 
     Attributes
     ----------
     duplicate : CachedBatch or None
-        The batch that was written before; then nothing of the append is to be written.
+        The batch in the log that it duplicates; then nothing of the append is written.
     appends : list of ProducerAppend
         For `Producers.update`, once the bytes are written.
     completed : list of CompletedTxn
@@ -380,5 +380,5 @@ NOTHING = Checked(None, [], [])
 
 
 def _int32(value: int) -> int:
-    """Wrap as Java's int does: a leader may send a batch whose last offset lies far from its first."""
+    """Wrap as Java's int: in a batch from a leader, the last offset may be far from the first."""
     return (value + 0x80000000 & 0xFFFFFFFF) - 0x80000000

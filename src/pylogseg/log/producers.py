@@ -1,4 +1,4 @@
-"""All producers of a partition: who may write what, which transactions are open, and the snapshots on disk.
+"""The producers of a partition: checks of their appends, open transactions, and snapshots on disk.
 
 Rules: KIP-98, KIP-360, KIP-890; `docs/format.md`, "Producer snapshot".
 """
@@ -26,7 +26,7 @@ from pylogseg.log.producer_state import (
 )
 from pylogseg.log.transaction_markers import marker_of
 
-#: Time that a transaction is given beyond its timeout before it counts as hanging.
+#: Time beyond its timeout after which a transaction counts as hanging.
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 
 _GUARDS = itertools.count(1)
@@ -46,7 +46,7 @@ class Producers:
     transaction_timeout_ms : int
         ``transaction.max.timeout.ms``.
     verification : bool
-        Whether an append that opens a transaction must show a guard from `start_verification`.
+        Whether an append that opens a transaction must present a guard from `start_verification`.
     names : iterable of str, optional
         Of the files in the folder, if they are known.
 
@@ -98,14 +98,14 @@ class Producers:
         guard: int = 0,
         transaction_version: int = UNKNOWN_VERSION,
     ) -> Checked:
-        """Judge the batches of an append, which have their offsets; changes nothing but verifications.
+        """Check the batches of an append, which have their offsets; changes nothing but verifications.
 
         Parameters
         ----------
         batches : iterable of Batch
             All of the append.
         records : buffer
-            That they lie in.
+            The bytes of the batches.
         origin : Origin
             Who appends.
         segment_base, position : int
@@ -140,7 +140,7 @@ class Producers:
         return Checked(None, list(appends.values()), completed) if appends else NOTHING
 
     def _check_transaction(self, batch: Batch, state: ProducerState | None, guard: int) -> None:
-        """The first batch of a transaction must be of the last epoch, and be verified."""
+        """Refuse the first batch of a transaction if it has an old epoch or was not verified."""
         if self.has_open_txn(batch.producer_id, batch.producer_epoch):
             return
         self._check_known_epoch(batch.producer_id, batch.producer_epoch, state)
@@ -148,7 +148,7 @@ class Producers:
             entry = self._verifications.get(batch.producer_id)
             if entry is None or guard != entry.guard:
                 raise TransactionStateError(
-                    f"offset {batch.base_offset}: producer {batch.producer_id} has no transaction that was verified"
+                    f"offset {batch.base_offset}: the transaction of producer {batch.producer_id} was not verified"
                 )
 
     def _check_known_epoch(self, producer_id: int, epoch: int, state: ProducerState | None) -> None:
@@ -184,14 +184,14 @@ class Producers:
         return completed
 
     def prepare(self, producer_id: int, origin: Origin) -> ProducerAppend:
-        """Begin to judge the batches of one producer."""
+        """Begin to check the batches of one producer."""
         state = self.active.get(producer_id)
         return ProducerAppend(
             ProducerState(producer_id) if state is None else state, origin, self._verifications.get(producer_id)
         )
 
     def update(self, append: ProducerAppend) -> None:
-        """Let an append take effect, once its bytes are written."""
+        """Apply an append, once its bytes are written."""
         updated = append.updated
         state = self.active.get(updated.producer_id)
         if state is None:
@@ -205,14 +205,14 @@ class Producers:
             self._note_oldest_txn()
 
     def in_order(self, producer_id: int) -> tuple[int, int, int, bool] | None:
-        """What its next batch must have to follow on without more ado: id, epoch, last sequence, open transaction."""
+        """Return what its next batch has to match to be in order: id, epoch, last sequence, open transaction."""
         state = self.active.get(producer_id)
         if state is None or not state.batches or self._verifications:
             return None
         return producer_id, state.producer_epoch, state.last_sequence, state.has_open_txn
 
     def extend(self, written: Iterable[tuple[int, list[tuple[int, int, int, int]]]]) -> None:
-        """Remember batches of known producers that followed on, in order: `CachedBatch`es by producer id."""
+        """Remember batches that were in order, by producer id; the numbers are the fields of `CachedBatch`."""
         for producer_id, batches in written:
             state = self.active[producer_id]
             for batch in batches:
@@ -221,18 +221,18 @@ class Producers:
             self._note_oldest_txn()
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """What the transaction index says of a transaction that ends: the first offset that is still undecided.
+        """Return the last stable offset for the transaction index when a transaction ends.
 
-        The first one of the oldest transaction of another producer, else the one behind the marker.
+        It is the first offset of the oldest transaction of another producer, else the offset after the marker.
         """
         others = [offset for offset, txn in self._open.items() if txn.producer_id != completed.producer_id]
         return min(others) if others else completed.last_offset + 1
 
     def complete(self, completed: CompletedTxn) -> None:
-        """End a transaction; it holds back readers until the high watermark is behind its marker."""
+        """End a transaction; it holds back readers until the high watermark has passed its marker."""
         txn = self._open.pop(completed.first_offset, None)
         if txn is None:
-            raise RequestError(f"no transaction is open from offset {completed.first_offset} on")
+            raise RequestError(f"no open transaction begins at offset {completed.first_offset}")
         txn.last_offset = completed.last_offset
         self._unreplicated[completed.first_offset] = txn
         self._note_oldest_txn()
@@ -244,7 +244,7 @@ class Producers:
     # ---- replay of what is written ----
 
     def replay_pieces(self, pieces: Iterable[tuple[Iterable[Batch], Any, int]]) -> None:
-        """Take in a stretch of one segment as a load does: states and transactions change at its end.
+        """Replay a stretch of one segment as a load does: states and transactions change at its end.
 
         Parameters
         ----------
@@ -268,7 +268,7 @@ class Producers:
             self.complete(done)
 
     def replay_one(self, batch: Batch, buffer: Any, file_position: int = 0) -> tuple[CompletedTxn, int] | None:
-        """Take in one batch as the recovery of a segment does.
+        """Replay one batch as the recovery of a segment does.
 
         Parameters
         ----------
@@ -277,7 +277,7 @@ class Producers:
         buffer : buffer
             That holds it.
         file_position : int
-            Where byte 0 of the buffer lies in what the batch's position counts in.
+            Position of the buffer's first byte in the file that the batch's position refers to.
 
         Returns
         -------
@@ -305,28 +305,28 @@ class Producers:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no producer is known and no ended transaction waits for the high watermark."""
+        """True if no producer is known and no ended transaction waits for the high watermark."""
         return not self.active and not self._unreplicated
 
     @property
     def first_unstable(self) -> Txn | None:
-        """The first transaction that is open, or whose marker the high watermark has not passed."""
+        """The first transaction that is open or whose marker the high watermark has not passed."""
         firsts = [txns[min(txns)] for txns in (self._open, self._unreplicated) if txns]
-        # Of two that begin at one offset, the one that has ended.
+        # Of two that begin at the same offset, the one that has ended.
         return min(reversed(firsts), key=lambda txn: txn.first_offset) if firsts else None
 
     @property
     def first_undecided_offset(self) -> int:
-        """First offset of the oldest open transaction; -1 none."""
+        """First offset of the oldest open transaction; -1 if there is none."""
         return min(self._open) if self._open else -1
 
     def has_open_txn(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer has a transaction open in this epoch."""
+        """Return whether a producer has a transaction open in this epoch."""
         state = self.active.get(producer_id)
         return state is not None and state.has_open_txn and state.producer_epoch == producer_epoch
 
     def has_late_transaction(self, now_ms: int) -> bool:
-        """Whether the oldest transaction is open for longer than any may be. May be called from any thread."""
+        """Return whether the oldest transaction has been open for longer than allowed. Any thread may call it."""
         last = self._oldest_txn_timestamp
         return last > 0 and now_ms - last > self.transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
 
@@ -347,7 +347,7 @@ class Producers:
         Returns
         -------
         int
-            The guard that the append must show; 0 if the transaction is open already.
+            The guard that the append must present; 0 if the transaction is already open.
 
         Raises
         ------
@@ -365,7 +365,7 @@ class Producers:
         return entry.guard
 
     def guard(self, producer_id: int) -> int:
-        """The guard of a verification that is going on; 0 none."""
+        """Return the guard of a pending verification; 0 if there is none."""
         entry = self._verifications.get(producer_id)
         return 0 if entry is None else entry.guard
 
@@ -384,7 +384,7 @@ class Producers:
     # ---- expiry, snapshots ----
 
     def expire(self, now_ms: int) -> None:
-        """Forget producers, and verifications, that were idle for too long; an open transaction keeps its producer."""
+        """Forget producers and verifications that were idle for too long, but no producer with an open transaction."""
         for producer_id in [p for p, state in self.active.items() if self._is_expired(state, now_ms)]:
             del self.active[producer_id]
         for producer_id in [
@@ -396,7 +396,7 @@ class Producers:
         return state.first_txn_offset < 0 and now_ms - state.last_timestamp >= self.expiration_ms
 
     def take_snapshot(self, *, sync: bool = True) -> str | None:
-        """Write the state at `map_end_offset`, unless the last snapshot is not below it; the path if it was written."""
+        """Write a snapshot at `map_end_offset` if that is above the last one; return its path, or None."""
         if self.map_end_offset <= self._last_snapshot_offset:
             return None
         path = self.snapshots.write(self.map_end_offset, map(entry_of, self.active.values()), sync=sync)
@@ -404,7 +404,7 @@ class Producers:
         return path
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go back to the last good snapshot inside of a range of the log; those outside are removed.
+        """Go back to the last good snapshot inside a range of the log; remove those outside.
 
         If the state ends at the end of the range, it stays as it is.
         """
@@ -435,7 +435,7 @@ class Producers:
         self.map_end_offset = offset
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """The log now starts at an offset: ended transactions below are forgotten, producers are not."""
+        """Forget the ended transactions below a new log start offset, but no producer."""
         self.on_high_watermark(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.snapshots.latest

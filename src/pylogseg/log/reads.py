@@ -23,19 +23,19 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 
 
 class Fetched(NamedTuple):
-    """What a read gives.
+    """Result of a fetch.
 
     Attributes
     ----------
     start : OffsetMetadata
         Base offset and place of the first batch.
     data : memoryview
-        Batches, as they lie in the file; without a copy, if this process has written them. The last one may be cut off
-        by the limit of bytes.
+        Batches as they lie in the file; not copied if this process has written them. The limit of bytes may cut off the
+        last one.
     first_incomplete : bool
-        Whether the limit cuts the first batch already.
+        Whether the limit cuts off the first batch.
     aborted : list of (int, int) or None
-        Producer id and first offset of the aborted transactions that overlap; None unless committed data was asked for.
+        Producer id and first offset of the aborted transactions that overlap; None unless read_committed was asked for.
     """
 
     start: OffsetMetadata
@@ -45,7 +45,7 @@ class Fetched(NamedTuple):
 
 
 class Found(NamedTuple):
-    """An offset found by time; a timestamp or an epoch that is not known is -1."""
+    """An offset found by time; an unknown timestamp or epoch is -1."""
 
     timestamp: int
     offset: int
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where batches lie, in columns; -1 for offsets behind the end or in front of the start.
+    """Places of batches, in columns; -1 for offsets after the end or before the start.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Places(NamedTuple):
 
 
 _NOTHING = memoryview(b"")
-#: What is looked at first for a time, before windows of a segment: some distances between index entries.
+#: Bytes of the first look for a timestamp: some distances between index entries.
 _NEAR_BYTES = 1 << 16
 
 
@@ -88,7 +88,7 @@ def read(
     min_one: bool,
     aborted: bool,
 ) -> Fetched:
-    """Batches from an offset up to a limit; the offset lies between the log's start and end.
+    """Read batches from an offset up to a limit; the offset lies between the log's start and end.
 
     Parameters
     ----------
@@ -101,15 +101,15 @@ def read(
     max_bytes : int
         No more than this.
     limit : OffsetMetadata
-        Nothing at or behind it is given.
+        Nothing at or after it is returned.
     min_one : bool
-        Whether the first batch is given whole, though it is larger than `max_bytes`.
+        Whether the first batch is returned whole even if it is larger than `max_bytes`.
     aborted : bool
-        Whether to tell the aborted transactions.
+        Whether to list the aborted transactions.
     """
     if max_bytes < 0:
-        raise RequestError(f"max_bytes must not be negative, not {max_bytes}")
-    bases, there = segments.of_one_moment()
+        raise RequestError(f"max_bytes must be at least 0, got {max_bytes}")
+    bases, there = segments.snapshot()
     at = bisect_right(bases, start) - 1
     if at < 0:
         raise OffsetOutOfRangeError(f"offset {start} lies below the first segment, though the log starts below it")
@@ -136,7 +136,7 @@ def read(
         if want == 0 or end < 0:
             fetched = Fetched(first, _NOTHING)
         else:
-            # Where the limit lies in front of the batch, this is empty.
+            # Where the limit lies before the batch, this is empty.
             data = found.data(segment.log, max(0, min(end - position, want)))
             fetched = Fetched(first, data, want < size)
         if aborted:
@@ -146,7 +146,7 @@ def read(
 
 
 def locate_many(segments: Segments, offsets: Any) -> Places:
-    """Where the batches lie that hold some offsets, or come next: what `locate` says, for many at once.
+    """Find the places of the batches that hold some offsets, or come next: `locate` for many at once.
 
     Parameters
     ----------
@@ -156,10 +156,10 @@ def locate_many(segments: Segments, offsets: Any) -> Places:
         In any order.
     """
     wanted = np.ascontiguousarray(offsets, np.int64)
-    base_offsets, there = segments.of_one_moment()
+    base_offsets, there = segments.snapshot()
     bases = np.array(base_offsets, np.int64)
     found = Places(*np.full((4, len(wanted)), -1, np.int64))
-    # An offset behind the last batch of its segment lies in the next one that has any.
+    # An offset after the last batch of its segment lies in the next one that has any.
     rest = np.flatnonzero(wanted >= bases[0]) if len(bases) else np.empty(0, np.int64)
     at = np.searchsorted(bases, wanted[rest], side="right") - 1
     while len(rest):
@@ -175,9 +175,9 @@ def locate_many(segments: Segments, offsets: Any) -> Places:
 
 
 def locate(segments: Segments, offsets: LogOffsets, offset: int) -> OffsetMetadata:
-    """Place of an offset: that of the batch that holds it or comes next, the end of the log behind the last one.
+    """Find the batch that holds an offset or comes next; the end of the log after the last one.
 
-    An offset outside of the log has none.
+    An offset outside of the log has no place.
     """
     if offset == offsets.end.offset:
         return offsets.end
@@ -201,7 +201,7 @@ def _aborted(
 
 
 def aborted_between(segments: Iterable[LogSegment], start: int, upper: int) -> Iterator[AbortedTxn]:
-    """The aborted transactions that overlap a range of offsets, half-open, from the first of the segments on."""
+    """Yield the aborted transactions that overlap a range of offsets, half-open, from the first of the segments on."""
     for segment in segments:
         txns, complete = segment.aborted_txns.collect(start, upper)
         yield from txns
@@ -210,7 +210,7 @@ def aborted_between(segments: Iterable[LogSegment], start: int, upper: int) -> I
 
 
 def offset_for_time(segments: Segments, offsets: LogOffsets, epochs: LeaderEpochs, timestamp: int) -> Found | None:
-    """Offset of the first record that is not older than a timestamp, or what a special value asks for.
+    """Find the first record that is not older than a timestamp, or the offset of a special value.
 
     Special values: -1 the end of the log, -2 and -4 its start, -3 the record with the greatest timestamp, -5 nothing
     (no tiered storage), -6 the start.
@@ -232,7 +232,7 @@ def offset_for_time(segments: Segments, offsets: LogOffsets, epochs: LeaderEpoch
 
 
 def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) -> Found | None:
-    """First record of a segment not older than a timestamp and not below an offset."""
+    """Find the first record of a segment that is not older than a timestamp and not below an offset."""
     floor = segment.time_index.floor(timestamp)[1]
     start = segment.offset_index.floor(max(floor, log_start_offset))[1]
     log = segment.log
@@ -243,13 +243,13 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
             filter(None, (_first_in(s.view, timestamp, log_start_offset) for s in segment.windows(start))), None
         )
     elif found is None:
-        for _ in segment.windows(start):  # which raises if a length that no batch has ended the search
+        for _ in segment.windows(start):  # raises if an impossible length ended the search
             pass
     return found
 
 
 def _first_in(view: memoryview, timestamp: int, log_start_offset: int) -> Found | None:
-    """The same in some bytes that begin with a batch."""
+    """Find it in bytes that begin with a batch."""
     start, size = 0, len(view)
     while start < size:
         found = _codec.first_at_time(view, start, size, timestamp, log_start_offset)

@@ -1,4 +1,4 @@
-"""Loading a log from its folder: what a crash left is put in order, and what cannot be trusted is read again.
+"""Loading a log from its folder: cleaning up after a crash, and recovering segments that cannot be trusted.
 
 The passes are those of `docs/durability.md`, "Recovery", in their order.
 """
@@ -41,43 +41,43 @@ _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 @dataclass
 class LoadHooks:
-    """What whoever opens a log wants of the load.
+    """Callbacks for the caller that opens a log.
 
     Attributes
     ----------
     keeper : Keeper, optional
-        Gets what a recovery cuts off or removes, before it does; see `log.recovery_keep`.
+        Copies what recovery cuts off or removes, before it does; see `log.recovery_keep`.
     on_bytes : callable, optional
-        Gets the bytes that were recovered since its last call.
-    mend : callable, optional
-        Called when replacements of segments that were under way are finished or undone, before segments are opened:
-        it may put others in their place.
+        Called with the bytes recovered since its last call.
+    repair : callable, optional
+        Called when unfinished replacements of segments are completed or undone, before segments are opened: it may
+        replace segments.
     report : LoadReport
-        Filled, so that it is there too if the log cannot be opened.
+        Filled during the load, so the caller has it even if the log cannot be opened.
     """
 
     keeper: Keeper | None = None
     on_bytes: Callable[[int], None] | None = None
-    mend: Callable[[], None] | None = None
+    repair: Callable[[], None] | None = None
     report: LoadReport = field(default_factory=LoadReport)
 
 
 class Loader:
-    """One load of one log, whose state is new.
+    """One load of a log into a new state.
 
     Parameters
     ----------
     state : LogState
-        Gets segments, producers and epochs.
+        Receives segments, producers and epochs.
     start : Start
     hooks : LoadHooks
     files : mapping of str to int, optional
-        Names and sizes in the folder.
+        Names and sizes of the files in the folder.
     """
 
     def __init__(self, state: LogState, start: Start, hooks: LoadHooks, files: Mapping[str, int] | None = None) -> None:
         self._state, self._keeper = state, hooks.keeper
-        self._on_bytes, self._mend = hooks.on_bytes, hooks.mend
+        self._on_bytes, self._repair = hooks.on_bytes, hooks.repair
         self._storage, self._folder, self._config, self._clock = state.storage, state.folder, state.config, state.clock
         self._segments, self._producers, self._epochs = state.segments, state.producers, state.epochs
         self._remover = state.remover
@@ -86,15 +86,15 @@ class Loader:
         self._snapshots_before: list[str] = []
         self._known = files  # names and sizes in the folder, until the first change
         self.report = state.report
-        self._read: dict[LogSegment, int] = {}  # to its end, and there were no producers
+        self._read: dict[LogSegment, int] = {}  # position up to which it was read without finding producers
 
     def load(self) -> None:
-        """Run all passes; the log is then where it was left."""
+        """Run all passes."""
         epochs = self._epochs.entries
         self._complete_swap(self._remove_temporary_files())
-        if self._mend is not None:
+        if self._repair is not None:
             self._known = None
-            self._mend()
+            self._repair()
         self._splitting(self._open_segments)
         if self._folder.endswith("-delete"):
             if not len(self._segments):
@@ -111,26 +111,26 @@ class Loader:
         assert active is not None
         log_start = max(self._log_start, first.base_offset)
         self._epochs.truncate_from_start(self._log_start)
-        if self._known is None:  # those that a recovery made are not known there
+        if self._known is None:  # the list lacks those that recovery created
             self._producers.snapshots.reload()
         self._producers.snapshots.remove_stray(self._segments.base_offsets)
         self._rebuild(self._producers, log_start, next_offset, self._clean)
-        self._note_what_else_changed(epochs)
+        self._report_other_changes(epochs)
         end = OffsetMetadata(next_offset, active.base_offset, active.size)
         self._state.offsets.begin(log_start, max(recovery_point, log_start), end)
         self._state.offsets.note_first_unstable()
 
-    def _note_what_else_changed(self, epochs: list[EpochEntry]) -> None:
+    def _report_other_changes(self, epochs: list[EpochEntry]) -> None:
         for path, reason in self._indexes.changes():
             self.report.add(Action(ActionKind.INDEX, path, reason))
         said = {action.path for action in self.report.actions}
         gone = {path.rpartition(".")[0] for path in said if path.endswith(FileKind.LOG.value)}
         for path in sorted(map(self._path, set(self._snapshots_before) - self._producers.snapshots.names)):
             if path not in said and path.rpartition(".")[0] not in gone:
-                self.report.add(Action(ActionKind.SNAPSHOT, path, "recovery has no use for it"))
+                self.report.add(Action(ActionKind.SNAPSHOT, path, "recovery does not need it"))
         after = self._epochs.entries
-        changed = [f"{tuple(e)} went" for e in epochs if e not in after]
-        changed += [f"{tuple(e)} came from the log" for e in after if e not in epochs]
+        changed = [f"{tuple(e)} removed" for e in epochs if e not in after]
+        changed += [f"{tuple(e)} added from the log" for e in after if e not in epochs]
         if changed:
             reason = f"(epoch, first offset): {', '.join(changed)}"
             self.report.add(Action(ActionKind.EPOCHS, self._epochs.path, reason))
@@ -155,37 +155,37 @@ class Loader:
         self._storage.remove(action.path)
 
     def _add(self, action: Action, file: AppendFile | None = None) -> None:
-        """Note what is about to be done, after a copy was made of the bytes of `file` that it takes away."""
+        """Report what is about to be done, after copying the bytes of `file` that it removes."""
         if self._keeper is not None and file is not None and file.size:
             action = replace(action, kept=self._keeper.keep(action, file))
         self.report.add(action)
 
     def _add_whole(self, kind: ActionKind, segment: LogSegment, why: str) -> None:
-        """The same for all bytes of a segment."""
+        """Report an action on all bytes of a segment, after copying them."""
         base = segment.base_offset
         end = next_offset_of(segment.log, base)
         offsets = (base, end) if end > base else (None, None)
         self._add(Action(kind, segment.path, why, segment.size > 0, 0, segment.size, *offsets), segment.log)
 
-    # ---- what was going on when the log was left ----
+    # ---- unfinished operations ----
 
     def _remove_temporary_files(self) -> list[str]:
-        """Pass 1: what was being deleted or written goes; `.swap` files that are complete stay, and are returned."""
+        """Pass 1: remove what was being deleted or written; return the complete `.swap` files."""
         swaps, cleaned = [], []
         for name in self._files():
             if name.endswith(DELETED) and not name.endswith(".checkpoint.deleted"):
-                self._remove(name, ActionKind.LEFTOVER, "its deletion was under way")
+                self._remove(name, ActionKind.LEFTOVER, "its deletion was unfinished")
             elif name.endswith(CLEANED):
                 cleaned.append(name)
             elif name.endswith(SWAP):
                 swaps.append(name)
         lowest = min((_offset_of(name) for name in cleaned), default=2**63)
         for name in [*(s for s in swaps if _offset_of(s) >= lowest), *cleaned]:
-            self._remove(name, ActionKind.LEFTOVER, "it was being written when the log was left")
+            self._remove(name, ActionKind.LEFTOVER, "it was being written when the process stopped")
         return [name for name in swaps if _offset_of(name) < lowest]
 
     def _complete_swap(self, swaps: list[str]) -> None:
-        """Pass 2: segments that `.swap` files replace go, and the `.swap` files get their names."""
+        """Pass 2: remove segments that `.swap` files replace, and rename the `.swap` files."""
         if not swaps:
             return
         self._known = None
@@ -193,7 +193,7 @@ class Loader:
         for name in swaps:
             if name.endswith(".log" + SWAP):
                 base = _offset_of(name)
-                segment = LogSegment(self._storage, self._folder, base, self._config, self._clock, suffix=SWAP)
+                segment = LogSegment(self._state, base, suffix=SWAP)
                 low, high = min(low, base), max(high, segment.next_offset())
                 segment.close_handles()
         for name in self._files():
@@ -201,33 +201,33 @@ class Loader:
                 self._remove(name, ActionKind.REPLACED, "a segment that was swapped in replaces it")
         for name in self._files():
             if name.endswith(SWAP):
-                self._add(Action(ActionKind.SWAPPED, self._path(name), "a replacement of segments is completed"))
+                self._add(Action(ActionKind.SWAPPED, self._path(name), "a replacement of segments was completed"))
                 self._storage.rename(self._path(name), self._path(name[: -len(SWAP)]))
 
     def _splitting(self, step: Callable[[], _Result]) -> _Result:
-        """Run a step; a segment with offsets out of reach of its indexes is split, and the step begins again."""
+        """Run a step; if offsets of a segment are too large for its indexes, split it and repeat the step."""
         while True:
             try:
                 return step()
             except OffsetOverflowError as overflow:
                 self._known = None
                 offset, segment, base = overflow.offset, overflow.segment, overflow.segment.base_offset
-                if not segment.ends_out_of_reach():  # as for a broker, which does not start then
-                    reason = f"offset {offset} lies below {base}, where the segment begins by its name"
+                if not segment.ends_out_of_reach():  # a broker does not start then
+                    reason = f"offset {offset} is below {base}, the base offset of the segment"
                     if offset >= base:
-                        reason = f"offset {offset} is out of reach of {base}, the segment's first, but not its end"
+                        reason = (
+                            f"offset {offset}, not the last one, is too far from the base offset {base} for the indexes"
+                        )
                     raise CorruptionError(segment.path, overflow.position, reason) from None
-                reason = f"offset {offset} is too far from the segment's first, {base}, for its indexes"
+                reason = f"offset {offset} is too far from the base offset {base} for the indexes"
                 self._add(Action(ActionKind.SPLIT, segment.path, reason))
-                gone = split_segment(
-                    self._storage, self._folder, segment, self._segments, self._config, self._clock, self._remover
-                )
+                gone = split_segment(self._state, segment, self._segments, self._remover)
                 self._remover.remove_snapshots(gone, self._producers)
 
     # ---- segments ----
 
     def _open_segments(self) -> None:
-        """Pass 3: open every segment; indexes without a log go, and segments without usable indexes are read again."""
+        """Pass 3: open every segment; remove indexes without a log, and recover segments without usable indexes."""
         for segment in self._segments:
             segment.close()
         self._segments.clear()
@@ -241,9 +241,9 @@ class Loader:
                 base = _offset_of(name)
                 stem = segment_file_name(base, FileKind.LOG)[: -len(FileKind.LOG.value)]
                 missing = [kind for kind in INDEX_KINDS if stem + kind.value not in names]
-                # Without a size it is opened at once: what is no file is told before indexes are made for it.
+                # Without a size it is opened at once: a folder is reported before indexes are created for it.
                 size = (self._known or {}).get(stem + FileKind.LOG.value) or None
-                segment = LogSegment(self._storage, self._folder, base, self._config, self._clock, size=size)
+                segment = LogSegment(self._state, base, size=size)
                 for kind in missing:
                     if kind in _INDEXES:
                         self._indexes.note_missing(self._path(stem + kind.value))
@@ -259,19 +259,19 @@ class Loader:
                 self._segments.add(segment)
 
     def _recover_early(self, segment: LogSegment, why: str) -> None:
-        """Recover a segment before those in front of it have been checked, which may hold torn batches."""
+        """Recover a segment although those before it are not checked yet and may hold torn batches."""
         try:
             self._recover(segment, why)
         except (RequestError, CorruptionError) as error:
             if self._clean or segment.base_offset < self._recovery_point:
                 raise
-            _log.info("%s: %s; pass 4 comes to it when what lies before has been recovered", segment.path, error)
+            _log.info("%s: %s; left to pass 4, after the segments before it", segment.path, error)
 
     def _recover(self, segment: LogSegment, why: str) -> int:
-        """Read a segment again, with the producers as they were at its beginning; the bytes cut off.
+        """Recover a segment, with the producers as they were at its beginning; return the bytes cut off.
 
-        A broker reads a segment without indexes twice when it was not closed in order. What the second reading could
-        change is the state of producers, so here it is left out where the segment has none.
+        After an unclean shutdown, a broker recovers a segment without indexes twice. The second time can only change
+        the state of producers, so it is skipped here if the segment has none.
         """
         self._known = None
         producers = self._state.new_producers()
@@ -306,7 +306,7 @@ class Loader:
         try:
             cut = segment.recover(visit, lambda position: self._add_cut(segment, position, next_offset))
         except StorageError as error:
-            if error.errno == errno.ENOSPC:  # half an index of its full size: even to read it takes room, on tmpfs
+            if error.errno == errno.ENOSPC:  # a partial index at full size: on tmpfs, even reading it takes space
                 segment.drop_indexes()
             segment.close_handles()
             raise
@@ -351,14 +351,14 @@ class Loader:
     # ---- recovery ----
 
     def _recover_log(self) -> tuple[int, int]:
-        """Pass 4: read what may not have reached the disk; (log end offset, recovery point)."""
+        """Pass 4: recover what may not have reached the disk; return log end offset and recovery point."""
         if not self._clean:
             self._recover_unflushed()
         end = self._end_unless_before_start()
         if not len(self._segments):
             segment = self._state.new_segment(self._log_start)
             self._segments.add(segment)
-            reason = f"the log goes on at offset {self._log_start}, since it has no segment"
+            reason = f"the log has no segment; it continues at offset {self._log_start}"
             self._add(Action(ActionKind.CREATED, segment.path, reason))
         if self._clean and end is not None:
             return end, end
@@ -392,18 +392,18 @@ class Loader:
             if position < active.size:
                 self._tell_overlooked(active, end, position)
             return end
-        keeps = "without its line in log-start-offset-checkpoint, before this, all segments would stay"
-        self._drop(list(self._segments), f"the log ends at {end}, below its start {self._log_start}; {keeps}")
+        keeps = "to keep the segments, remove its line from log-start-offset-checkpoint before recovery"
+        self._drop(list(self._segments), f"the log ends at {end}, below its start offset {self._log_start}; {keeps}")
         self._epochs.clear()
         self._producers.truncate_fully(self._log_start)
         return None
 
     def _tell_overlooked(self, active: LogSegment, end: int, position: int) -> None:
         if any(len(stretch.batches) for stretch in active.windows(position)):
-            reason = f"offsets go back there, and a broker takes the log to end at {end}, before these batches"
+            reason = f"offsets go back there, so a broker ends the log at {end}, before these batches"
             self._add(Action(ActionKind.HIDDEN, active.path, reason, True, position, active.size))
         elif self._clean:
-            reason = "no batch begins there, and a clean shutdown leaves no such bytes"
+            reason = "no batch begins there; a clean shutdown does not leave such bytes"
             self._add(Action(ActionKind.GARBAGE, active.path, reason, True, position, active.size))
 
     def _drop(self, segments: Iterable[LogSegment], why: str) -> None:

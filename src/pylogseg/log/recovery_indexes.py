@@ -1,4 +1,4 @@
-"""Which indexes of a log a load had to make, and which it made otherwise than they were."""
+"""Indexes that a load created or changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pylogseg.log.segment import LogSegment
 class IndexChanges:
     """Compares indexes before and after their segment is recovered.
 
-    Zeros behind the entries do not count: an index that is being filled has them until its segment is done with.
+    Zeros after the entries are ignored: an index has them until its segment is closed.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -21,28 +21,28 @@ class IndexChanges:
         self._reasons: dict[str, str] = {}
 
     def note_missing(self, path: str) -> None:
-        """An index that every segment has is not there: recovery will build it, or it begins without entries."""
+        """Note that an index is missing: recovery will build it, or it begins without entries."""
         self._missing.add(path)
-        self._reasons[path] = "it was missing; one without entries was made"
+        self._reasons[path] = "it was missing; an empty one was created"
 
     def before(self, segment: LogSegment) -> None:
-        """Remember the indexes of a segment that is about to be recovered."""
+        """Remember the indexes of a segment before its recovery."""
         for path in _paths(segment):
             if self._storage.exists(path) and path not in self._missing:
                 self._before[path] = self._storage.read_all(path)
 
     def after(self, segment: LogSegment) -> None:
-        """Compare, once it was."""
+        """Compare the indexes of a segment after its recovery."""
         for path in _paths(segment):
             new = self._storage.read_all(path) if self._storage.exists(path) else b""
             old = self._before.pop(path, None)
             if old is None and (new or path in self._missing):
-                self._reasons[path] = "it was missing; built from the log"
+                self._reasons[path] = "it was missing; rebuilt from the log"
             elif old is not None and (old[: len(new)] != new or np.frombuffer(old, np.uint8)[len(new) :].any()):
-                self._reasons[path] = f"it had other entries than recovery gives it; rebuilt ({len(new)} bytes)"
+                self._reasons[path] = f"its entries differed from those of the log; rebuilt ({len(new)} bytes)"
 
     def changes(self) -> list[tuple[str, str]]:
-        """Path and reason of every index that was made, by name."""
+        """Return path and reason of every index that was created or changed, by name."""
         return sorted((path, reason) for path, reason in self._reasons.items() if self._storage.exists(path))
 
 

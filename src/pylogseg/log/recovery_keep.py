@@ -1,11 +1,11 @@
-"""Copies of what a load is about to cut off or remove, in a folder of their own.
+"""Copies of what recovery is about to cut off or remove, in a separate folder.
 
 Kafka throws these bytes away. A copy is on the disk, and its name too, before the original is touched.
 
-What is copied: ends of segments that are cut off (unless they are only zeros) and whole segments that are removed or
-replaced. What is not: indexes and snapshots, which are built from the log; `.deleted` and `.cleaned` files and the
-`.swap` files of a replacement that did not come about, whose content is elsewhere or was meant to go; the original of a
-segment that is split, since the new ones have its batches.
+Copied are: ends of segments that are cut off (unless they are only zeros) and whole segments that are removed or
+replaced. Not copied are: indexes and snapshots, which are rebuilt from the log; `.deleted` and `.cleaned` files and
+the `.swap` files of a replacement that was undone, whose content is elsewhere or was to be deleted; a segment that is
+split, since the new ones have its batches.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.log.recovery_report import Action
 
 _CHUNK_BYTES = 4 << 20
-#: One JSON line for each copy of a partition: where it comes from, and why it went.
+#: One JSON line for each copy of a partition: its source, and why that was removed.
 LIST_NAME = "kept.jsonl"
 
 
-def check_place(keep: str, parent: str, alone: str | None = None) -> None:
-    """Refuse a folder for copies in which a broker would look.
+def check_keep_folder(keep: str, parent: str, alone: str | None = None) -> None:
+    """Refuse a folder for copies that a broker would read.
 
     Parameters
     ----------
@@ -44,18 +44,18 @@ def check_place(keep: str, parent: str, alone: str | None = None) -> None:
     real, top = os.path.realpath(keep), os.path.realpath(parent)
     place = top if alone is None else os.path.join(top, alone)
     if real == top or f"{real}{os.sep}".startswith(f"{place}{os.sep}"):
-        raise RequestError(f"{keep}: copies cannot be kept in {place}, where a broker looks: name another folder")
+        raise RequestError(f"{keep}: copies cannot be kept in {place}, which a broker reads: choose another folder")
 
 
 class KeepError(StorageError):
-    """A copy could not be made, so what it is of stays as it is."""
+    """A copy could not be made, so the original stays as it is."""
 
 
 class Keeper(Protocol):
-    """Takes copies.
+    """Keeps copies.
 
     ``keep(action, file) -> path or None``
-        Copies the bytes of a file that an action is about, and returns where they lie: durably, whatever comes next.
+        Copies the bytes of a file that an action is about, durably, and returns the path of the copy.
         Raises `KeepError` if it cannot.
     """
 
@@ -65,15 +65,15 @@ class Keeper(Protocol):
 class FolderKeeper:
     """Keeps copies below one folder, in a folder for each partition.
 
-    A cut end is named by its segment and the bytes, ``00000000000000000180.log.1024-1061``; a whole file as it was.
+    A cut end is named by its segment and bytes, ``00000000000000000180.log.1024-1061``; a whole file keeps its name.
 
     Parameters
     ----------
     storage : Storage
         Where the copies are written.
     root : str
-        The folder; made with the first copy. Not among log directories: a broker refuses to start on a folder that it
-        does not know.
+        The folder, created with the first copy. Not a log directory: a broker refuses to start on a folder that it does
+        not know.
     """
 
     def __init__(self, storage: Storage, root: str) -> None:
@@ -82,7 +82,7 @@ class FolderKeeper:
         self._taken: set[str] = set()
 
     def keep(self, action: Action, file: Readable) -> str | None:
-        """Copy what an action takes away."""
+        """Copy what an action removes."""
         folder, name = self._storage.split(file.path)
         start, end = action.position or 0, file.size if action.end_position is None else action.end_position
         target_folder = self._storage.join(self.root, self._storage.split(folder)[1])
@@ -91,7 +91,7 @@ class FolderKeeper:
             target = self._free(self._storage.join(target_folder, name if whole else f"{name}.{start}-{end}"))
             self._copy(file, start, end, target_folder, target)
             row = {"copy": self._storage.split(target)[1], **action.as_row()}
-            row["path"] = self._storage.join(*self._storage.split(file.path))  # whole, wherever this is read
+            row["path"] = self._storage.join(*self._storage.split(file.path))  # absolute, wherever this is read
             del row["kept"]
             self._list(target_folder, json.dumps(row))
         except StorageError as error:
@@ -115,7 +115,7 @@ class FolderKeeper:
             for at in range(start, end, _CHUNK_BYTES):
                 copy.append(file.read(at, min(_CHUNK_BYTES, end - at)))
             copy.sync()
-        except BaseException:  # a full disk, say: give the room back
+        except BaseException:  # for example a full disk: free the space
             copy.close()
             with contextlib.suppress(StorageError):
                 self._storage.remove(part)
@@ -125,7 +125,7 @@ class FolderKeeper:
         self._storage.sync_folder(folder)
 
     def _make(self, folder: str) -> None:
-        """Make a folder, durably, with those above it that are missing."""
+        """Create a folder and its missing parents, durably."""
         missing = []
         while not self._storage.exists(folder):
             missing.append(folder)
@@ -141,7 +141,7 @@ class FolderKeeper:
 
 
 class PlannedKeeper(FolderKeeper):
-    """Says where copies would lie, and makes none: for a dry run."""
+    """Reports where copies would lie, for a dry run."""
 
     def _copy(self, file: Readable, start: int, end: int, folder: str, target: str) -> None:
         pass

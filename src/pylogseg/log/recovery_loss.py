@@ -1,4 +1,4 @@
-"""What is lost with the bytes that a load takes away: why they cannot stay, and which good batches go with them."""
+"""Losses of a recovery: why bytes have to be removed, and which good batches are lost with them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _V2_HEADER_BYTES = 61
 
 
 class Loss(NamedTuple):
-    """What a stretch of a segment held.
+    """The content of a stretch of a segment that is removed.
 
     Attributes
     ----------
     reason : str
-        What is wrong at its beginning, and how many good batches follow.
+        The fault at its beginning, and how many good batches follow.
     is_damage : bool
-        Whether it is more than what a crash leaves.
+        Whether it is more than a crash leaves.
     next_offset : int or None
-        Behind the last offset that it is known to have held.
+        After the last offset that it is known to have held.
     is_zeros : bool
-        Whether there is nothing in it.
+        Whether all its bytes are zero.
     """
 
     reason: str
@@ -33,18 +33,18 @@ class Loss(NamedTuple):
 
 
 def of_tail(file: Readable, position: int, first_offset: int, *, is_last: bool) -> Loss:
-    """What lies behind the last batch that can stay.
+    """Describe what lies after the last batch that can stay.
 
     Parameters
     ----------
     file : Readable
         The segment.
     position : int
-        Where the bytes begin that cannot stay.
+        Where the bytes to remove begin.
     first_offset : int
-        Behind the last batch that can.
+        The offset after the last batch that can stay.
     is_last : bool
-        Whether no segment follows: then a torn end is what a crash leaves.
+        Whether no segment follows: then a torn end is normal after a crash.
     """
     first: Gap | None = None
     batches, next_offset = 0, None
@@ -64,7 +64,7 @@ def of_tail(file: Readable, position: int, first_offset: int, *, is_last: bool) 
 
 
 def _of_header(file: Readable, position: int, first_offset: int) -> int | None:
-    """What the header at a position says of its last offset, where it is there and goes on from the batch before."""
+    """Return the offset after the batch at a position, if its header is whole and follows the batch before."""
     head = bytes(file.read(position, _V2_HEADER_BYTES))
     if len(head) < _V2_HEADER_BYTES or head[16] != 2:
         return None
@@ -73,7 +73,7 @@ def _of_header(file: Readable, position: int, first_offset: int) -> int | None:
 
 
 def next_offset_of(file: Readable, base_offset: int) -> int:
-    """Behind the last good batch of a whole segment, read without its indexes and without check sums."""
+    """Return the offset after the last good batch of a segment, read without its indexes and without checksums."""
     next_offset = base_offset
     for item in walk(file, lowest_offset=base_offset, crc=False):
         if not isinstance(item, Gap):

@@ -1,4 +1,4 @@
-"""What a load found and did to a log's folder, as values: for people, for programs, for the copies that are kept."""
+"""The report of a load: what it found and did in a log's folder."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ _log = logging.getLogger(__name__)
 
 
 class ActionKind(enum.Enum):
-    """What was done; the value is how a report names it."""
+    """Kind of an action; the value is its name in reports."""
 
     CUT = "cut"
-    """Bytes of a segment went, at its end but for a repair: no good batch is there."""
+    """Bytes of a segment were removed, at its end except in a repair: no good batch is there."""
     EMPTIED = "emptied"
-    """All bytes of a segment went: its batches contradict one another."""
+    """All bytes of a segment were removed: its batches contradict one another."""
     DROPPED = "dropped"
-    """A whole segment went: it lies behind a cut, or the log ends below its start."""
+    """A whole segment was removed: it lies after a cut, or the log ends below its start."""
     REPLACED = "replaced"
-    """A file of a segment went, since a `.swap` file takes its place."""
+    """A file of a segment was replaced by a `.swap` file."""
     SWAPPED = "swapped"
-    """A `.swap` file got its name."""
+    """A `.swap` file got its final name."""
     SPLIT = "split"
-    """A segment whose offsets do not fit its indexes became several."""
+    """A segment whose offsets do not fit into its indexes was split."""
     LEFTOVER = "leftover"
-    """A file went that was being deleted or written when the log was left."""
+    """A file was removed that was being deleted or written when the process stopped."""
     ORPHAN = "orphan"
-    """An index without its segment went."""
+    """An index without its segment was removed."""
     INDEX = "index"
-    """An index was missing, or had other entries than its log gives, and was made anew."""
+    """An index was missing or differed from its log, and was rebuilt."""
     SNAPSHOT = "snapshot"
-    """A producer snapshot went: unreadable, or of no segment."""
+    """A producer snapshot was removed: unreadable, or of no segment."""
     EPOCHS = "epochs"
     """The leader epochs were cut or completed."""
     CREATED = "created"
-    """A segment was made, since none was left."""
+    """A segment was created, since none was left."""
     GARBAGE = "garbage"
-    """Bytes behind the last batch stay: a broker overlooks them after an orderly stop."""
+    """Bytes after the last batch are kept: a broker ignores them after a clean shutdown."""
     HIDDEN = "hidden"
-    """Batches stay whose offsets go back: a broker takes the log to end in front of them."""
+    """Batches whose offsets go back are kept: to a broker the log ends before them."""
 
 
 #: What to do about it, if anything.
-_LOSS = "take the partition from another replica if this broker had the only good one; or read the copy that was kept"
+_LOSS = "restore the partition from another replica, or read the copy that was kept"
 REMEDIES = {
     ActionKind.CUT: _LOSS,
     ActionKind.EMPTIED: _LOSS,
     ActionKind.DROPPED: _LOSS,
-    ActionKind.REPLACED: "none: the file that was swapped in holds what is to stay",
+    ActionKind.REPLACED: "none: the file that was swapped in has all that is kept",
     ActionKind.SWAPPED: "none",
     ActionKind.SPLIT: "none: the new segments hold the same batches",
     ActionKind.LEFTOVER: "none",
@@ -61,17 +61,17 @@ REMEDIES = {
     ActionKind.SNAPSHOT: "none",
     ActionKind.EPOCHS: "none",
     ActionKind.CREATED: "none",
-    ActionKind.GARBAGE: "before an append, which no reader would come to, remove .kafka_cleanshutdown from the log "
+    ActionKind.GARBAGE: "before an append, which readers would not reach, remove .kafka_cleanshutdown from the log "
     "directory and open the log again: that cuts them off",
-    ActionKind.HIDDEN: "before an append, which would use their offsets again, let "
-    "`pylogseg repair --keep-behind` remove the batch that is out of order",
+    ActionKind.HIDDEN: "before an append, which would reuse their offsets, run "
+    "`pylogseg repair --keep-behind` to remove the batch that is out of order",
 }
 _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, ActionKind.SNAPSHOT)
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that a load did to a file.
+    """One action of a load on a file.
 
     Attributes
     ----------
@@ -80,13 +80,13 @@ class Action:
     reason : str
         Why, with the value that was found.
     is_damage : bool
-        Whether records may be lost that had been written whole. A torn or zero-filled end is none.
+        Whether completely written records may be lost. A torn or zero-filled end is no damage.
     position, end_position : int or None
-        The bytes that went, half-open.
+        The bytes that were removed, half-open.
     first_offset, next_offset : int or None
-        The offsets that went with them, half-open; the end where it is known.
+        The offsets that were removed with them, half-open; the end if it is known.
     kept : str or None
-        Where a copy of the bytes lies.
+        Path of a copy of the bytes.
     """
 
     kind: ActionKind
@@ -101,19 +101,19 @@ class Action:
 
     @property
     def bytes_gone(self) -> int:
-        """How many bytes of batches went."""
+        """Number of bytes of batches that were removed."""
         return 0 if self.position is None or self.end_position is None else self.end_position - self.position
 
     @property
     def remedy(self) -> str:
         """What to do about it."""
         if self.kind is ActionKind.CUT and not self.is_damage:
-            return "none: a crash leaves this of an append that had not reached the disk"
+            return "none: this is normal after a crash, of an append that had not reached the disk"
         return REMEDIES[self.kind]
 
     @property
     def place(self) -> str:
-        """The file with the bytes and offsets that went."""
+        """The file with the bytes and offsets that were removed."""
         text = self.path
         if self.bytes_gone:
             text += f", bytes {self.position} to {self.end_position}"
@@ -143,15 +143,15 @@ class Action:
 
 @dataclass
 class LoadReport:
-    """What a load found and did.
+    """Report of what a load found and did.
 
     Attributes
     ----------
     actions : list of Action
-        In order. Empty if the folder was as an orderly close leaves it: segments that were read again and came out
-        the same are counted only.
+        In order. Empty if the folder was as a clean shutdown leaves it: segments that were recovered without a change
+        are only counted.
     recovered_segments, recovered_bytes : int
-        Segments that were read again from beginning to end, and their bytes.
+        Segments that were read from beginning to end, and their bytes.
     """
 
     actions: list[Action] = field(default_factory=list)
@@ -168,37 +168,37 @@ class LoadReport:
 
     @property
     def is_damage(self) -> bool:
-        """Whether records may be lost that had been written whole."""
+        """True if completely written records may be lost."""
         return any(action.is_damage for action in self.actions)
 
     @property
     def cut_bytes(self) -> int:
-        """Bytes cut off segments that stay."""
+        """Bytes cut off segments that were kept."""
         gone = (ActionKind.CUT, ActionKind.EMPTIED)
         return sum(action.bytes_gone for action in self.actions if action.kind in gone)
 
     @property
     def dropped_segments(self) -> int:
-        """Segments that went whole."""
+        """Number of segments that were removed."""
         return self._count(ActionKind.DROPPED)
 
     @property
     def removed_files(self) -> int:
-        """Other files that went."""
+        """Number of other files that were removed."""
         return self._count(*_REMOVALS)
 
     @property
     def rebuilt_indexes(self) -> int:
-        """Index files that were missing or came out with other entries."""
+        """Number of index files that were missing or changed."""
         return self._count(ActionKind.INDEX)
 
     @property
     def kept(self) -> list[str]:
-        """Copies of what went."""
+        """Paths of the copies of what was removed."""
         return [action.kept for action in self.actions if action.kept]
 
     def as_row(self) -> dict[str, Any]:
-        """The counts, as fields for a JSON line."""
+        """Return the counts, as fields for a JSON line."""
         return {
             "actions": len(self.actions),
             "cutBytes": self.cut_bytes,

@@ -1,4 +1,4 @@
-"""Retention: the oldest segments go when they are too old, too much, or below the start of the log."""
+"""Retention: delete the oldest segments by age, by size, or below the log start offset."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pylogseg.log.state import LogState
 
 _log = logging.getLogger(__name__)
 
-#: Asked for each segment from the oldest on, with the one behind it: whether it may go.
+#: Called for each segment from the oldest on, with the one after it: whether to delete it.
 Breached = Callable[[LogSegment, LogSegment | None], bool]
 
 
 class OldestSegments:
-    """Deletes records of one log from its start on."""
+    """Deletes the oldest records of one log."""
 
     def __init__(self, state: LogState, roller: Roller) -> None:
         self._state, self._roller = state, roller
 
     def apply_retention(self) -> int:
-        """Delete the segments that the settings let go; how many.
+        """Delete segments by the retention settings; return how many.
 
-        Without ``delete`` in ``cleanup.policy`` only those go that lie below the log's start.
+        Without ``delete`` in ``cleanup.policy`` only those below the log's start are deleted.
         """
         state = self._state
         count = self.delete_below_start()
@@ -37,7 +37,7 @@ class OldestSegments:
         return count
 
     def delete_below_start(self) -> int:
-        """Delete the segments all of whose records lie below the start of the log; how many."""
+        """Delete the segments all of whose records lie below the start of the log; return how many."""
         first, start = self._state.segments.first, self._state.offsets.log_start
         if first is None or first.base_offset >= start:
             return 0
@@ -63,7 +63,7 @@ class OldestSegments:
         return self.delete(lambda segment, behind: now_ms - segment.largest_timestamp() > allowed)
 
     def delete(self, breached: Breached) -> int:
-        """Delete segments as long as they are replicated and a rule says so; see `Log.delete_oldest`."""
+        """Delete segments while they are replicated and a rule says so; see `Log.delete_oldest`."""
         return self._state.guarded(lambda: self._delete(breached))
 
     def _delete(self, breached: Breached) -> int:
@@ -93,7 +93,7 @@ class OldestSegments:
             return count
 
     def increment_log_start(self, offset: int) -> bool:
-        """Delete the records below an offset; whether the log's start moved."""
+        """Delete the records below an offset; return whether the log's start moved."""
         moved = self._state.guarded(lambda: self._increment_log_start(offset))
         if moved:
             self._state.on_log_start()

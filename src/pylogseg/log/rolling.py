@@ -1,4 +1,4 @@
-"""Beginning a new segment at the end of a log."""
+"""Rolling: begin a new active segment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Roller:
         self._state, self._flusher = state, flusher
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a new segment at the log end offset, or at a higher one that the next record has."""
+        """Begin a new segment at the log end offset, or at the higher offset of the next record."""
         state = self._state
         with state.lock:
             if state.is_closing:
@@ -42,7 +42,7 @@ class Roller:
 
     def _flush_rolled(self, snapshot: str | None, base: int) -> None:
         state = self._state
-        if state.is_closed:  # and flushed by that, or given up
+        if state.is_closed:  # and flushed or abandoned by that
             return
         if snapshot is not None:
             state.storage.sync_file(snapshot)
@@ -54,8 +54,8 @@ class Roller:
         active = state.active
         if base in state.segments:
             if active.base_offset != base or active.size:
-                raise RequestError(f"{state.folder}: cannot roll to {base}, where a segment with records begins")
-            _ = active.offset_index.file, active.time_index.file  # Kafka looks at them here, which makes them
+                raise RequestError(f"{state.folder}: cannot roll to {base}: a segment with records begins there")
+            _ = active.offset_index.file, active.time_index.file  # Kafka opens them here, which creates them
             state.remover.remove_segments([active])
         elif base < active.base_offset:
             raise RequestError(f"{state.folder}: cannot roll to {base}, below the active segment {active.base_offset}")
@@ -63,7 +63,7 @@ class Roller:
             LogSegment.remove_files(state.storage, state.folder, base)
             active.become_inactive()
             if state.offsets.recovery_point >= base:
-                # What was just changed in it lies below the recovery point, so no flush and no load looks at it again.
+                # The changes lie below the recovery point, so no later flush or load covers them.
                 active.flush()
             state.changes += 1
         segment = state.new_segment(base)

@@ -1,6 +1,6 @@
-"""A segment: a file of batches with its indexes, and the rules by which they grow, are read, recovered and cut.
+"""A segment: a file of batches with its indexes; appending, reading, recovering and truncating.
 
-It knows nothing of producers and leader epochs: recovery hands every stretch of batches to the caller.
+It knows nothing about producers and leader epochs: recovery passes every stretch of batches to the caller.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator
 from operator import itemgetter
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,18 +31,31 @@ from pylogseg.log.segment_tail import end_of
 from pylogseg.log.stretches import Stretch, check_length, stretches
 
 Offsets = npt.NDArray[np.int64]
-#: Many offsets are looked for in a copy of the whole file, if that is not more than looking for each.
+#: Many offsets are searched in a copy of the whole file, if that is cheaper than a search for each.
 _LOOK_BYTES, _MOST_COPIED_BYTES = 1 << 14, 64 << 20
 _LENGTH_BYTES = 18
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
 class OffsetOverflowError(Exception):
-    """A segment holds an offset too far from its first one to be written in an index; it must be split."""
+    """An offset of a segment is too far from the base offset for its indexes; the segment has to be split."""
 
     def __init__(self, segment: LogSegment, offset: int, position: int) -> None:
         super().__init__(f"{segment.path}: offset {offset} is too far from {segment.base_offset}")
         self.segment, self.offset, self.position = segment, offset, position
+
+
+class SegmentOwner(Protocol):
+    """The owner of segments: a log, or the folder of one that is not open."""
+
+    @property
+    def storage(self) -> Storage: ...
+    @property
+    def folder(self) -> str: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def clock(self) -> Clock: ...
 
 
 class LogSegment:
@@ -49,45 +63,41 @@ class LogSegment:
 
     Parameters
     ----------
-    storage : Storage
-    folder : str
-        The partition's.
+    owner : SegmentOwner
     base_offset : int
-    config : LogConfig
-    clock : Clock
     preallocate_bytes : int
-        Size that a new file gets at once; 0 for none.
+        Size to preallocate for a new file; 0 for none.
     suffix : str
         ``".cleaned"``, ``".swap"`` or nothing.
     size : int, optional
-        Of a file that is there, if it is known.
+        Of an existing file, if it is known.
     """
 
     def __init__(
         self,
-        storage: Storage,
-        folder: str,
+        owner: SegmentOwner,
         base_offset: int,
-        config: LogConfig,
-        clock: Clock,
         *,
         preallocate_bytes: int = 0,
         suffix: str = "",
         size: int | None = None,
     ) -> None:
-        self._storage, self._clock = storage, clock
+        storage, config = owner.storage, owner.config
+        self._storage, self._clock = storage, owner.clock
         self.base_offset, self.suffix = base_offset, suffix
         self.index_interval_bytes = config.index_interval_bytes
         most_jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
         self.roll_jitter_ms = random.randrange(2**31) % most_jitter_ms if most_jitter_ms else 0
-        self._stem = storage.join(folder, segment_file_name(base_offset, FileKind.LOG)[: -len(FileKind.LOG.value)])
+        self._stem = storage.join(
+            owner.folder, segment_file_name(base_offset, FileKind.LOG)[: -len(FileKind.LOG.value)]
+        )
         self.path = self._path(FileKind.LOG)
         self.log: AppendFile = storage.open_log(self.path, preallocate_bytes=preallocate_bytes, size=size)
         limit = config.segment_index_bytes
         self.offset_index = MutableOffsetIndex(storage, self._path(FileKind.OFFSET_INDEX), base_offset, limit)
         self.time_index = MutableTimeIndex(storage, self._path(FileKind.TIME_INDEX), base_offset, limit)
         self.aborted_txns = AbortedTxns(storage, self._path(FileKind.TXN_INDEX), base_offset)
-        self.created_ms = clock.now_ms()
+        self.created_ms = owner.clock.now_ms()
         self._is_preallocated = preallocate_bytes > 0
         self._bytes_since_entry = 0
         self._max_timestamp: tuple[int, int] | None = None
@@ -107,26 +117,26 @@ class LogSegment:
     # ---- timestamps ----
 
     def max_timestamp_so_far(self) -> tuple[int, int]:
-        """Greatest timestamp and the last offset of the first batch that has it; -1 without any."""
+        """Return the greatest timestamp and the last offset of the first batch that has it; -1 without any."""
         if self._max_timestamp is None:
             self._max_timestamp = self.time_index.last_entry()
         return self._max_timestamp
 
     def largest_timestamp(self) -> int:
-        """Greatest timestamp, or the file's modification time where no record has one."""
+        """Return the greatest timestamp, or the file's modification time if no record has one."""
         timestamp = self.max_timestamp_so_far()[0]
         return timestamp if timestamp >= 0 else self.modified_ms()
 
     def modified_ms(self) -> int:
-        """Modification time of the file of batches."""
+        """Return the modification time of the log file."""
         return self.log.modified_ms()
 
     def set_modified_ms(self, ms: int) -> None:
-        """Set the modification time of the file of batches."""
+        """Set the modification time of the log file."""
         self.log.set_modified_ms(ms)
 
     def first_timestamp(self) -> int | None:
-        """Greatest timestamp of the first batch, None for an empty segment."""
+        """Return the greatest timestamp of the first batch; None for an empty segment."""
         if self._first_timestamp is None and self.size:
             head = scan(self.log.read(0, min(self.size, 1 << 16)), crc=False, max_rows=1, any_magic=True).batches
             if not len(head):  # the first batch is larger than that
@@ -140,9 +150,9 @@ class LogSegment:
     # ---- growing ----
 
     def should_roll(self, config: LogConfig, more: int, max_timestamp: int, last_offset: int, now_ms: int) -> bool:
-        """Whether `more` bytes must go to a new segment: size, age, a full index, or an offset out of reach."""
+        """Return whether `more` bytes need a new segment: by size, age, a full index, or a too large offset."""
         size = self.log.size
-        return (  # the age first, as in Kafka: a segment whose first batch cannot be read takes nothing
+        return (  # the age first, as in Kafka: nothing is appended to a segment whose first batch is unreadable
             (size > 0 and self._waited_ms(max_timestamp, now_ms) > config.max_segment_ms - self.roll_jitter_ms)
             or size > config.segment_bytes - more
             or self.offset_index.is_full
@@ -168,23 +178,23 @@ class LogSegment:
         batches : iterable of (int, int, int)
             Greatest timestamp, last offset and size of each.
         """
-        _ = self.offset_index.file  # the first append makes the index, whether it gets an entry or not
+        _ = self.offset_index.file  # the first append creates the index, even without an entry
         if not self.offset_index.can_hold(last_offset):
             raise OffsetOverflowError(self, last_offset, self.size)
         position, since, greatest = self.log.size, self._bytes_since_entry, self.max_timestamp_so_far()
         entries: list[tuple[int, int, tuple[int, int]]] = []
-        room, time_room, in_time_index = *self._rooms_for_entries(), self.time_index.last_entry()[0]
+        room, time_room, in_time_index = *self._free_entries(), self.time_index.last_entry()[0]
         for timestamp, offset, size in batches:
             if timestamp > greatest[0]:
                 greatest = (timestamp, offset)
             if since > self.index_interval_bytes and min(room - len(entries), time_room) > 0:
                 entries.append((offset, position, greatest))
                 since = 0
-                if greatest[0] > in_time_index:  # else the time index gets none
+                if greatest[0] > in_time_index:  # else the time index gets no entry
                     time_room, in_time_index = time_room - 1, greatest[0]
             position += size
             since += size
-        if entries:  # what an index refuses is refused before anything is written
+        if entries:  # check the entries before anything is written
             self.offset_index.check(entries[0][0])
             self.time_index.check(*entries[0][2])
         self.log.append(data)
@@ -193,18 +203,18 @@ class LogSegment:
             self.time_index.maybe_append(*latest)
         self._max_timestamp, self._bytes_since_entry = greatest, since
 
-    def _rooms_for_entries(self) -> tuple[int, int]:
-        """Entries that each index has room for; where one has none, batches are found by those before them."""
+    def _free_entries(self) -> tuple[int, int]:
+        """Return how many more entries each index has room for."""
         offset_index, time_index = self.offset_index, self.time_index
         return offset_index.max_entries - offset_index.entries, time_index.max_entries - 1 - time_index.entries
 
     def begin_run(self, run: Run, config: LogConfig) -> bool:
-        """Let a run go on where the segment ends; False if the next batch begins the segment, or another one."""
+        """Continue a run at the segment's end; return False if the next batch begins this or another segment."""
         offset_index, time_index, size = self.offset_index, self.time_index, self.log.size
         if size == 0 or not offset_index.is_open or not time_index.is_open:
             return False
         if offset_index.entries and offset_index.last_offset >= run.next_offset:
-            return False  # it is ahead of the log; what comes of that is not for a kernel
+            return False  # it is ahead of the log, which the kernel does not handle
         first, greatest, entry = self.first_timestamp(), self.max_timestamp_so_far(), time_index.last_entry()
         if first is None or greatest[0] < entry[0] or greatest[1] < entry[1]:
             return False
@@ -212,17 +222,17 @@ class LogSegment:
         run.position, run.since_entry = size, self._bytes_since_entry
         run.first_timestamp, run.created_ms, run.roll_bytes = first, self.created_ms, config.segment_bytes
         run.roll_age_ms = config.max_segment_ms - self.roll_jitter_ms
-        self._tell_indexes(run)
+        self._set_indexes(run)
         return True
 
-    def _tell_indexes(self, run: Run) -> None:
-        """Tell a run how far the indexes are."""
+    def _set_indexes(self, run: Run) -> None:
+        """Set the state of the indexes in a run."""
         offset_index, time_index = self.offset_index, self.time_index
         run.base_offset, run.interval = self.base_offset, self.index_interval_bytes
         run.max_timestamp, run.max_timestamp_offset = self.max_timestamp_so_far()
         run.entry_timestamp, run.entry_timestamp_offset = time_index.last_entry()
         run.entry_offset = offset_index.last_offset if offset_index.entries else self.base_offset - 1
-        run.entries_left = min(self._rooms_for_entries())
+        run.entries_left = min(self._free_entries())
 
     def append_run(self, data: Data, run: Run) -> None:
         """Write the batches of a run at the end."""
@@ -244,63 +254,63 @@ class LogSegment:
         self.aborted_txns.append(txn)
 
     def become_inactive(self) -> None:
-        """The segment is done with: the last time entry is written, indexes and file are trimmed."""
+        """Finish the segment: write the last time index entry, trim indexes and file."""
         self.time_index.maybe_append(*self.max_timestamp_so_far(), last=True)
         self.offset_index.trim()
         self.time_index.trim()
         self.log.truncate(self.log.size)
 
     def resize_indexes(self, size: int) -> None:
-        """Make room for entries again."""
+        """Resize the indexes, to make room for entries again."""
         self.offset_index.resize(size)
         self.time_index.resize(size)
 
     # ---- reading ----
 
     def windows(self, start: int = 0, *, recovering: bool = False) -> Iterator[Stretch]:
-        """Whole batches from a position on, a few megabytes at a time; see `stretches`."""
+        """Yield whole batches from a position on, a few megabytes at a time; see `stretches`."""
         return stretches(self.log, self.path, start, recovering=recovering)
 
     def place_of(self, offset: int) -> BatchLocation | None:
-        """The batch that holds an offset, or the next one; None behind the end.
+        """Return the batch that holds an offset, or the next one; None after the end.
 
-        As a broker does, it looks at the batch behind the one that holds the offset: a length there that no batch has
-        is an error.
+        Like a broker, it reads the header after the batch that holds the offset: an impossible length there is an
+        error.
         """
         found = self.find(offset)
         return None if found is None else BatchLocation(*found[:3])
 
     def find(self, offset: int, wanted_bytes: int = 0) -> Located | None:
-        """The same, and bytes of the file that it lies in; `wanted_bytes` from the batch on are soon asked for."""
+        """Find the batch of an offset as `place_of` does, with its bytes; `wanted_bytes` will be read next."""
         found = find(self.log, self.path, self.offset_index, self.base_offset, min(offset, 2**63 - 1), wanted_bytes)
         if found is None:
-            # Was it the end of the file, or of what can be read?
+            # The end of the file, or only of what is readable?
             for _ in self.windows(self.offset_index.floor(offset)[1]):
                 pass
         return found
 
     def place_at(self, position: int) -> BatchLocation:
-        """The batch that begins at a position."""
+        """Return the batch that begins at a position."""
         found = opening_at(self.log, self.path, position)
         if found is None:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
         return BatchLocation(*found[:3])
 
     def next_offset(self) -> int:
-        """Offset behind the last whole batch; the base offset of an empty segment."""
+        """Return the offset after the last whole batch; the base offset of an empty segment."""
         return self.end()[0]
 
     def end(self) -> tuple[int, int]:
-        """The same with the position behind that batch."""
+        """Return offset and position after the last whole batch."""
         return end_of(self.log, self.path, self.offset_index, self.base_offset, self.place_of)
 
     def ends_out_of_reach(self) -> bool:
-        """Whether the last batch lies too far behind the segment's first offset for its indexes."""
+        """Return whether the last offset is too far from the base offset for the indexes."""
         end = self.next_offset()
         return end > self.base_offset and not self.offset_index.can_hold(end - 1)
 
     def places_of(self, offsets: Offsets, positions: Offsets, base_offsets: Offsets, sizes: Offsets) -> None:
-        """Fill arrays with what `place_of` says of many offsets; a position of -1 is behind the end."""
+        """Fill arrays with the results of `place_of` for many offsets; a position of -1 is after the end."""
         entries, count = self.offset_index.raw()
         size = self.log.size
         if self.log.copied_below and size > min(_MOST_COPIED_BYTES, len(offsets) * _LOOK_BYTES):
@@ -310,7 +320,7 @@ class LogSegment:
         view = self.log.view(0, size)
         _codec.places(entries, count, view, len(view), self.base_offset, offsets, positions, base_offsets, sizes)
         for offset in offsets[positions == DAMAGED].tolist():
-            self.find(offset)  # which raises
+            self.find(offset)  # raises
 
     def _place_in_file(self, offset: int) -> tuple[int, int, int]:
         place = self.place_of(offset)
@@ -323,14 +333,14 @@ class LogSegment:
         visit: Callable[[BatchTable, memoryview, int], None],
         before_cut: Callable[[int], None] | None = None,
     ) -> int:
-        """Check every batch, rebuild the indexes, and cut the file behind the last good batch.
+        """Check every batch, rebuild the indexes, and cut the file after the last good batch.
 
         Parameters
         ----------
         visit : callable
             Called with every stretch of good batches (table, buffer, position of the buffer in the file), in order.
         before_cut : callable, optional
-            Called with the position behind the last good batch, if anything lies there, before it is cut off.
+            Called with the position after the last good batch, if anything follows, before it is cut off.
 
         Returns
         -------
@@ -343,14 +353,14 @@ class LogSegment:
         self._max_timestamp = (-1, self.base_offset)
         run = Run()
         before = (self.base_offset - 1, -1)
-        self._tell_indexes(run)
+        self._set_indexes(run)
         for stretch in self.windows(recovering=True):
             rows = stretch.batches
             bad = ((rows.verdict == Verdict.CRC_BAD) | torn_offsets(rows, before)).nonzero()[0]
             good = rows[: int(bad[0])] if len(bad) else rows
             try:
                 self._index(good, run)
-            finally:  # what lies before a batch that the indexes do not take counts, as for a broker
+            finally:  # as in a broker, batches before one that the indexes refuse count
                 visit(good[: int((good.position < run.position).sum())], stretch.view, stretch.start)
             if len(bad):
                 break
@@ -366,25 +376,25 @@ class LogSegment:
         return cut
 
     def _index(self, rows: BatchTable, run: Run) -> None:
-        """Note batches that are in the file, with index entries."""
+        """Add index entries for batches in the file."""
         row = 0
         while row < len(rows):
             row = run.add(rows.rows, row)
             self._take_indexes(run)
             run.begin()
-            if run.reason == ALONE:  # the indexes say what is wrong with it
+            if run.reason == ALONE:  # the indexes raise the error
                 ((timestamp, offset, size),) = batch_facts(rows[row : row + 1])
                 if not self.offset_index.can_hold(offset):
                     raise OffsetOverflowError(self, offset, run.position)
                 self._max_timestamp = max(self.max_timestamp_so_far(), (timestamp, offset), key=itemgetter(0))
-                if min(self._rooms_for_entries()) > 0:
+                if min(self._free_entries()) > 0:
                     self.offset_index.append(offset, run.position)
                     self.time_index.maybe_append(*self._max_timestamp)
-                self._tell_indexes(run)
+                self._set_indexes(run)
                 run.since_entry, run.position, row = size, run.position + size, row + 1
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the batches that hold an offset or come behind it; the bytes cut off."""
+        """Drop the batches that hold an offset or come after it; return the bytes cut off."""
         place = self.place_of(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -411,7 +421,7 @@ class LogSegment:
         return best
 
     def check(self, missing: Collection[FileKind]) -> bool:
-        """Whether the indexes can be used as they are, of which some may be missing; False asks for recovery."""
+        """Return whether the indexes, some of which may be missing, are usable; if not, recover the segment."""
         if FileKind.OFFSET_INDEX in missing:
             return False
         if FileKind.TIME_INDEX in missing:
@@ -423,16 +433,16 @@ class LogSegment:
     # ---- files ----
 
     def flush(self, *, make_indexes: bool = True) -> None:
-        """Force everything to the disk; a flush makes indexes that no append has needed yet."""
+        """Flush everything; with `make_indexes`, create indexes that no append has needed yet."""
         if make_indexes:
             _ = self.offset_index.file, self.time_index.file
         for file in (self.log, self.offset_index, self.time_index, self.aborted_txns):
             file.sync()
 
     def close(self) -> None:
-        """Orderly: the last time entry is written if timestamps were looked at, all is trimmed, and that is synced."""
+        """Close cleanly: write the last time index entry if timestamps were used, trim and flush all files."""
         if self._max_timestamp is not None:
-            with contextlib.suppress(RequestError):  # an index without a place for it is left as it is
+            with contextlib.suppress(RequestError):  # a full index stays as it is
                 self.time_index.maybe_append(*self._max_timestamp, last=True)
         self.offset_index.close()
         self.time_index.close()
@@ -443,20 +453,20 @@ class LogSegment:
         self.aborted_txns.close()
 
     def close_handles(self) -> None:
-        """Let go of the files and write nothing more."""
+        """Close the files without writing anything."""
         self.offset_index.close(trim=False)
         self.time_index.close(trim=False)
         self.log.close()
         self.aborted_txns.close()
 
     def drop_indexes(self) -> None:
-        """Remove the offset and the time index, for the next load to build."""
+        """Remove the offset and the time index; the next load rebuilds them."""
         for index in (self.offset_index, self.time_index):
             index.close(trim=False)
             self._storage.remove(index.path)
 
     def change_suffix(self, suffix: str) -> None:
-        """Rename all files: the log first, then the indexes; those that do not exist are passed by."""
+        """Rename all existing files: the log first, then the indexes."""
         self.suffix = suffix
         self.path = self._path(FileKind.LOG)
         self.log.rename(self.path)
@@ -466,12 +476,12 @@ class LogSegment:
 
     @staticmethod
     def remove_files(storage: Storage, folder: str, base_offset: int) -> None:
-        """Remove what files there are of a segment."""
+        """Remove the existing files of a segment."""
         for kind in (FileKind.LOG, *INDEX_KINDS):
             storage.remove(storage.join(folder, segment_file_name(base_offset, kind)))
 
     def delete(self) -> None:
-        """Remove all files; those that are gone already are passed by."""
+        """Remove all files that still exist."""
         self.close_handles()
         for path in (self.path, self.offset_index.path, self.time_index.path, self.aborted_txns.path):
             self._storage.remove(path)

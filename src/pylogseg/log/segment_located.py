@@ -1,4 +1,4 @@
-"""A batch that was looked for in the file of a segment, and the bytes that were looked at."""
+"""A batch found in the file of a segment, with the bytes that were read to find it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Located(NamedTuple):
     offset, position, size : int
         Its base offset, position in the file and size.
     view : memoryview
-        Bytes of the file, those of the batch among them.
+        Bytes of the file, including the batch.
     start : int
         Their position.
     """
@@ -29,11 +29,11 @@ class Located(NamedTuple):
     start: int
 
     def data(self, file: AppendFile, size: int) -> memoryview:
-        """Bytes from the batch on, at least those of the batch if so many are wanted."""
+        """Return up to `size` bytes from the batch on."""
         here = self.view[self.position - self.start : self.position - self.start + size]
         if len(here) >= size:
             return here
         more = file.view(self.position, size)
-        # A truncation may have come between: then what was looked at stays what is given.
+        # After a truncation in between, the bytes that were read are returned.
         head = here[:_HEADER_BYTES]
         return more if more[: len(head)] == head else here

@@ -1,7 +1,7 @@
-"""Where the batch of an offset lies in the file of a segment.
+"""Finding the batch of an offset in the file of a segment.
 
-What this process has written is looked at in a map. What it found on the disk is copied, as much as it takes: to touch
-a mapped page that the disk has lost, or that another program has cut off, would end the process.
+Bytes that this process has written are read from a map. Bytes that were on the disk before are copied, as many as
+needed: touching a mapped page that the disk has lost, or that another program has cut off, would kill the process.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from pylogseg.log.indexes import MutableOffsetIndex
 from pylogseg.log.segment_located import Located
 from pylogseg.log.segment_wrappers import find_opening
 
-#: Bytes of the first look: some distances between index entries, and the batch behind; and the most for headers alone.
+#: Bytes of the first look: some distances between index entries, and the batch after; and the most for headers alone.
 _FIRST_BYTES, _GROWTH, _MOST_BYTES = 1 << 14, 2, 4 << 20
 _OPENED_GROWTH = 8
-#: So many bytes that are wanted come with the first look; more are copied once it is known where they begin.
+#: Up to so many bytes are read with the first look; more are copied once their position is known.
 _WANTED_AT_ONCE_BYTES = 1 << 16
 _HEADER_BYTES = 61  # of magic 2, the largest
-#: Up to its length, and up to its magic: less of a batch a broker does not look at.
+#: Bytes up to the length, and up to the magic; a broker ignores a batch with fewer.
 _PREFIX_BYTES, _LEAST_BYTES = 12, 17
 _LOWEST = -(2**63)
-DAMAGED, _MORE_NEEDED = -2, -3  # what a search answers: a length that no batch has, and bytes that it did not see
+DAMAGED, _MORE_NEEDED = -2, -3  # results of a search: an impossible length, and more bytes needed
 
 
 def find(
     file: AppendFile, path: str, index: MutableOffsetIndex, base_offset: int, offset: int, wanted_bytes: int = 0
 ) -> Located | None:
-    """The batch that holds an offset, or the next one; None behind the end, and where a broker goes no further.
+    """Return the batch that holds an offset, or the next one; None after the end, and where a broker stops.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def find(
     offset : int
         Looked for.
     wanted_bytes : int
-        From the batch on; where they have to be copied, it is done once.
+        Bytes to read from the batch on; if they have to be copied, it is done once.
     """
     if not file.copied_below:
         entries, count = index.raw()
@@ -73,7 +73,7 @@ def find(
 
 
 def _find_opening(file: AppendFile, path: str, offset: int, position: int) -> Located | None:
-    """The same, from a batch on that has to be opened to tell its first offset."""
+    """Find the batch, from one on that has to be decompressed to get its first offset."""
     for view, is_whole in _growing(file, position):
         found = find_opening(view, path, offset, position, position)
         if is_whole or (found is not None and _shows_next(found, file.size)):
@@ -82,7 +82,7 @@ def _find_opening(file: AppendFile, path: str, offset: int, position: int) -> Lo
 
 
 def opening_at(file: AppendFile, path: str, position: int) -> Located | None:
-    """The batch that begins at a position; None if none does."""
+    """Return the batch that begins at a position; None if none does."""
     for view, is_whole in _growing(file, position):
         found = find_opening(view, path, _LOWEST, position, position)
         if found is not None or is_whole:
@@ -91,7 +91,7 @@ def opening_at(file: AppendFile, path: str, position: int) -> Located | None:
 
 
 def _growing(file: AppendFile, start: int) -> Iterator[tuple[memoryview, bool]]:
-    """Bytes from a position on, more each time; whether they are all of the file."""
+    """Yield bytes from a position on, more each time, and whether they reach the end of the file."""
     size = file.size
     want = _FIRST_BYTES if start < file.copied_below else size - start
     while True:
@@ -104,7 +104,7 @@ def _growing(file: AppendFile, start: int) -> Iterator[tuple[memoryview, bool]]:
 
 
 def _shows_next(found: Located, file_size: int) -> bool:
-    """Whether the bytes that were looked at have the next batch too, on which a search depends."""
+    """Return whether the bytes include the next batch's header, on which a search depends."""
     at = found.position + found.size - found.start
     if at + _LEAST_BYTES > len(found.view):
         return False

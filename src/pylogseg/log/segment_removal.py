@@ -1,4 +1,4 @@
-"""Segments that go: their files are renamed at once and removed later, so that whoever reads them can finish."""
+"""Removal of segments: files are renamed at once and removed later, so that readers can finish."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Remover:
             self._scheduler.schedule("delete-file", remove, self.delay_ms)
 
     def remove_snapshots(self, segments: Iterable[LogSegment], producers: Producers, *, now: bool = False) -> None:
-        """The same for the producer snapshots at the base offsets of segments."""
+        """Remove the producer snapshots at the base offsets of segments in the same way."""
         paths = [producers.snapshots.mark_deleted(segment.base_offset) for segment in segments]
         there = [path for path in paths if path is not None]
 

@@ -1,6 +1,6 @@
-"""New segments in the place of old ones, so that a crash at any moment leaves the old ones or the new ones.
+"""Replacing segments, so that a crash at any moment leaves the old ones or the new ones.
 
-The new ones are written with the suffix `.cleaned` and forced to the disk. Renaming them to `.swap`, the highest first,
+The new ones are written with the suffix `.cleaned` and flushed. Renaming them to `.swap`, the highest first,
 is the point of no return: a load that finds `.swap` files and no `.cleaned` one below them completes the work. Then the
 old ones are renamed to `.deleted`, and the new ones get their names. The folder is synced between these steps, which a
 broker leaves to the file system's journal.
@@ -10,26 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pylogseg.config import LogConfig
-from pylogseg.env.clock import Clock
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.batch_headers import batch_facts
-from pylogseg.log.segment import INDEX_KINDS, LogSegment
+from pylogseg.log.segment import INDEX_KINDS, LogSegment, SegmentOwner
 from pylogseg.log.segment_removal import Remover
 from pylogseg.log.segments import Segments
 
 CLEANED, SWAP = ".cleaned", ".swap"
 
 
-def new_cleaned_segment(storage: Storage, folder: str, base_offset: int, config: LogConfig, clock: Clock) -> LogSegment:
-    """An empty segment with the suffix `.cleaned`; leftovers of that name are removed first."""
+def new_cleaned_segment(owner: SegmentOwner, base_offset: int) -> LogSegment:
+    """Create an empty segment with the suffix `.cleaned`; remove leftovers of that name first."""
     for kind in (*INDEX_KINDS, FileKind.LOG):
-        storage.remove(storage.join(folder, segment_file_name(base_offset, kind) + CLEANED))
-    return LogSegment(
-        storage, folder, base_offset, config, clock, preallocate_bytes=config.preallocate_bytes, suffix=CLEANED
-    )
+        owner.storage.remove(owner.storage.join(owner.folder, segment_file_name(base_offset, kind) + CLEANED))
+    return LogSegment(owner, base_offset, preallocate_bytes=owner.config.preallocate_bytes, suffix=CLEANED)
 
 
 def replace_segments(
@@ -40,7 +36,7 @@ def replace_segments(
     old: Sequence[LogSegment],
     remover: Remover,
 ) -> list[LogSegment]:
-    """Swap segments in; those that went and have no namesake among the new ones."""
+    """Swap segments in; return the removed ones whose base offset no new segment has."""
     new = sorted(new, key=lambda segment: segment.base_offset)
     old = sorted((s for s in old if s.base_offset in segments), key=lambda segment: segment.base_offset)
     storage.sync_folder(folder)
@@ -55,26 +51,18 @@ def replace_segments(
         if segment.base_offset != new[0].base_offset:
             segments.remove(segment.base_offset)
         remover.remove_segments([segment])
-    # A new one that has its name already tells a load nothing of old ones that are still there beside it.
+    # Once a new segment has its final name, a load cannot tell which old ones it replaces.
     storage.sync_folder(folder)
     for segment in new:
-        if segment.base_offset not in segments:  # an old one with its name went after it came
+        if segment.base_offset not in segments:  # an old one with its base offset was removed after it was added
             segments.add(segment)
         segment.change_suffix("")
     storage.sync_folder(folder)
     return [segment for segment in old if segment.base_offset not in bases]
 
 
-def split_segment(
-    storage: Storage,
-    folder: str,
-    segment: LogSegment,
-    segments: Segments,
-    config: LogConfig,
-    clock: Clock,
-    remover: Remover,
-) -> list[LogSegment]:
-    """Split a segment whose offsets do not fit its indexes; the segments that went and have no namesake."""
+def split_segment(owner: SegmentOwner, segment: LogSegment, segments: Segments, remover: Remover) -> list[LogSegment]:
+    """Split a segment whose offsets do not fit into its indexes; return what `replace_segments` returns."""
     new: list[LogSegment] = []
     try:
         position = 0
@@ -82,10 +70,10 @@ def split_segment(
             first = next(iter(segment.windows(position))).batches
             if not len(first):
                 raise CorruptionError(
-                    segment.path, position, "no batch can be read here, so the segment cannot be split"
+                    segment.path, position, "no batch is readable here, so the segment cannot be split"
                 )
             place = segment.place_at(position)
-            part = new_cleaned_segment(storage, folder, place.offset, config, clock)
+            part = new_cleaned_segment(owner, place.offset)
             new.append(part)
             copied = copy_batches(segment, position, part)
             if not copied:
@@ -95,7 +83,7 @@ def split_segment(
             part.become_inactive()
             part.flush()
             part.set_modified_ms(segment.modified_ms())
-        return replace_segments(storage, folder, segments, new, [segment], remover)
+        return replace_segments(owner.storage, owner.folder, segments, new, [segment], remover)
     except BaseException:
         for part in new:
             if part.suffix == CLEANED:
@@ -104,7 +92,7 @@ def split_segment(
 
 
 def copy_batches(source: LogSegment, start: int, target: LogSegment) -> int:
-    """Copy batches from a position on, as far as offsets can be held; the bytes copied."""
+    """Copy batches from a position on, up to the first offset that does not fit; return the bytes copied."""
     done = start
     for window in source.windows(start):
         rows = window.batches

@@ -1,16 +1,13 @@
-"""Segments written anew: what a change makes of their batches takes their place, by way of `.cleaned` and `.swap`."""
+"""Rewriting segments: filter or change their batches and swap the result in, by `.cleaned` and `.swap` files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.config import LogConfig
-from pylogseg.env.clock import Clock
-from pylogseg.env.storage import Storage
 from pylogseg.errors import CleaningAbortedError, CorruptionError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, joined_rows
@@ -18,26 +15,26 @@ from pylogseg.format.builder import Levels, columns_of, rebuild
 from pylogseg.format.records import RecordColumns
 from pylogseg.log.batch_headers import batch_facts
 from pylogseg.log.log import Log
-from pylogseg.log.segment import LogSegment, OffsetOverflowError
+from pylogseg.log.segment import LogSegment, OffsetOverflowError, SegmentOwner
 from pylogseg.log.segment_replace import new_cleaned_segment
 from pylogseg.log.stretches import Stretch
 
-#: What `assemble` does with a batch; above `ANEW`, that many new ones stand in its place.
-STAYS, GOES, ANEW = -1, 0, 1
+#: What `assemble` does with a batch; a number above `REWRITTEN` is how many new ones replace it.
+STAYS, GOES, REWRITTEN = -1, 0, 1
 #: A broker counts positions in a segment by 32 bits.
 _MOST_BYTES = 2**31 - 1
-#: So far from its first offset a segment reaches.
+#: How far the last offset of a segment may be from its base offset.
 _REACH = 2**31 - 1
 
 
 class Filtered(NamedTuple):
-    """The batches that stay, one behind the other, and a row for each, whose positions count from 0."""
+    """The batches to keep, back to back, and a row for each, with positions from 0."""
 
     data: bytes | memoryview
     batches: BatchTable
 
 
-#: Decides about the batches of one stretch after the other.
+#: Filters the batches of each stretch.
 Change = Callable[[Stretch], Filtered]
 
 
@@ -48,18 +45,18 @@ def assemble(
     new: npt.NDArray[Any],
     levels: Levels = None,
 ) -> Filtered:
-    """Batches that stay as they are and those written anew, in their order.
+    """Assemble kept and rewritten batches in their order.
 
     Parameters
     ----------
     stretch : Stretch
         Where they come from.
     fate : numpy.ndarray of int
-        Of each batch: `STAYS`, `GOES`, `ANEW` or a higher number.
+        Of each batch: `STAYS`, `GOES`, `REWRITTEN` or a higher number.
     records : RecordColumns
-        Of the batches that are written anew, in order.
+        Of the rewritten batches, in order.
     new : numpy.ndarray of BATCH_DTYPE
-        Headers of the batches that are written anew; see `rebuild`.
+        Headers of the rewritten batches; see `rebuild`.
     levels : int or mapping of int to int, optional
         Of the codecs; see `rebuild`.
     """
@@ -71,11 +68,11 @@ def assemble(
         whole = memoryview(view)[first - start :]
         return Filtered(whole[: int(rows["size"].sum(dtype=np.int64))], BatchTable(rows))
     places = np.where(fate == STAYS, 1, fate)
-    rows, fresh = np.repeat(batches.rows, places), np.repeat(fate >= ANEW, places)
+    rows, fresh = np.repeat(batches.rows, places), np.repeat(fate >= REWRITTEN, places)
     if len(new):
         legacy = rows["magic"][fresh] < 2
         if legacy.any():
-            # What a wrapper holds shows only when it is opened: its first and last record that stay.
+            # The first and last record of a wrapper are known only after decompression.
             ends = np.cumsum(new["count"])
             new["base_offset"][legacy] = records.offset[(ends - new["count"])[legacy]]
             new["last_offset"][legacy] = records.offset[(ends - 1)[legacy]]
@@ -98,7 +95,7 @@ def assemble(
 
 
 def joined(parts: list[Filtered]) -> Filtered:
-    """What became of parts of a stretch, one behind the other."""
+    """Join the filtered parts of a stretch."""
     if len(parts) == 1:
         return parts[0]
     rows = joined_rows([part.batches.rows for part in parts])
@@ -106,49 +103,38 @@ def joined(parts: list[Filtered]) -> Filtered:
     return Filtered(b"".join(part.data for part in parts), BatchTable(rows))
 
 
-class Home(Protocol):
-    """Where segments belong: a log, or the folder of one that is not open."""
-
-    @property
-    def storage(self) -> Storage: ...
-    @property
-    def folder(self) -> str: ...
-    @property
-    def config(self) -> LogConfig: ...
-    @property
-    def clock(self) -> Clock: ...
-
-
 class SegmentWriter:
-    """Segments with the suffix `.cleaned` that batches are written to.
+    """Writes batches to new segments with the suffix `.cleaned`.
 
     Parameters
     ----------
-    home : Home
-        What they will be segments of.
+    owner : SegmentOwner
+        The owner of the segments.
     base_offset : int
         Of the first one.
     most_bytes : int, optional
         Batches that do not fit, or whose index entries do not, begin another segment. Without it all must fit.
     leaps : bool
-        Whether an offset that is out of reach of the segment's first one begins another segment too.
+        Whether an offset too far from the base offset begins another segment too.
 
     Attributes
     ----------
     segments : list of LogSegment
     """
 
-    def __init__(self, home: Home, base_offset: int, most_bytes: int | None = None, *, leaps: bool = False) -> None:
-        self._home, self._most_bytes, self._leaps = home, most_bytes, leaps
+    def __init__(
+        self, owner: SegmentOwner, base_offset: int, most_bytes: int | None = None, *, leaps: bool = False
+    ) -> None:
+        self._owner, self._most_bytes, self._leaps = owner, most_bytes, leaps
         self.segments = [self._new(base_offset)]
         self._since_entry, self._next_offset = 0, base_offset
 
     def _new(self, base_offset: int) -> LogSegment:
-        home = self._home
-        return new_cleaned_segment(home.storage, home.folder, base_offset, home.config, home.clock)
+        owner = self._owner
+        return new_cleaned_segment(owner, base_offset)
 
     def append(self, kept: Filtered) -> None:
-        """Write batches."""
+        """Append batches."""
         rows, data = kept.batches, memoryview(kept.data)
         while len(rows):
             count = len(rows) if self._most_bytes is None else self._fitting(rows, self._most_bytes)
@@ -163,15 +149,15 @@ class SegmentWriter:
             data, self._next_offset = data[size:], last + 1
 
     def _base_for(self, rows: BatchTable) -> int:
-        """Name of the segment that the next batch begins."""
+        """Return the base offset of the segment that the next batch begins."""
         if not self._leaps or int(rows.last_offset[0]) - self._next_offset < _REACH:
             return self._next_offset
-        # A wrapper does not tell its first offset.
+        # The header of a wrapper lacks its first offset.
         is_wrapper = rows.magic[0] < 2 and rows.codec[0]
         return int(rows.last_offset[0]) - _REACH // 2 if is_wrapper else int(rows.base_offset[0])
 
     def _fitting(self, rows: BatchTable, most_bytes: int) -> int:
-        """How many batches the last segment takes; an empty one takes the first whatever its size."""
+        """Return how many batches fit into the last segment; an empty one takes the first whatever its size."""
         target = self.segments[-1]
         index, times = target.offset_index, target.time_index
         entries = min(index.max_entries - index.entries, times.max_entries - 1 - times.entries)
@@ -192,19 +178,19 @@ class SegmentWriter:
         holding[-1].add_aborted(txn)
 
     def finish(self, modified_ms: int) -> None:
-        """Trim them and force them to the disk; they get a modification time."""
+        """Trim and flush the segments, and set their modification time."""
         for segment in self.segments:
             segment.become_inactive()
             segment.flush()
             segment.set_modified_ms(modified_ms)
 
     def delete(self) -> None:
-        """Remove them."""
+        """Remove the segments."""
         for segment in self.segments:
             segment.delete()
 
     def close_handles(self) -> None:
-        """Let go of their files, which the next load removes."""
+        """Close the files; the next load removes them."""
         for segment in self.segments:
             segment.close_handles()
 
@@ -220,20 +206,20 @@ def rewrite(
     check: Callable[[], None] = lambda: None,
     throttle: Callable[[int], None] = lambda size: None,
 ) -> list[LogSegment]:
-    """Write segments anew, and put what was written in their place.
+    """Rewrite segments, and replace them by the result.
 
     Parameters
     ----------
     log : Log
         Nobody else changes the segments meanwhile. If the active one is among them, the log is to be closed next.
     group : sequence of LogSegment
-        That follow one another.
+        Consecutive segments.
     begin : callable
-        Called with each of them and with the writer; returns what decides about its batches.
+        Called with each segment and the writer; returns the filter for its batches.
     most_bytes : int, optional
         See `SegmentWriter`; not above what a broker can read.
     keeps_aborted : bool
-        Whether the transaction indexes stay as they are; else `begin` tells the writer what is to be in them.
+        Whether the transaction indexes stay as they are; else `begin` adds the entries to the writer.
     crc : bool
         Whether a batch with a bad CRC is damage; a broker's cleaner does not look.
     check : callable
@@ -251,7 +237,7 @@ def rewrite(
     CorruptionError
         If a batch cannot be read. The segments stay as they were.
     CleaningAbortedError
-        If a segment had to be split first; the next attempt will do.
+        If a segment had to be split first; try again.
     """
     writer = SegmentWriter(log, group[0].base_offset, None if most_bytes is None else min(most_bytes, _MOST_BYTES))
     try:
@@ -262,7 +248,7 @@ def rewrite(
                     writer.add_aborted(txn)
             except OffsetOverflowError as overflow:
                 log.split_segment(segment)
-                raise CleaningAbortedError(f"{overflow}; the segment was split, start again") from overflow
+                raise CleaningAbortedError(f"{overflow}; the segment was split, try again") from overflow
         writer.finish(group[-1].modified_ms())
         log.replace_segments(writer.segments, group)
     except CleaningAbortedError:
@@ -292,7 +278,7 @@ def _rewrite_into(
 
 
 def whole_stretches(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[Stretch]:
-    """The batches of a segment from a position on, which have to be readable to its end.
+    """Yield the batches of a segment from a position on; all have to be readable.
 
     Parameters
     ----------
@@ -310,14 +296,14 @@ def whole_stretches(source: LogSegment, position: int = 0, *, crc: bool) -> Iter
     Raises
     ------
     CorruptionError
-        At the first batch that is not there whole.
+        At the first batch that is not whole.
     """
     for stretch in source.windows(position, recovering=crc):
         rows = stretch.batches
         bad = np.flatnonzero(rows.verdict == Verdict.CRC_BAD)
         if len(bad):
-            raise CorruptionError(source.path, int(rows.position[bad[0]]), "the CRC of a batch does not hold")
+            raise CorruptionError(source.path, int(rows.position[bad[0]]), "the CRC of the batch does not match")
         yield stretch
         position += int(rows.size.sum(dtype=np.int64))
     if position < source.size:
-        raise CorruptionError(source.path, position, "no whole batch can be read here, so the log stays as it is")
+        raise CorruptionError(source.path, position, "no whole batch is readable here; the log was not changed")

@@ -1,4 +1,4 @@
-"""The end of a segment, read as a copy: a load looks at it once, which is not worth a map of file and index."""
+"""The end of a segment, read as a copy: a load reads it once, which is not worth a map of file and index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tail:
         self.bytes = memoryview(file.read(start, self.size - start))
 
     def read(self, position: int, size: int) -> memoryview:
-        """As of the file."""
+        """Return up to `size` bytes; see `AppendFile.view`."""
         return self.bytes[position - self.start : position - self.start + size]
 
 
@@ -32,7 +32,7 @@ def end_of(
     base_offset: int,
     place_of: Callable[[int], BatchLocation | None],
 ) -> tuple[int, int]:
-    """Offset and position behind the last whole batch of a segment; its first offset and 0 without any.
+    """Return offset and position after the last whole batch of a segment; base offset and 0 without any.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ def end_of(
 
 
 def _last_batch(file: AppendFile, index: MutableOffsetIndex, base_offset: int, offset: int) -> tuple[int, Tail] | None:
-    """Position of the batch with the index's last offset, and a copy of the file from there on or from before.
+    """Return the position of the batch with the index's last offset, and a copy of the file that includes it.
 
-    None if that is long, if there is no such batch, or it can only be found by looking closer.
+    None if the copy would be long, if there is no such batch, or if it takes a full search.
     """
     start = index.place_of_last()
     if start is None or not 0 <= start <= file.size <= start + _MOST_BYTES:
@@ -71,6 +71,6 @@ def _last_batch(file: AppendFile, index: MutableOffsetIndex, base_offset: int, o
         tail.bytes,
         len(tail.bytes),
         base_offset,
-        min(offset, 2**63 - 1),  # an entry may lead beyond
+        min(offset, 2**63 - 1),  # an entry may point beyond
     )
     return (start + position, tail) if position >= 0 < length else None

@@ -1,4 +1,4 @@
-"""Compressed batches of magic 0 and 1: they tell their last offset, and the first one only when they are opened."""
+"""Search among compressed batches of magic 0 and 1, whose headers have the last offset but not the first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pylogseg.log.stretches import check_length
 
 
 def find_opening(view: memoryview, path: str, offset: int, position: int, start: int = 0) -> Located | None:
-    """The batch that a broker finds for an offset, from a position on; batches whose headers do not tell are opened.
+    """Find the batch for an offset from a position on, as a broker does; decompress batches if needed.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ def find_opening(view: memoryview, path: str, offset: int, position: int, start:
     path : str
         Its name, for an error.
     offset : int
-        Looked for.
+        The offset to find.
     position : int
         Of a batch.
     start : int

@@ -14,8 +14,8 @@ from pylogseg.log.segment import LogSegment
 class Segments:
     """A sorted map of base offset to segment.
 
-    One thread at a time changes it, any number may look at it meanwhile. The map itself is the writer's; those who look
-    search two lists that are made from it, and put in place at once, with every change.
+    One thread at a time changes it, any number may read it meanwhile. The map itself is the writer's; readers search
+    two lists, which every change rebuilds and replaces in one step.
 
     Attributes
     ----------
@@ -41,21 +41,21 @@ class Segments:
         return base_offset in self._map
 
     def holds(self, segment: LogSegment) -> bool:
-        """Whether a segment is among them, itself and not another one with its base offset."""
+        """Return whether this very segment is in the map, not another one with its base offset."""
         return self._map.get(segment.base_offset) is segment
 
     def add(self, segment: LogSegment) -> None:
-        """Put a segment in; one with the same base offset is replaced."""
+        """Add a segment; replace one with the same base offset."""
         self._map[segment.base_offset] = segment
         self._publish()
 
     def remove(self, base_offset: int) -> None:
-        """Take a segment out, if it is there."""
+        """Remove a segment, if it is there."""
         self._map.pop(base_offset, None)
         self._publish()
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all segments."""
         self._map.clear()
         self._publish()
 
@@ -66,44 +66,44 @@ class Segments:
         self.first = segments[0] if segments else None
         self.active = segments[-1] if segments else None
 
-    def of_one_moment(self) -> tuple[list[int], list[LogSegment]]:
-        """Base offsets and segments as they are now, not to be changed: a cleaning puts one in the place of several."""
+    def snapshot(self) -> tuple[list[int], list[LogSegment]]:
+        """Return base offsets and segments of one moment, not to be changed: a cleaning replaces several at once."""
         return self._sorted
 
     @property
     def base_offsets(self) -> list[int]:
-        """Ascending."""
+        """Base offsets, ascending."""
         return self._sorted[0].copy()
 
     @property
     def size(self) -> int:
-        """Bytes of batches in all of them."""
+        """Bytes of batches in all segments."""
         return sum(segment.size for segment in self._sorted[1])
 
     def floor(self, offset: int) -> LogSegment | None:
-        """The segment that holds an offset, if any does: the last one that does not begin above it."""
+        """Return the segment that holds an offset, if any does: the last one that does not begin above it."""
         active = self.active
-        if active is not None and active.base_offset <= offset:  # most reads are of what came last
+        if active is not None and active.base_offset <= offset:  # most reads are of the newest records
             return active
         bases, segments = self._sorted
         at = bisect_right(bases, offset)
         return segments[at - 1] if at else None
 
     def higher(self, base_offset: int) -> LogSegment | None:
-        """The next segment."""
+        """Return the next segment."""
         bases, segments = self._sorted
         at = bisect_right(bases, base_offset)
         return segments[at] if at < len(segments) else None
 
     def from_offset(self, offset: int, end: int = 2**63 - 1) -> list[LogSegment]:
-        """The segment that holds an offset (or the first one behind it) and those after it that begin below `end`."""
+        """Return the segments from the one that holds an offset, or the first after it, that begin below `end`."""
         bases, segments = self._sorted
         return segments[max(bisect_right(bases, offset) - 1, 0) : bisect_left(bases, end)] if end > offset else []
 
     def read_rows(
         self, base_offset: int, start_offset: int, end_offset: int | None
     ) -> Iterator[tuple[BatchTable, memoryview, int]]:
-        """Batches of a segment in pieces (rows, buffer, its position), from one offset up to the batch of another."""
+        """Yield batches of a segment in pieces (rows, buffer, its position), between the batches of two offsets."""
         bases, segments = self._sorted
         segment = segments[bisect_left(bases, base_offset)]
         place = segment.place_of(start_offset)

@@ -1,4 +1,4 @@
-"""The state of a log: its parts, its lock, and whether it may be used; what is done to it is in other modules."""
+"""The state of a log: its parts, its lock, and whether it is usable; other modules change it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _Result = TypeVar("_Result")
 
 
 class Start(NamedTuple):
-    """What a log directory knows of a partition before its log is opened.
+    """A log directory's information about a partition before its log is opened.
 
     Attributes
     ----------
     clean : bool
-        Whether it was closed in order, or is new: nothing has to be recovered.
+        Whether it was shut down cleanly, or is new: nothing has to be recovered.
     log_start_offset, recovery_point, high_watermark : int
-        From the checkpoints; 0 where they say nothing.
+        From the checkpoints; 0 without an entry.
     """
 
     clean: bool = False
@@ -51,7 +51,7 @@ class LogState:
     identity : LogIdentity
     config : LogConfig
     report : LoadReport
-        What the load does.
+        Filled by the load.
     files : iterable of str
         Names in the folder.
     producer_expiration_ms : int
@@ -60,23 +60,23 @@ class LogState:
     Attributes
     ----------
     lock : lock
-        Held by whoever changes the log.
+        Held while the log is changed.
     tasks : WatchedScheduler
-        Runs what is done later; a failure of the disk takes the log offline.
+        Runs delayed tasks; a failure of the disk takes the log offline.
     metrics : LogMetrics
-        Rolls and flushes are counted by the log itself, the rest by who owns it.
+        The log counts rolls and flushes, its owner the rest.
     failure : StorageError or None
-        The first failure of the disk. The log is offline since.
+        The first failure of the disk, which took the log offline.
     is_closing : bool
-        Whether no append and no roll may begin any more.
+        Whether appends and rolls are no longer allowed.
     is_closed : bool
-        Whether the files were let go of.
+        Whether the files were closed.
     changes : int
-        How often a segment was rolled or the end moved back; a flush that meets that looks again.
+        Number of rolls and truncations so far; a flush starts over if it changed meanwhile.
     on_failure : callable
-        Told of the first failure, by the thread that met it and maybe with the lock held.
+        Called with the first failure, by the thread that met it and maybe with the lock held.
     on_log_start : callable
-        Called when the log's start has moved, before any segment goes.
+        Called when the log's start has moved, before segments are deleted.
     """
 
     def __init__(
@@ -109,15 +109,13 @@ class LogState:
         self.on_log_start: Callable[[], None] = lambda: None
 
     def new_producers(self, names: Iterable[str] | None = None) -> Producers:
-        """Producers of this log, none of them known yet."""
+        """Return an empty state of this log's producers."""
         return Producers(self.storage, self.folder, expiration_ms=self.producer_expiration_ms, names=names)
 
     def new_segment(self, base_offset: int) -> LogSegment:
-        """An empty segment; it is not among the log's yet."""
+        """Create an empty segment, without adding it to the log."""
         preallocate = self.config.preallocate_bytes
-        return LogSegment(
-            self.storage, self.folder, base_offset, self.config, self.clock, preallocate_bytes=preallocate
-        )
+        return LogSegment(self, base_offset, preallocate_bytes=preallocate)
 
     @property
     def active(self) -> LogSegment:
@@ -129,11 +127,11 @@ class LogState:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, and the disk has not failed."""
+        """True if it is open, and the disk has not failed."""
         return not self.is_closed and self.failure is None
 
-    def refuse(self) -> NoReturn:
-        """Raise what says why the log cannot be used."""
+    def raise_unusable(self) -> NoReturn:
+        """Raise the reason why the log cannot be used."""
         if self.is_closed:
             raise ClosedError(f"{self.folder}: the log is closed")
         failed = self.failure
@@ -143,7 +141,7 @@ class LogState:
     def check_usable(self) -> None:
         """Raise if the log cannot be used."""
         if self.is_closed or self.failure is not None:
-            self.refuse()
+            self.raise_unusable()
 
     def guarded(self, work: Callable[[], _Result]) -> _Result:
         """Run work on the disk; its first failure takes the log offline."""
@@ -155,7 +153,7 @@ class LogState:
             raise
 
     def take_offline(self, error: StorageError) -> None:
-        """Let nothing more be done after a failure of the disk."""
+        """Take the log offline after a failure of the disk."""
         if self.failure is None:
             self.failure = error
             self.on_failure(error)

@@ -11,7 +11,7 @@ from pylogseg.errors import CorruptionError, Ending, Verdict
 from pylogseg.format.batches import BatchTable, scan
 
 _WINDOW_BYTES = 4 << 20
-# A broker looks at a length where more bytes than these are left, and takes none below the smallest record of magic 0.
+# A broker reads a length if more bytes than these are left, and accepts none below the smallest record of magic 0.
 _LEAST_READ_BYTES, _LEAST_SIZE = 17, 14
 _MAGIC_AT = 16
 
@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
 
 
 class Viewed(Protocol):
-    """What is read of a file."""
+    """A file that can be viewed."""
 
     @property
     def size(self) -> int: ...
@@ -34,14 +34,14 @@ class Viewed(Protocol):
 
 
 def stretches(file: Viewed, path: str, start: int, *, recovering: bool) -> Iterator[Stretch]:
-    """Whole batches from a position on; ends where one is cut off by the file's end.
+    """Yield whole batches from a position on; end where the file's end cuts one off.
 
-    A length that no batch has is an error as for a broker, but for a recovery, which checks the CRC too.
+    An impossible length is an error as in a broker, but not in a recovery, which checks the CRC too.
     """
     size = file.size
     want = _WINDOW_BYTES
     while start < size:
-        # A copy: to touch a mapped page that the disk has lost would end the process.
+        # A copy: touching a mapped page that the disk has lost would kill the process.
         view = memoryview(file.read(start, min(want, size - start)))
         found = scan(view, file_position=start, crc=recovering, any_magic=True)
         if recovering:
@@ -59,15 +59,15 @@ def stretches(file: Viewed, path: str, start: int, *, recovering: bool) -> Itera
 
 
 def _refuse_negative_magic(rows: BatchTable, view: memoryview, start: int) -> None:
-    """A broker takes a magic from 128 on, a signed byte, for less than 2, where the check sum lies elsewhere."""
+    """Refuse a magic from 128 on: a broker reads it as negative, where the checksum lies elsewhere."""
     magic = np.frombuffer(view, np.int8)[rows.position - start + _MAGIC_AT]
     if len(negative := np.flatnonzero(magic < 0)):
         rows.rows["verdict"][negative] = Verdict.CRC_BAD
 
 
 def check_length(view: memoryview, path: str, position: int) -> None:
-    """Refuse what a broker does not read on from: a length that no batch has, where one begins by position."""
+    """Refuse an impossible length at a position where a batch should begin, as a broker does."""
     size = int.from_bytes(view[8:12], "big", signed=True)
     if len(view) > _LEAST_READ_BYTES and size < _LEAST_SIZE:
-        reason = f"{size} is no length of a batch; an open that is not clean cuts the log off here"
+        reason = f"{size} is not a valid length of a batch; recovery after an unclean shutdown cuts the log off here"
         raise CorruptionError(path, position, reason)

@@ -42,12 +42,12 @@ def marker_of(buffer: Any, batch: Batch, file_position: int = 0) -> Marker | Non
     batch : Batch
         With its header.
     file_position : int
-        Where byte 0 of the buffer lies in what the batch's position counts in.
+        Position of the buffer's first byte in the file that the batch's position refers to.
 
     Returns
     -------
     Marker or None
-        None if the batch has no records: the cleaner leaves those.
+        None if the batch has no records: compaction leaves such.
 
     Raises
     ------
@@ -78,23 +78,23 @@ def _read_carefully(view: memoryview, batch: Batch) -> Marker:
     if key is None:
         raise RequestError("a control record without a key")
     if len(key) < 4:
-        raise InvalidRecordError(f"the key of a control record has {len(key)} bytes, it needs 4")
+        raise InvalidRecordError(f"the key of a control record has {len(key)} bytes, expected at least 4")
     version, kind = _short(key, 0), _short(key, 2)
     if version < 0:
         raise InvalidRecordError(f"the key of a control record has version {version}")
     if kind not in (0, 1):
-        raise RequestError(f"a control record of type {kind} ends no transaction")
+        raise RequestError(f"a control record of type {kind} does not end a transaction")
     if value is None:
         raise RequestError("a transaction marker without a value")
     if len(value) >= 2 and _short(value, 0) < 0:
         raise InvalidRecordError(f"a transaction marker of version {_short(value, 0)}")
     if len(value) < 6:
-        raise RequestError(f"a transaction marker has {len(value)} bytes, it needs 6")
+        raise RequestError(f"a transaction marker has {len(value)} bytes, expected at least 6")
     return Marker(kind == 0, int.from_bytes(value[2:6], "big", signed=True), int(columns.timestamp[0]))
 
 
 def _first_alone(view: memoryview, batch: Batch) -> bytes:
-    """The first record as a batch of its own: of an uncompressed batch nothing else is read."""
+    """Return the first record as a separate batch: nothing else of an uncompressed batch is read."""
     if batch.count < 2:
         return bytes(view)
     try:

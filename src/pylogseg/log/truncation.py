@@ -1,4 +1,4 @@
-"""Dropping the end of a log, or all of it."""
+"""Truncation of a log."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pylogseg.log.state import LogState
 
 
 def truncate_to(state: LogState, offset: int) -> bool:
-    """Drop all batches that hold an offset or come behind it; whether there were any."""
+    """Drop all batches that hold an offset or come after it; return whether there were any."""
     if offset < 0:
-        raise RequestError(f"{state.folder}: cannot truncate to {offset}, a negative offset")
+        raise RequestError(f"{state.folder}: cannot truncate to the negative offset {offset}")
     with state.lock:
         if offset >= state.offsets.end.offset:
             state.epochs.truncate_from_end(state.offsets.end.offset)
@@ -23,7 +23,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
         if first.base_offset > offset:
             truncate_fully(state, offset, offset)
             return True
-        # Before anything is cut, since what comes back must not lie behind what is appended next.
+        # Before anything is cut, since the old entries must not come back above what is appended next.
         gone = [segment for segment in state.segments if segment.base_offset > offset][::-1]
         for segment in gone:
             _remove_last(state, segment)
@@ -40,10 +40,10 @@ def truncate_to(state: LogState, offset: int) -> bool:
 
 
 def truncate_fully(state: LogState, offset: int, log_start_offset: int) -> None:
-    """Drop everything; the log goes on at an offset."""
+    """Drop everything; the log continues at an offset."""
     with state.lock:
         *others, last = state.segments
-        last.change_suffix(DELETED)  # it stays in its place until there is another one, for readers
+        last.change_suffix(DELETED)  # for readers, it stays in the map until there is another one
         state.storage.sync_folder(state.folder)
         for segment in reversed(others):
             _remove_last(state, segment)
@@ -61,9 +61,9 @@ def truncate_fully(state: LogState, offset: int, log_start_offset: int) -> None:
 
 
 def _remove_last(state: LogState, segment: LogSegment) -> None:
-    """Remove a segment behind which all are gone, on the disk too.
+    """Remove the last segment, durably.
 
-    So a crash in between leaves a beginning of the log, which is what the snapshots of the producers tell of.
+    A crash in between then leaves a beginning of the log, which the producer snapshots fit.
     """
     state.segments.remove(segment.base_offset)
     state.remover.remove_segments([segment])

@@ -1,4 +1,4 @@
-"""Tasks of a log whose failures on the disk take the log offline, though nobody waits for them."""
+"""A scheduler for tasks of a log: a disk failure in one takes the log offline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pylogseg.errors import StorageError
 
 
 class WatchedScheduler:
-    """A scheduler that tells its owner of tasks that failed with a `StorageError`, and passes the error on.
+    """A scheduler that reports tasks that failed with a `StorageError` to its owner, and raises the error.
 
     Parameters
     ----------
@@ -18,13 +18,13 @@ class WatchedScheduler:
 
     Attributes
     ----------
-    tell : callable
-        Gets the error.
+    on_error : callable
+        Called with the error.
     """
 
     def __init__(self, inner: Scheduler) -> None:
         self._inner = inner
-        self.tell: Callable[[StorageError], object] = lambda error: None
+        self.on_error: Callable[[StorageError], object] = lambda error: None
         self.shutdown = inner.shutdown
 
     def schedule(
@@ -36,7 +36,7 @@ class WatchedScheduler:
             try:
                 task()
             except StorageError as error:
-                self.tell(error)
+                self.on_error(error)
                 raise
 
         return self._inner.schedule(name, run, delay_ms, period_ms)

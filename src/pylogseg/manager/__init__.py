@@ -1,1 +1,1 @@
-"""Many logs in several log directories: settings, loading, background work, compaction, an orderly end."""
+"""Many logs in several log directories: settings, loading, background tasks, compaction, clean shutdown."""

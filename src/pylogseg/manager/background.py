@@ -1,4 +1,4 @@
-"""What is done for all logs by the clock: retention, flushes, checkpoints, the expiry of producers."""
+"""Periodic tasks for all logs: retention, flushes, checkpoints, the expiry of producers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _FOR_EVER_MS = 2**63 - 1
 
 
 class Background:
-    """The tasks of a manager.
+    """The periodic tasks of a manager.
 
     Parameters
     ----------
     settings : BrokerSettings
-        Says how often.
+        Has the intervals.
     scheduler, clock
         Run them.
     places, directories : callable
-        Give all logs that are open, and the log directories in use.
+        Return all open logs, and the log directories in use.
     failed : callable
-        Told of a log directory that cannot be used any more, with the error.
+        Called with a log directory that failed, and the error.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Background:
         self._stopped = False
 
     def start(self, flush_ms: int) -> None:
-        """Begin; `flush_ms` as of `flush_every`."""
+        """Start the tasks; `flush_ms` as in `flush_every`."""
         settings, first = self._settings, self._settings.log_initial_task_delay_ms
         self._every("log-retention", self.retain, settings.log_retention_check_interval_ms, first)
         for name, kind, period_ms, delay_ms in (
@@ -75,13 +75,13 @@ class Background:
         self.flush_every(flush_ms)
 
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Stop the tasks."""
         self._stopped = True
         for task in self._tasks.values():
             task.cancel()
 
     def flush_every(self, period_ms: int) -> None:
-        """Look so often for logs that wait to be flushed."""
+        """Set how often to look for logs to flush."""
         task = self._tasks.pop("log-flusher", None)
         if task is not None:
             task.cancel()
@@ -106,7 +106,7 @@ class Background:
                 self._failed(directory, error)
 
     def retain(self) -> int:
-        """Apply retention, but to compacted logs, whose retention is the cleaner's; segments that went."""
+        """Apply retention, except to compacted logs, which the cleaner does; return the number of deleted segments."""
         gone = 0
 
         def work(log: EmbeddedLog) -> None:
@@ -118,7 +118,7 @@ class Background:
         return gone
 
     def checkpoint(self, *kinds: FileKind) -> None:
-        """Write checkpoints, all if none is named."""
+        """Write the checkpoints of these kinds; by default all."""
         for directory in list(self._directories()):
             try:
                 directory.checkpoint(*kinds)

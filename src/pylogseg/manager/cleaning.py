@@ -1,4 +1,4 @@
-"""Which log is compacted next, by whom, and what is kept of it between two cleanings."""
+"""Compaction of many logs: choice of the dirtiest log, cleaner threads, checkpoints."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pylogseg.reading.partition import Throttle
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_LONGEST_WAIT_SECONDS = 0.1  # of a throttled cleaning, before it looks whether it is still wanted
+_LONGEST_WAIT_SECONDS = 0.1  # of a throttled cleaning, before it checks whether to abort
 
-#: A log with the directory that it lies in, and the name of its folder.
+#: A log, its log directory and the name of its folder.
 Place = tuple[LogDirectory, str, EmbeddedLog]
 
 
 class Candidate(NamedTuple):
-    """A log that may be cleaned, and how much it needs it."""
+    """A log that may be cleaned, and how dirty it is."""
 
     place: Place
     what: Cleanable
@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """What became of one cleaning."""
+    """Result of one cleaning."""
 
     folder: str
     next_dirty: int
@@ -47,18 +47,18 @@ class Cleaned(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a cleaning is that runs now.
+    """Progress of a running cleaning.
 
     Attributes
     ----------
     folder : str
         Of the log.
     done_bytes, total_bytes : int
-        Read so far, and in all: the dirty section is read twice.
+        Bytes read so far, and in total: the dirty section is read twice.
     stats : CleanerStats
-        Counts so far; they go on changing.
+        Counts so far; they keep changing.
     seconds : float
-        Since it began.
+        Seconds since it began.
     """
 
     folder: str
@@ -75,21 +75,21 @@ class _Running(NamedTuple):
 
 
 class Cleaning:
-    """Compaction of many logs, one at a time in each thread.
+    """Compacts many logs, one at a time in each thread.
 
     Parameters
     ----------
     settings : BrokerSettings
-        The ``log.cleaner.*`` ones count.
+        The ``log.cleaner.*`` ones are used.
     places : callable
-        Gives all logs that are open.
+        Returns all open logs.
     failed : callable
         Told of a log directory that cannot be used any more, with the error.
 
     Attributes
     ----------
     uncleanable : dict of str to str
-        Folders of logs whose cleaning failed, and why. They are left alone until they are opened again.
+        Folders of logs whose cleaning failed, and why. They are skipped until they are opened again.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Cleaning:
         self._busy: dict[str, _Running | None] = {}
         self._unwanted: Counter[str] = Counter()
         self.uncleanable: dict[str, str] = {}
-        self._local = threading.local()  # the log that a thread is at
+        self._local = threading.local()  # the log that a thread is cleaning
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         rate = settings.log_cleaner_io_max_bytes_per_second
@@ -112,14 +112,14 @@ class Cleaning:
     # ---- threads ----
 
     def start(self) -> None:
-        """Start the threads of the setting."""
+        """Start as many threads as configured."""
         for number in range(self._settings.log_cleaner_threads):
             thread = threading.Thread(target=self._run, name=f"pylogseg-cleaner-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self) -> None:
-        """End the threads; a cleaning that runs is given up."""
+        """Stop the threads; abort a running cleaning."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -132,13 +132,13 @@ class Cleaning:
                 done = self.clean_dirtiest(cleaner)
                 self.retain()
             except Exception:
-                _log.exception("a cleaner thread goes on after")
+                _log.exception("a cleaner thread continues after")
                 done = None
             if done is None:
                 self._stop.wait(self._settings.log_cleaner_backoff_ms / 1000)
 
     def new_cleaner(self) -> Cleaner:
-        """A cleaner with one thread's share of the memory; all share the rate."""
+        """Create a cleaner with one thread's share of the memory; all share the rate limit."""
         offsets = OffsetMap(self._settings.cleaner_thread_bytes, self._settings.log_cleaner_io_buffer_load_factor)
         return Cleaner(offsets, throttle=self._spend, check=self._check)
 
@@ -159,10 +159,10 @@ class Cleaning:
             folder = getattr(self._local, "folder", None)
             with self._mutex:
                 if folder in self._unwanted:
-                    raise CleaningAbortedError(f"{folder}: the log is needed for something else")
+                    raise CleaningAbortedError(f"{folder}: another operation needs the log")
 
     def progress(self) -> list[Progress]:
-        """The cleanings that run now."""
+        """Return the running cleanings."""
         now = time.perf_counter()
         with self._mutex:
             running = [(folder, each) for folder, each in self._busy.items() if each is not None]
@@ -171,17 +171,17 @@ class Cleaning:
             for folder, (stats, total, started) in running
         ]
 
-    # ---- one log after the other ----
+    # ---- one log at a time ----
 
     def candidates(self) -> list[Candidate]:
-        """The logs that may be cleaned now, those that need it most first."""
+        """Return the logs that may be cleaned now, the dirtiest first."""
         found = []
         for place in self._places():
             log = place[2]
             with self._mutex:
                 if not log.config.compact or log.folder in self._busy or log.folder in self.uncleanable:
                     continue
-            candidate = self._judged(place, self._look)
+            candidate = self._attempt(place, self._look)
             if candidate is not None and (candidate.urgent or candidate.ratio > log.config.min_cleanable_dirty_ratio):
                 found.append(candidate)
         return sorted(found, key=lambda candidate: -candidate.ratio)
@@ -197,9 +197,9 @@ class Cleaning:
         return Candidate(place, what, how.ratio, how.cleanable_bytes > 0 and needs_cleaning_at(engine, what, now_ms))
 
     def clean_dirtiest(self, cleaner: Cleaner) -> Cleaned | None:
-        """Clean the log that needs it most; None if none does."""
+        """Clean the dirtiest log; return None if none needs it."""
         for candidate in self.candidates():
-            done = self._judged(candidate.place, lambda place: self._clean(cleaner, place))
+            done = self._attempt(candidate.place, lambda place: self._clean(cleaner, place))
             if done is not None:
                 return done
         return None
@@ -220,38 +220,38 @@ class Cleaning:
         return done
 
     def retain(self) -> int:
-        """Apply retention to the logs that are compacted; segments that went."""
+        """Apply retention to the compacted logs; return the number of deleted segments."""
         count = 0
         for place in self._places():
             if place[2].config.compact and place[2].folder not in self.uncleanable:
-                count += self._judged(place, self._retain) or 0
+                count += self._attempt(place, self._retain) or 0
         return count
 
     def _retain(self, place: Place) -> int:
         with self._taken(place[2].folder) as taken:
             return place[2].apply_retention() if taken else 0
 
-    def _judged(self, place: Place, work: Callable[[Place], _Result]) -> _Result | None:
-        """Work on a log; None if it cannot be done, which is noted: of the log, or of its directory."""
+    def _attempt(self, place: Place, work: Callable[[Place], _Result]) -> _Result | None:
+        """Work on a log; return None if that fails, after noting it for the log or its directory."""
         try:
             return work(place)
         except CleaningAbortedError as error:
             _log.info("%s", error)
         except ClosedError:
-            pass  # meanwhile
+            pass  # closed meanwhile
         except StorageError as error:
             self._failed(place[0], error)
         except Exception as error:
-            _log.error("%s: it is not compacted until it is opened again: %s", place[2].folder, error)
+            _log.error("%s: not compacted until it is opened again: %s", place[2].folder, error)
             with self._mutex:
                 self.uncleanable[place[2].folder] = str(error)
         return None
 
-    # ---- who has a log ----
+    # ---- reservation of logs ----
 
     @contextlib.contextmanager
     def _taken(self, folder: str) -> Iterator[bool]:
-        """Have a log for the time of a ``with``; False if somebody else has it."""
+        """Reserve a log during a ``with``; yield False if it is already reserved."""
         with self._mutex:
             if folder in self._busy or folder in self._unwanted:
                 free = False
@@ -269,9 +269,9 @@ class Cleaning:
 
     @contextlib.contextmanager
     def paused(self, folder: str) -> Iterator[None]:
-        """Keep the cleaner from a log for the time of a ``with``; a cleaning of it that runs is given up first.
+        """Keep the cleaner from a log during a ``with``, after aborting a running cleaning of it.
 
-        Others may do the same at that time, and the same thread once more.
+        Several threads may do so at the same time, and one thread more than once.
         """
         with self._mutex:
             self._unwanted[folder] += 1

@@ -1,4 +1,4 @@
-"""The log directories of one manager: which are in use, what lies in them, and those that failed."""
+"""The log directories of a manager: online and failed ones, and their partition folders."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _log = logging.getLogger(__name__)
 
 
 class Contents(NamedTuple):
-    """The folders of partitions in a log directory, by what has become of them.
+    """The partition folders in a log directory, by state.
 
     Attributes
     ----------
     live, future, deleted, stray : list of str
-        In use; being moved here from another log directory; waiting for their removal; set aside.
+        In use; being moved here from another log directory; pending deletion; moved to stray.
     """
 
     live: list[str]
@@ -35,12 +35,12 @@ class Contents(NamedTuple):
 
 
 class Directories:
-    """Log directories that are locked by this process.
+    """Log directories locked by this process.
 
     Parameters
     ----------
     storage : Storage
-        That they lie on.
+        The storage of the directories.
     paths : sequence of str
         In the order of the setting.
 
@@ -48,14 +48,14 @@ class Directories:
     ----------
     online : list of LogDirectory
     failed : dict of str to str
-        Path and reason of those that cannot be used.
+        Path and reason of those that failed.
     meta : dict of str to MetaProperties
-        What `meta.properties` says, by path, where there is one.
+        Content of `meta.properties` by path, if there is one.
 
     Raises
     ------
     RequestError
-        If two paths are one folder, or are of two clusters, of two nodes, or copies of one another.
+        If two paths are one folder, belong to different clusters or nodes, or are copies of one another.
     StorageError
         If none can be used, or another process has the lock of one.
     """
@@ -68,7 +68,7 @@ class Directories:
         real = [os.path.realpath(path) if isinstance(storage, LocalStorage) else path for path in paths]
         for path in real:
             if real.count(path) > 1:
-                raise RequestError(f"{path}: the same log directory twice")
+                raise RequestError(f"{path}: duplicate log directory")
         try:
             for path in real:
                 self._open(path)
@@ -85,7 +85,7 @@ class Directories:
     def _open(self, path: str) -> None:
         try:
             if self._storage.exists(path):
-                self._storage.list_folder(path)  # what is no folder has no lock that somebody could have
+                self._storage.list_folder(path)  # fails if it is not a folder, before the lock is taken
             directory = LogDirectory.shared(self._storage, path)
         except StorageError as error:
             if error.operation == "lock":
@@ -106,7 +106,7 @@ class Directories:
         self.failed[path] = str(error)
 
     def _compare(self) -> None:
-        """Refuse directories that cannot belong together, as a broker does."""
+        """Refuse directories of different brokers, as a broker does."""
         seen: dict[str, MetaProperties] = {}
         for path, meta in self.meta.items():
             for other, known in seen.items():
@@ -115,14 +115,14 @@ class Directories:
                     if here is not None and there is not None and here != there:
                         raise RequestError(
                             f"{path} has {name.replace('_', '.')} {here} in its meta.properties, and {other} has "
-                            f"{there}: they are of different brokers"
+                            f"{there}: they belong to different brokers"
                         )
                 if meta.directory_id is not None and meta.directory_id == known.directory_id:
                     raise RequestError(f"{path} and {other} have the same directory.id: one is a copy of the other")
             seen[path] = meta
 
     def _label_new(self) -> None:
-        """Give a log directory without `meta.properties` one where others have it: a broker would not start else."""
+        """Write a missing `meta.properties` if other directories have one: a broker needs it to start."""
         label = next((self.meta[each.path] for each in self.online if each.path in self.meta), None)
         if label is None:
             return
@@ -139,7 +139,7 @@ class Directories:
                 self.meta[directory.path] = own
 
     def find(self, wanted: str) -> LogDirectory:
-        """The log directory with a path or a ``directory.id``.
+        """Return the log directory with a path or a ``directory.id``.
 
         Raises
         ------
@@ -151,10 +151,10 @@ class Directories:
             if each.path in (wanted, os.path.abspath(wanted)) or (meta is not None and meta.directory_id == wanted):
                 return each
         known = ", ".join(each.path for each in self.online)
-        raise RequestError(f"{wanted}: not one of the log directories {known}")
+        raise RequestError(f"{wanted}: not one of the log directories: {known}")
 
     def contents(self, directory: LogDirectory) -> Contents:
-        """The folders of partitions in a log directory."""
+        """Return the folders of partitions in a log directory."""
         found = Contents([], [], [], [])
         by_state = {"": found.live, "future": found.future, "delete": found.deleted, "stray": found.stray}
         for entry in self._storage.list_folder(directory.path):
@@ -164,7 +164,7 @@ class Directories:
         return found
 
     def take_offline(self, directory: LogDirectory, error: PylogsegError) -> bool:
-        """A log directory failed; False if that was known."""
+        """Note that a log directory failed; return False if that was known."""
         if directory not in self.online:
             return False
         self.online.remove(directory)
@@ -172,7 +172,7 @@ class Directories:
         return True
 
     def close(self) -> list[PylogsegError]:
-        """Give all back; the errors that came of it."""
+        """Release all directories; return the errors."""
         errors: list[PylogsegError] = []
         while self.online:
             try:
@@ -183,7 +183,7 @@ class Directories:
 
 
 def _new_directory_id() -> str:
-    """A random one, as Kafka makes them: a name that begins with ``-`` is a nuisance in a shell."""
+    """Return a random id; like Kafka's, it does not begin with ``-``, which is a nuisance in a shell."""
     while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
         pass
     return text

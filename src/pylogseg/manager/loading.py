@@ -1,4 +1,4 @@
-"""Going through many logs with several threads, and reading ahead of them, so that disk and interpreter overlap."""
+"""Loading many logs with several threads, and reading ahead, so that disk and interpreter overlap."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from pylogseg._native import _ahead
 
 _Item = TypeVar("_Item")
 _AHEAD_THREADS = 2
-_MOST_AHEAD = 256  # folders, so that what was read is still there when its turn comes
+_MOST_AHEAD = 256  # folders, so that what was read is still cached when its turn comes
 _WAIT_SECONDS = 0.002
 
 
 class Loading(Generic[_Item]):
-    """One pass over what is to be loaded.
+    """One pass over the items to load.
 
     Parameters
     ----------
     items : iterable
-        Each is handed to `load` once.
+        Each is passed to `load` once.
     load : callable
-        Called by several threads; what it raises ends the pass.
+        Called by several threads; an error ends the pass.
     folder_of : callable, optional
-        The folder of an item on a disk of this machine. What a load reads there is read ahead, by threads that do not
-        hold the interpreter's lock; without it nothing is.
+        Returns the folder of an item on a disk of this machine, whose files are read ahead by threads that do not hold
+        the interpreter's lock. By default nothing is read ahead.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Loading(Generic[_Item]):
         self._load, self._folder_of = load, folder_of
 
     def run(self, threads: int) -> None:
-        """Load all with so many threads."""
+        """Load all items."""
         with ThreadPoolExecutor(threads + _AHEAD_THREADS, "pylogseg-load") as pool:
             try:
                 ahead = [pool.submit(self._read_ahead) for _ in range(_AHEAD_THREADS if self._ahead else 0)]
@@ -64,7 +64,7 @@ class Loading(Generic[_Item]):
             item = _next(self._ahead)
             if item is None:
                 return
-            if lead >= 0:  # else its turn has come already
+            if lead >= 0:  # else its turn has already come
                 _ahead.read_ahead(os.fsencode(self._folder_of(item)))
 
 
@@ -77,7 +77,7 @@ def _next(items: deque[_Item]) -> _Item | None:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the collector of garbage away for a while in which what is made stays: a fifth of a load is saved."""
+    """Disable garbage collection during a load, whose objects stay alive: it saves a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

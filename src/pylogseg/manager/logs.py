@@ -1,4 +1,4 @@
-"""The logs that are open in some log directories: loading them, taking them away, and directories that fail."""
+"""The open logs of some log directories: loading, removal, and failing directories."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class OpenLogs:
     ----------
     settings : BrokerSettings
     storage, clock, scheduler
-        The world they live in.
+        Their environment.
     config_of : callable
-        Settings of a topic's logs.
+        Returns the settings of a topic's logs.
 
     Attributes
     ----------
@@ -51,9 +51,9 @@ class OpenLogs:
     directories : Directories
     cleaning : Cleaning
     current, futures : dict of (str, int) to Place
-        Partitions, and what moves to other log directories have copied of them.
+        Partitions, and their copies that are being moved to other log directories.
     ending : bool
-        Whether nothing is to be begun any more.
+        Whether the logs are being closed.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class OpenLogs:
         self.cleaning = Cleaning(settings, self.places, self.fail)
 
     def places(self) -> list[Place]:
-        """All partitions that are open, with the directory each lies in and the name of its folder."""
+        """Return all open partitions, each with its directory and the name of its folder."""
         with self.mutex:
             return [place for place in self.current.values() if not place[2].is_closed]
 
     def choices(self) -> list[LogDirectory]:
-        """The log directories that a new log may go to, the one with the fewest first."""
+        """Return the log directories that a new log may go to, the one with the fewest first."""
         counts = Counter(place[0].path for place in [*self.current.values(), *self.futures.values()])
         return sorted(self.directories.online, key=lambda each: counts[each.path])
 
     # ---- loading ----
 
     def load(self) -> None:
-        """Open all that is there; see `LogManager`."""
+        """Open all logs; see `LogManager`."""
         work = []
         for directory in list(self.directories.online):
             try:
@@ -103,7 +103,7 @@ class OpenLogs:
         threads = self._settings.num_recovery_threads_per_data_dir * max(len(self.directories.online), 1)
         is_local = isinstance(self._storage, LocalStorage)
         is_clean = all(each.was_clean for each in self.directories.online)
-        if is_clean and is_local and _has_lock():  # what is left to do holds it; more threads would only ask for it
+        if is_clean and is_local and _has_lock():  # the work holds it, so more threads would only wait for it
             threads = min(threads, _CLEAN_THREADS)
         loading = Loading(work, self._load_one, self._path_of if is_local else None)
         with uncollected() if is_clean else contextlib.nullcontext():
@@ -130,7 +130,7 @@ class OpenLogs:
             self.fail(directory, error)
 
     def open(self, directory: LogDirectory, name: str, topic_id: str | None = None) -> EmbeddedLog:
-        """Open the log of a folder, which is made if it is missing."""
+        """Open the log of a folder; create that if it is missing."""
         folder = parse_partition_folder(name)
         assert folder is not None
         log = open_in(
@@ -153,16 +153,16 @@ class OpenLogs:
                 where[folder.topic, folder.partition] = (directory, name, log)
         return log
 
-    # ---- taking away ----
+    # ---- removing ----
 
     def drop_future(self, topic: str, partition: int) -> None:
-        """Delete what a move to another log directory has copied so far, if there is one."""
+        """Delete the unfinished copy of a move to another log directory, if there is one."""
         place = self.futures.get((topic, partition))
         if place is not None:
             self.remove_later(place[0], self.rename_away(*place[1:], "delete"))
 
     def rename_away(self, name: str, log: EmbeddedLog, state: str) -> str:
-        """Close a log and rename its folder for a state; the folder's name then."""
+        """Close a log and rename its folder for a state; return the folder's new name."""
         folder = parse_partition_folder(name)
         assert folder is not None
         new_name = partition_folder_name(folder.topic, folder.partition, state, uuid.uuid4().hex)
@@ -172,7 +172,7 @@ class OpenLogs:
         return new_name
 
     def remove_later(self, directory: LogDirectory, name: str) -> None:
-        """Remove a folder when ``file.delete.delay.ms`` is over."""
+        """Remove a folder after ``file.delete.delay.ms``."""
         path = self._storage.join(directory.path, name)
 
         def remove() -> None:
@@ -193,12 +193,12 @@ class OpenLogs:
         return task
 
     def _fail_soon(self, directory: LogDirectory, error: StorageError) -> None:
-        """The same as `fail`, from a thread that holds the lock of a log."""
+        """Call `fail` from another thread, since this one may hold the lock of a log."""
         with contextlib.suppress(ClosedError):
             self._scheduler.schedule("log-dir-failure", self._guarded(lambda: self.fail(directory, error)), 1)
 
     def fail(self, directory: LogDirectory, error: PylogsegError) -> None:
-        """A log directory is left alone from now on."""
+        """Take a log directory offline, with its logs."""
         with self.mutex:
             if not self.directories.take_offline(directory, error):
                 return
@@ -219,7 +219,7 @@ class OpenLogs:
     # ---- the end ----
 
     def close(self) -> list[PylogsegError]:
-        """Close all in order; the errors that came of it."""
+        """Close all logs cleanly; return the errors."""
         errors: list[PylogsegError] = []
         threads = self._settings.num_recovery_threads_per_data_dir * max(len(self.directories.online), 1)
         with ThreadPoolExecutor(threads, "pylogseg-close") as pool:
@@ -233,7 +233,7 @@ class OpenLogs:
         return errors
 
     def abandon(self) -> None:
-        """Let go of all, and write nothing more."""
+        """Close all files without writing anything."""
         for _, _, log in [*self.current.values(), *self.futures.values()]:
             log.close_handles()
         self._forget()
@@ -244,12 +244,12 @@ class OpenLogs:
 
 
 def _has_lock() -> bool:
-    """Whether the interpreter has its global lock."""
+    """Return whether the interpreter has a global lock."""
     return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 def _check_once(work: Iterable[tuple[LogDirectory, str]]) -> None:
-    """Refuse a partition that is there twice."""
+    """Refuse a duplicate partition."""
     seen: dict[tuple[str, int, str], LogDirectory] = {}
     for directory, name in work:
         folder = parse_partition_folder(name)
@@ -259,5 +259,5 @@ def _check_once(work: Iterable[tuple[LogDirectory, str]]) -> None:
         if other is not directory:
             raise RequestError(
                 f"{folder.topic}-{folder.partition} lies in both {other.path} and {directory.path}: a move between "
-                "them was cut short after the copy was complete; look at both and take one away"
+                "them was interrupted after the copy was complete; compare both and remove one"
             )

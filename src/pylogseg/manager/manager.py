@@ -1,4 +1,4 @@
-"""`LogManager`: all logs of several log directories, with what a broker does for them in the background."""
+"""`LogManager`: all logs of several log directories, with a broker's background tasks."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ _MOST_NAMED = 20
 class LogManager:
     """All logs of some log directories, of which this process is the only writer.
 
-    Opening it takes the locks and loads every log, several at a time; those that were not closed in order are
-    recovered. In the background it deletes what retention lets go, compacts, flushes, expires producers and writes
-    checkpoints. A log directory that fails is left alone from then on; the others go on.
+    Opening it takes the locks and loads every log, several at a time; logs that were not closed cleanly are recovered.
+    In the background it applies retention, compacts, flushes, expires producers and writes checkpoints. A log directory
+    that fails is taken offline; the others continue.
 
     Parameters
     ----------
     settings : BrokerSettings
         Log directories, defaults of topics, intervals.
     topics : mapping of str to mapping, optional
-        Settings of topics that differ from the defaults, by Kafka's names with underscores. They come before those of
-        the cluster's metadata, which is read from the log directories of a broker.
+        Settings of topics that differ from the defaults, by Kafka's names with underscores. They override those of the
+        cluster's metadata, which is read from the log directories of a broker.
     storage, clock, scheduler : optional
-        The world it lives in; this machine's if not given.
+        Its environment; by default this machine's.
 
     Raises
     ------
     StorageError
         If another process has the lock of a log directory, or none can be used.
     RequestError
-        For settings that are refused, and if a partition lies in two log directories.
+        For invalid settings, and if a partition lies in two log directories.
     CorruptionError
         If a log cannot be loaded.
 
@@ -123,30 +123,30 @@ class LogManager:
             return self._open.current[key][2]
 
     def places(self) -> list[Place]:
-        """All logs that are open, with the directory each lies in and the name of its folder."""
+        """Return all open logs, each with its directory and the name of its folder."""
         return self._open.places()
 
     def log(
         self, topic: str, partition: int = 0, *, topic_id: str | None = None, log_dir: str | None = None
     ) -> EmbeddedLog:
-        """The log of a partition, which is made if it is missing.
+        """Return the log of a partition; create it if it is missing.
 
         Parameters
         ----------
         topic : str
-            A legal name.
+            A valid topic name.
         partition : int
             Its number.
         topic_id : str, optional
-            For a new one: its topic's in a Kafka cluster.
+            For a new log: the topic's id in a Kafka cluster.
         log_dir : str, optional
-            Where to make a new one, by its path or its ``directory.id``; where the fewest logs are if not given.
+            Where to create a new log, by path or ``directory.id``; by default where the fewest logs are.
 
         Raises
         ------
         StorageError
-            If it cannot be made anywhere. With a log directory offline none is made, unless `log_dir` says where:
-            the partition may lie in the one that failed.
+            If it cannot be created. While a log directory is offline no log is created unless `log_dir` is given: the
+            partition may lie in the directory that failed.
         """
         check_topic(topic)
         with self._open.mutex:
@@ -170,17 +170,17 @@ class LogManager:
             raise StorageError(name, "make", "no log directory can be used")
 
     def delete(self, topic: str, partition: int) -> None:
-        """Delete a partition: its folder is renamed at once, and removed when ``file.delete.delay.ms`` is over."""
+        """Delete a partition: rename its folder at once, and remove it after ``file.delete.delay.ms``."""
         directory, name = self._take_away(topic, partition, "delete")
         self._open.remove_later(directory, name)
 
     def set_aside(self, topic: str, partition: int) -> str:
-        """Take a partition out of use and keep its folder, with a name that ends in ``-stray``.
+        """Close a partition and keep its folder, with a name that ends in ``-stray``.
 
         Returns
         -------
         str
-            Path of the folder. Renamed to what it was, it is a partition again.
+            Path of the folder. To use the partition again, rename it back.
         """
         directory, name = self._take_away(topic, partition, "stray")
         return self._storage.join(directory.path, name)
@@ -196,36 +196,36 @@ class LogManager:
         with self._open.mutex:
             self._check_open()
             if (topic, partition) not in self._open.current:
-                raise RequestError(f"{topic}-{partition}: there is no such partition")
+                raise RequestError(f"{topic}-{partition}: no such partition")
             return self._opened(topic, partition)
 
     def _opened(self, topic: str, partition: int) -> Place:
-        """A partition that is there; one that was closed by its own `close` is opened again."""
+        """Return an existing partition, opened again if its own `close` closed it."""
         directory, name, log = self._open.current[topic, partition]
         return directory, name, self._open.open(directory, name) if log.is_closed else log
 
     def move(
         self, topic: str, partition: int, log_dir: str, *, progress: Callable[[int, int], object] | None = None
     ) -> EmbeddedLog:
-        """Move a partition to another log directory while it is used.
+        """Move a partition to another log directory while it is in use.
 
-        It is copied into a folder whose name ends in ``-future``. When that has everything, appends wait for a moment,
-        the copy takes the partition's place, and what was there before is deleted as by `delete`. What an interrupted
-        move has copied is there for the next one, after a restart too.
+        It is copied into a folder whose name ends in ``-future``. When the copy is complete, appends wait for a moment,
+        the copy takes the partition's place, and the original is deleted as by `delete`. The next move reuses what an
+        interrupted one has copied, even after a restart.
 
         Parameters
         ----------
         topic, partition
-            Which one.
+            The partition.
         log_dir : str
             Path or ``directory.id`` of the log directory.
         progress : callable, optional
-            Called with the offset that was copied to, and the end of the log. What it raises ends the move.
+            Called with the offset copied to, and the end of the log. An error from it ends the move.
 
         Returns
         -------
         EmbeddedLog
-            The partition's log from now on; the object that was used before is closed.
+            The partition's log from now on; the previous object is closed.
         """
         with self._open.mutex:
             directory, name, log = self._place(topic, partition)
@@ -233,7 +233,7 @@ class LogManager:
             if target is directory:
                 return log
             if (topic, partition) in self._moving:
-                raise RequestError(f"{topic}-{partition}: it is being moved already")
+                raise RequestError(f"{topic}-{partition}: a move is already running")
             self._moving.add((topic, partition))
         try:
             with self._open.mutex:
@@ -249,7 +249,7 @@ class LogManager:
             mover.copy()
             with log.undisturbed(), self._open.mutex, log.held():
                 if self._place(topic, partition)[2] is not log:
-                    raise RequestError(f"{topic}-{partition}: it was deleted and made again while it was moved")
+                    raise RequestError(f"{topic}-{partition}: it was deleted and recreated during the move")
                 mover.finish()
                 self._open.futures.pop((topic, partition))
                 target.note_cleaned(name, directory.cleaned_to(name))
@@ -262,30 +262,30 @@ class LogManager:
     # ---- settings ----
 
     def config_of(self, topic: str) -> LogConfig:
-        """Settings of a topic's logs."""
+        """Return settings of a topic's logs."""
         return self._topics.of(topic)
 
     @property
     def unknown_topics(self) -> dict[str, str]:
-        """Topics whose settings are not known, and why: they are neither retained nor compacted.
+        """Topics with unknown settings, and why.
 
-        A broker's topics have their settings in the cluster's metadata. A topic that is not there, or whose metadata
-        cannot be read, may be compacted or have to be kept for ever, so nothing of it is deleted. What the program says
-        of the topic itself (``cleanup_policy``, ``retention_ms`` or ``retention_bytes``) makes it a known one.
+        A broker's topics have their settings in the cluster's metadata. A topic that is missing there, or whose
+        metadata cannot be read, may be compacted or kept forever, so nothing of it is deleted. Setting
+        ``cleanup_policy``, ``retention_ms`` or ``retention_bytes`` for the topic makes it a known one.
         """
         with self._open.mutex:
             topics = sorted({topic for topic, _ in self._open.current})
         return {topic: why for topic in topics if (why := self._topics.why_unknown(topic))}
 
     def _warn(self, topics: Iterable[str]) -> None:
-        """Tell of topics that are not known, of each once."""
+        """Warn about each unknown topic once."""
         unknown = {topic: why for topic in topics if (why := self._topics.why_unknown(topic))}
         new = [topic for topic in unknown if topic not in self._warned]
         self._warned.update(new)
         if new:
             more = f" and {len(new) - _MOST_NAMED} more" if len(new) > _MOST_NAMED else ""
             _log.warning(
-                "%s%s: neither retained nor compacted, since the settings are not known (%s); say them, "
+                "%s%s: neither retained nor compacted, since the settings are unknown (%s): pass them as "
                 "topics={name: {...}}, or see LogManager.unknown_topics",
                 ", ".join(new[:_MOST_NAMED]),
                 more,
@@ -293,12 +293,12 @@ class LogManager:
             )
 
     def configure(self, topic: str, **changes: Any) -> LogConfig:
-        """Change settings of a topic; they count from the next operation of its logs on.
+        """Change settings of a topic, from the next operation of its logs on.
 
         Parameters
         ----------
         topic : str
-            Whose logs need not be there yet.
+            Its logs need not exist yet.
         **changes
             By Kafka's names with underscores; None goes back to the default.
 
@@ -323,7 +323,7 @@ class LogManager:
     # ---- in the background ----
 
     def retain(self) -> int:
-        """Apply retention now, but to compacted logs, whose retention is the cleaner's; segments that went."""
+        """Apply retention now, except to compacted logs, which the cleaner does; return how many segments went."""
         return self._background.retain()
 
     def checkpoint(self) -> None:
@@ -331,7 +331,7 @@ class LogManager:
         self._background.checkpoint()
 
     def _flush_interval(self) -> int:
-        """How often to look for logs that wait to be flushed: as often as the one that waits least."""
+        """Return how often to look for logs to flush: the shortest `flush.ms` of all."""
         found = [self.config_of(topic).flush_ms for topic in self._topics.said]
         found += [log.config.flush_ms for _, _, log in self.places()]
         return min([self.settings.topic_defaults.flush_ms, *found])
@@ -343,12 +343,12 @@ class LogManager:
             raise ClosedError("the log manager is closed")
 
     def close(self) -> None:
-        """Flush and close every log in order, write the checkpoints and the marker; closing again does nothing.
+        """Flush and close every log cleanly, write the checkpoints and the marker; closing again does nothing.
 
         Raises
         ------
         StorageError
-            The first that came; what could be closed in order is.
+            The first error; every other log was still closed cleanly.
         """
         with self._open.mutex:
             if self._open.ending:
@@ -362,7 +362,7 @@ class LogManager:
             raise errors[0]
 
     def _end(self) -> list[PylogsegError]:
-        """Give the locks back, when nothing runs any more that would need them; the errors that came of it."""
+        """Release the locks, when nothing runs any more that needs them; return the errors."""
         if self._owns_scheduler:
             self._scheduler.shutdown()
         return self.directories.close()
@@ -378,7 +378,7 @@ class LogManager:
         except StorageError:
             if error is None:
                 raise
-            _log.exception("the logs cannot all be closed in order")
+            _log.exception("not all logs can be closed cleanly")
 
     def __repr__(self) -> str:
         return f"LogManager({len(self)} logs in {', '.join(each.path for each in self.directories.online)})"

@@ -1,4 +1,4 @@
-"""A partition on its way to another log directory: the copy in a folder whose name ends in ``-future``."""
+"""Moving a partition to another log directory, by a copy in a folder whose name ends in ``-future``."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Mover:
     Parameters
     ----------
     source, target : EmbeddedLog
-        What an earlier move has left in the target counts, if it still fits.
+        Batches in the target from an earlier move are reused, if they still match.
     progress : callable, optional
-        Called with the offset that was copied to, and the end of the source.
+        Called with the offset copied to, and the end of the source.
     """
 
     def __init__(
@@ -35,32 +35,32 @@ class Mover:
             self._start_over()
 
     def copy(self) -> None:
-        """Copy until little is left; the source may grow meanwhile."""
+        """Copy until little is left, while the source may grow."""
         while self._step() >= _STEP_BYTES // 2:
             pass
 
     def finish(self) -> None:
-        """Copy the rest, which nobody adds to now, and force everything to the disk.
+        """Copy the rest, while nobody appends, and flush everything.
 
         Raises
         ------
         RequestError
-            If the log ends behind its last batch, as a truncation into the middle of one leaves it.
+            If the log ends after its last batch, as after a truncation into the middle of one.
         """
         source, target = self._source, self._target
         while self._step():
             pass
         if target.log_end_offset != source.log_end_offset:
             raise RequestError(
-                f"{source.folder}: the log ends at {source.log_end_offset}, its last batch at {target.log_end_offset}; "
-                "append something, then move it"
+                f"{source.folder}: the log ends at {source.log_end_offset}, its last batch at {target.log_end_offset}: "
+                "append a record, then move the log"
             )
         target.increment_log_start(source.log_start_offset)
         target.leader_epoch = source.leader_epoch
         target.flush()
 
     def _fits(self) -> bool:
-        """Whether the target holds a beginning of what the source has; looked at is its last batch."""
+        """Return whether the target is a beginning of the source, by a comparison of its last batch."""
         source, target = self._source, self._target
         end = target.log_end_offset
         if end == target.log_start_offset or not source.log_start_offset < end <= source.log_end_offset:
@@ -73,13 +73,13 @@ class Mover:
         self._target.truncate_fully(self._source.log_start_offset)
 
     def _step(self) -> int:
-        """Copy some batches; how many bytes."""
+        """Copy some batches; return how many bytes."""
         source, target = self._source, self._target
-        if self._cuts != source.cuts:  # what was copied may be gone, and other records in its place
+        if self._cuts != source.cuts:  # copied records may have been truncated and replaced
             self._start_over()
         try:
             data = source.fetch(target.log_end_offset, _STEP_BYTES).data
-        except OffsetOutOfRangeError:  # retention was quicker
+        except OffsetOutOfRangeError:  # retention was faster
             self._start_over()
             return _STEP_BYTES
         size = int(scan(data, crc=False).batches.size.sum())
@@ -91,6 +91,6 @@ class Mover:
 
 
 def topic_id_of(storage: Storage, folder: str) -> str | None:
-    """Topic id of a partition, None if it has none."""
+    """Return the topic id of a partition, None if it has none."""
     path = storage.join(folder, FileKind.PARTITION_METADATA.value)
     return parse_partition_metadata(storage.read_all(path), path).topic_id if storage.exists(path) else None

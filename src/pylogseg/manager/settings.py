@@ -1,4 +1,4 @@
-"""The settings of a broker that concern its logs, read from `server.properties` or given by name."""
+"""The broker settings that concern logs, from `server.properties` or by name."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def _setting(default: Any, least: float = 0) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """Settings of all logs together; names are Kafka's with ``_`` for ``.``, defaults are Kafka's too.
+    """Settings for all logs; names are Kafka's with ``_`` for ``.``, defaults are Kafka's too.
 
     Attributes
     ----------
     log_dirs : tuple of str
     topic_defaults : LogConfig
-        For topics that say nothing else. If it is not given, Kafka's, but for ``retention.ms``, which is -1 then: what
-        nobody asked to be deleted is kept.
+        For topics without settings of their own. The default is Kafka's, except ``retention.ms``, which is -1: nothing
+        is deleted unless asked for.
     metadata_log_dir : str or None
-        Where ``__cluster_metadata-0`` is, if not in one of `log_dirs`.
+        The folder with ``__cluster_metadata-0``, if not in one of `log_dirs`.
     """
 
     log_dirs: tuple[str, ...]
@@ -81,12 +81,12 @@ class BrokerSettings:
         for name, each in self.__dataclass_fields__.items():
             least, value = each.metadata.get("least"), getattr(self, name)
             if least is not None and not value >= least:
-                raise RequestError(f"{kafka_name(name)} = {value!r}: allowed is a number from {least:g} on")
+                raise RequestError(f"invalid {kafka_name(name)}={value!r}: expected a number of at least {least:g}")
         if not self.log_dirs:
-            raise RequestError("log.dirs: no log directory")
+            raise RequestError("invalid log.dirs: expected at least one log directory")
         if self.log_cleaner_threads and self.cleaner_thread_bytes < _LEAST_DEDUPE_BYTES:
             raise RequestError(
-                f"log.cleaner.dedupe.buffer.size = {self.log_cleaner_dedupe_buffer_size}: allowed is at least "
+                f"invalid log.cleaner.dedupe.buffer.size={self.log_cleaner_dedupe_buffer_size}: expected at least "
                 f"{_LEAST_DEDUPE_BYTES} for each of the {self.log_cleaner_threads} threads"
             )
 
@@ -97,14 +97,14 @@ class BrokerSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], **changes: Any) -> BrokerSettings:
-        """Settings from the text of a broker's; what does not concern its logs is passed by.
+        """Create settings from a broker's properties; skip those that do not concern logs.
 
         Parameters
         ----------
         properties : mapping of str to str
-            As `pylogseg.files.properties.parse_properties` reads them from `server.properties`.
+            From `server.properties`, by `pylogseg.files.properties.parse_properties`.
         **changes
-            Fields to take from here instead.
+            Fields to override.
 
         Raises
         ------
@@ -124,13 +124,13 @@ class BrokerSettings:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], **changes: Any) -> BrokerSettings:
-        """Settings from a `server.properties`; see `from_properties`."""
+        """Read settings from a `server.properties`; see `from_properties`."""
         with open(path, "rb") as file:
             return cls.from_properties(parse_properties(file.read(), os.fspath(path)), **changes)
 
 
 def topic_fields(properties: Mapping[str, str]) -> dict[str, str]:
-    """What the properties of a broker say of all topics, by the fields of `LogConfig`.
+    """Return the topic defaults in a broker's properties, by the fields of `LogConfig`.
 
     Parameters
     ----------
@@ -164,4 +164,4 @@ def _value(name: str, text: str, kind: Any) -> Any:
             return {"true": True, "false": False}[text.strip().lower()]
         return float(text) if kind == "float" else int(text)
     except (KeyError, ValueError):
-        raise RequestError(f"{kafka_name(name)} = {text!r}: allowed is a {kind}") from None
+        raise RequestError(f"invalid {kafka_name(name)}={text!r}: expected a value of type {kind}") from None

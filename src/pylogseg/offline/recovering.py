@@ -25,7 +25,7 @@ from pylogseg.format.names import FileKind, parse_file_name, parse_partition_fol
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks
-from pylogseg.log.recovery_keep import FolderKeeper, KeepError, PlannedKeeper, check_place
+from pylogseg.log.recovery_keep import FolderKeeper, KeepError, PlannedKeeper, check_keep_folder
 from pylogseg.log.recovery_report import LoadReport
 from pylogseg.log.state import Start
 from pylogseg.verify.remarks import REMEDIES, Remark
@@ -144,7 +144,7 @@ class Recovery:
         self._place = place = Target.find(self._storage, path)
         self.log_dir, self._parent = place.log_dir, place.parent
         if options.keep is not None:
-            check_place(options.keep, place.parent, place.names[0] if self.log_dir is None else None)
+            check_keep_folder(options.keep, place.parent, place.names[0] if self.log_dir is None else None)
         self.notes: list[str] = moving_picture(place.parent) if options.dry_run else []
         self.changes: list[FileChange] = []
         self.is_closed_clean = False

@@ -17,7 +17,7 @@ from pylogseg.format.records import SOURCE_SHIFT, RecordColumns, columns_of
 from pylogseg.format.scratch import COLUMN_NAMES
 from pylogseg.log.cleaner_filter import decoded
 from pylogseg.log.offset_map import OLDER, SLOT_BYTES, OffsetMap
-from pylogseg.log.segment_rewrite import ANEW, GOES, STAYS, Filtered, assemble
+from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble
 from pylogseg.log.stretches import Stretch
 
 Mask = npt.NDArray[np.bool_]
@@ -55,7 +55,7 @@ class KeySet:
 
     def __call__(self, columns: RecordColumns) -> Mask:
         """Which records have one of the keys."""
-        return np.asarray(self._map.judge(columns) == OLDER)
+        return np.asarray(self._map.classify(columns) == OLDER)
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Redaction:
         drops = hit & (left == 0) & ((rows.magic < 2) | ~needed)
         anew = hit & ~drops
         fate = np.full(len(stretch.batches), STAYS, np.int8)
-        fate[data[anew]], fate[data[drops]] = ANEW, GOES
+        fate[data[anew]], fate[data[drops]] = REWRITTEN, GOES
         new = np.array(rows.rows[anew])
         new["count"] = left[anew]
         if blanked.any():

@@ -17,7 +17,7 @@ from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.log.identity import check_topic_id
-from pylogseg.log.recovery_keep import FolderKeeper, Keeper, PlannedKeeper, check_place
+from pylogseg.log.recovery_keep import FolderKeeper, Keeper, PlannedKeeper, check_keep_folder
 from pylogseg.log.recovery_loss import of_tail
 from pylogseg.log.recovery_report import Action, ActionKind
 from pylogseg.log.segment import LogSegment
@@ -78,9 +78,9 @@ def repair(
     keeper: Keeper = _NoCopies()
     if keep is not None:
         for place in Target.find_all(shared.storage, os.fspath(path)):
-            check_place(keep, place.parent, None if place.log_dir is not None else place.names[0])
+            check_keep_folder(keep, place.parent, None if place.log_dir is not None else place.names[0])
         if shared.into is not None:
-            check_place(keep, shared.into)
+            check_keep_folder(keep, shared.into)
         keeper = (PlannedKeeper if shared.dry_run else FolderKeeper)(LocalStorage(), keep)
 
     def work(part: Part) -> None:
@@ -218,7 +218,7 @@ class _Mender:
     @contextlib.contextmanager
     def _opened(self, base: int) -> Iterator[LogSegment]:
         part = self._part
-        segment = LogSegment(part.storage, part.folder, base, part.config, part.clock)
+        segment = LogSegment(part, base)
         try:
             yield segment
         finally:

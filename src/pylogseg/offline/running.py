@@ -22,7 +22,7 @@ from pylogseg.format.names import FileKind, parse_file_name, parse_partition_fol
 from pylogseg.internal_topics.cluster import FOLDER, metadata_beside
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.leader_epochs import LeaderEpochs
-from pylogseg.log.recovery_keep import KeepError, check_place
+from pylogseg.log.recovery_keep import KeepError, check_keep_folder
 from pylogseg.log.state import Start
 from pylogseg.offline.checkpoints import differences, read_checkpoints
 from pylogseg.offline.copying_into import Destination
@@ -141,7 +141,7 @@ def _run_one(
         check(settings, [name for name in names if not reason_to_leave(place, name, takes)])
     if options.into is None:
         return _Run(place, names, settings, options, work, takes, frees=frees).run()
-    check_place(options.into, place.parent, names[0] if place.log_dir is None else None)
+    check_keep_folder(options.into, place.parent, names[0] if place.log_dir is None else None)
     into = Destination(options.storage, options.into)
     if options.dry_run:
         return _Run(place, names, settings, options, work, takes).run()
