@@ -341,23 +341,43 @@ def test_a_link_to_what_is_no_partition_is_no_empty_one(world: Path, inside: str
     assert sorted(path.name for path in elsewhere.iterdir()) == [inside] * bool(inside)
 
 
-@pytest.mark.parametrize("how", ["folder", "pipe"])
+@pytest.mark.parametrize("how", ["folder", "pipe", "malformed"])
 def test_log_starts_that_cannot_be_read_are_told_and_hide_nothing(world: Path, how: str) -> None:
     """As a broker takes them for none. What would write the checkpoint anew refuses: what it says would be lost."""
-    count = len(run("cat d").rows)
+    texts = ["ls d", "ls d -l", "cat d", "cat d --tail 3", "cat d -n 9", "cat d --merge time", "grep e d --empty"]
+    texts += [
+        "latest d",
+        "stats d --json",
+        "diff d d --json",
+        "export d -O k --overwrite",
+        "export d -O k.jsonl --overwrite",
+    ]
+    good = {text: run(text) for text in texts}
     (world / "d" / "replication-offset-checkpoint").write_text("0\n0\n")
     path = world / "d" / "log-start-offset-checkpoint"
     path.unlink(missing_ok=True)
     if how == "folder":
         path.mkdir()
-    else:
+    elif how == "pipe":
         os.mkfifo(path)
-    for text in ("ls d", "cat d", "stats d"):
+    else:
+        path.write_text("0\n1\nno offset here\n")
+    said = "log-start-offset-checkpoint: " + (
+        "at position 4: line 3 is malformed" if how == "malformed" else "cannot read"
+    )
+    code = 1 if how == "malformed" else 2
+    for text in texts:
         done = run(text)
-        assert (done.code, "log-start-offset-checkpoint: cannot read" in done.err) == (0, True), text
-    assert len(run("cat d").rows) == count
+        of_pair = text.startswith(("diff", "grep"))  # 1 has another meaning
+        assert (done.code, said in done.err) == (2 if of_pair else code, True), (text, done)
+        if text.split()[0] not in ("export", "diff"):
+            assert done.text == good[text].text
+    assert (run("cat d --on-corrupt skip").code, run("cat d --below-log-start").code) == (1, 0)
     assert run("verify d").code == 1
     before = entries(world / "d" / "t-0")
-    for text in ("recover d", "repair d", "recover -n d", "repair -n d"):
-        assert run(text).code == 2
-    assert entries(world / "d" / "t-0") == before
+    for text in ("recover -n d", "repair -n d", "compact -n d", "recover d", "repair d"):
+        done = run(text)
+        assert said in done.text + done.err, text
+        if how != "malformed":  # which is taken for empty here too
+            assert (done.code, "if it stays so, remove the file" in done.err) == (2, True), text
+    assert how == "malformed" or entries(world / "d" / "t-0") == before

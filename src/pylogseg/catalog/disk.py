@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pylogseg.catalog.folders import (
     Contents,
@@ -196,6 +196,8 @@ class Disk:
         Files named by themselves.
     notes : tuple of str
         What was passed by: log start offsets that cannot be read, so that deleted records show. Logged as warnings too.
+    unknown_starts : tuple of CorruptionError and StorageError
+        Why it is not known where logs start.
     is_named : bool
         Whether its partitions were asked for one by one: then those with a state are read too.
 
@@ -206,6 +208,7 @@ class Disk:
     partitions: tuple[Partition, ...]
     loose: tuple[Segment, ...] = ()
     notes: tuple[str, ...] = ()
+    unknown_starts: tuple[CorruptionError | StorageError, ...] = ()
     is_named: bool = False
 
     def __repr__(self) -> str:
@@ -266,7 +269,7 @@ class Disk:
                 raise not_here(name, (p.name for p in self.partitions))
             chosen.update((p.path, p) for p in asked)
             loose.update((segment.path, segment) for segment in files)
-        return Disk(self.log_dirs, tuple(chosen.values()), tuple(loose.values()), self.notes)
+        return Disk(self.log_dirs, tuple(chosen.values()), tuple(loose.values()), self.notes, self.unknown_starts)
 
     def has(self, name: str) -> bool:
         """Whether a name or pattern asks for something that is there: see `select`."""
@@ -315,6 +318,15 @@ def check_once(partitions: Iterable[Partition]) -> None:
                 )
 
 
+class _UnknownStarts(NamedTuple):
+    """A note of log starts that cannot be read."""
+
+    error: CorruptionError | StorageError
+
+    def __str__(self) -> str:
+        return f"{self.error}; it is taken for empty, as by a broker: records that were deleted may show"
+
+
 _Item = TypeVar("_Item", Segment, Partition, LogDir)
 
 
@@ -361,7 +373,7 @@ def open_dir(
     log_dirs: list[LogDir] = []
     partitions: list[Partition] = []
     loose: list[Segment] = []
-    notes: list[str] = []
+    notes: list[str | _UnknownStarts] = []
     located = 0
     for item in [*paths, *more]:
         files, pattern = file_system(item, storage)
@@ -374,9 +386,11 @@ def open_dir(
         partitions = _once(partitions, set())
         loose = _once(loose, {segment.files.real(segment.path) for p in partitions for segment in p.segments})
     partitions.sort(key=lambda p: (p.topic, p.partition, p.state, p.path))
-    for note in notes:
-        _log.warning("%s", printable(note))
-    return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(notes))
+    texts = [str(note) for note in notes]
+    for text in texts:
+        _log.warning("%s", printable(text))
+    unknown = tuple(note.error for note in notes if isinstance(note, _UnknownStarts))
+    return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(texts), unknown)
 
 
 def _once(items: list[_Item], seen: set[str]) -> list[_Item]:
@@ -396,7 +410,7 @@ def _look(
     log_dirs: list[LogDir],
     partitions: list[Partition],
     loose: list[Segment],
-    notes: list[str],
+    notes: list[str | _UnknownStarts],
 ) -> None:
     entry = files.stat(path)
     if not entry.is_dir:
@@ -436,7 +450,9 @@ def _is_beside_log_dirs(files: FileSystem, path: str, entries: list[Entry]) -> b
     return bool(around.log_dirs) and not around.is_log_dir
 
 
-def _log_dir(files: FileSystem, path: str, entries: list[Entry], contents: Contents, notes: list[str]) -> LogDir:
+def _log_dir(
+    files: FileSystem, path: str, entries: list[Entry], contents: Contents, notes: list[str | _UnknownStarts]
+) -> LogDir:
     checkpoints: dict[FileKind, str] = {
         name.kind: files.join(path, e.name)
         for e in entries
@@ -472,7 +488,7 @@ def _log_dir(files: FileSystem, path: str, entries: list[Entry], contents: Conte
     return LogDir(files, path, tuple(partitions), checkpoints)
 
 
-def _log_starts(files: FileSystem, path: str | None, notes: list[str]) -> dict[tuple[str, int], int]:
+def _log_starts(files: FileSystem, path: str | None, notes: list[str | _UnknownStarts]) -> dict[tuple[str, int], int]:
     if path is None:
         return {}
     from pylogseg.files.checkpoint import parse_offset_checkpoint
@@ -481,11 +497,11 @@ def _log_starts(files: FileSystem, path: str | None, notes: list[str]) -> dict[t
         return dict(parse_offset_checkpoint(files.read_all(path), path))
     except (CorruptionError, StorageError) as error:
         if not isinstance(error.__cause__, FileNotFoundError):
-            notes.append(f"{error}; it is taken for empty, as by a broker: records that were deleted may show")
+            notes.append(_UnknownStarts(error))
         return {}
 
 
-def _log_start(files: FileSystem, folder: str, notes: list[str]) -> int:
+def _log_start(files: FileSystem, folder: str, notes: list[str | _UnknownStarts]) -> int:
     """Log start offset of a partition that was named by itself, from the log directory around it, if it is one."""
     parent, name = files.split(folder)
     parsed = parse_partition_folder(name)

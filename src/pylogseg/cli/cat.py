@@ -79,7 +79,7 @@ def cat(
     """Records as JSON lines, CSV or by a template."""
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
-    chosen = common.select(arguments, topic, partition)
+    chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     wanted = wanted_of(query, chosen, ranges["below_log_start"], tail)
     if following and merge:
         raise click.UsageError("--merge needs all records, and with --follow they are still to come: not together")

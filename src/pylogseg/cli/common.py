@@ -87,8 +87,12 @@ def selection_options(function: F, first: str = "") -> F:
     return decorated(function, add)
 
 
-def select(arguments: Sequence[str], topic: Sequence[str] = (), partition: Sequence[int] = ()) -> Selection:
+def select(
+    arguments: Sequence[str], topic: Sequence[str] = (), partition: Sequence[int] = (), *, from_log_start: bool = True
+) -> Selection:
     """Open what the arguments of `selection_options` name.
+
+    Where it matters where logs start, and that cannot be read, the command ends with an exit code that says so.
 
     Raises
     ------
@@ -102,10 +106,20 @@ def select(arguments: Sequence[str], topic: Sequence[str] = (), partition: Seque
         _tell_choice(word, disk)
     disk = open_dir([*paths, *more]) if more else disk
     names += [*(word for word in either if word not in more), *topic]
-    for note in disk.notes:
-        complain(note)
+    report_notes(disk, from_log_start)
     disk.check_numbers(partition)
     return Selection(disk.select(names) if names else disk, names, list(partition) or None)
+
+
+def report_notes(disk: Disk, from_log_start: bool = True) -> None:
+    """Tell on stderr what was passed by; where it matters, the exit code says that no one knows where logs start."""
+    for note in disk.notes:
+        complain(note)
+    context = click.get_current_context()
+    for error in disk.unknown_starts if from_log_start else ():
+        context.meta[DAMAGE] = True
+        if isinstance(error, StorageError) and context.params.get("on_corrupt", "raise") == "raise":
+            context.meta[_UNREADABLE] = True
 
 
 def _tell_choice(word: str, disk: Disk) -> None:
@@ -483,9 +497,14 @@ def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = Fa
 
 def end_with(damage: bool) -> None:
     """End the command: exit code 1 if damage was found, 2 if the disk did not give what nobody asked to skip."""
-    context = click.get_current_context()
-    if damage:
+    if damage or is_damage_met():
+        context = click.get_current_context()
         context.exit(code_of_damage(context))
+
+
+def is_damage_met() -> bool:
+    """Whether something was told of that is damage, also where no gap shows it."""
+    return bool(click.get_current_context().meta.get(DAMAGE))
 
 
 def code_of_damage(context: click.Context) -> int:

@@ -86,6 +86,8 @@ def diff(
     if offsets_only and latest:
         raise RequestError("--offsets-only and --latest contradict each other")
     sides = open_dir(a), open_dir(b)
+    for side in sides:
+        common.report_notes(side, from_log_start=not below_log_start)
     mode: Any = "offsets" if offsets_only else "latest" if latest else "records"
     passes = 2 if latest else 1
     with common.progress(passes * sum(map(_size, sides)), "comparing") as advance:
@@ -120,7 +122,7 @@ def _size(disk: Disk) -> int:
 def _print(found: Iterator[Difference], as_json: bool, quiet: bool) -> int:
     """Print the differences as they are found; the exit code."""
     total = {"partitions": 0, "differ": 0, "missing": 0, "changed": 0, "extra": 0, "recordsA": 0, "recordsB": 0}
-    damaged = False
+    damaged = common.is_damage_met()
     try:
         for row in found:
             damaged |= common.report_gaps(row.gaps)

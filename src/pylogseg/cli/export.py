@@ -130,7 +130,7 @@ def export(
     )
     _check_form(wish)
     query = make_query(key_as=key_as, **ranges)
-    chosen = common.select(arguments, topic, partition)
+    chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     logs = chosen.logs(from_log_start=not ranges["below_log_start"])
     wanted = [query.of(log) for log in logs]
     _sweep(out, is_one)

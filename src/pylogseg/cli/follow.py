@@ -58,7 +58,7 @@ class Again(NamedTuple):
     def followed(self, query: Query) -> list[Followed]:
         """The partitions that are there now, from their beginning."""
         try:
-            chosen = common.select(self.arguments, self.topic, self.partition)
+            chosen = common.select(self.arguments, self.topic, self.partition, from_log_start=not self.below_log_start)
             logs = chosen.logs(from_log_start=not self.below_log_start)
         except RequestError:
             return []

@@ -120,7 +120,7 @@ def grep(
     wish = AnyOf(needles, [place.strip() for place in places.split(",")], ignore_case, invert)
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit, **ranges)
-    chosen = common.select(arguments, topic, partition)
+    chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     search = _Search(wish, text, 1 if quiet else limit, prints=not (counting or names or quiet), names=names)
     if is_coloured(color) and not invert:
         search.highlight = Highlighter(text, [each.needle for each in wish.patterns], wish.places, ignore_case)
@@ -132,7 +132,7 @@ def grep(
         click.get_current_context().exit(2)
     if counting or names:
         _print_counts(search.counts, names)
-    click.get_current_context().exit(2 if search.damage else 0 if found else 1)
+    click.get_current_context().exit(2 if search.damage or common.is_damage_met() else 0 if found else 1)
 
 
 def _needles(

@@ -58,6 +58,6 @@ def latest(
     """The last value of each key, as compaction would leave it; nothing is rewritten."""
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, latest=True, **ranges)
-    chosen = common.select(arguments, topic, partition)
+    chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     # Once for the map, once for the records.
     print_wanted(text, wanted_of(query, chosen, ranges["below_log_start"]), 2 * chosen.size, limit, jobs)

@@ -55,7 +55,7 @@ def verify(
     A finding names file, position, offset, kind, reason and remedy. Damage ends with exit code 1; notices (a torn end
     after a crash, leftovers, missing indexes) do not: a broker takes those in its stride.
     """
-    chosen = select(arguments, topic, partition)
+    chosen = select(arguments, topic, partition, from_log_start=False)  # which has findings of its own for that
     partitions = _partitions(chosen.disk, chosen.names, chosen.partitions)
     summary = Summary(Level[level.upper()])
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Set
 from typing import Protocol
 
 from pylogseg.env.storage import Storage
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.files.status import encode_clean_shutdown
 from pylogseg.format.escape import printable
@@ -26,6 +26,29 @@ _KINDS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARK
 
 _shared: dict[tuple[int, str], LogDirectory] = {}
 _shared_lock = threading.Lock()
+
+
+def read_offsets(storage: Storage, path: str) -> dict[Key, int]:
+    """What a checkpoint says that whoever has the directory writes anew.
+
+    Raises
+    ------
+    CorruptionError
+        If it is malformed.
+    StorageError
+        If the disk does not give it: what it says would be lost.
+    """
+    try:
+        data = storage.read_all(path)
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise
+        remedy = (
+            "nothing is changed here while it cannot be read; if it stays so, remove the file: then logs are recovered "
+            "whole, and deleted records may be back"
+        )
+        raise StorageError(path, "read", f"{error.reason}; {remedy}", error.errno) from error
+    return parse_offset_checkpoint(data, path)
 
 
 def _forget() -> None:
@@ -131,7 +154,7 @@ class LogDirectory:
         if not self.storage.exists(path):
             return {}
         try:
-            return parse_offset_checkpoint(self.storage.read_all(path), path)
+            return read_offsets(self.storage, path)
         except CorruptionError as error:  # as for a broker
             shown = printable(str(error))
             _log.error("%s; taken as empty: logs are recovered whole, deleted records may reappear", shown)

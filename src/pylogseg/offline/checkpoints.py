@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError
-from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
+from pylogseg.log.directory import read_offsets
 from pylogseg.offline.result import CheckpointChange
 
 CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
@@ -29,7 +29,7 @@ def read_checkpoints(storage: Storage, log_dir: str, notes: list[str] | None = N
         found[kind] = {}
         try:
             if storage.exists(path):
-                found[kind] = parse_offset_checkpoint(storage.read_all(path), path)
+                found[kind] = read_offsets(storage, path)
         except CorruptionError as error:
             if notes is not None:
                 notes.append(f"{error}; it is taken for empty, as by a broker")

@@ -20,9 +20,8 @@ from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
-from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
-from pylogseg.log.directory import LogDirectory
+from pylogseg.log.directory import LogDirectory, read_offsets
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks
 from pylogseg.log.recovery_keep import FolderKeeper, KeepError, PlannedKeeper, check_keep_folder
@@ -181,7 +180,7 @@ class Recovery:
         if not self._storage.exists(path):
             return {}
         try:
-            return parse_offset_checkpoint(self._storage.read_all(path), path)
+            return read_offsets(self._storage, path)
         except CorruptionError as error:
             self.notes.append(f"{error}; it is taken for empty, as by a broker")
             return None

@@ -261,7 +261,7 @@ def restore(session: Any, source: str, path: str, option: tuple[str, ...], as_js
     """The Parquet files of SOURCE as partitions in PATH that a broker opens; all of them appear, or none."""
     from pylogseg.spark import jobs
 
-    options = dict(_setting(text) for text in option)
+    options: dict[str, Any] = dict(_setting(text) for text in option)
     with session() as spark:
         _print(jobs.restore(spark, source, path, **flags, **options), as_json)
 
