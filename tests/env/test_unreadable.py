@@ -333,6 +333,23 @@ def test_a_copy_of_what_cannot_be_read_alone_leaves_nothing(logs: Path) -> None:
     assert sorted(os.listdir()) == ["d"]
 
 
+@pytest.mark.parametrize("into", [False, True])
+@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint", f"{120:020}.snapshot", "SWAP"])
+def test_a_small_file_of_a_partition_that_is_none_is_told(logs: Path, name: str, into: bool) -> None:
+    """Not left out in silence. A copy has the other partitions; what is made anew appears whole or not at all."""
+    if name == "SWAP":
+        name = f"{0:020}.log.swap"
+        os.mkfifo(logs / "d" / "b-0" / name)
+    else:
+        (logs / "d" / "b-0" / name).mkdir()
+    done = run("compact --force d --into k" if into else "copy d k")
+    assert done.code == 2
+    assert f"b-0/{name}: cannot" in done.err
+    assert "it is not a file" in done.err
+    assert os.path.isdir("k") != into
+    assert into or sorted(os.listdir("k")) == ["a-0", "c-0"]
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 from pylogseg.env.append_file import storage_error
+from pylogseg.env.filesystem import Entry
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import copy_with_holes
 from pylogseg.env.storage import LocalStorage, Storage
@@ -43,17 +44,41 @@ def copy_folder(storage: Storage, source: str, target: str, on_bytes: Callable[[
     Raises
     ------
     StorageError
-        If the disk fails, or the files changed meanwhile.
+        If the disk fails, the files changed meanwhile, or a folder has the name of a live file.
     """
     storage.make_folder(target)
     before = storage.list_folder(source)
     for entry in before:
-        if not entry.is_dir:
+        if is_copied(entry):
             copy_file(storage, storage.join(source, entry.name), storage.join(target, entry.name))
             on_bytes(entry.size)
     if storage.list_folder(source) != before:
         raise StorageError(source, "copy", "its files changed meanwhile: something writes to it without the lock")
     storage.sync_folder(target)
+
+
+def is_copied(entry: Entry) -> bool:
+    """Whether an entry of a partition's folder belongs to it: a file, or what stands in the place of one."""
+    return not entry.is_dir or parse_file_name(entry.name).is_live
+
+
+def check_is_file(storage: Storage, path: str) -> None:
+    """Refuse what is there and cannot be opened as a file.
+
+    Raises
+    ------
+    StorageError
+        It names the path.
+    """
+    if not isinstance(storage, LocalStorage):
+        return
+    try:
+        os.close(open_descriptor(path, os.O_RDONLY))
+    except FileNotFoundError:
+        if os.path.islink(path):
+            raise StorageError(path, "open", "it is a link to what is not there") from None
+    except OSError as error:
+        raise storage_error(path, "open", error) from error
 
 
 def first_difference(storage: Storage, a: str, b: str, on_bytes: Callable[[int], None]) -> str:

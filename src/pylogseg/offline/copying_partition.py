@@ -23,7 +23,7 @@ from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, FileName, parse_file_name, segment_file_name
-from pylogseg.offline.copying_files import copy_file
+from pylogseg.offline.copying_files import check_is_file, copy_file, is_copied
 from pylogseg.walker.windows import Window, walk
 
 #: How often, and after how many seconds, to look again where a broker was replacing segments.
@@ -166,7 +166,11 @@ class PartitionCopier:
         for entry in self._storage.list_folder(self._source):
             name = parse_file_name(entry.name)
             if name.kind is FileKind.LOG and name.suffix == ".swap":
-                raise _Changed("cleaned segments are being put in place")
+                check_is_file(self._storage, self._storage.join(self._source, entry.name))
+                raise _Changed(
+                    f"{entry.name} is being put in the place of segments: if nothing cleans them now, a broker that "
+                    "starts ends it, or pylogseg recover"
+                )
             if name.kind.is_segment_file and name.is_live and name.kind is not FileKind.PRODUCER_SNAPSHOT:
                 assert name.offset is not None
                 files[name.offset, name.kind] = entry
@@ -249,7 +253,7 @@ class PartitionCopier:
         end, storage = self._result.log_end, self._storage
         for entry in storage.list_folder(self._source):
             name = parse_file_name(entry.name)
-            if entry.is_dir or not name.is_live or (name.kind.is_segment_file and not _is_snapshot(name, end)):
+            if not is_copied(entry) or not name.is_live or (name.kind.is_segment_file and not _is_snapshot(name, end)):
                 continue
             if name.kind is FileKind.LEADER_EPOCHS and epochs:
                 data = encode_leader_epochs(each for each in epochs if each.start_offset <= end)
