@@ -381,3 +381,16 @@ def test_log_starts_that_cannot_be_read_are_told_and_hide_nothing(world: Path, h
         if how != "malformed":  # which is taken for empty here too
             assert (done.code, "if it stays so, remove the file" in done.err) == (2, True), text
     assert how == "malformed" or entries(world / "d" / "t-0") == before
+
+
+@pytest.mark.parametrize("name", ["meta.properties", f"t-0/{ZEROS}.index"])
+def test_a_link_to_what_is_not_there_is_no_missing_file(world: Path, name: str) -> None:
+    path = world / "d" / name
+    path.unlink(missing_ok=True)
+    (world / "d" / "replication-offset-checkpoint").write_text("0\n0\n")
+    path.symlink_to("nowhere")
+    done = run("verify d --json")
+    (found,) = [row for row in done.rows if row.get("kind") == "unreadable"]
+    assert (done.code, found["path"], found["level"]) == (1, f"d/{name}", "damage")
+    assert "a symbolic link to what is not there" in found["reason"]
+    assert [record.offset for record in pylogseg.read("d")] == list(range(4))

@@ -14,6 +14,7 @@ from typing import Protocol
 DEFAULT_LIMIT = 128
 #: Why something is not opened.
 LINKED = "it is a symbolic link, and nothing is written through one: put the file or folder itself there"
+DANGLING = "it is a symbolic link to what is not there: put the file itself there, or remove the link"
 NO_FILE = "it is not a file: folders, pipes, sockets and devices are not read"
 
 
@@ -99,6 +100,8 @@ def open_descriptor(path: str, flags: int) -> int:
             raise OSError(errno.ELOOP, LINKED, path) from error
         if error.errno == errno.ENXIO:  # a pipe that nobody reads, a socket, a device that is not there
             raise OSError(errno.ENXIO, NO_FILE, path) from error
+        if error.errno == errno.ENOENT and os.path.islink(path):  # not as what was removed since it was listed
+            raise OSError(errno.EINVAL, DANGLING, path) from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

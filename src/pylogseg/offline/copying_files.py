@@ -75,8 +75,7 @@ def check_is_file(storage: Storage, path: str) -> None:
     try:
         os.close(open_descriptor(path, os.O_RDONLY))
     except FileNotFoundError:
-        if os.path.islink(path):
-            raise StorageError(path, "open", "it is a link to what is not there") from None
+        return
     except OSError as error:
         raise storage_error(path, "open", error) from error
 
