@@ -85,7 +85,7 @@ def test_paths_and_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert common.split_arguments([".", "logs", ".."]) == ([".", ".."], [], ["logs"])
     with pytest.raises(RequestError, match=r"no/where: no such file or folder"):
         common.split_arguments(["logs", "no/where"])
-    with pytest.raises(RequestError, match=r"no path to read: orders"):
+    with pytest.raises(RequestError, match=r"no path to read: there is no file or folder orders here"):
         common.split_arguments(["orders"])
 
 
@@ -100,15 +100,15 @@ def test_topic_and_partition_options(examples: Path) -> None:
     [
         (("cat", "{data}", "nosuch"), "no topic or partition 'nosuch' here; there are: "),
         (("cat", "{data}/nosuch"), "no such file or folder"),
-        (("cat", "nosuch"), "no path to read: nosuch"),
+        (("cat", "nosuch"), "no path to read: there is no file or folder nosuch"),
         (("cat", "{data}", "-p", "77"), "no partition 77"),
         (("ls", "{data}/.."), "no Kafka log directory"),
         (("cat", "{data}", "--fields", "offset,colour"), "unknown field 'colour'"),
         (("cat", "{data}", "-f", "%z"), "unknown field %z"),
-        (("cat", "{data}", "-f", "%k", "--csv"), "--format says everything"),
+        (("cat", "{data}", "-f", "%k", "--csv"), "--format cannot be combined"),
         (("cat", "{data}", "--follow", "--until", "1h"), "--follow has no end"),
         (("grep", "-E", "(", "{data}"), "no regular expression"),
-        (("grep", "--hex", "xy", "{data}"), "'xy' is not hex"),
+        (("grep", "--hex", "xy", "{data}"), "invalid hex 'xy'"),
         (("grep", "x", "{data}", "--in", "tail"), "cannot look in 'tail'"),
         (("cat", "{data}", "--max-bytes-per-second", "0"), "max_bytes_per_second must be above 0"),
     ],
@@ -142,7 +142,7 @@ def test_sizes() -> None:
     cases = {"1": 1, "50M": 50_000_000, "2k": 2000, "2KiB": 2048, "1.5Gi": 3 << 29, "3GB": 3_000_000_000, "7b": 7}
     assert {text: common.parse_size(text) for text in cases} == cases
     for text in ("", "M", "5i", "-1", "1e3", "5 parsecs"):
-        with pytest.raises(RequestError, match="is not a size"):
+        with pytest.raises(RequestError, match="invalid size"):
             common.parse_size(text)
 
 
@@ -153,7 +153,7 @@ def test_moments() -> None:
     for text, ago in (("2h", 7_200_000), ("30m", 1_800_000), ("7d", 604_800_000), ("1.5s", 1500)):
         assert abs(time.time() * 1000 - ago - common.parse_moment(text)) < 10_000
     for text in ("", "soon", "2y", "2023-13-01T00:00Z"):
-        with pytest.raises(RequestError, match="is not a time"):
+        with pytest.raises(RequestError, match="invalid time"):
             common.parse_moment(text)
     with pytest.raises(RequestError, match="has no time zone"):
         common.parse_moment("2023-11-14 22:13:20")
@@ -180,7 +180,7 @@ def test_offset_ranges() -> None:
     }
     assert {text: parse_offsets(text) for text in cases} == cases
     for text in ("", "a", "1:2:3", "1-2", ":+3"):
-        with pytest.raises(RequestError, match="is no range of offsets"):
+        with pytest.raises(RequestError, match="invalid offset range"):
             parse_offsets(text)
 
 
@@ -188,7 +188,7 @@ def test_bytes_of() -> None:
     assert bytes_of("00fF", "hex") == b"\x00\xff"
     assert bytes_of("AP8=", "base64") == b"\x00\xff"
     assert bytes_of("\udcff", "text") == b"\xff"
-    with pytest.raises(RequestError, match="is not base64"):
+    with pytest.raises(RequestError, match="invalid base64"):
         bytes_of("AP8", "base64")
 
 
@@ -416,4 +416,4 @@ def test_a_verdict_does_not_hang_on_the_reader(examples: Path, tmp_path: Path) -
 def test_an_empty_argument(examples: Path) -> None:
     for arguments in ([""], [examples, ""]):
         done = pylogseg("ls", *arguments)
-        assert (done.code, done.err) == (2, "pylogseg: an argument is empty: a path or a name is wanted\n")
+        assert (done.code, done.err) == (2, "pylogseg: an argument is empty: expected a path or a name\n")

@@ -233,7 +233,7 @@ def test_followed_gives_each_record_once(examples: Path, tmp_path: Path) -> None
 
     def look() -> int:
         before = len(got)
-        followed.look()
+        followed.list_again()
         got.extend(o for chunk in followed.new() for o in chunk.columns.offset.tolist())
         return len(got) - before
 

@@ -135,7 +135,7 @@ def test_overwrite(examples: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in files(tmp_path)}
     again = pylogseg("export", examples, "txn-a", "txn-b", "-O", tmp_path)
     assert again.code == 2
-    assert "is there already: --overwrite replaces it" in again.err
+    assert "exists already: replace it with --overwrite" in again.err
     assert {path: path.read_bytes() for path in files(tmp_path)} == before
     some = pylogseg("export", examples, "txn-a", "-O", tmp_path, "--overwrite", "--columns", "offset")
     assert some.code == 0
@@ -293,7 +293,7 @@ def test_what_a_killed_export_left_goes_with_the_next(examples: Path, tmp_path: 
     theirs.mkdir()
     done = pylogseg("export", examples, "txn-a", "-O", out, "--overwrite")
     assert (done.code, hidden(out)) == (0, [theirs.name])
-    assert f"{theirs}: another export writes it" in done.err
+    assert f"{theirs}: of an export that still runs" in done.err
 
 
 def test_a_link_in_place_of_what_is_written_is_not_followed(examples: Path, tmp_path: Path) -> None:

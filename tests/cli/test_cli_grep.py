@@ -180,7 +180,7 @@ def test_an_empty_pattern_must_be_meant(examples: Path, tmp_path: Path) -> None:
     for arguments in (["", examples], ["-e", "k90", "-e", "", examples], ["-E", "", examples], ["--hex", "", examples]):
         done = pylogseg("grep", *arguments)
         assert (done.code, done.out) == (2, b"")
-        assert "the pattern is empty: it would match every record. If that is meant: --empty" in done.err
+        assert "the pattern is empty, and would match every record: allow it with --empty" in done.err
     done = pylogseg("grep", "--file", lines, examples)
     assert done.code == 2
     assert f"{lines}: line 2: the pattern is empty" in done.err
@@ -342,7 +342,7 @@ from pylogseg.cli import bar
 bar._SILENCE_SECONDS = 0
 with bar.Bar(100, "working") as shown:
     for text in ("one\\n", "two\\n", "three"):
-        with shown.aside(sys.stdout, text.endswith("\\n")):
+        with shown.paused(sys.stdout, text.endswith("\\n")):
             sys.stdout.write(text)
             sys.stdout.flush()
         shown(10)

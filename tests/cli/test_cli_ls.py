@@ -185,6 +185,6 @@ def test_segments_that_are_missing_are_named(examples: Path, tmp_path: Path) -> 
     assert (done.code, "00000000000000000043.log" in done.err) == (0, True), done.err
     assert "00000000000000000081" not in done.err
     assert pylogseg("ls", tmp_path / "kafka", "--json").rows[0]["missingSegments"] == [43]
-    assert "offsets 43 to 80 lie in no segment" in pylogseg("ls", folder, "--segments").err
+    assert "offsets 43 to 80 are in no segment" in pylogseg("ls", folder, "--segments").err
     (folder / "00000000000000000043.log.deleted").touch()
     assert not pylogseg("ls", folder).err

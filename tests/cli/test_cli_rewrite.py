@@ -166,15 +166,15 @@ def test_recoded(data: Path) -> None:
     ("arguments", "said"),
     [
         (("redact",), "which records?"),
-        (("redact", "--key", "xy", "--key-as", "hex"), "'xy' is not hex"),
-        (("redact", "--key", "a", "--with", "x"), "--with says what values become"),
+        (("redact", "--key", "xy", "--key-as", "hex"), "invalid hex 'xy'"),
+        (("redact", "--key", "a", "--with", "x"), "--with needs --blank value"),
         (("redact", "--match", "("), "no regular expression"),
         (("redact", "--key", "a", "--blank", "offset"), "there are key, value, headers"),
         (("recode",), "what shall change?"),
         (("recode", "--level", "3"), "a level (3) goes with a codec"),
         (("recode", "--compression", "gzip", "--level", "10"), "gzip has levels 1 to 9, not 10"),
         (("recode", "--merge", "0"), "merged batches cannot have 0 bytes"),
-        (("repair", "--keep", "x", "--no-keep"), "contradict"),
+        (("repair", "--keep", "x", "--no-keep"), "cannot be combined"),
     ],
 )
 def test_wrong_usage(examples: Path, arguments: tuple[str, ...], said: str) -> None:

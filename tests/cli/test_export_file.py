@@ -62,7 +62,7 @@ def test_what_is_there_stays(examples: Path, tmp_path: Path) -> None:
     assert pylogseg("export", examples, "txn-a", "-O", out).code == 0
     before = out.read_bytes()
     done = pylogseg("export", examples, "txn-b", "-O", out)
-    assert (done.code, done.err) == (2, f"pylogseg: {out} is there already: --overwrite replaces it\n")
+    assert (done.code, done.err) == (2, f"pylogseg: {out} exists already: replace it with --overwrite\n")
     assert out.read_bytes() == before
     folder = damaged(examples / "codec-none-1", tmp_path / "codec-none-1", "00000000000000000190.log", 100)
     assert pylogseg("export", folder, "-O", out, "--overwrite").code == 1
@@ -131,13 +131,13 @@ def test_no_text_may_become_null_or_base64(form: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["a.csv", "--value-type", "string"], "--value-type is for Parquet and Arrow files; csv has text: --value-as"),
+        (["a.csv", "--value-type", "string"], "--value-type is for Parquet and Arrow files; for csv use --value-as"),
         (
             ["a.parquet", "--value-as", "hex"],
-            "--value-as hex is for CSV and JSON lines: parquet files have bytes, or --val",
+            "--value-as hex is for CSV and JSON lines: for parquet use --value-type",
         ),
-        (["a.parquet", "--to", "csv"], "a.parquet would be a file of parquet, and --to says csv"),
-        (["a.parquet", "--not-utf8", "null"], "--not-utf8 null is for columns of strings"),
+        (["a.parquet", "--to", "csv"], "a.parquet and --to csv contradict each other"),
+        (["a.parquet", "--not-utf8", "null"], "--not-utf8 null needs --key-type string"),
         (["a.csv", "--columns", "nothing"], "unknown field 'nothing'"),
     ],
 )
@@ -151,4 +151,5 @@ def test_wrong_requests_write_nothing(options: list[str], words: str, examples: 
 def test_a_file_is_no_folder(examples: Path, tmp_path: Path) -> None:
     shutil.copy(__file__, tmp_path / "lake")
     done = pylogseg("export", examples, "txn-b", "-O", tmp_path / "lake")
-    assert (done.code, done.err) == (2, f"pylogseg: {tmp_path / 'lake'} is a file, and no folder to write to\n")
+    advice = "give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
+    assert (done.code, done.err) == (2, f"pylogseg: --out {tmp_path / 'lake'} is a file: {advice}\n")

@@ -127,7 +127,7 @@ def test_recovery(log_dir: Path) -> None:
 def test_nothing_was_out_of_order(log_dir: Path) -> None:
     assert pylogseg("recover", log_dir, "--no-keep", *INTERVAL).code == 0
     total = total_of(pylogseg("recover", log_dir, *INTERVAL))
-    assert total.endswith("nothing was out of order")
+    assert total.endswith("nothing to repair")
     broken(log_dir)
     assert "out of order" not in pylogseg("recover", log_dir, "--no-keep", "--full", *INTERVAL).text
 

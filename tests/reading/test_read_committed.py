@@ -226,7 +226,7 @@ def test_follow_ends_with_a_notice_where_partitions_are_removed_and_finds_new_on
     assert (out, started.returncode) == (b"", 2)
     told = err.decode().splitlines()
     assert sorted(line for line in told if "removed" in line) == [
-        f"pylogseg: {tmp_path / f'q-{i}'}: removed; it is followed no longer" for i in range(3)
+        f"pylogseg: {tmp_path / f'q-{i}'}: removed, and no longer followed" for i in range(3)
     ]
     assert told[-1] == "pylogseg: no partition is left to follow"
 

@@ -138,7 +138,7 @@ def test_a_folder_of_that_name_elsewhere_changes_nothing(
     monkeypatch.chdir(tmp_path)
     done = pylogseg("cat", examples, "txn-a")
     assert done.out == pylogseg("cat", examples, "-t", "txn-a").out != b""
-    assert "txn-a is taken for a name; ./txn-a is the path" in done.err
+    assert "txn-a is read as a name; for the path write ./txn-a" in done.err
     assert pylogseg("cat", examples, "./txn-a").code == 2
 
 
@@ -150,7 +150,7 @@ def test_files_and_folders_that_the_shell_names(examples: Path, monkeypatch: pyt
     words = sorted(path.name for path in Path().glob("txn-*"))
     done = pylogseg("cat", *words)
     assert done.out == pylogseg("cat", ".", *words).out != b""
-    assert f"{words[1]} is taken for a path" in done.err
+    assert f"{words[1]} is read as a path" in done.err
 
 
 # ---- names that are not there ----

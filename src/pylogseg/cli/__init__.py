@@ -1,7 +1,7 @@
-"""The shell: `pylogseg COMMAND PATH... NAME...`.
+"""The command line: `pylogseg COMMAND PATH... NAME...`.
 
-Commands are loaded when they are called, so that help and errors come at once. click and rich are imported only in this
-package. What a command means for the exit code is the same everywhere: see `_EPILOG`.
+A command is imported only when it is called, so that help and errors appear at once. Only this package imports click
+and rich. All commands share the exit codes in `_EPILOG`.
 """
 
 from __future__ import annotations
@@ -18,58 +18,64 @@ from pylogseg import __version__
 from pylogseg.errors import CorruptionError, PylogsegError
 from pylogseg.format.escape import printable
 
-# Name -> where the command is, and its line in the help: which must not cost an import of the command.
+# Name -> module and function, and the line of the help, which is shown without importing the command.
 _COMMANDS = {
-    "ls": ("pylogseg.cli.ls:ls", "Topics, partitions and segments: offsets, sizes, times, state."),
-    "cat": ("pylogseg.cli.cat:cat", "Records as JSON lines, CSV or by a template; ranges, tail, follow."),
-    "latest": ("pylogseg.cli.latest:latest", "The last value of each key, as compaction would leave it."),
-    "grep": ("pylogseg.cli.grep:grep", "Records that hold a text, a regular expression or bytes."),
-    "dump": ("pylogseg.cli.dump:dump", "Any file of a broker's disk: batches, entries, fields."),
+    "ls": ("pylogseg.cli.ls:ls", "List topics, partitions and segments: offsets, sizes, times, state."),
+    "cat": ("pylogseg.cli.cat:cat", "Print records as JSON lines, as CSV or with a template; ranges, tail, follow."),
+    "latest": ("pylogseg.cli.latest:latest", "Print the last value of each key, as compaction would leave it."),
+    "grep": ("pylogseg.cli.grep:grep", "Search records for text, a regular expression or bytes."),
+    "dump": ("pylogseg.cli.dump:dump", "Decode any file of a broker's disk: batches, entries, fields."),
     "verify": ("pylogseg.cli.verify:verify", "Check headers, CRCs, records and indexes."),
     "recover": (
         "pylogseg.cli.recover:recover",
-        "Put a log directory in order after a crash; cut off, report, keep copies.",
+        "Recover a log directory after a crash; report what is cut off, and keep copies.",
     ),
     "compact": ("pylogseg.cli.compact:compact", "Keep the last record of each key, without a broker."),
     "retain": ("pylogseg.cli.retain:retain", "Delete the oldest segments: by age, size, offset or time."),
     "delete-records": (
         "pylogseg.cli.delete_records:delete_records",
-        "Let logs begin later, as kafka-delete-records.sh does.",
+        "Raise the log start offset, like kafka-delete-records.sh.",
     ),
-    "copy": ("pylogseg.cli.copy:copy", "A consistent copy of a partition or directory while a broker writes to it."),
-    "move": ("pylogseg.cli.move:move", "Partitions to another disk of a broker that is stopped."),
-    "truncate": ("pylogseg.cli.truncate:truncate", "Let a partition end at an offset, as a broker's truncation does."),
+    "copy": ("pylogseg.cli.copy:copy", "Copy a partition or log directory consistently while a broker writes to it."),
+    "move": ("pylogseg.cli.move:move", "Move partitions to another disk of a stopped broker."),
+    "truncate": ("pylogseg.cli.truncate:truncate", "Truncate a partition to an offset, as a broker does."),
     "reindex": ("pylogseg.cli.reindex:reindex", "Rebuild indexes, snapshots and leader epochs from the log."),
-    "diff": ("pylogseg.cli.diff:diff", "Two partitions or directories: missing, changed and extra records."),
-    "redact": ("pylogseg.cli.redact:redact", "Delete or blank records by key, header or pattern, everywhere."),
-    "recode": ("pylogseg.cli.recode:recode", "Another codec or level, magic 0 and 1 to 2, small batches merged."),
-    "repair": ("pylogseg.cli.repair:repair", "Cut damage out of logs, and keep the good batches after it."),
-    "stats": ("pylogseg.cli.stats:stats", "Batches, codecs, sizes, keys, producers, and gaps explained."),
-    "export": ("pylogseg.cli.export:export", "Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."),
-    "restore": ("pylogseg.cli.restore:restore", "Partitions from a backup or an export into a log directory."),
+    "diff": ("pylogseg.cli.diff:diff", "Compare two partitions or directories: missing, changed and extra records."),
+    "redact": ("pylogseg.cli.redact:redact", "Delete or blank records by key, header or pattern in every segment."),
+    "recode": (
+        "pylogseg.cli.recode:recode",
+        "Change the codec or level, convert magic 0 and 1 to 2, merge small batches.",
+    ),
+    "repair": ("pylogseg.cli.repair:repair", "Cut damage out of logs and keep the good batches after it."),
+    "stats": ("pylogseg.cli.stats:stats", "Count batches, codecs, sizes, keys and producers; explain missing offsets."),
+    "export": (
+        "pylogseg.cli.export:export",
+        "Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition.",
+    ),
+    "restore": ("pylogseg.cli.restore:restore", "Restore partitions from a backup or an export into a log directory."),
 }
 
 _EPILOG = """\b
-Paths are log directories, folders of them, partition folders, files, globs or
-URLs (s3://..., with an extra installed); words without a slash after the first
-path are names, as on the broker: a topic (orders), a partition (orders-3) or a
-pattern ('orders-*').
+A path is a log directory, a folder of log directories, a partition folder, a
+file, a glob or a URL (s3://..., with an extra installed). After the first path,
+a word without a slash is a name, as on the broker: a topic (orders), a
+partition (orders-3) or a pattern ('orders-*').
 
 \b
   pylogseg ls /data/kafka
   pylogseg cat /data/kafka orders-3 --tail 10
 
 \b
-Exit codes: 0 fine; 1 damage was found (grep: nothing was found);
-2 wrong usage, or the disk failed; 130 interrupted. A reader that goes away
-(| head) is no error.
+Exit codes: 0 success; 1 damage was found (grep: nothing was found);
+2 wrong usage or a disk error; 130 interrupted. A closed pipe (| head) is not
+an error.
 """
 
 
 class Shown:
-    """A text stream that shows what a terminal would act on, and what cannot be encoded, as escapes.
+    """A text stream that escapes control sequences, and characters that cannot be encoded.
 
-    Names of folders, bytes of small files and arguments stand in what is said, and anybody may have written them.
+    Output contains folder names, bytes of small files and arguments, which may come from anyone.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -78,14 +84,14 @@ class Shown:
     def write(self, written: str) -> int:
         """Write text."""
         if not isinstance(written, str):
-            raise TypeError(f"text is written, not {type(written).__name__}")
+            raise TypeError(f"expected str, got {type(written).__name__}")
         shown = printable(written)
         self._stream.write(shown.encode(self.encoding, "backslashreplace").decode(self.encoding))
         return len(written)
 
     @property
     def encoding(self) -> str:
-        """Never None, as rich's stream has it: click would write past a stream without one."""
+        """The stream's encoding, or UTF-8. Never None as on rich's stream: click would bypass such a stream."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     def __getattr__(self, name: str) -> Any:
@@ -93,10 +99,10 @@ class Shown:
 
 
 class LazyCommands(click.Group):
-    """A group whose commands are imported when they are called, and which turns errors into a line and an exit code."""
+    """A group that imports a command when it is called, and turns errors into one line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the help."""
+        """Return the names in the order of the help."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -108,12 +114,12 @@ class LazyCommands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, without importing them."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command line; all that is said goes through `Shown`."""
+        """Run a command line; all output goes through `Shown`."""
         before = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = (None if stream is None else Shown(stream) for stream in before)
         try:
@@ -122,13 +128,13 @@ class LazyCommands(click.Group):
             sys.stdout, sys.stderr = before
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; what goes wrong becomes one line on stderr and an exit code."""
+        """Run the command; an error becomes one line on stderr and an exit code."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
             return result
         except PylogsegError as error:
-            # Outcomes of one kind of error are the same in every command.
+            # An error class has the same exit code in every command.
             from pylogseg.cli.common import remedy
 
             _complain(remedy(error))
@@ -139,7 +145,7 @@ class LazyCommands(click.Group):
 
             ctx.exit(code_of_damage(ctx) if ctx.meta.get(DAMAGE) else 0)
         except MemoryError as error:
-            _complain(f"out of memory: {error or 'nothing more could be allocated'}")
+            _complain(f"out of memory: {error or 'an allocation failed'}")
             ctx.exit(2)
         except OverflowError as error:
             _complain(f"a number is too large: {error}")
@@ -161,7 +167,7 @@ def _complain(message: str) -> None:
 
 
 def forget_output() -> None:
-    """Let what is still buffered go nowhere: the interpreter flushes once more when it ends."""
+    """Discard what is still buffered: the interpreter flushes once more at exit."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError):
@@ -174,23 +180,23 @@ def forget_output() -> None:
 @click.group(
     cls=LazyCommands,
     epilog=_EPILOG,
-    # Else click takes escape sequences out where there is no terminal: a name would be another one. `Shown` has them.
+    # Without color, click strips escape sequences for pipes, which changes names. `Shown` escapes them.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "color": True},
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def shell() -> None:
-    """Read Kafka's log directories: no broker, no JVM."""
-    # Gaps are reported by the commands; without a handler logging would print them a second time.
+    """Read and repair Kafka's log directories, without a broker or a JVM."""
+    # The commands report gaps; without a handler, logging would print them a second time.
     logging.getLogger("pylogseg").addHandler(logging.NullHandler())
 
 
 def main() -> None:
     """Entry point of the `pylogseg` script; ends the process."""
-    if sys.stdout is None:  # closed by the caller: nothing would be said, and all would look well
+    if sys.stdout is None:  # closed by the caller: without this, no output would look like success
         _complain("stdout is closed")
         sys.exit(2)
     try:
         shell(prog_name="pylogseg")
-    except OSError as error:  # of click's own output: help and versions
+    except OSError as error:  # from click's own output: help and version
         _complain(str(error))
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""A progress bar that stands below what a command prints on the same terminal."""
+"""A progress bar below what a command prints on the same terminal."""
 
 from __future__ import annotations
 
@@ -11,18 +11,12 @@ from typing import Any
 
 from pylogseg.cli import common
 
-#: The bar comes back when nothing was printed for so long: where lines go by, they are the progress.
+#: The bar is hidden while lines are printed; it comes back after this long without output.
 _SILENCE_SECONDS = 0.5
 
 
 class Bar:
-    """Bytes done so far; nothing is shown where stderr is no terminal, or for a total of 0.
-
-    Parameters
-    ----------
-    total_bytes : int
-    label : str
-    """
+    """A bar of the bytes done so far; hidden if stderr is not a terminal or the total is 0."""
 
     def __init__(self, total_bytes: int, label: str) -> None:
         self._bar: Any = None
@@ -32,7 +26,7 @@ class Bar:
             self._task = self._bar.add_task(label, total=total_bytes)
 
     def __call__(self, size: int) -> None:
-        """Count bytes done; any thread may."""
+        """Count bytes done; any thread may call this."""
         if self._bar is None:
             return
         self._bar.advance(self._task, size)
@@ -42,11 +36,8 @@ class Bar:
                 self._is_shown = True
 
     @contextlib.contextmanager
-    def aside(self, stream: Any, ends_line: bool = True) -> Iterator[None]:
-        """Print to a stream meanwhile: a terminal is free of the bar then.
-
-        It comes back after a whole line only, since it would stand on the rest of another.
-        """
+    def paused(self, stream: Any, ends_line: bool = True) -> Iterator[None]:
+        """Hide the bar while something is printed to a stream; it comes back only after a complete line."""
         if self._bar is None or not common.is_terminal(stream):
             yield
             return

@@ -1,4 +1,4 @@
-"""`pylogseg cat`: records as text."""
+"""`pylogseg cat`: print records as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
-from pylogseg.cli.follow import Again, Gaps, follow, follow_option
+from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.merge import print_merged
 from pylogseg.cli.output import RecordText, output_options, record_text
 from pylogseg.cli.query import Query, make_query, query_options
@@ -26,7 +26,7 @@ Examples:
   pylogseg cat /data/kafka orders-3                    a partition as JSON lines
   pylogseg cat /data/kafka orders --since 2h           by time, all partitions
   pylogseg cat /data/kafka orders-3 --offset 500:600   offsets 500 to 599
-  pylogseg cat /data/kafka orders-3 --tail 10 --follow the end, and what comes
+  pylogseg cat /data/kafka orders-3 --tail 10 --follow the end, and new records
   pylogseg cat /data/kafka orders --key user-17        one key
   pylogseg cat /data/kafka orders --latest             the last value of each key
   pylogseg cat /data/kafka orders payments --merge time --since 1h
@@ -34,19 +34,19 @@ Examples:
   pylogseg cat /data/kafka orders -f '%p/%o %k=%s\n'   kcat's template
 
 \b
-A payload that is no UTF-8 is written as base64:... (and so is text that begins
-with base64: itself); --value-as base64 or hex is for payloads that are not text,
-json for those that are JSON themselves.
-Partitions come one after the other, each in the order of its offsets.
-With --merge time they come together: by timestamp, then topic, partition, offset.
-A partition keeps the order of its offsets all the same: a record with an earlier
-time than one in front of it comes right after that, and one whose time is ahead
-holds back those behind it.
+A payload that is not UTF-8 is written as base64:... (so is text that itself
+begins with base64:). For binary payloads use --value-as base64 or hex, for
+payloads that are JSON --value-as json.
+Partitions are printed one after the other, each in offset order.
+--merge time interleaves them by timestamp, then topic, partition and offset. The
+records of one partition stay in offset order: a record with an earlier timestamp
+than its predecessor follows it directly, and a record with a timestamp far ahead
+delays the records after it.
 Records below the log start offset are not shown, as to a consumer.
 
 \b
-Exit codes: 0 fine; 1 damage was met; 2 wrong usage or the disk failed;
-130 interrupted (also the end of --follow). A closed pipe is no error.
+Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
+130 interrupted (also the end of --follow). A closed pipe is not an error.
 """
 
 
@@ -54,10 +54,10 @@ Exit codes: 0 fine; 1 damage was met; 2 wrong usage or the disk failed;
 @common.selection_options
 @output_options
 @query_options()
-@click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most N records in all.")
-@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="The last N records of each partition.")
+@click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Print at most N records in total.")
+@click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N records of each partition.")
 @follow_option
-@click.option("--merge", type=click.Choice(["time"]), help="Records of all partitions in one order.")
+@click.option("--merge", type=click.Choice(["time"]), help="Print the records of all partitions in one order.")
 @common.jobs_option
 def cat(
     arguments: tuple[str, ...],
@@ -76,19 +76,19 @@ def cat(
     jobs: int,
     **ranges: Any,
 ) -> None:
-    """Records as JSON lines, CSV or by a template."""
+    """Print records as JSON lines, as CSV or with a template."""
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     wanted = wanted_of(query, chosen, ranges["below_log_start"], tail)
     if following and merge:
-        raise click.UsageError("--merge needs all records, and with --follow they are still to come: not together")
+        raise click.UsageError("--merge cannot be combined with --follow: it needs all records before it starts")
     if not following:
         print_wanted(text, wanted, chosen.size, limit, jobs if tail is None else 1, merge is not None)
         return
     gaps = Gaps()
-    again = Again(arguments, topic, partition, ranges["below_log_start"])
-    count = print_records(text, follow(query, wanted, chosen, gaps, again), limit)
+    selector = Selector(arguments, topic, partition, ranges["below_log_start"])
+    count = print_records(text, follow(query, wanted, chosen, gaps, selector), limit)
     common.end_with(gaps.damage)
     if limit is None or count < limit:
         click.get_current_context().exit(2)
@@ -97,7 +97,7 @@ def cat(
 def wanted_of(
     query: Query, chosen: common.Selection, below_log_start: bool, tail: int | None = None
 ) -> list[LogReader]:
-    """What a query asks for of each log that was chosen; of that the last records, if `tail` is given."""
+    """Return a reader for each selected log; with `tail`, of its last records."""
     wanted = [query.of(log) for log in chosen.logs(from_log_start=not below_log_start)]
     return wanted if tail is None else [last_records(part, tail) for part in wanted]
 
@@ -105,9 +105,9 @@ def wanted_of(
 def print_wanted(
     text: RecordText, wanted: list[LogReader], total_bytes: int, limit: int | None, jobs: int, merged: bool = False
 ) -> None:
-    """Write all that is wanted to stdout, once, and end the command."""
+    """Write all selected records to stdout, and end the command."""
     gaps = Gaps()
-    # The latest are known when all was read once, few as may be wanted of them.
+    # The latest records are known only after everything was read, whatever the limit.
     is_soon = limit is not None and not any(part.latest for part in wanted)
     with Bar(0 if is_soon else total_bytes, "reading") as bar:
         if merged:
@@ -121,21 +121,21 @@ def print_wanted(
 
 
 def _print_all(text: RecordText, wanted: list[LogReader], jobs: int, gaps: Gaps, bar: Bar) -> None:
-    """Write all records to stdout, their text made by several threads."""
+    """Write all records to stdout; several threads make their text."""
     common.write(text.head)
     parts = [piece for part in wanted for piece in part.by_segment()]
     for item in stream_ordered(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, jobs, bar):
         if isinstance(item, bytes):
-            with bar.aside(sys.stdout, item.endswith(b"\n")):
+            with bar.paused(sys.stdout, item.endswith(b"\n")):
                 common.write(item)
                 sys.stdout.buffer.flush()
         elif item:
-            with bar.aside(sys.stderr):
-                gaps.tell(item)
+            with bar.paused(sys.stderr):
+                gaps.report(item)
 
 
 def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None, bar: Bar | None = None) -> int:
-    """Write records to stdout; how many they were."""
+    """Write records to stdout; return their number."""
     bar = bar or Bar(0, "")
     if text.head:
         common.write(text.head)
@@ -147,7 +147,7 @@ def print_records(text: RecordText, chunks: Iterator[Chunk], limit: int | None, 
         if limit is not None and len(columns) > limit - count:
             columns = columns.take(slice(0, limit - count))
         for piece in text.slices(columns, chunk.segment, out):
-            with bar.aside(sys.stdout, text.ends_lines):
+            with bar.paused(sys.stdout, text.ends_lines):
                 common.write(piece)
                 sys.stdout.buffer.flush()
         count += len(columns)

@@ -1,4 +1,4 @@
-"""What the commands share: paths and names, options, units, tables, progress, the report of damage."""
+"""Shared by the commands: paths and names, options, units, tables, progress, reports of damage."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pylogseg.format.escape import json_line, printable
 from pylogseg.reading.log_reader import LogFiles, logs_of, partitions_of
 from pylogseg.walker.findings import Finding, Gap
 
-#: In the context of a command: whether something could not be read that was not to be skipped.
+#: In a context's meta: something could not be read, and was not to be skipped.
 _UNREADABLE = "pylogseg.unreadable"
-#: In a context's meta: damage was met, also where the reader of a pipe goes away before the end.
+#: In a context's meta: damage was found, also if the pipe is closed before the end.
 DAMAGE = "pylogseg.damage"
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,12 +35,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Selection(NamedTuple):
-    """What of a disk was asked for.
+    """The part of a disk that the arguments select.
 
     Attributes
     ----------
     disk : Disk
-        Already cut down to the names.
+        Only what the names select.
     names : list of str
         Topics, partitions and patterns; empty if all.
     partitions : list of int or None
@@ -57,18 +57,18 @@ class Selection(NamedTuple):
         return sum(segment.size for log in self.logs() for segment in log.segments)
 
     def live_partitions(self) -> list[Partition]:
-        """The partitions that `logs` gives the logs of, in its order."""
+        """Return the partitions of `logs`, in the same order."""
         return partitions_of(self.disk, self.partitions, by_name=bool(self.names))
 
     def logs(self, from_log_start: bool = True) -> list[LogFiles]:
-        """What is read, partition by partition."""
+        """Return the logs to read, one for each partition."""
         return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=from_log_start)
 
 
 def selection_options(function: F, first: str = "") -> F:
     """Add PATH... NAME..., ``--topic`` and ``--partition``: parameters ``arguments``, ``topic``, ``partition``.
 
-    `first` is what stands in front of them; it is among the arguments.
+    `first` is shown before them in the usage line; its value is the first of the arguments.
     """
     add = [
         click.argument(
@@ -82,7 +82,7 @@ def selection_options(function: F, first: str = "") -> F:
             help="A topic, partition or pattern; repeatable.",
             shell_complete=completion.names,
         ),
-        click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable."),
+        click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."),
     ]
     return decorated(function, add)
 
@@ -90,20 +90,20 @@ def selection_options(function: F, first: str = "") -> F:
 def select(
     arguments: Sequence[str], topic: Sequence[str] = (), partition: Sequence[int] = (), *, from_log_start: bool = True
 ) -> Selection:
-    """Open what the arguments of `selection_options` name.
+    """Open the disk that the arguments of `selection_options` name.
 
-    Where it matters where logs start, and that cannot be read, the command ends with an exit code that says so.
+    With `from_log_start`, the exit code shows if a log start offset cannot be read.
 
     Raises
     ------
     RequestError
-        If there is no path, or a name asks for what is not there.
+        If there is no path, or a name selects nothing.
     """
     paths, names, either = split_arguments(arguments)
     disk = open_dir(paths)
     more = [word for word in either if not disk.has(word)]
     for word in either:
-        _tell_choice(word, disk)
+        _report_choice(word, disk)
     disk = open_dir([*paths, *more]) if more else disk
     names += [*(word for word in either if word not in more), *topic]
     report_notes(disk, from_log_start)
@@ -112,7 +112,7 @@ def select(
 
 
 def report_notes(disk: Disk, from_log_start: bool = True) -> None:
-    """Tell on stderr what was passed by; where it matters, the exit code says that no one knows where logs start."""
+    """Report the disk's notes on stderr; unknown log starts count for the exit code if `from_log_start`."""
     for note in disk.notes:
         complain(note)
     context = click.get_current_context()
@@ -122,24 +122,24 @@ def report_notes(disk: Disk, from_log_start: bool = True) -> None:
             context.meta[_UNREADABLE] = True
 
 
-def _tell_choice(word: str, disk: Disk) -> None:
-    """Say what is made of a word that may be a name and a path."""
+def _report_choice(word: str, disk: Disk) -> None:
+    """Report whether a word that could be a name or a path was taken for one or the other."""
     if not disk.has(word):
-        complain(f"{word} is taken for a path: no topic or partition before it has that name")
+        complain(f"{word} is read as a path: the paths before it have no topic or partition of that name")
     elif not any(os.path.exists(word) and os.path.samefile(p.path, word) for p in disk.select([word]).partitions):
-        complain(f"{word} is taken for a name; ./{word} is the path")
+        complain(f"{word} is read as a name; for the path write ./{word}")
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """Paths, names, and what may be either.
+    """Split arguments into paths, names, and words that may be either.
 
-    The first argument that exists is a path, and so is what has a slash, is a URL, ``.`` or ``..``. Any other word is a
-    name, or may be either if something has that name here too.
+    The first argument that exists is a path, and so is one with a slash, a URL, ``.`` or ``..``. Any other word is a
+    name, or may be either if a file or folder here has that name too.
 
     Raises
     ------
     RequestError
-        If there is no path, an argument is empty, or one with a slash is not there.
+        If there is no path, an argument is empty, or one with a slash does not exist.
     """
     paths: list[str] = []
     names: list[str] = []
@@ -151,7 +151,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str], lis
         else:
             (either if is_there else names).append(argument)
     if not paths:
-        raise RequestError(f"no path to read: {', '.join(names)} is no file or folder here")
+        raise RequestError(f"no path to read: there is no file or folder {', '.join(names)} here")
     return paths, names, either
 
 
@@ -161,10 +161,10 @@ def _has_slash(argument: str) -> bool:
 
 def _exists(argument: str) -> bool:
     if not argument:
-        raise RequestError("an argument is empty: a path or a name is wanted")
+        raise RequestError("an argument is empty: expected a path or a name")
     if "://" in argument or os.path.lexists(argument) or (has_magic(argument) and glob(argument)):
         return True
-    # No topic has one: a path that is not there.
+    # Topic names have no slash, so this is a path that does not exist.
     if _has_slash(argument):
         raise RequestError(f"{argument}: no such file or folder")
     return False
@@ -174,26 +174,26 @@ def _exists(argument: str) -> bool:
 
 
 def decorated(function: F, decorators: Iterable[Callable[[Any], Any]]) -> F:
-    """A function under several decorators, the first one outermost."""
+    """Apply several decorators to a function, the first one outermost."""
     for decorator in reversed(list(decorators)):
         function = decorator(function)
     return function
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a number with a suffix: K, M, G, T are powers of 1000, Ki, Mi, Gi, Ti of 1024; a B may follow.
+    """Return the bytes of a size with a suffix: K, M, G, T are powers of 1000, Ki, Mi, Gi, Ti of 1024; a B may follow.
 
     >>> parse_size("50M"), parse_size("1.5Gi"), parse_size("4096")
     (50000000, 1610612736, 4096)
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", text.strip(), re.IGNORECASE)
     if match is None or (match[3] and not match[2]):
-        raise RequestError(f"{text!r} is not a size: a number with K, M, G, T (1000) or Ki, Mi, Gi, Ti (1024)")
+        raise RequestError(f"invalid size {text!r}: expected a number, with K, M, G, T (1000) or Ki, Mi, Gi, Ti (1024)")
     return int(float(match[1]) * (1024 if match[3] else 1000) ** " KMGT".index(match[2].upper() or " "))
 
 
 def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """Callback of an option whose value a function parses; its RequestError becomes wrong usage of that option."""
+    """Return an option's callback that parses its value; a RequestError becomes a usage error of that option."""
 
     def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
         try:
@@ -205,12 +205,12 @@ def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parame
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:
-    """Values of a repeated ``--config KEY=VALUE``, by Kafka's names."""
+    """Return the values of a repeated ``--config KEY=VALUE``, by Kafka's names."""
     values = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals:
-            raise RequestError(f"--config {setting}: a setting is KEY=VALUE, such as index.interval.bytes=512")
+            raise RequestError(f"invalid --config {setting}: expected KEY=VALUE, such as index.interval.bytes=512")
         values[name.strip()] = value.strip()
     return values
 
@@ -219,19 +219,13 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 
 
 def parse_moment(text: str, now_ms: int | None = None) -> int:
-    """Milliseconds since 1970 from ``2h`` (ago; also s, m, d, w), ISO 8601 with a zone, or milliseconds.
-
-    Parameters
-    ----------
-    text : str
-        What somebody wrote.
-    now_ms : int, optional
-        What "now" and "ago" go by; the clock's if not given.
+    """Return milliseconds since 1970 from ``2h`` (ago; also s, m, d, w), ISO 8601 with a zone, or milliseconds.
+    "Now" and "ago" are relative to `now_ms`, by default the clock's time.
 
     Raises
     ------
     RequestError
-        Anything else; also an ISO time without a zone, which could mean two moments.
+        For anything else; also for an ISO time without a zone, which is ambiguous.
     """
     text = text.strip()
     if re.fullmatch(r"-?\d+", text):
@@ -243,39 +237,39 @@ def parse_moment(text: str, now_ms: int | None = None) -> int:
     if ago:
         return now_ms - int(float(ago[1]) * _UNITS_MS[ago[2]])
     try:
-        # Python 3.10 knows no Z.
+        # Python 3.10 does not accept Z.
         moment = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
     except ValueError:
         raise RequestError(
-            f"{text!r} is not a time: 2h or 7d (ago), 2026-01-31T12:00:00Z or +02:00, or milliseconds"
+            f"invalid time {text!r}: expected 2h or 7d (ago), 2026-01-31T12:00:00Z or +02:00, or milliseconds"
         ) from None
     if moment.tzinfo is None:
-        raise RequestError(f"{text!r} has no time zone: add Z or an offset such as +02:00")
+        raise RequestError(f"time {text!r} has no time zone: add Z or an offset such as +02:00")
     epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
     return (moment - epoch) // datetime.timedelta(milliseconds=1)
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")
 jobs_option = click.option(
-    "--jobs", "-j", type=click.IntRange(min=1), metavar="N", default=cores, help="Threads; default: the processors."
+    "--jobs", "-j", type=click.IntRange(min=1), metavar="N", default=cores, help="Threads; default: one per processor."
 )
 rate_option = click.option(
     "--max-bytes-per-second",
     callback=parsed(parse_size),
     metavar="RATE",
-    help="Read no faster, e.g. 50M: spares a broker's disk.",
+    help="Read no faster than this, e.g. 50M, to spare a broker's disk.",
 )
 isolation_option = click.option(
     "--isolation-level",
     type=click.Choice(["read_uncommitted", "read_committed"]),
     default="read_uncommitted",
     show_default=True,
-    help="read_committed leaves out aborted transactions, and ends at an open one.",
+    help="read_committed skips aborted transactions, and stops at an open one.",
 )
 
 
@@ -286,7 +280,7 @@ def on_corrupt_option(default: str = "raise") -> Callable[[F], F]:
         type=click.Choice(["raise", "stop", "skip"]),
         default=default,
         show_default=True,
-        help="At damage: an error; end that partition; or go on after it. Exit code 1 in each case.",
+        help="At damage: raise an error, stop reading that partition, or skip the damage. Exit code 1 in each case.",
     )
 
 
@@ -306,36 +300,36 @@ def decompressed_option(consequence: str) -> Callable[[F], F]:
 
 
 def write(data: Any) -> None:
-    """Write bytes to stdout, whole, past the text layer; to a terminal, without what it would act on."""
+    """Write all bytes to stdout without the text layer; on a terminal, escape control sequences."""
     if is_terminal(sys.stdout):
         data = printable(bytes(data).decode("utf-8", "surrogateescape")).encode()
     write_as_is(data)
 
 
 def write_as_is(data: Any) -> None:
-    """Write bytes to stdout, whole, past the text layer: what is known to do a terminal no harm."""
-    # Unbuffered (python -u), one call may write a part: of more than 2 GiB, or on a disk that fills up.
+    """Write all bytes to stdout without the text layer; they must be safe for a terminal."""
+    # Unbuffered (python -u), one call may write only a part: above 2 GiB, or on a full disk.
     with memoryview(data) as left:
         done = sys.stdout.buffer.write(left) or 0
         while done < len(left):
             written = sys.stdout.buffer.write(left[done:])
             if not written:
-                raise BlockingIOError(errno.EAGAIN, "stdout takes nothing more at the moment")
+                raise BlockingIOError(errno.EAGAIN, "stdout would block")
             done += written
 
 
 def print_json(row: Any) -> None:
-    """One JSON line."""
+    """Print one JSON line."""
     click.echo(json_line(row))
 
 
 def bare(stream: Any) -> Any:
-    """The stream itself: for rich, which writes sequences of its own, and is given printable texts."""
+    """Return the stream without `Shown`: for rich, which writes control sequences itself and gets printable text."""
     return stream._stream if isinstance(stream, Shown) else stream
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether a person looks at a stream."""
+    """Check whether a stream is a terminal."""
     try:
         return bool(stream.isatty())
     except (AttributeError, ValueError):
@@ -343,7 +337,7 @@ def is_terminal(stream: Any) -> bool:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Iterable[str] = ()) -> None:
-    """A table: by rich on a terminal, as plain aligned columns elsewhere.
+    """Print a table: with rich on a terminal, as plain aligned columns elsewhere.
 
     Parameters
     ----------
@@ -352,7 +346,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: It
     rows : sequence of sequences
         Values; None is shown as ``-``.
     right : iterable of str
-        Headings of columns that are aligned to the right.
+        Headings of right-aligned columns.
     """
     texts = [["-" if value is None else str(value) for value in row] for row in rows]
     to_right = set(right)
@@ -379,13 +373,13 @@ def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) 
     for row in rows:
         table.add_row(*(Text(printable(cell).replace("\n", r"\n")) for cell in row))
     console = Console(file=bare(sys.stdout))
-    # Wider than the terminal if it must be: a name that is cut off is of no use.
+    # Wider than the terminal if needed: a truncated name is useless.
     console.width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
     console.print(table, soft_wrap=True)
 
 
 def size_text(size: float) -> str:
-    """Bytes for a person.
+    """Return a number of bytes as text for people.
 
     >>> size_text(999), size_text(1536000)
     ('999 B', '1.5 MB')
@@ -398,7 +392,7 @@ def size_text(size: float) -> str:
 
 
 def count_text(number: int, one: str) -> str:
-    """A number of things.
+    """Return a count with its noun.
 
     >>> count_text(1, "segment"), count_text(1200, "segment")
     ('1 segment', '1,200 segments')
@@ -407,7 +401,7 @@ def count_text(number: int, one: str) -> str:
 
 
 def change_text(change: FileChange) -> str:
-    """How a file would differ after what a dry run played through."""
+    """Return how a dry run would change a file."""
     if change.before is None:
         return f"would create {change.path}, {change.after} bytes"
     if change.after is None:
@@ -417,7 +411,7 @@ def change_text(change: FileChange) -> str:
 
 
 def time_text(timestamp_ms: int | None) -> str | None:
-    """A timestamp as ISO 8601 in UTC with milliseconds; None for none, the bare number where no calendar reaches."""
+    """Return a timestamp as ISO 8601 in UTC; None for none, the plain number if no calendar date fits."""
     if timestamp_ms is None or timestamp_ms < 0:
         return None
     try:
@@ -429,19 +423,19 @@ def time_text(timestamp_ms: int | None) -> str | None:
 
 @contextlib.contextmanager
 def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal, and silence elsewhere (and for a total of 0).
+    """Show a progress bar on stderr if that is a terminal and the total is not 0.
 
     Yields
     ------
     callable
-        Takes the bytes done since the last call; any thread may call it.
+        Call it with the bytes done since the last call, from any thread.
     """
     if not total_bytes or not is_terminal(sys.stderr):
         yield lambda size: None
         return
     with rich_bar(label) as bar:
         task = bar.add_task(label, total=total_bytes)
-        # rich has put streams of its own in their place, which write above the bar.
+        # rich has replaced the streams by its own, which write above the bar.
         streams = sys.stdout, sys.stderr
         sys.stdout, sys.stderr = map(Shown, streams)
         try:
@@ -451,7 +445,7 @@ def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
 
 
 def rich_bar(label: str, redirects: bool = True) -> Any:
-    """A bar of rich's on stderr, gone without a trace when it is stopped; it may redirect what is printed meanwhile."""
+    """Return a rich bar on stderr that leaves no trace when stopped, and may redirect what is printed meanwhile."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -461,19 +455,19 @@ def rich_bar(label: str, redirects: bool = True) -> Any:
 
 
 def remedy(error: PylogsegError) -> str:
-    """The message, with options of the shell where it names those of Python."""
+    """Return an error's message, with command line options in place of Python's."""
     text = in_shell(str(error)).replace('on_corrupt="skip"', "--on-corrupt skip").replace('"stop" ends', "stop ends")
     text = re.sub(r'\b(key|value)_type="binary"', r"--\1-type binary", text)
     return text.replace('not_utf8="base64" or "null"', "--not-utf8 base64 or null")
 
 
 def complain(text: object) -> None:
-    """Say something on stderr."""
+    """Print a message to stderr."""
     click.echo(f"pylogseg: {text}", err=True)
 
 
 def report_gaps(gaps: Iterable[Gap]) -> bool:
-    """Tell of gaps on stderr, one line each; whether one of them is damage (exit code 1)."""
+    """Report gaps on stderr, one line each; return whether one of them is damage (exit code 1)."""
     damage, context = False, click.get_current_context()
     for gap in gaps:
         damage |= gap.is_damage
@@ -486,7 +480,7 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
 
 
 def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = False) -> None:
-    """End the command, with what could not be listed or opened on stderr: exit code 2 if there is any."""
+    """Report on stderr what could not be listed or opened, and end the command: exit code 2 if there is any."""
     found = list(dict.fromkeys(str(error) for error in errors if error is not None))
     for error in found:
         complain(error)
@@ -496,29 +490,29 @@ def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = Fa
 
 
 def end_with(damage: bool) -> None:
-    """End the command: exit code 1 if damage was found, 2 if the disk did not give what nobody asked to skip."""
+    """End the command: exit code 1 if damage was found, 2 if it is unreadable and was not to be skipped."""
     if damage or is_damage_met():
         context = click.get_current_context()
         context.exit(code_of_damage(context))
 
 
 def is_damage_met() -> bool:
-    """Whether something was told of that is damage, also where no gap shows it."""
+    """Check whether damage was reported, also damage without a gap."""
     return bool(click.get_current_context().meta.get(DAMAGE))
 
 
 def code_of_damage(context: click.Context) -> int:
-    """The exit code where damage was met."""
+    """Return the exit code after damage."""
     return 2 if context.meta.get(_UNREADABLE) else 1
 
 
-def told(tell: Callable[..., None], *what: Any) -> bool:
-    """Print something; whether somebody still reads it.
+def try_print(print_function: Callable[..., None], *arguments: Any) -> bool:
+    """Print something; return False if the pipe is closed (``| head``).
 
-    A command that has more to do than to print goes on where nobody does (``| head``): its exit code is the answer.
+    A command that does more than print goes on then: its exit code still counts.
     """
     try:
-        tell(*what)
+        print_function(*arguments)
     except BrokenPipeError:
         forget_output()
         return False

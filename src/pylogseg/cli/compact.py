@@ -1,4 +1,4 @@
-"""`pylogseg compact`: the cleanings that a broker's cleaner would do, without a broker."""
+"""`pylogseg compact`: compact logs as a broker's log cleaner does, without a broker."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.offline.compacting import compact as compact_logs
 
 _COLUMNS = {"rounds": "ROUNDS", "recordsRead": "RECORDS", "recordsRemoved": "REMOVED"}
-#: The keys of the dirty section are read, then the whole log is read, and what stays is written.
+#: Read the keys of the dirty section, read the whole log, write what stays.
 _PASSES = 3
 
 _EPILOG = f"""\b
 Examples:
-  pylogseg compact /data/kafka --dry-run       how much would go
+  pylogseg compact /data/kafka --dry-run       how much would be removed
   pylogseg compact /data/kafka users --include-active
   pylogseg compact /data/kafka/users-0 --into /backup/users
 
@@ -23,24 +23,26 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @offline_command
-@decompressed_option("is not touched, and its partition given up")
-@click.option("--force", is_flag=True, help="Also topics without compact in cleanup.policy, if all records have keys.")
+@decompressed_option("is not changed, and its partition fails")
+@click.option(
+    "--force", is_flag=True, help="Also compact topics without compact in cleanup.policy, if all records have keys."
+)
 @click.option(
     "--min-dirty-ratio",
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
     metavar="RATIO",
-    help="Leave partitions of which a smaller share is dirty.",
+    help="Skip partitions with a smaller dirty ratio.",
 )
 @click.option(
     "--include-active",
     is_flag=True,
-    help="Roll the active segment first: a cleaning never touches the last one.",
+    help="Roll the active segment first: compaction never changes the last segment.",
 )
 @click.option(
     "--map-memory", "map_bytes", callback=parsed(parse_size), metavar="SIZE",
-    help="For the keys, 24 bytes each; default: log.cleaner.dedupe.buffer.size. Too little takes more rounds.",
+    help="Memory for keys, 24 bytes each; less takes more rounds. Default: log.cleaner.dedupe.buffer.size.",
 )  # fmt: skip
 def compact(
     request: Request,
@@ -50,11 +52,11 @@ def compact(
     map_bytes: int | None,
     max_decompressed_bytes: int,
 ) -> None:
-    """Keep the last record of each key, as a broker's cleaner does, in rounds until nothing is left to clean.
+    """Keep the last record of each key, as a broker's log cleaner does, in rounds until nothing is left to clean.
 
-    Takes the partitions whose cleanup.policy has compact. What must not be cleaned yet stays: the active segment, what
-    is above the high watermark or in an open transaction, what min.compaction.lag.ms protects; and tombstones for
-    delete.retention.ms.
+    Works on partitions with compact in cleanup.policy. It keeps what must not be cleaned yet: the active segment,
+    records above the high watermark or in an open transaction, records that min.compaction.lag.ms protects, and
+    tombstones for delete.retention.ms.
     """
     request.run(
         compact_logs,

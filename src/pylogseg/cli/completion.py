@@ -1,4 +1,4 @@
-"""What the completion of a shell offers: files, and topics and partitions of the folders that are named already."""
+"""Shell completion: files, and the topics and partitions of folders that are already on the line."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pylogseg.format.names import PartitionFolder, parse_partition_folder
 
 
 def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Paths: the shell knows them itself."""
+    """Complete paths: the shell lists them itself."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Topics below the folders that the line names, partitions once the topic is whole; paths where there are none.
+    """Complete topics of the folders on the line, partitions after a complete topic, else paths.
 
-    Names of folders are all that is looked at: nobody should wait for a disk.
+    Only folder names are read, so completion never waits for a disk.
     """
     if "/" in incomplete or os.sep in incomplete:
         return files(ctx, param, incomplete)
-    given = [word for value in ctx.params.values() for word in (value if isinstance(value, tuple) else (value,))]
-    given += ctx.args  # where the value of an option is completed, arguments are not taken yet
-    folders = [word for word in given if isinstance(word, str) and os.path.isdir(word)]
+    words = [word for value in ctx.params.values() for word in (value if isinstance(value, tuple) else (value,))]
+    words += ctx.args  # while the value of an option is completed, arguments are not parsed yet
+    folders = [word for word in words if isinstance(word, str) and os.path.isdir(word)]
     known = {of for folder in folders for of in _partitions(folder)}
     found = {of.topic for of in known} | {
         f"{of.topic}-{of.partition}" for of in known if incomplete.startswith(of.topic)
@@ -36,7 +36,7 @@ def names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
 
 
 def _partitions(folder: str) -> Iterator[PartitionFolder]:
-    """Live partitions of a log directory, or of those in a folder."""
+    """Yield the live partitions of a log directory, or of the log directories in a folder."""
     inside = _folders(folder)
     found = [of for name in inside if (of := parse_partition_folder(name)) is not None and not of.state]
     yield from found

@@ -1,4 +1,4 @@
-"""`pylogseg copy`: a consistent copy of a partition or a log directory, while a broker may write to it."""
+"""`pylogseg copy`: copy a partition or a log directory consistently while a broker may write to it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _EPILOG = r"""\b
 Examples:
   pylogseg copy /data/kafka /backup/2026-01-31          all partitions
   pylogseg copy /data/kafka /backup/orders orders       one topic
-  pylogseg copy /data/kafka/orders-3 /backup/o3         one partition, which
-                                                        becomes /backup/o3/orders-3
-  pylogseg copy /data/kafka /backup/x --dry-run         what, and how many bytes
+  pylogseg copy /data/kafka/orders-3 /backup/o3         one partition, to
+                                                        /backup/o3/orders-3
+  pylogseg copy /data/kafka /backup/x --dry-run         list partitions and bytes
 
 \b
-DST is a new log directory: an empty folder, or one that is not there. It is
-made beside its place, as .DST.pylogseg-unfinished, and gets its name when all
-of it is on the disk; so it is there whole or not at all. Start again after an
-interruption: what it left is removed.
-No lock is taken, nothing is written to SRC, and a broker may go on working.
-Each partition is copied as it was at one moment; others at other moments. Of
-the active segment as much is taken as has whole batches, and indexes,
-snapshots, leader epochs and checkpoints are cut to that. Where retention, a
-roll or the cleaner comes between, the partition is looked at again.
+DST is a new log directory: an empty folder, or a path that does not exist. The
+copy is written beside it, to .DST.pylogseg-unfinished, and renamed when all of
+it is on the disk, so DST is complete or missing. After an interruption run the
+same command again; it removes what was left.
+The command takes no lock and writes nothing to SRC; a broker may keep running.
+Each partition is copied as of one moment, different partitions as of different
+moments. The active segment is copied up to its last complete batch, and indexes,
+snapshots, leader epochs and checkpoints are cut to match. If retention, a roll
+or the cleaner changes a partition meanwhile, it is read again.
 A broker that starts on the copy reads the active segments once more, as after
-a crash. meta.properties is copied too: a copy for another broker needs that
-one's own.
+a crash. meta.properties is copied too: for another broker, replace it with
+that broker's own.
 
 \b
-Exit codes: 0 fine; 2 wrong usage, or a disk failed: a partition of which a
-part cannot be read, or a small file of SRC, is left out and named, the
-others are copied; 130 interrupted.
+Exit codes: 0 success; 2 wrong usage or a disk error: a partition or a small
+file of SRC that cannot be read is left out and named, the rest is copied;
+130 interrupted.
 """
 
 
@@ -43,8 +43,8 @@ others are copied; 130 interrupted.
 @click.argument("source", metavar="SRC", type=click.Path(exists=True, file_okay=False))
 @click.argument("target", metavar="DST", type=click.Path())
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be copied, and how many bytes.")
+@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be copied, and how many bytes.")
 @common.json_option
 @common.jobs_option
 def copy(
@@ -58,21 +58,21 @@ def copy(
 ) -> None:
     """Copy a partition or a log directory, SRC, into a new log directory, DST, while a broker may write to it."""
     plan = copy_log_dir(source, target, topics=names, partitions=partition, dry_run=True)
-    tell = _teller(as_json, dry_run)
+    report = _reporter(as_json, dry_run)
     if dry_run:
         done = plan
         for row in plan:
-            tell(row)
+            report(row)
     else:
         with common.progress(sum(row.bytes for row in plan), "copying") as advance:
             done = copy_log_dir(
-                source, target, topics=names, partitions=partition, jobs=jobs, on_bytes=advance, on_partition=tell
+                source, target, topics=names, partitions=partition, jobs=jobs, on_bytes=advance, on_partition=report
             )
     failed = [row for row in done if row.state == "failed"]
     for row in failed:
         common.complain(f"{row.name} is not in the copy: {row.reason}")
     for unread in done.unread:
-        common.complain(f"{unread}; the copy has none")
+        common.complain(f"{unread}; it is not in the copy")
     code = 2 if failed or done.unread else 0
     if as_json:
         common.print_json(done.as_row())
@@ -88,8 +88,8 @@ def copy(
     click.get_current_context().exit(code)
 
 
-def _teller(as_json: bool, dry_run: bool) -> Callable[[PartitionCopy], None]:
-    def say(row: PartitionCopy) -> None:
+def _reporter(as_json: bool, dry_run: bool) -> Callable[[PartitionCopy], None]:
+    def print_row(row: PartitionCopy) -> None:
         if as_json:
             common.print_json(row.as_row())
             return
@@ -104,7 +104,7 @@ def _teller(as_json: bool, dry_run: bool) -> Callable[[PartitionCopy], None]:
         for note in row.notes:
             click.echo(f"  note: {note}")
 
-    def tell(row: PartitionCopy) -> None:
-        common.told(say, row)  # a copy is made also where nobody reads of it
+    def report(row: PartitionCopy) -> None:
+        common.try_print(print_row, row)  # the copy goes on if the pipe is closed
 
-    return tell
+    return report

@@ -1,4 +1,4 @@
-"""`pylogseg delete-records`: what `kafka-delete-records.sh` asks of a broker, without a broker."""
+"""`pylogseg delete-records`: like `kafka-delete-records.sh`, without a broker."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ Examples:
 @offline_command
 @click.option(
     "--offset",
-    "given",
+    "written",
     multiple=True,
     metavar="[PARTITION=]OFFSET",
-    help="The first that stays, -1 for the high watermark; of all that NAME chooses, or of one partition; repeatable.",
+    help="The first offset to keep, -1 for the high watermark; for all selected partitions, or for one; repeatable.",
 )
 @click.option(
     "--offset-json-file",
     "file",
     type=click.File("rb"),
     metavar="FILE",
-    help="The file that Kafka's tool takes.",
+    help="Offsets in the JSON format of kafka-delete-records.sh.",
 )
-@click.option("--force", is_flag=True, help="Also topics without delete in cleanup.policy.")  # fmt: skip
-def delete_records(request: Request, given: Sequence[str], file: IO[bytes] | None, force: bool) -> None:
-    """Let the logs of partitions begin at an offset: what is below is not read any more, and its segments go.
+@click.option("--force", is_flag=True, help="Also change topics without delete in cleanup.policy.")  # fmt: skip
+def delete_records(request: Request, written: Sequence[str], file: IO[bytes] | None, force: bool) -> None:
+    """Raise the log start offset of partitions: records below it are no longer read, and whole segments are deleted.
 
-    The log start offset is written to the checkpoint of the log directory. Records below it that share a segment with
-    others stay in the file until that segment goes.
+    The new log start offset is written to the checkpoint of the log directory. Records below it that share a segment
+    with later records stay in the file until that segment is deleted.
     """
-    offsets = _offsets(given)
+    offsets = _offsets(written)
     if file is not None:
-        if given:
-            raise RequestError("--offset and --offset-json-file contradict each other")
+        if written:
+            raise RequestError("--offset and --offset-json-file cannot be combined")
         offsets = parse_offsets(file.read(), file.name)
-    elif not given:
-        raise RequestError("which offset shall be the first? Say --offset, or --offset-json-file")
+    elif not written:
+        raise RequestError("missing option: give --offset or --offset-json-file")
     request.run(delete_of_logs, columns=COLUMNS, offsets=offsets, force=force)
 
 
-def _offsets(given: Sequence[str]) -> int | dict[str, int]:
+def _offsets(written: Sequence[str]) -> int | dict[str, int]:
     found: dict[str, int] = {}
-    for text in given:
+    for text in written:
         name, _, number = text.rpartition("=")
         if not number.lstrip("-").isdecimal() or name in found:
-            raise RequestError(f"--offset {text}: a number, or PARTITION=NUMBER, each partition once")
+            raise RequestError(f"invalid --offset {text}: expected OFFSET or PARTITION=OFFSET, each partition once")
         found[name] = int(number)
     if "" in found and len(found) > 1:
-        raise RequestError("--offset without a partition is for all of them: it cannot stand beside others")
+        raise RequestError("--offset without a partition applies to all partitions: it cannot be combined with others")
     return found.get("", found)

@@ -1,4 +1,4 @@
-"""`pylogseg diff`: two partitions or directories, record by record content."""
+"""`pylogseg diff`: compare the records of two partitions or directories."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ Examples:
   pylogseg diff A B --offsets-only --json
 
 \b
-What is compared: key, value, timestamp and headers of each record, those of
-transaction markers too. What is not: codecs, batches, segments, indexes,
-producers, leader epochs. "missing" is in A and not in B, "extra" the other way
-round, "changed" in both with other content. Offsets A-B are inclusive; between
-them lies no other record. Each side is read from its own log start offset on.
+Compared: key, value, timestamp and headers of each record, including transaction
+markers. Not compared: codecs, batches, segments, indexes, producers, leader
+epochs. A "missing" record is in A only, an "extra" one in B only; a "changed" one
+is in both with different content. Ranges of offsets include both ends. Each side
+is read from its own log start offset.
 Both sides are read once, in bounded memory; a broker may write to either.
 
 \b
-Exit codes, as of diff(1): 0 the same; 1 they differ; 2 wrong usage, a disk that
-failed, or damage: what cannot be read cannot be compared. 130 interrupted.
+Exit codes, as of diff(1): 0 the same; 1 they differ; 2 wrong usage, a disk error,
+or damage, since unreadable records cannot be compared; 130 interrupted.
 """
 
 
@@ -42,26 +42,26 @@ failed, or damage: what cannot be read cannot be compared. 130 interrupted.
 @click.argument("a", metavar="A", shell_complete=completion.files)
 @click.argument("b", metavar="B", shell_complete=completion.files)
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable.")
-@click.option("--offsets-only", is_flag=True, help="Compare which offsets there are, and not what the records say.")
+@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
+@click.option("--offsets-only", is_flag=True, help="Compare which offsets exist, not the content of records.")
 @click.option(
-    "--latest", is_flag=True, help="Compare the last record of each key: a log and its compaction are the same."
+    "--latest", is_flag=True, help="Compare the last record of each key, so that a log equals its compaction."
 )
-@click.option("--common", "in_common", is_flag=True, help="Only from the higher start to the lower end of the two.")
+@click.option("--common", "in_common", is_flag=True, help="Compare only the offset range that both sides have.")
 @click.option(
     "--offset",
     "-o",
     "offsets",
     metavar="A:B",
     callback=common.parsed(parse_offsets),
-    help="From A up to, not including, B; also A:, :B and A:+N.",
+    help="From offset A up to B, exclusive; also A:, :B and A:+N.",
 )
-@click.option("--below-log-start", is_flag=True, help="Also deleted records that are still in the files.")
+@click.option("--below-log-start", is_flag=True, help="Include deleted records that are still in the files.")
 @click.option(
     "--max-ranges", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",
-    help="Ranges listed for each partition; all are counted.",
+    help="List at most N ranges of each partition; all are counted.",
 )  # fmt: skip
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing; the exit code tells.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing; report through the exit code.")
 @common.isolation_option
 @common.on_corrupt_option()
 @common.decompressed_option("counts as damaged")
@@ -82,9 +82,9 @@ def diff(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Compare two partitions or directories, A and B: the records, and not how they are batched."""
+    """Compare the records of two partitions or directories, A and B, however they are batched."""
     if offsets_only and latest:
-        raise RequestError("--offsets-only and --latest contradict each other")
+        raise RequestError("--offsets-only and --latest cannot be combined")
     sides = open_dir(a), open_dir(b)
     for side in sides:
         common.report_notes(side, from_log_start=not below_log_start)
@@ -111,7 +111,9 @@ def _range_of(offsets: OffsetRange | None) -> tuple[int | None, int | None]:
         return None, None
     first, end, at_most = offsets
     if (first or 0) < 0 or (end or 0) < 0:
-        raise RequestError("an offset that counts from the end is another one on each side: name it as it is")
+        raise RequestError(
+            "diff does not accept offsets from the end, which differ between the sides: give absolute offsets"
+        )
     return first, end if at_most is None else (first or 0) + at_most
 
 
@@ -120,7 +122,7 @@ def _size(disk: Disk) -> int:
 
 
 def _print(found: Iterator[Difference], as_json: bool, quiet: bool) -> int:
-    """Print the differences as they are found; the exit code."""
+    """Print the differences as they are found; return the exit code."""
     total = {"partitions": 0, "differ": 0, "missing": 0, "changed": 0, "extra": 0, "recordsA": 0, "recordsB": 0}
     damaged = common.is_damage_met()
     try:
@@ -129,14 +131,14 @@ def _print(found: Iterator[Difference], as_json: bool, quiet: bool) -> int:
             counts = (1, not row.is_same, row.missing, row.changed, row.extra, row.records_a, row.records_b)
             total = {name: total[name] + count for name, count in zip(total, counts, strict=True)}
             if as_json and not quiet:
-                common.told(common.print_json, row.as_row())
+                common.try_print(common.print_json, row.as_row())
             elif not quiet:
-                common.told(click.echo, "\n".join(_lines(row)))
+                common.try_print(click.echo, "\n".join(_lines(row)))
     except CorruptionError as error:
         common.complain(common.remedy(error))
         return 2
     if as_json and not quiet:
-        common.told(common.print_json, {"type": "summary", **total, "damaged": damaged})
+        common.try_print(common.print_json, {"type": "summary", **total, "damaged": damaged})
     return 2 if damaged else int(total["differ"] > 0)
 
 
@@ -146,14 +148,14 @@ def _lines(row: Difference) -> Iterator[str]:
     elif row.is_same:
         yield f"{row.name}: the same, {row.records_a} records, {offsets_text(*row.compared)}"
     elif not (row.missing or row.changed or row.extra):
-        yield f"{row.name}: damaged; of what could be read nothing differs ({row.records_a} records)"
+        yield f"{row.name}: damaged; the readable part is the same ({row.records_a} records)"
     else:
         yield (
             f"{row.name}: {row.missing} missing, {row.changed} changed, {row.extra} extra"
             f" ({row.records_a} records in A, {row.records_b} in B)"
         )
         if row.log_starts[0] != row.log_starts[1]:
-            yield f"  log start offsets: {row.log_starts[0]} in A, {row.log_starts[1]} in B (--common leaves this out)"
+            yield f"  log start offsets: {row.log_starts[0]} in A, {row.log_starts[1]} in B (--common skips this)"
         yield from map(_line, row.ranges)
         if row.unlisted:
             yield f"  and {row.unlisted} more ranges (--max-ranges lists more)"

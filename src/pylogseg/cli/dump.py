@@ -1,4 +1,4 @@
-"""`pylogseg dump`: what is in a file, decoded."""
+"""`pylogseg dump`: decode a file."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="FILE...", shell_complete=completion.files)
-@click.option("--files", metavar="F1,F2", help="More files, as Kafka's tool names them.")
-@click.option("--records", "-r", is_flag=True, help="The records of batches, too.")
+@click.option("--files", metavar="F1,F2", help="More files, separated by commas, as for kafka-dump-log.sh.")
+@click.option("--records", "-r", is_flag=True, help="Print the records of each batch too.")
 @json_option
 @click.option(
     "--style",
     type=click.Choice(["table", "kafka"]),
     default="table",
     show_default=True,
-    help="kafka prints the lines of kafka-dump-log.sh 4.3.",
+    help="kafka prints the same lines as kafka-dump-log.sh 4.3.",
 )
-@click.option("--deep-iteration", is_flag=True, help="kafka style: records.")
-@click.option("--print-data-log", is_flag=True, help="kafka style: records with keys and payloads.")
-@click.option("--skip-record-metadata", is_flag=True, help="kafka style: only keys and payloads of records.")
-@click.option("--verify-index-only", is_flag=True, help="kafka style: check indexes, print no entries.")
-@click.option("--index-sanity-check", is_flag=True, help="kafka style: only what a broker checks of an index.")
-@click.option("--max-message-size", type=int, metavar="BYTES", help="kafka style: largest batch that an index names.")
-@click.option("--max-bytes", type=int, metavar="BYTES", help="kafka style: read so much of a log.")
+@click.option("--deep-iteration", is_flag=True, help="kafka style: print records.")
+@click.option("--print-data-log", is_flag=True, help="kafka style: print records with keys and payloads.")
+@click.option("--skip-record-metadata", is_flag=True, help="kafka style: print only keys and payloads of records.")
+@click.option("--verify-index-only", is_flag=True, help="kafka style: check indexes without printing entries.")
+@click.option("--index-sanity-check", is_flag=True, help="kafka style: check of an index only what a broker checks.")
+@click.option(
+    "--max-message-size", type=int, metavar="BYTES", help="kafka style: largest batch that an index may point to."
+)
+@click.option("--max-bytes", type=int, metavar="BYTES", help="kafka style: read at most BYTES of a log.")
 @decompressed_option("counts as damaged")
 def dump(
     paths: tuple[str, ...],
@@ -43,27 +45,27 @@ def dump(
 ) -> None:
     """Decode any FILE of a broker's disk: batches, entries or fields.
 
-    Logs, indexes, snapshots, checkpoints, meta.properties and the other small files, also with a suffix such as
-    .deleted; of a folder all its files.
+    FILE is a log, index, snapshot, checkpoint, meta.properties or another small file, also with a suffix such as
+    .deleted; of a folder, all files are decoded.
     """
     from pylogseg.dump.native import files_of
 
     named = [*paths, *(files.split(",") if files else [])]
     if not named:
         raise RequestError("no file to dump")
-    given = {name: value for name, value in kafka.items() if value not in (None, False)}
+    kafka_only = {name: value for name, value in kafka.items() if value not in (None, False)}
     if style == "kafka":
         if records or as_json:
-            raise RequestError("--records and --json do not go with --style kafka; there it is --print-data-log")
-        _as_kafka(named, given | {"max_decompressed_bytes": max_decompressed_bytes})
-    elif given:
-        options = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise RequestError(f"{options}: only with --style kafka")
+            raise RequestError("--records and --json cannot be combined with --style kafka: use --print-data-log")
+        _as_kafka(named, kafka_only | {"max_decompressed_bytes": max_decompressed_bytes})
+    elif kafka_only:
+        options = ", ".join("--" + name.replace("_", "-") for name in kafka_only)
+        raise RequestError(f"{options} needs --style kafka")
     else:
         _as_rows(list(files_of(named)), records, as_json, max_decompressed_bytes)
 
 
-def _as_kafka(paths: list[str], given: dict[str, Any]) -> None:
+def _as_kafka(paths: list[str], options: dict[str, Any]) -> None:
     from pylogseg.dump.kafka_options import KafkaOptions
     from pylogseg.dump.kafka_style import kafka_dump
 
@@ -71,7 +73,7 @@ def _as_kafka(paths: list[str], given: dict[str, Any]) -> None:
         sys.stdout.flush()
         click.echo(line, err=True)
 
-    end_with(not kafka_dump(paths, write, complain, KafkaOptions(**given)))
+    end_with(not kafka_dump(paths, write, complain, KafkaOptions(**options)))
 
 
 def _as_rows(paths: list[str], records: bool, as_json: bool, limit_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""`pylogseg export`: records to files of other formats."""
+"""`pylogseg export`: write records to files of other formats."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ Examples:
   duckdb -c "select topic, count(*) from 'lake/**/*.parquet' group by topic"
 
 \b
-A segment becomes a file OUT/topic=NAME/partition=N/<base offset>.parquet, as
-Hive names them: pyarrow, polars, duckdb and Spark read topic and partition from
-the folders, so they are not in the files (unless --columns names them).
+Each segment becomes a file OUT/topic=NAME/partition=N/<base offset>.parquet, in
+Hive's layout: pyarrow, polars, duckdb and Spark read topic and partition from
+the folders, so the files do not have them (unless --columns names them).
 A segment without records has no file. With --isolation-level read_committed or
---on-corrupt stop, a partition becomes one file, named by its first segment.
+--on-corrupt stop, each partition becomes one file, named by its first segment.
 
 \b
-Where --out ends in .parquet, .arrow, .csv or .jsonl, all that is chosen becomes
-that one file, partition after partition, with columns for topic and partition.
+If --out ends in .parquet, .arrow, .csv or .jsonl, all selected records are written
+to that one file, partition after partition, with columns for topic and partition.
 One thread writes it.
 
 \b
-Keys and values are bytes. --value-type string (and --key-type) makes them strings
-of UTF-8 in Parquet and Arrow files; what is none is an error that names the
-record, or as --not-utf8 says null, or base64:... (and so is text that begins
-with base64: itself).
+Keys and values are bytes. --key-type and --value-type string store them as UTF-8
+strings in Parquet and Arrow files. Bytes that are not UTF-8 are an error that
+names the record; --not-utf8 writes null or base64:... instead (base64 also for
+text that itself begins with base64:).
 
 \b
-A file appears when it is whole: an interrupted export leaves whole files only,
-and with --overwrite those of the earlier export, as they were.
-Exit codes: 0 fine; 1 damage was met; 2 wrong usage, or a disk failed;
+A file appears only when it is complete: an interrupted export leaves complete
+files, and with --overwrite leaves those of the earlier export unchanged.
+Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
 130 interrupted.
 """
 
@@ -73,24 +73,36 @@ _TYPES = click.Choice(["binary", "string"])
 @click.command(epilog=_EPILOG)
 @common.selection_options
 @click.option(
-    "--out", "-O", required=True, type=click.Path(path_type=Path), help="Folder to write to, or FILE.parquet, .csv ..."
+    "--out",
+    "-O",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder to write to, or one FILE.parquet, .arrow, .csv or .jsonl.",
 )
-@click.option("--to", "form", type=click.Choice(list(FORMS)), help="Default: what --out ends in, else parquet.")
-@click.option("--overwrite", is_flag=True, help="Replace what an earlier export wrote for these partitions, all of it.")
+@click.option(
+    "--to", "form", type=click.Choice(list(FORMS)), help="File format; default: by the ending of --out, else parquet."
+)
+@click.option("--overwrite", is_flag=True, help="Replace all files of an earlier export of these partitions.")
 @click.option("--columns", metavar="A,B,...", help=f"Default: {','.join(DEFAULT_COLUMNS)}; also batch fields.")
 @click.option(
     "--compression", default="zstd", show_default=True, metavar="CODEC", help="zstd, lz4, none; Parquet: snappy, gzip."
 )
-@click.option("--key-as", type=STYLES, default="text", show_default=True, help="How CSV and JSON lines write keys.")
-@click.option("--value-as", type=STYLES, default="text", show_default=True, help="How they write values.")
-@click.option("--key-type", type=_TYPES, default="binary", show_default=True, help="Of keys in Parquet and Arrow.")
-@click.option("--value-type", type=_TYPES, default="binary", show_default=True, help="Of values there.")
+@click.option(
+    "--key-as", type=STYLES, default="text", show_default=True, help="How to write keys in CSV and JSON lines."
+)
+@click.option(
+    "--value-as", type=STYLES, default="text", show_default=True, help="How to write values in CSV and JSON lines."
+)
+@click.option("--key-type", type=_TYPES, default="binary", show_default=True, help="Type of keys in Parquet and Arrow.")
+@click.option(
+    "--value-type", type=_TYPES, default="binary", show_default=True, help="Type of values in Parquet and Arrow."
+)
 @click.option(
     "--not-utf8",
     type=click.Choice(["raise", "null", "base64"]),
     default="raise",
     show_default=True,
-    help="What becomes of bytes that are no string.",
+    help="What to do with bytes that are not UTF-8.",
 )
 @query_options()
 @common.json_option
@@ -113,7 +125,7 @@ def export(
     jobs: int,
     **ranges: Any,
 ) -> None:
-    """Records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
+    """Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
     is_one = out.suffix in FORMS.values() and not out.is_dir()
     default = stream.DEFAULT_COLUMNS if is_one else DEFAULT_COLUMNS
     names = default if columns is None else tuple(name.strip() for name in columns.split(","))
@@ -139,49 +151,45 @@ def export(
             written, damage = _one_file(wanted, out, wish, overwrite, advance)
         else:
             written, damage = _folder(logs, wanted, out, wish, overwrite, jobs, advance)
-    common.told(_print, written, as_json)
+    common.try_print(_print, written, as_json)
     common.end_with(damage)
 
 
 def _sweep(out: Path, is_one: bool) -> None:
-    """Remove what exports to this place have left that were killed."""
+    """Remove what killed exports to this place have left."""
     patterns = [f".{glob.escape(out.name)}.*.tmp"] if is_one else [".*.tmp", "topic=*/partition=*/.*.tmp"]
     for path in sweep(out.parent if is_one else out, patterns):
         common.complain(
-            f"note: {path}: another export writes it, or was killed on another machine: remove it if none runs"
+            f"note: {path}: of an export that still runs, or was killed on another machine: if none runs, remove it"
         )
 
 
 def _form_of(out: Path, form: str | None, is_one: bool) -> str:
-    """The form that was asked for, or that the name of the file tells."""
+    """Return the requested format, or the one that the file name implies."""
     by_name = out.suffix.removeprefix(".") if is_one else None
     if by_name and form not in (None, by_name):
-        raise RequestError(
-            f"{out} would be a file of {by_name}, and --to says {form}: leave --to out, or name a folder"
-        )
+        raise RequestError(f"--out {out} and --to {form} contradict each other: remove --to, or give a folder as --out")
     return form or by_name or "parquet"
 
 
 def _check_form(form: Form) -> None:
-    """Refuse what the form does not know; it would mean nothing."""
+    """Refuse options that have no meaning for the format."""
     is_table = form.name in ("parquet", "arrow")
     for what, style, kind in (("key", form.key_as, form.key_type), ("value", form.value_as, form.value_type)):
         if is_table and style != "text":
-            raise RequestError(
-                f"--{what}-as {style} is for CSV and JSON lines: {form.name} files have bytes, or --{what}-type string"
-            )
+            raise RequestError(f"--{what}-as {style} is for CSV and JSON lines; for {form.name} use --{what}-type")
         if not is_table and kind != "binary":
-            raise RequestError(f"--{what}-type is for Parquet and Arrow files; {form.name} has text: --{what}-as")
+            raise RequestError(f"--{what}-type is for Parquet and Arrow files; for {form.name} use --{what}-as")
     if form.not_utf8 != "raise" and "string" not in (form.key_type, form.value_type):
-        raise RequestError(f"--not-utf8 {form.not_utf8} is for columns of strings: --key-type or --value-type string")
+        raise RequestError(f"--not-utf8 {form.not_utf8} needs --key-type string or --value-type string")
 
 
 def _one_file(
     wanted: list[LogReader], out: Path, form: Form, overwrite: bool, advance: Advance
 ) -> tuple[list[Exported], bool]:
-    """Write all to one file; what was written, and whether damage was met."""
+    """Write all records to one file; return what was written, and whether there was damage."""
     if not overwrite and out.exists():
-        raise RequestError(f"{out} is there already: --overwrite replaces it")
+        raise RequestError(f"{out} exists already: replace it with --overwrite")
     row = export_together(wanted, out, form, advance)
     return [row], common.report_gaps(row.gaps)
 
@@ -189,13 +197,15 @@ def _one_file(
 def _folder(
     logs: list[LogFiles], wanted: list[LogReader], out: Path, form: Form, overwrite: bool, jobs: int, advance: Advance
 ) -> tuple[list[Exported], bool]:
-    """Write a file for each part; what was written, and whether damage was met."""
+    """Write a file for each part; return what was written, and whether there was damage."""
     if out.exists() and not out.is_dir():
-        raise RequestError(f"{out} is a file, and no folder to write to")
+        raise RequestError(
+            f"--out {out} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
+        )
     parts = [part for each in wanted for part in each.by_segment() if part.log.segments]
     _check_targets(parts, out, form, overwrite)
     damage, written = False, []
-    with _apart(out, overwrite) as folder:
+    with _output_folder(out, overwrite) as folder:
         for row in map_ordered(lambda part, tick: export_part(part, folder, form, tick), parts, jobs, advance):
             damage |= common.report_gaps(row.gaps)
             written += [row] if row.path else []
@@ -206,8 +216,8 @@ def _folder(
 
 
 @contextlib.contextmanager
-def _apart(out: Path, overwrite: bool) -> Iterator[Path]:
-    """Where files are written: what is there already stays as it is until all that replaces it is whole."""
+def _output_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+    """Yield the output folder, with `overwrite` a temporary one: old files stay until all new ones are ready."""
     if not overwrite:
         yield out
         return
@@ -220,7 +230,7 @@ def _apart(out: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def _moved(row: Exported, folder: Path, out: Path) -> Exported:
-    """A file that was written apart, under its name."""
+    """Move a file from the temporary folder to its final path."""
     assert row.path is not None
     target = out / Path(row.path).relative_to(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +239,7 @@ def _moved(row: Exported, folder: Path, out: Path) -> Exported:
 
 
 def _remove_others(logs: list[LogFiles], written: set[Path], out: Path, form: Form) -> None:
-    """Remove what an earlier export of the same form left for partitions that have been written now."""
+    """Remove the other files of the same format that an earlier export wrote for these partitions."""
     name = re.compile(r"\d{20}" + re.escape(FORMS[form.name]))
     for log in logs:
         folder = folder_of(log, out)
@@ -239,15 +249,17 @@ def _remove_others(logs: list[LogFiles], written: set[Path], out: Path, form: Fo
 
 
 def _check_targets(parts: list[LogReader], out: Path, form: Form, overwrite: bool) -> None:
-    """Two parts must not become one file, and a file that is there stays unless it may be replaced."""
+    """Refuse two parts that would become one file, and files that exist unless `overwrite` is set."""
     targets: set[Path] = set()
     for part in parts:
         target = target_of(part, out, form)
         if target in targets:
             path = part.log.segments[0].path
-            raise RequestError(f"{target} would be written twice, the second time for {path}: export them apart")
+            raise RequestError(
+                f"{target} would be written twice, the second time for {path}: export them to different folders"
+            )
         if not overwrite and target.exists():
-            raise RequestError(f"{target} is there already: --overwrite replaces it")
+            raise RequestError(f"{target} exists already: replace it with --overwrite")
         targets.add(target)
 
 

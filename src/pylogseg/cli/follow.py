@@ -1,4 +1,4 @@
-"""What is asked of partitions that grow: the records that are there, and those that come."""
+"""`--follow`: read the records of partitions, and new ones as they are appended."""
 
 from __future__ import annotations
 
@@ -20,35 +20,37 @@ from pylogseg.reading.partition import Chunk
 from pylogseg.walker.findings import Gap
 
 follow_option = click.option(
-    "--follow", "-F", "following", is_flag=True, help="Wait for new records, until Ctrl-C or --limit."
+    "--follow", "-F", "following", is_flag=True, help="Wait for new records until Ctrl-C or --limit."
 )
 
 
 class Gaps:
-    """Tells of each gap once, on stderr."""
+    """Reports each gap once, on stderr."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
         self.damage = False
 
-    def tell(self, gaps: Iterable[Gap], alarms_only: bool = False) -> None:
-        """Tell of those that are new."""
-        new = [gap for gap in gaps if (gap.path, gap.position) not in self._told and (gap.is_damage or not alarms_only)]
-        self._told.update((gap.path, gap.position) for gap in new)
+    def report(self, gaps: Iterable[Gap], damage_only: bool = False) -> None:
+        """Report the new ones."""
+        new = [
+            gap for gap in gaps if (gap.path, gap.position) not in self._reported and (gap.is_damage or not damage_only)
+        ]
+        self._reported.update((gap.path, gap.position) for gap in new)
         self.damage |= common.report_gaps(new)
 
     def chunks(self, part: LogReader, bar: Bar) -> Iterator[Chunk]:
-        """The chunks of a part; what was passed over is told when it ends."""
+        """Yield the chunks of a part; report its gaps at the end."""
         try:
             yield from part.chunks()
         finally:
             if part.gaps:
-                with bar.aside(sys.stderr):
-                    self.tell(part.gaps)
+                with bar.paused(sys.stderr):
+                    self.report(part.gaps)
 
 
-class Again(NamedTuple):
-    """What was asked for, to be looked for again."""
+class Selector(NamedTuple):
+    """The arguments of a selection, to select again."""
 
     arguments: tuple[str, ...]
     topic: tuple[str, ...]
@@ -56,7 +58,7 @@ class Again(NamedTuple):
     below_log_start: bool
 
     def followed(self, query: Query) -> list[Followed]:
-        """The partitions that are there now, from their beginning."""
+        """Return the partitions that exist now, from their beginning."""
         try:
             chosen = common.select(self.arguments, self.topic, self.partition, from_log_start=not self.below_log_start)
             logs = chosen.logs(from_log_start=not self.below_log_start)
@@ -67,19 +69,19 @@ class Again(NamedTuple):
 
 
 def follow(
-    query: Query, wanted: list[LogReader], chosen: common.Selection, gaps: Gaps, again: Again
+    query: Query, wanted: list[LogReader], chosen: common.Selection, gaps: Gaps, selector: Selector
 ) -> Iterator[Chunk]:
-    """What is wanted of the partitions that were chosen, and what is appended to them; until none is left."""
+    """Yield the selected records of partitions, and what is appended to them, until no partition is left."""
     if query.has_end:
-        raise RequestError("--follow has no end: not with an end of --offset, and not with --until")
+        raise RequestError("--follow has no end: it cannot be combined with --until or an end of --offset")
     if query.latest:
-        raise RequestError("--follow has no end, so nothing is the latest: not with --latest")
+        raise RequestError("--follow has no end: it cannot be combined with --latest")
     if chosen.disk.loose:
-        raise RequestError("--follow needs a partition's folder, not a file: a file ends when its segment is rolled")
+        raise RequestError("--follow needs a partition's folder, not a file: give the folder")
     parts = [Followed(part, of) for part, of in zip(wanted, chosen.live_partitions(), strict=True)]
-    followed = Following(parts, chosen.disk.log_dirs, lambda: again.followed(query), common.complain)
+    followed = Following(parts, chosen.disk.log_dirs, lambda: selector.followed(query), common.complain)
     for chunk in followed.chunks():
         yield chunk
-        # A batch that is being written looks cut off: that is no news.
-        gaps.tell(itertools.chain.from_iterable(part.wanted.gaps for part in followed.parts), alarms_only=True)
+        # A batch that is being written looks torn: do not report it.
+        gaps.report(itertools.chain.from_iterable(part.wanted.gaps for part in followed.parts), damage_only=True)
     common.complain("no partition is left to follow")

@@ -1,4 +1,4 @@
-"""`pylogseg grep`: records that hold something."""
+"""`pylogseg grep`: search records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
-from pylogseg.cli.follow import Again, Gaps, follow, follow_option
+from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.highlight import Highlighter, is_coloured
 from pylogseg.cli.output import RecordText, output_options, record_text
 from pylogseg.cli.query import Query, bytes_of, make_query, query_options
@@ -31,47 +31,64 @@ _EPILOG = r"""\b
 Examples:
   pylogseg grep user-17 /data/kafka orders             in keys and values
   pylogseg grep -E '"total":[0-9]{4,}' /data/kafka     a regular expression
-  pylogseg grep -e user-17 -e user-18 /data/kafka      one or the other
+  pylogseg grep -e user-17 -e user-18 /data/kafka      either text
   pylogseg grep --file users.txt /data/kafka --in key  any line of a file
   pylogseg grep --hex 00000001 /data/kafka --in value  bytes
-  pylogseg grep trace-42 /data/kafka --in headers -c   how many
-  pylogseg grep -l user-17 /data/kafka                 in which partitions
-  pylogseg grep ERROR /data/kafka logs --follow --since now    what comes
+  pylogseg grep trace-42 /data/kafka --in headers -c   count matches
+  pylogseg grep -l user-17 /data/kafka                 list partitions
+  pylogseg grep ERROR /data/kafka logs --follow --since now  new records
 
 \b
-Records are printed as by cat, with its options. Text and bytes are looked for
-by all processors, and so are regular expressions, but for those that only
-Python's re knows (look-around, references, \s, $ but at the end).
-With -e or --file all arguments are paths and names. Many texts
-are looked for at once: a thousand take a few times as long as ten. An empty
-pattern, as of a variable that is not set, is refused; --empty says that it is
-meant: it matches what is not null.
-On a terminal matches are in colour, unless NO_COLOR is set. What is written as
-base64 or hex has none.
+Matching records are printed as by cat, with its options. The search uses all
+processors, except for regular expressions that only Python's re supports
+(look-around, back-references, \s, $ before the end).
+With -e or --file, all arguments are paths and names. Many texts are searched at
+once: a thousand take only a few times as long as ten. An empty pattern, as from
+an unset variable, is refused; with --empty it matches all that is not null.
+On a terminal, matches are coloured unless NO_COLOR is set; payloads written as
+base64 or hex are not.
 
 \b
-Exit codes, as grep's: 0 found; 1 nothing found; 2 wrong usage, the disk failed,
-or damage was met (with --on-corrupt skip or stop too: what was not read was
-not searched); 130 interrupted (also the end of --follow).
+Exit codes, like grep's: 0 found; 1 nothing found; 2 wrong usage, a disk error,
+or damage (with --on-corrupt skip or stop too, since skipped data was not
+searched); 130 interrupted (also the end of --follow).
 """
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
 @functools.partial(common.selection_options, first="[PATTERN] ")
 @click.option("--pattern", "-e", "patterns", multiple=True, metavar="PATTERN", help="Instead of PATTERN; repeatable.")
-@click.option("--file", type=click.File("rb"), metavar="FILE", help="A pattern a line; - is stdin. (-f is --format.)")
-@click.option("--regex", "-E", is_flag=True, help="Patterns are regular expressions, on bytes.")
-@click.option("--hex", "as_hex", is_flag=True, help="Patterns are bytes, written in hex.")
-@click.option("--empty", is_flag=True, help="Allow an empty pattern.")
-@click.option("--ignore-case", "-i", is_flag=True, help="Letters of ASCII in both cases.")
-@click.option("--in", "places", default="key,value", show_default=True, metavar="A,B", help="Of key, value, headers.")
-@click.option("--invert", "-v", is_flag=True, help="Records that do not match.")
-@click.option("--count", "-c", "counting", is_flag=True, help="Only how many, for each partition.")
-@click.option("--names", "-l", is_flag=True, help="Only the names of partitions with a match.")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing, and end at the first match; the exit code tells.")
-@click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="At most N records.")
 @click.option(
-    "--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True, help="Matches in red."
+    "--file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Read patterns from FILE, one per line; - is stdin. (-f is --format.)",
+)
+@click.option("--regex", "-E", is_flag=True, help="Patterns are regular expressions, on bytes.")
+@click.option("--hex", "as_hex", is_flag=True, help="Patterns are bytes in hex.")
+@click.option("--empty", is_flag=True, help="Allow an empty pattern.")
+@click.option("--ignore-case", "-i", is_flag=True, help="Ignore case (ASCII only).")
+@click.option(
+    "--in",
+    "places",
+    default="key,value",
+    show_default=True,
+    metavar="A,B",
+    help="Where to search: key, value, headers.",
+)
+@click.option("--invert", "-v", is_flag=True, help="Print records that do not match.")
+@click.option("--count", "-c", "counting", is_flag=True, help="Print only the number of matches of each partition.")
+@click.option("--names", "-l", is_flag=True, help="Print only the names of partitions with a match.")
+@click.option(
+    "--quiet", "-q", is_flag=True, help="Print nothing, stop at the first match; report through the exit code."
+)
+@click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="Print at most N records.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Show matches in red.",
 )
 @output_options
 @query_options()
@@ -104,29 +121,33 @@ def grep(
     jobs: int,
     **ranges: Any,
 ) -> None:
-    """Records that hold a text, a regular expression or bytes."""
+    """Search records for text, a regular expression or bytes."""
     if regex and as_hex:
-        raise click.UsageError("a pattern is a regular expression or hex, not both")
+        raise click.UsageError("--regex and --hex cannot be combined")
     if sum((counting, names, quiet)) > 1 or ((counting or names or quiet) and limit is not None):
-        raise click.UsageError("--count, --names, --quiet and --limit exclude one another")
+        raise click.UsageError("--count, --names, --quiet and --limit cannot be combined")
     if following and (counting or names):
-        raise click.UsageError("--follow has no end, so there is nothing to count: not with --count and --names")
+        raise click.UsageError("--follow has no end: it cannot be combined with --count or --names")
     if file is None and not patterns:
         patterns, arguments = arguments[:1], arguments[1:]
     if not arguments:
-        raise click.UsageError("a path is missing: PATTERN PATH..., or -e PATTERN PATH...")
+        raise click.UsageError("missing PATH: expected PATTERN PATH..., or -e PATTERN PATH...")
     form = "regex" if regex else "hex" if as_hex else "text"
     needles = list(_needles(patterns, file, form, ignore_case, empty))
-    wish = AnyOf(needles, [place.strip() for place in places.split(",")], ignore_case, invert)
+    matcher = AnyOf(needles, [place.strip() for place in places.split(",")], ignore_case, invert)
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
-    search = _Search(wish, text, 1 if quiet else limit, prints=not (counting or names or quiet), names=names)
+    search = _Search(matcher, text, 1 if quiet else limit, prints=not (counting or names or quiet), names=names)
     if is_coloured(color) and not invert:
-        search.highlight = Highlighter(text, [each.needle for each in wish.patterns], wish.places, ignore_case)
-    again = Again(arguments, topic, partition, ranges["below_log_start"])
+        search.highlight = Highlighter(text, [each.needle for each in matcher.patterns], matcher.places, ignore_case)
+    selector = Selector(arguments, topic, partition, ranges["below_log_start"])
     try:
-        found = _follow(search, query, chosen, again) if following else _once(search, query, chosen, again, quiet, jobs)
+        found = (
+            _follow(search, query, chosen, selector)
+            if following
+            else _once(search, query, chosen, selector, quiet, jobs)
+        )
     except CorruptionError as error:
         common.complain(common.remedy(error))
         click.get_current_context().exit(2)
@@ -138,34 +159,34 @@ def grep(
 def _needles(
     patterns: Sequence[str], file: IO[bytes] | None, form: str, ignore_case: bool, empty: bool
 ) -> Iterator[Needle]:
-    """What is looked for, of the command line and of a file."""
+    """Yield the patterns of the command line and of a file."""
     written = [("", pattern) for pattern in patterns]
     for number, line in enumerate(file or (), 1):
-        # What editors of Windows put before the first line.
+        # Windows editors put a BOM before the first line.
         line = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b"\r\n")
         written.append((f"{file.name}: line {number}: " if file else "", line.decode("utf-8", "surrogateescape")))
     if not written and file is not None:
-        raise RequestError(f"{file.name} has no pattern: nothing could be found")
+        raise RequestError(f"{file.name} has no pattern: write one per line")
     for where, pattern in written:
         if not pattern and not empty:
-            raise RequestError(f"{where}the pattern is empty: it would match every record. If that is meant: --empty")
+            raise RequestError(f"{where}the pattern is empty, and would match every record: allow it with --empty")
         try:
             yield regular_expression(pattern, ignore_case) if form == "regex" else bytes_of(pattern, form)
         except RequestError as error:
             raise RequestError(f"{where}{error}") from None
 
 
-def _once(search: _Search, query: Query, chosen: common.Selection, again: Again, quiet: bool, jobs: int) -> bool:
-    logs = chosen.logs(from_log_start=not again.below_log_start)
+def _once(search: _Search, query: Query, chosen: common.Selection, selector: Selector, quiet: bool, jobs: int) -> bool:
+    logs = chosen.logs(from_log_start=not selector.below_log_start)
     parts = [part for log in logs for part in query.of(log).by_segment()]
     with Bar(0 if quiet else chosen.size, "searching") as bar:
         return search.run(parts, jobs, bar)
 
 
-def _follow(search: _Search, query: Query, chosen: common.Selection, again: Again) -> bool:
+def _follow(search: _Search, query: Query, chosen: common.Selection, selector: Selector) -> bool:
     gaps = Gaps()
-    logs = chosen.logs(from_log_start=not again.below_log_start)
-    is_done = search.run_along(follow(query, [query.of(log) for log in logs], chosen, gaps, again))
+    logs = chosen.logs(from_log_start=not selector.below_log_start)
+    is_done = search.run_following(follow(query, [query.of(log) for log in logs], chosen, gaps, selector))
     search.damage |= gaps.damage
     if not is_done:  # no partition is left
         click.get_current_context().exit(2)
@@ -181,7 +202,7 @@ def _print_counts(counts: dict[str, int], names: bool) -> None:
 
 
 class _Row(NamedTuple):
-    """The outcome of one part."""
+    """The result of one part."""
 
     name: str
     matched: int
@@ -189,22 +210,22 @@ class _Row(NamedTuple):
 
 
 class _Search:
-    """One run of grep: what is looked for, how it is printed, and what was found."""
+    """One run of grep: the patterns, the output, and the matches so far."""
 
-    def __init__(self, wish: AnyOf, text: RecordText, limit: int | None, *, prints: bool, names: bool) -> None:
-        self._wish, self._text, self._limit, self._names = wish, text, limit, names
+    def __init__(self, matcher: AnyOf, text: RecordText, limit: int | None, *, prints: bool, names: bool) -> None:
+        self._matcher, self._text, self._limit, self._names = matcher, text, limit, names
         self._prints = prints
         self.highlight: Highlighter | None = None
         self.counts: dict[str, int] = {}
         self.damage = False
 
     def run(self, parts: list[LogReader], jobs: int, bar: Bar) -> bool:
-        """Search, and print what is found; whether anything was."""
+        """Search and print matches; return whether there are any."""
         self._begin()
         printed = 0
         for item in stream_ordered(self._search, parts, jobs, bar):
             if isinstance(item, bytes):
-                with bar.aside(sys.stdout, item.endswith(b"\n")):
+                with bar.paused(sys.stdout, item.endswith(b"\n")):
                     self._print(item)
                 printed += 1
                 if printed == self._limit:  # each piece is one record then
@@ -212,16 +233,16 @@ class _Search:
                 continue
             self.counts[item.name] = self.counts.get(item.name, 0) + item.matched
             if item.gaps:
-                with bar.aside(sys.stderr):
+                with bar.paused(sys.stderr):
                     self.damage |= common.report_gaps(item.gaps)
         return any(self.counts.values())
 
-    def run_along(self, chunks: Iterator[Chunk]) -> bool:
-        """Search chunks as they come; whether as many records as were wanted are found."""
+    def run_following(self, chunks: Iterator[Chunk]) -> bool:
+        """Search chunks as they come; return whether the limit was reached."""
         self._begin()
         printed, out = 0, TextBuffer()
         for columns, segment in chunks:
-            rows = np.flatnonzero(self._wish.matches(columns))
+            rows = np.flatnonzero(self._matcher.matches(columns))
             for piece in self._pieces(columns.take(rows), segment, out):
                 self._print(piece)
                 printed += 1
@@ -241,10 +262,10 @@ class _Search:
         sys.stdout.buffer.flush()
 
     def _search(self, part: LogReader, emit: Callable[[bytes], None], advance: Advance) -> _Row:
-        """One part, on a thread of its own."""
+        """Search one part, on its own thread."""
         part, out, count = part.apart(advance), TextBuffer(), 0
         for columns, segment in part.chunks():
-            rows = np.flatnonzero(self._wish.matches(columns))
+            rows = np.flatnonzero(self._matcher.matches(columns))
             count += len(rows)
             if self._names and count:
                 break
@@ -254,7 +275,7 @@ class _Search:
         return _Row(part.name, count, part.gaps)
 
     def _pieces(self, columns: RecordColumns, segment: Segment, out: TextBuffer) -> Iterator[bytes]:
-        """Text of records: one of them at a time where they are counted or coloured."""
+        """Yield the text of records; of one record at a time if there is a limit or colour."""
         if not len(columns):
             return
         if self.highlight is not None:

@@ -1,4 +1,4 @@
-"""Matches in colour: what was found is marked in the records, and the marks become colours in their text."""
+"""Coloured matches: marks are put around matches in the records, and replaced by colours in their text."""
 
 from __future__ import annotations
 
@@ -19,34 +19,25 @@ from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
 from pylogseg.search.patterns import Needle
 from pylogseg.search.regex import spans
 
-#: Characters for private use, which no form of output escapes.
+#: Private-use characters, which no output format escapes.
 _MARKS = tuple(mark.encode() for mark in ("\ue0f4", "\ue0f5"))
 _COLOURS = (b"\x1b[1;31m", b"\x1b[0m")
-#: Sources that columns may have.
+#: Columns have at most this many sources.
 _MOST_SOURCES = 4
 
 
-def is_coloured(wish: str) -> bool:
-    """Whether matches are coloured: ``always``, ``never``, or by what stdout and its environment are."""
-    if wish != "auto":
-        return wish == "always"
+def is_coloured(when: str) -> bool:
+    """Check whether to colour matches: ``always``, ``never``, or ``auto``, by stdout and the environment."""
+    if when != "auto":
+        return when == "always"
     return common.is_terminal(sys.stdout) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class Highlighter:
-    """Writes records with what matches in them in colour.
+    """Writes records with coloured matches.
 
-    Without the colours the text is that of `RecordText`, whatever the payloads are: where marks would change it (base64
-    and hex, sizes, a match inside of a JSON number), that field has none.
-
-    Parameters
-    ----------
-    text : RecordText
-    needles : sequence of bytes and compiled patterns of bytes
-    places : sequence of str
-        As in `search.patterns.AnyOf`.
-    ignore_case : bool
-        For needles that are bytes.
+    Without the colours, the text equals that of `RecordText` for any payload: a field whose text the marks would change
+    (base64, hex, sizes, a match inside a JSON number) is not coloured. `ignore_case` is for needles that are bytes.
     """
 
     def __init__(self, text: RecordText, needles: Sequence[Needle], places: Sequence[str], ignore_case: bool) -> None:
@@ -55,7 +46,7 @@ class Highlighter:
         self._text, self._places, self._escapes = text, places, common.is_terminal(sys.stdout)
 
     def records(self, columns: RecordColumns, segment: Segment) -> Iterator[bytes]:
-        """The text of each record."""
+        """Yield the text of each record."""
         changed = self._marked(columns)
         for row in range(len(columns)):
             yield b"".join(map(self._coloured, *zip(*self._text.pieces(columns, changed, segment, row), strict=True)))
@@ -68,7 +59,7 @@ class Highlighter:
         return _with(shown, _COLOURS) if is_marked else shown
 
     def _marked(self, columns: RecordColumns) -> RecordColumns:
-        """The same records with marks around what matches; all of their payloads lie in a source of their own."""
+        """Return the same records with marks around matches; their payloads are in one additional source."""
         if len(columns.sources) >= _MOST_SOURCES:
             return columns
         data, at = bytearray(), len(columns.sources) << SOURCE_SHIFT
@@ -112,12 +103,12 @@ def _headers(columns: RecordColumns) -> Iterator[tuple[bytes | None, bytes | Non
 
 
 def _sized(payload: bytes | None) -> bytes:
-    """As a record has the names and values of its headers."""
+    """Encode a name or value of a header."""
     return encode_varint(-1 if payload is None else len(payload)) + (payload or b"")
 
 
 def _whole(payload: bytes, span: tuple[int, int]) -> tuple[int, int]:
-    """A span that cuts no character of UTF-8 in two."""
+    """Widen a span to whole UTF-8 characters."""
     begin, end = span
     while begin > 0 and payload[begin] & 0xC0 == 0x80:
         begin -= 1
@@ -127,7 +118,7 @@ def _whole(payload: bytes, span: tuple[int, int]) -> tuple[int, int]:
 
 
 def _joined(found: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in their order, those that overlap or touch as one."""
+    """Sort spans, and join those that overlap or touch."""
     joined: list[tuple[int, int]] = []
     for begin, end in sorted(found):
         if joined and begin <= joined[-1][1]:

@@ -1,4 +1,4 @@
-"""`pylogseg latest`: the last value of each key."""
+"""`pylogseg latest`: print the last value of each key."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pylogseg.cli.query import make_query, query_options
 _EPILOG = r"""\b
 Examples:
   pylogseg latest /data/kafka users-0                   what compaction would leave
-  pylogseg latest /data/kafka users --tombstones        deleted keys too
+  pylogseg latest /data/kafka users --tombstones        also deleted keys
   pylogseg latest /data/kafka users --until 2026-01-31T00:00:00Z   as it was then
   pylogseg latest /data/kafka users --key user-17       one key
   pylogseg latest /data/kafka users --csv --fields key,value
 
 \b
-Nothing is written to the log. It is read twice: first the last offset of each
-key is noted, then the records at these offsets are given, in their order. Each
-partition has its own keys. Records without a key have no latest and are left
-out; so are keys whose last record has no value (tombstones).
-The map of keys has --map-memory, whatever the size of the log: 128Mi hold five
-million keys of a partition at a time. More keys take more passes, and 8 bytes
-for each in a temporary file (TMPDIR).
-A range says what counts: with --until or --offset :B, the state as of then.
+The log is not changed. It is read twice: the first pass finds the last offset of
+each key, the second prints the records at these offsets, in offset order. Keys
+are separate for each partition. Records without a key are skipped, and so are
+keys whose last record is a tombstone (no value).
+The map of keys uses --map-memory for a log of any size: 128Mi hold five million
+keys of a partition at a time. More keys take more passes, and 8 bytes each in a
+temporary file (TMPDIR).
+With --until or --offset :B, the result is the state at that time or offset.
 
 \b
-Exit codes: 0 fine; 1 damage was met; 2 wrong usage or the disk failed;
-130 interrupted. A closed pipe is no error.
+Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
+130 interrupted. A closed pipe is not an error.
 """
 
 
@@ -39,7 +39,7 @@ Exit codes: 0 fine; 1 damage was met; 2 wrong usage or the disk failed;
 @common.selection_options
 @output_options
 @query_options(always_latest=True)
-@click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="At most N records in all.")
+@click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Print at most N records in total.")
 @common.jobs_option
 def latest(
     arguments: tuple[str, ...],
@@ -55,9 +55,9 @@ def latest(
     jobs: int,
     **ranges: Any,
 ) -> None:
-    """The last value of each key, as compaction would leave it; nothing is rewritten."""
+    """Print the last value of each key, as compaction would leave it; the log is not changed."""
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, latest=True, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
-    # Once for the map, once for the records.
+    # One pass for the map, one for the records.
     print_wanted(text, wanted_of(query, chosen, ranges["below_log_start"]), 2 * chosen.size, limit, jobs)

@@ -1,4 +1,4 @@
-"""`pylogseg ls`: what lies on a broker's disk."""
+"""`pylogseg ls`: list what is on a broker's disk."""
 
 from __future__ import annotations
 
@@ -17,38 +17,46 @@ from pylogseg.format.names import FileKind
 from pylogseg.stats.listing import PartitionRow, SegmentRow, gaps_between, partition_row, segment_row
 from pylogseg.walker.findings import offsets_text
 
-#: Segments that are named of those that are missing.
+#: Name at most this many missing segments.
 _NAMED = 5
 
 _EPILOG = """\b
 Examples:
   pylogseg ls /data/kafka                   all partitions
   pylogseg ls /data/kafka 'orders*' -l      segments of some topics
-  pylogseg ls /data/kafka --all             and what waits for its removal
+  pylogseg ls /data/kafka --all             also files that await deletion
   pylogseg ls /data/kafka --by topic --sort size   the largest topics first
   pylogseg ls /data/kafka --json | jq .sizeBytes
 
 \b
-START and END are the log start and log end offset: END is one above the last
-record's. TIMES are UTC: of the first record, and the newest in the last
-segment. Sizes are of the .log files, without their indexes; ON DISK counts all
-files, also indexes and what waits for its removal.
-Only indexes and a few headers are read; damage is not looked for (verify does).
-A segment of which only indexes are left is named, and with --segments what lies
-in no segment: stats --gaps says why, verify whether it is damage.
+START and END are the log start offset and the log end offset: END is one above
+the last record's offset. Times are in UTC: of the first record, and the newest in
+the last segment. SIZE counts .log files only; ON DISK counts all files, also
+indexes and files that await deletion.
+Only indexes and a few headers are read. ls does not look for damage; verify does.
+It reports segments of which only indexes are left, and with --segments offsets
+that are in no segment: stats --gaps shows the reason, verify whether it is damage.
 
 \b
-Exit codes: 0 fine; 2 wrong usage, or the disk failed: of a partition whose
-folder cannot be listed the STATE is unreadable, and the others are shown.
+Exit codes: 0 success; 2 wrong usage or a disk error. A partition whose folder
+cannot be listed has the STATE unreadable; the others are shown.
 """
 
 
 @click.command(epilog=_EPILOG)
 @common.selection_options
-@click.option("--segments", "-l", is_flag=True, help="A line for each segment.")
-@click.option("--all", "-a", "everything", is_flag=True, help="Also .deleted, .cleaned, .swap and other leftovers.")
-@click.option("--by", type=click.Choice(["topic"]), help="A line for each topic, and one for all.")
-@click.option("--sort", type=click.Choice(["name", "size"]), default="name", show_default=True, help="Largest first.")
+@click.option("--segments", "-l", is_flag=True, help="Print a line for each segment.")
+@click.option(
+    "--all", "-a", "everything", is_flag=True, help="Also list .deleted, .cleaned, .swap and other leftover files."
+)
+@click.option("--by", type=click.Choice(["topic"]), help="Print a line for each topic, and a total.")
+@click.option(
+    "--sort",
+    type=click.Choice(["name", "size"]),
+    default="name",
+    show_default=True,
+    help="Order of lines; size: largest first.",
+)
 @common.json_option
 @common.jobs_option
 def ls(
@@ -62,13 +70,13 @@ def ls(
     as_json: bool,
     jobs: int,
 ) -> None:
-    """Topics, partitions and segments: offsets, sizes, times, state."""
+    """List topics, partitions and segments: offsets, sizes, times, state."""
     chosen = common.select(arguments, topic, partition)
     for segment in chosen.disk.loose:
         with segment.open() as view:
             packed = packed_as(bytes(view.read(0, LOOK_BYTES)))
         if packed is not None:
-            raise RequestError(f"{segment.path}: a {packed} file, and no segment: unpack it first")
+            raise RequestError(f"{segment.path} is a {packed} file, not a segment: unpack it first")
     partitions = [p for p in chosen.disk.partitions if chosen.partitions is None or p.partition in chosen.partitions]
     if sort == "size":
         partitions.sort(key=_on_disk, reverse=True)
@@ -96,7 +104,7 @@ def ls(
 
 
 def _on_disk(partition: Partition) -> int:
-    """Bytes of all files in its folder."""
+    """Return the bytes of all files in a partition's folder."""
     return partition.size + sum(other.size for other in partition.others)
 
 
@@ -163,18 +171,20 @@ def _print_missing(rows: list[tuple[Partition, PartitionRow]]) -> None:
     for partition, row in rows:
         if row.missing:
             names = [f"{base:020d}.log" for base in row.missing[:_NAMED]] + ["..."] * (len(row.missing) > _NAMED)
-            said = f"indexes without their segment: {', '.join(names)} (pylogseg verify says what is missing)"
-            common.complain(f"{partition.name}: {said}")
+            missing = f"indexes without their segment: {', '.join(names)} (pylogseg verify reports what is missing)"
+            common.complain(f"{partition.name}: {missing}")
 
 
 def _print_gaps(rows: list[tuple[Segment, SegmentRow]]) -> None:
     for folder, found in itertools.groupby(rows, key=lambda each: each[0].files.split(each[0].path)[0]):
         for first, end in gaps_between(sorted((row for _, row in found), key=lambda row: row.base_offset)):
-            common.complain(f"{folder}: {offsets_text(first, end)} lie in no segment (pylogseg stats --gaps says why)")
+            common.complain(
+                f"{folder}: {offsets_text(first, end)} are in no segment (pylogseg stats --gaps shows the reason)"
+            )
 
 
 def _total(partitions: list[Partition], rows: list[PartitionRow]) -> tuple[Any, ...]:
-    """The last line of the table of partitions: how many, their segments, bytes and times."""
+    """Return the total line of the table of partitions."""
     first = [row.first_timestamp for row in rows if row.first_timestamp is not None]
     newest = [row.newest_timestamp for row in rows if row.newest_timestamp is not None]
     return (
@@ -191,7 +201,7 @@ def _total(partitions: list[Partition], rows: list[PartitionRow]) -> tuple[Any, 
 
 
 def _shown(files: FileSystem, path: str) -> str:
-    """A path as the user can give it to the next command: what came from a URL is one."""
+    """Return a path as the user can give it to the next command, also for a URL."""
     return path if isinstance(files, LocalFiles) else files.real(path)
 
 

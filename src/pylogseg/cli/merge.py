@@ -1,4 +1,4 @@
-"""Records of several partitions in one order."""
+"""`--merge`: print the records of several partitions in one order."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.merged import merge_by_time
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
 
-#: Of the files, for the windows of all partitions together; each has one of `SMALL_WINDOW_BYTES` at least.
+#: For the windows of all partitions together; each has at least `SMALL_WINDOW_BYTES`.
 _WINDOWS_BYTES = 64 << 20
-#: Open files of the process besides those of partitions.
+#: Open files of the process other than those of partitions.
 _OTHER_FILES = 64
 
 
 def print_merged(text: RecordText, wanted: list[LogReader], limit: int | None, gaps: Gaps, bar: Bar) -> None:
     """Write the records of all partitions to stdout by timestamp, topic, partition and offset."""
     wanted = sorted(wanted, key=_place)
-    # One for the keys of each, too.
+    # With latest, each has a file of keys too.
     _allow_files(len(wanted), len(wanted) * (2 if any(part.latest for part in wanted) else 1) + _OTHER_FILES)
     window = min(max(_WINDOWS_BYTES // max(len(wanted), 1), SMALL_WINDOW_BYTES), WINDOW_BYTES)
     parts = [part.apart(bar) for part in wanted]
@@ -39,7 +39,7 @@ def print_merged(text: RecordText, wanted: list[LogReader], limit: int | None, g
                 text.each(chunk.columns, chunk.segment, out, start, stop) for chunk, start, stop in pieces
             )
         )
-        with bar.aside(sys.stdout, text.ends_lines):
+        with bar.paused(sys.stdout, text.ends_lines):
             common.write(b"".join([texts[i] for i in order[:left].tolist()]))
             sys.stdout.buffer.flush()
         left = None if left is None else left - len(order[:left])
@@ -48,12 +48,12 @@ def print_merged(text: RecordText, wanted: list[LogReader], limit: int | None, g
 
 
 def _allow_files(count: int, needed: int) -> None:
-    """Let this process have the files of some partitions open, at the same time.
+    """Raise the limit of open files if the partitions need more at the same time.
 
     Raises
     ------
     RequestError
-        If it may not: before anything is printed.
+        If the limit cannot be raised so far. Nothing was printed yet.
     """
     try:
         import resource
@@ -62,7 +62,7 @@ def _allow_files(count: int, needed: int) -> None:
     allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < needed:
         raise RequestError(
-            f"to merge {count} partitions takes {needed} open files, and no more than {most} are allowed: "
+            f"merging {count} partitions needs {needed} open files, and the limit is {most}: "
             "name fewer partitions, or raise the limit (ulimit -n)"
         )
     if allowed != resource.RLIM_INFINITY and allowed < needed:

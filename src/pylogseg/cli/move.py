@@ -1,4 +1,4 @@
-"""`pylogseg move`: partitions go to another log directory of the same broker."""
+"""`pylogseg move`: move partitions to another log directory of the same broker."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _EPILOG = f"""\b
 Examples:
   pylogseg move /disk1/kafka /disk2/kafka orders-3      one partition
   pylogseg move /disk1/kafka /disk2/kafka orders        a topic
-  pylogseg move /disk1/kafka /disk2/kafka '*' -n        all of it: only say what
+  pylogseg move /disk1/kafka /disk2/kafka '*' -n        all, as a dry run
 
 \b
-SRC and DST are log directories of one broker, which is stopped; DST may be an
-empty folder. One partition after the other is copied, read back from the disk
-and compared byte for byte, and its batches' CRCs are checked. Then the copy
-gets its name, the original goes, and the lines of the checkpoints (recovery
-point, log start, high watermark, cleaner) go with it.
-After a crash or an interruption a partition is whole in SRC, in DST, or in
-both: run the same command again, which ends what was begun. Until then a broker
-refuses to start on both; it never finds half of one.
-While the broker runs it moves partitions itself: kafka-reassign-partitions.sh
-with "log_dirs". It need not be told of a move here: it tells the controller
-where its partitions lie when it starts. Let it start once with both, before
-an empty SRC leaves log.dirs.
-Run it as the broker's user, to whom the files have to belong.
+SRC and DST are log directories of the same, stopped broker; DST may be an empty
+folder. Partitions are moved one after the other: each is copied, read back from
+the disk and compared byte for byte, and the CRCs of its batches are checked. Then
+the copy is renamed into place, the original is deleted, and its checkpoint
+entries (recovery point, log start, high watermark, cleaner) move with it.
+After a crash or an interruption each partition is complete in SRC, in DST, or in
+both: run the same command again to finish. Until then a broker refuses to start
+with a partition in both; it never finds a partial one.
+A running broker moves partitions itself: use kafka-reassign-partitions.sh with
+"log_dirs". After a move with this command the broker needs no further step: it
+reports to the controller where its partitions are when it starts. Before you
+remove an empty SRC from log.dirs, start the broker once with both.
+Run the command as the broker's user, who must own the files.
 
 {EXIT_CODES}"""
 
@@ -40,10 +40,10 @@ Run it as the broker's user, to whom the files have to belong.
 @click.argument("target", metavar="DST", type=click.Path(exists=True, file_okay=False))
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
 @click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable.")
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable.")
-@click.option("--dry-run", "-n", is_flag=True, help="Say what would be moved; the disks stay as they are.")
+@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
+@click.option("--dry-run", "-n", is_flag=True, help="Report what would be moved, and change nothing.")
 @json_option
-@click.option("--quiet", "-q", is_flag=True, help="Only what went wrong.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
 def move(
     source: str,
     target: str,
@@ -54,7 +54,7 @@ def move(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Move partitions from a log directory, SRC, to another one, DST, of the same broker, which is stopped."""
+    """Move partitions from one log directory of a stopped broker, SRC, to another one, DST."""
     options: dict[str, Any] = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run}
     plan = move_partitions(source, target, **{**options, "dry_run": True})
     size = sum(outcome.bytes_before for outcome in plan if outcome.state == "done")

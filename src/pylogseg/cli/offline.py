@@ -1,6 +1,6 @@
-"""What the commands on a directory without a broker share: their options, and how their outcome is told.
+"""Shared by the commands that change a log directory without a broker: options, and output of the result.
 
-A command is a function under `offline_command`. It gets a `Request` first and its own options as keywords, and calls
+A command is a function decorated with `offline_command`. It gets a `Request` and its own options as keywords, and calls
 `Request.run`, which ends it with the exit code.
 """
 
@@ -26,7 +26,7 @@ from pylogseg.cli.common import (
     print_table,
     progress,
     size_text,
-    told,
+    try_print,
 )
 from pylogseg.format.codec_error import in_shell
 from pylogseg.offline.options import Options
@@ -35,71 +35,65 @@ from pylogseg.offline.running import chosen_bytes
 
 #: For the epilog of each command.
 EXIT_CODES = """\b
-Exit codes: 0 all was done that was asked for; 1 a partition was given up, or
-one that was named was left; 2 wrong usage, the disk failed, or a broker runs;
-130 interrupted: what was done stays so, start again for the rest.
+Exit codes: 0 success; 1 a partition failed, or one that was named was skipped;
+2 wrong usage, a disk error, or a broker runs; 130 interrupted: finished work
+stays, run the command again for the rest.
 """
 _FEW = 6
-#: What is told of the sums of `PartitionResult.numbers`.
+#: Noun and participle for the sums of `PartitionResult.numbers`.
 _COUNTED = {
     "recordsRemoved": ("record", "removed"),
     "recordsDeleted": ("record", "deleted"),
     "recordsBlanked": ("record", "blanked"),
-    "offsetsGone": ("offset", "gone"),
+    "offsetsGone": ("offset", "removed"),
     "offsetsMissing": ("offset", "missing"),
     "segmentsDeleted": ("segment", "deleted"),
     "segmentsRewritten": ("segment", "rewritten"),
     "filesWritten": ("file", "written"),
     "filesRemoved": ("file", "removed"),
 }
-_AS_GIVEN = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")
+_OPTION_NAMES = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")
 
 _OPTIONS = (
     click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False)),
     click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names),
     click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable."),
-    click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable."),
-    click.option("--dry-run", "-n", is_flag=True, help="Say what would be done; the disk stays as it is."),
+    click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."),
+    click.option("--dry-run", "-n", is_flag=True, help="Report what would be done, and change nothing."),
     click.option(
         "--into",
         metavar="FOLDER",
-        help="Leave DIR alone: make a copy of what was chosen here (empty, or not there yet), and work on it.",
+        help="Leave DIR unchanged: copy the selected partitions to FOLDER (empty or new), and change the copy.",
     ),
     click.option(
         "--config", "-c", multiple=True, metavar="KEY=VALUE",
-        help="A setting by Kafka's name; repeatable. Comes before the topic's own and the broker's.",
+        help="A setting by Kafka's name; repeatable. Overrides the topic's and the broker's.",
     ),
     click.option(
         "--server-properties", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
-        help="The broker's settings.",
+        help="File of the broker's settings.",
     ),
     click.option(
         "--cluster-metadata", metavar="FOLDER",
-        help="__cluster_metadata-0 with the topics' settings, or none; default: the one in DIR.",
+        help="The __cluster_metadata-0 folder with the topics' settings, or 'none'; default: the one in DIR.",
     ),
     click.option(
         "--now", "now_ms", callback=parsed(parse_moment), metavar="TIME",
-        help="Which time it is, e.g. 2026-01-31T12:00:00Z; default: the clock's.",
+        help="Use TIME as the current time, e.g. 2026-01-31T12:00:00Z; default: the clock.",
     ),
     json_option,
     click.option(
         "--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-        help="Threads, each with a partition.",
+        help="Threads; each works on one partition.",
     ),
-    click.option("--verbose", "-v", is_flag=True, help="Also what stays as it is, and each file of a dry run."),
-    click.option("--quiet", "-q", is_flag=True, help="Only what went wrong, and the total."),
+    click.option("--verbose", "-v", is_flag=True, help="Also print unchanged partitions, and each file of a dry run."),
+    click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total."),
 )  # fmt: skip
 
 
 class Request(NamedTuple):
-    """What the shared options of a command say.
-
-    Attributes
-    ----------
-    path : str
-    options : dict
-        Fields of `Options`.
-    as_json, quiet, verbose : bool
+    """The values of the shared options of a command.
+    `options` are fields of `Options`.
     """
 
     path: str
@@ -117,18 +111,18 @@ class Request(NamedTuple):
         total_bytes: int | None = None,
         **own: Any,
     ) -> None:
-        """Run a command of `pylogseg.offline`, say what became of it, and end with its exit code.
+        """Run a command of `pylogseg.offline`, print its result, and end with its exit code.
 
         Parameters
         ----------
         command : callable
             Takes the path, the shared options as keywords, and `own`.
         columns : mapping of str to str, optional
-            Names in `PartitionResult.numbers` to headings of columns.
+            Headings of columns by names in `PartitionResult.numbers`.
         passes : int
-            How often it goes through the bytes of a log, about: for the bar of progress.
+            Roughly how often the command goes through the bytes of a log, for the progress bar.
         total_bytes : int, optional
-            Of those logs, where the caller knows better.
+            Bytes of those logs, if the caller knows better.
         **own
             The command's own arguments.
         """
@@ -138,31 +132,35 @@ class Request(NamedTuple):
             total_bytes = chosen_bytes(self.path, Options.of(self.options))
         total = total_bytes * (passes + copies)
         with progress(total, name) as advance:
-            shared = {**self.options, "on_bytes": advance, "on_outcome": lambda outcome: told(self._tell, outcome)}
+            shared = {
+                **self.options,
+                "on_bytes": advance,
+                "on_outcome": lambda outcome: try_print(self._report, outcome),
+            }
             try:
                 result = command(self.path, **shared, **own)
             except KeyboardInterrupt:
-                click.echo(f"interrupted: {self._after_an_interrupt()}", err=True)
+                click.echo(f"interrupted: {self._after_interrupt()}", err=True)
                 raise
         if self.as_json:
-            told(print_json, result.as_row())
+            try_print(print_json, result.as_row())
         elif self.quiet:
-            told(click.echo, _total(result))
+            try_print(click.echo, _total(result))
         else:
-            told(_print, result, columns or {}, self.verbose)
+            try_print(_print, result, columns or {}, self.verbose)
         if result.exit_code:
             click.get_current_context().exit(result.exit_code)
 
-    def _after_an_interrupt(self) -> str:
+    def _after_interrupt(self) -> str:
         if self.options["dry_run"]:
             return "nothing was changed"
         into = self.options.get("into")
         if into is not None:
-            return f"{self.path} is as it was, and {into} is whole or not there"
-        return "each log is whole, and what was done stays so; start again for the rest"
+            return f"{self.path} is unchanged, and {into} is complete or does not exist"
+        return "each log is whole, and finished work stays; run the command again for the rest"
 
-    def _tell(self, outcome: PartitionResult) -> None:
-        """Say what cannot wait for the end."""
+    def _report(self, outcome: PartitionResult) -> None:
+        """Print what cannot wait for the end."""
         if self.as_json:
             for action in outcome.report.actions:
                 print_json({"type": "action", "partition": outcome.name, **action.as_row()})
@@ -181,7 +179,7 @@ class Request(NamedTuple):
 
 
 def offline_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Add DIR, NAME... and the shared options to a command, which gets them as a `Request`."""
+    """Add DIR, NAME... and the shared options to a command; it gets them as a `Request`."""
 
     @functools.wraps(function)
     def command(
@@ -195,14 +193,14 @@ def offline_command(function: Callable[..., None]) -> Callable[..., None]:
         verbose: bool,
         **rest: Any,
     ) -> None:
-        shared = {name: rest.pop(name) for name in _AS_GIVEN}
+        shared = {name: rest.pop(name) for name in _OPTION_NAMES}
         shared.update(topics=(*names, *topic) or None, partitions=partition or None, config=parse_settings(config))
         function(Request(directory, shared, as_json, quiet, verbose), **rest)
 
     return decorated(command, _OPTIONS)
 
 
-# ---- what is said ----
+# ---- output ----
 
 
 def _print(result: Result, columns: Mapping[str, str], verbose: bool) -> None:
@@ -248,7 +246,7 @@ def _details(outcome: PartitionResult) -> Iterator[str]:
 
 
 def _shared_details(outcomes: Sequence[PartitionResult], verbose: bool) -> Iterator[str]:
-    """What is to be known of partitions; what is the same of several, once."""
+    """Yield details of partitions; a line that several partitions share, once."""
     names: dict[str, list[str]] = {}
     for outcome in outcomes:
         for line in _details(outcome):
@@ -264,25 +262,25 @@ def _summary(result: Result) -> Iterator[str]:
     would = "would be " if result.dry_run else ""
     left = Counter((outcome.reason, outcome.remedy) for outcome in result if outcome.state == "left")
     for (reason, remedy), count in left.most_common():
-        yield f"{count_text(count, 'partition')} left alone: {reason}" + (f" ({remedy})" if remedy else "")
+        yield f"{count_text(count, 'partition')} skipped: {reason}" + (f" ({remedy})" if remedy else "")
     yield from result.notes
     for file in dict.fromkeys(change.file for change in result.checkpoints):
         changes = [change for change in result.checkpoints if change.file == file]
-        told = ", ".join(map(_entry_text, changes[:_FEW])) + (", ..." if len(changes) > _FEW else "")
-        yield f"{file} {would}rewritten, {len(changes):,} of its entries: {told}"
+        entries = ", ".join(map(_entry_text, changes[:_FEW])) + (", ..." if len(changes) > _FEW else "")
+        yield f"{file} {would}rewritten, {len(changes):,} of its entries: {entries}"
     if result.log_dir is not None and not result.dry_run and not result.is_closed_clean:
         yield "a broker will recover this log directory when it starts: there was no clean shutdown"
     yield _replicas(result)
 
 
 def dry_run_text(files: int, verbose: bool) -> str:
-    """That nothing was done, and where the files are that would differ."""
+    """Return the last line of a dry run."""
     hint = f" ({count_text(files, 'file')} would differ: --verbose lists them)" if files and not verbose else ""
     return f"dry run: nothing was changed{hint}"
 
 
 def _total(result: Result) -> str:
-    """How much it was altogether: partitions, records, bytes."""
+    """Return the total: partitions, records, bytes."""
     sums, would = result.totals(), "would be " if result.dry_run else ""
     before, after = sums["bytesBefore"], sums["bytesAfter"]
     parts = [f"{sums['changed']:,} of {count_text(sums['partitions'], 'partition')} {would}changed"]
@@ -302,4 +300,4 @@ def _replicas(result: Result) -> str:
     if not brokers and done and result.node_id is not None and all(outcome.replicas for outcome in done):
         return "these partitions have no other replicas"
     named = f" (these partitions have replicas on brokers {', '.join(map(str, brokers))})" if brokers else ""
-    return f"other replicas are unchanged{named}: this disk alone was looked at"
+    return f"other replicas are unchanged{named}: the command works on this disk only"

@@ -1,4 +1,4 @@
-"""Records as text on stdout: JSON lines, CSV, or by a template; shared by `cat` and `grep`."""
+"""Print records as JSON lines, as CSV or with a template; shared by `cat` and `grep`."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from pylogseg.walker.findings import Gap
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Payload that is turned into text at a time: a buffer that stays in the processor's cache.
+#: Payload to turn into text at a time: the buffer stays in the processor's cache.
 _SLICE_BYTES = 1 << 18
 _SLICE_RECORDS = 1 << 12
 
 
 class RecordText:
-    """Turns records into text, in one form for the whole output.
+    """Turns records into text, in the same format for the whole output.
 
     Parameters
     ----------
     template : str or None
-        As kcat's; else JSON lines, or CSV.
+        In kcat's syntax; else JSON lines or CSV.
     as_csv : bool
     key_as, value_as : str
     fields : sequence of str
-        Of JSON lines and CSV.
+        Fields of JSON lines and CSV.
     """
 
     def __init__(self, template: str | None, as_csv: bool, key_as: str, value_as: str, fields: tuple[str, ...]) -> None:
         self._template, self._csv, self._styles, self._fields = template, as_csv, (key_as, value_as), fields
         self._programs: dict[tuple[Any, ...], text.Program] = {}
         self.head = text.csv_header(fields) if as_csv else b""
-        program = self._compile(("", 0, ""))  # what is wrong with the wish shows before anything is read
+        program = self._compile(("", 0, ""))  # reports errors in the options before anything is read
         #: Whether the text of each record ends with a line feed.
         self.ends_lines = program.ops[-1, 3] > 0 and program.labels.endswith(b"\n")
 
     def slices(
         self, columns: RecordColumns, segment: Segment, out: text.TextBuffer, max_records: int | None = None
     ) -> Iterator[text.TextBuffer]:
-        """Text of some records, a piece at a time; each piece is in `out`, which the next one overwrites."""
+        """Yield the text of records in pieces; each piece is in `out`, which the next one overwrites."""
         program = self._program(segment)
         begin = 0
         for end in _cuts(columns, max_records or _SLICE_RECORDS):
@@ -59,11 +59,11 @@ class RecordText:
     def each(
         self, columns: RecordColumns, segment: Segment, out: text.TextBuffer, start: int, stop: int
     ) -> list[bytes]:
-        """The text of each of some records."""
+        """Return the text of each record of a range."""
         program = self._program(segment)
         out.clear()
         lines = bytes(text.render(columns, program, out, start, stop)).split(b"\n") if self.ends_lines else []
-        if len(lines) == stop - start + 1:  # each of them is one line: no text of a record goes over several
+        if len(lines) == stop - start + 1:  # each record is one line
             return [line + b"\n" for line in lines[:-1]]
         found = []
         for row in range(start, stop):
@@ -74,7 +74,7 @@ class RecordText:
     def pieces(
         self, columns: RecordColumns, changed: RecordColumns, segment: Segment, row: int
     ) -> Iterator[tuple[bytes, bytes | None]]:
-        """The text of a record in its parts; of keys, values and headers also what other columns would give."""
+        """Yield the text of each field of a record; for keys, values and headers also the text from `changed`."""
         program = self._program(segment)
         for i, (field, *_) in enumerate(program.ops.tolist()):
             one, out = program._replace(ops=program.ops[i : i + 1]), text.TextBuffer()
@@ -84,7 +84,7 @@ class RecordText:
             yield plain, bytes(text.render(changed, one, out, row, row + 1)) if is_payload else None
 
     def emit(self, part: LogReader, emit: Callable[[bytes], None]) -> list[Gap]:
-        """Hand the text of all records of a part to a function, in pieces of its own; what was passed over."""
+        """Pass the text of all records of a part to a function, in pieces; return the gaps."""
         out = text.TextBuffer()
         for columns, segment in part.chunks():
             for piece in self.slices(columns, segment, out):
@@ -114,7 +114,7 @@ class RecordText:
 
 
 def _cuts(columns: RecordColumns, max_records: int) -> list[int]:
-    """Ends of stretches of records with so many bytes and records at most (one record may be larger)."""
+    """Return the ends of slices of at most `_SLICE_BYTES` (one record may be larger) and `max_records`."""
     count = len(columns)
     ends = np.cumsum(np.maximum(columns.key_size, 0).astype(np.int64) + np.maximum(columns.value_size, 0))
     cuts, at = [], 0
@@ -133,12 +133,18 @@ STYLES = click.Choice(["text", "base64", "hex", "json"])
 def output_options(function: F) -> F:
     """Add the options that `record_text` takes."""
     add = [
-        click.option("--format", "-f", "template", metavar="TEMPLATE", help=r"As kcat's: '%t %p %o %T %k %s %h\n'."),
-        click.option("--csv", "as_csv", is_flag=True, help="CSV with a head line."),
-        click.option("--key-as", type=STYLES, default="text", show_default=True, help="How keys are written."),
-        click.option("--value-as", type=STYLES, default="text", show_default=True, help="How values are written."),
-        click.option("--fields", metavar="A,B,...", help=f"Of {', '.join(text.FIELD_NAMES)}."),
-        click.option("--headers/--no-headers", default=True, help="With the records' headers (default), or without."),
+        click.option(
+            "--format",
+            "-f",
+            "template",
+            metavar="TEMPLATE",
+            help=r"Output template, as in kcat: '%t %p %o %T %k %s %h\n'.",
+        ),
+        click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header row."),
+        click.option("--key-as", type=STYLES, default="text", show_default=True, help="How to write keys."),
+        click.option("--value-as", type=STYLES, default="text", show_default=True, help="How to write values."),
+        click.option("--fields", metavar="A,B,...", help=f"Fields to print: {', '.join(text.FIELD_NAMES)}."),
+        click.option("--headers/--no-headers", default=True, help="Print record headers (default), or not."),
     ]
     return common.decorated(function, add)
 
@@ -146,9 +152,9 @@ def output_options(function: F) -> F:
 def record_text(
     template: str | None, as_csv: bool, key_as: str, value_as: str, fields: str | None, headers: bool
 ) -> RecordText:
-    """What the options of `output_options` ask for."""
+    """Return the `RecordText` of the options of `output_options`."""
     if template is not None and (as_csv or fields):
-        raise RequestError("--format says everything: not together with --csv or --fields")
+        raise RequestError("--format cannot be combined with --csv or --fields")
     names = text.JSON_FIELDS if fields is None else tuple(name.strip() for name in fields.split(","))
     if not headers:
         names = tuple(name for name in names if name != "headers")

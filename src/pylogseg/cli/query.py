@@ -1,4 +1,4 @@
-"""Which records a command reads: ranges of offsets and times, filters, and how damage is met."""
+"""Options that select the records to read: ranges of offsets and times, filters, handling of damage."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class OffsetRange(NamedTuple):
-    """A range of offsets as it was asked for.
+    """A range of offsets as given on the command line.
 
     Attributes
     ----------
     first, end : int or None
         Half-open; None is open. A negative one counts from the log end offset of each partition.
     at_most : int or None
-        Instead of an end: so many offsets from the first.
+        Instead of an end: this many offsets from the first.
     """
 
     first: int | None = None
@@ -39,7 +39,7 @@ class OffsetRange(NamedTuple):
     at_most: int | None = None
 
     def of(self, log: LogFiles) -> tuple[int, int]:
-        """The range in one log."""
+        """Return the range in one log."""
         if (self.first or 0) < 0 or (self.end or 0) < 0:
             log_end = end_offset(log.segments)
             first, end = ((log_end + n if n is not None and n < 0 else n) for n in (self.first, self.end))
@@ -51,18 +51,18 @@ class OffsetRange(NamedTuple):
         return first, OPEN_END if end is None else max(end, 0)
 
 
-def parse_offsets(wanted: str) -> OffsetRange:
-    """A range from ``A:B``, ``A:``, ``:B``, ``A`` (from there on) or ``A:+N``; A and B may be negative.
+def parse_offsets(text: str) -> OffsetRange:
+    """Parse a range from ``A:B``, ``A:``, ``:B``, ``A`` (from there on) or ``A:+N``; A and B may be negative.
 
     >>> parse_offsets("100:200")
     OffsetRange(first=100, end=200, at_most=None)
     >>> parse_offsets("-10:+5")
     OffsetRange(first=-10, end=None, at_most=5)
     """
-    match = re.fullmatch(r"(-?\d+)?(?::(?:\+(\d+)|(-?\d+))?)?", wanted.strip())
-    if match is None or not wanted.strip() or (match[2] and match[1] is None):
+    match = re.fullmatch(r"(-?\d+)?(?::(?:\+(\d+)|(-?\d+))?)?", text.strip())
+    if match is None or not text.strip() or (match[2] and match[1] is None):
         raise RequestError(
-            f"{wanted!r} is no range of offsets: A:B (B not included), A:, :B, A, A:+N; -N counts from the end"
+            f"invalid offset range {text!r}: expected A:B (B exclusive), A:, :B, A or A:+N; -N counts from the end"
         )
     found = OffsetRange(*(None if match[i] is None else int(match[i]) for i in (1, 3, 2)))
     check_order(found.first, found.end)
@@ -71,7 +71,7 @@ def parse_offsets(wanted: str) -> OffsetRange:
 
 @dataclass
 class Query:
-    """What the options of `query_options` ask for, of any log."""
+    """The records that the options of `query_options` select, of any log."""
 
     offsets: OffsetRange
     since: int | None
@@ -82,58 +82,60 @@ class Query:
 
     @property
     def has_end(self) -> bool:
-        """Whether records that come later are not wanted."""
+        """Whether the selection excludes records that are appended later."""
         return self.offsets.end is not None or self.offsets.at_most is not None or self.until is not None
 
     def of(self, log: LogFiles) -> LogReader:
-        """What is wanted of one log."""
+        """Return a reader of the selected records of one log."""
         options = replace(self.options, gaps=[])
         wanted = LogReader.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
         return replace(wanted, latest=self.latest)
 
 
 def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Callable[[F], F]:
-    """Add the options that `make_query` takes; ``--latest`` only where it is not what the command does anyway."""
-    flag = click.option("--latest", is_flag=True, help="Of the records chosen so, only the last of each key.")
+    """Add the options of `make_query`; with `always_latest`, without ``--latest``."""
+    flag = click.option("--latest", is_flag=True, help="Only the last of the selected records of each key.")
     add = [
         click.option(
             "--offset",
             "-o",
             metavar="A:B",
             callback=common.parsed(parse_offsets),
-            help="From A up to, not including, B; A: or A, :B, A:+N; -N counts from the end of each partition.",
+            help="From offset A up to B, exclusive; also A:, A, :B and A:+N; -N counts from the end of each partition.",
         ),
         click.option(
             "--since",
             metavar="TIME",
             callback=common.parsed(common.parse_moment),
-            help="2h, 30m or 7d (ago); 2026-01-31T12:00:00Z; or milliseconds.",
+            help="From this time on: 2h, 30m or 7d (ago); 2026-01-31T12:00:00Z; or milliseconds.",
         ),
         click.option(
             "--until",
             metavar="TIME",
             callback=common.parsed(common.parse_moment),
-            help="As --since; itself not included.",
+            help="Up to this time, exclusive; written as for --since.",
         ),
-        click.option("--key", "-k", metavar="KEY", help="Only records with this key, written as --key-as says."),
-        click.option("--control", is_flag=True, help="Control records (transaction markers) too."),
-        click.option("--below-log-start", is_flag=True, help="Also deleted records that are still in the files."),
+        click.option("--key", "-k", metavar="KEY", help="Only records with this key, in the form of --key-as."),
+        click.option("--control", is_flag=True, help="Include control records (transaction markers)."),
+        click.option("--below-log-start", is_flag=True, help="Include deleted records that are still in the files."),
         common.isolation_option,
         common.on_corrupt_option(on_corrupt),
         common.decompressed_option("counts as damaged"),
         common.rate_option,
         click.option(
-            "--drop-behind/--keep-pages", default=True, help="Give read pages of the page cache back (default), or not."
+            "--drop-behind/--keep-pages",
+            default=True,
+            help="Drop pages from the page cache after reading (default), or keep them.",
         ),
         *([] if always_latest else [flag]),
-        click.option("--tombstones", is_flag=True, help="Of the latest, also keys whose last record has no value."),
+        click.option("--tombstones", is_flag=True, help="With --latest: include keys whose last record has no value."),
         click.option(
             "--map-memory",
             callback=common.parsed(common.parse_size),
             default="128Mi",
             show_default=True,
             metavar="SIZE",
-            help="Of the latest, for the map of keys, 27 bytes each; more keys take more passes.",
+            help="With --latest: memory for the map of keys, 27 bytes each; more keys take more passes.",
         ),
     ]
 
@@ -162,7 +164,7 @@ def make_query(
     key_as: str = "text",
     limit: int | None = None,
 ) -> Query:
-    """What the options of `query_options` ask for."""
+    """Return the query of the options of `query_options`."""
     options = ReadOptions(
         isolation_level,
         on_corrupt,
@@ -175,23 +177,23 @@ def make_query(
         skip_unreadable=True,
     )
     if tombstones and not latest:
-        raise RequestError("--tombstones is for --latest: without it, records without a value are shown anyway")
-    wish = Latest(tombstones, map_memory) if latest else None
-    if wish is not None:
-        wish.check(options)
+        raise RequestError("--tombstones needs --latest; without --latest, tombstones are always included")
+    latest_of = Latest(tombstones, map_memory) if latest else None
+    if latest_of is not None:
+        latest_of.check(options)
     wanted_key = None if key is None else key_of(key, key_as)
-    return Query(offset or OffsetRange(), since, until, wanted_key, options, wish)
+    return Query(offset or OffsetRange(), since, until, wanted_key, options, latest_of)
 
 
 def key_of(written: str, style: str) -> bytes:
-    """A key as `cat` writes it: in the style of text also ``base64:...``."""
+    """Return the bytes of a key in the form that `cat` prints: as text also ``base64:...``."""
     if style in ("text", "json") and written.startswith(MARK):
         return bytes_of(written.removeprefix(MARK), "base64")
     return bytes_of(written, style)
 
 
 def bytes_of(written: str, style: str) -> bytes:
-    r"""Bytes from an argument that is text, hex or base64.
+    r"""Return the bytes of an argument in text, hex or base64.
 
     >>> bytes_of("00ff", "hex")
     b'\x00\xff'
@@ -202,6 +204,6 @@ def bytes_of(written: str, style: str) -> bytes:
         if style == "base64":
             return base64.b64decode(written, validate=True)
     except (ValueError, binascii.Error) as error:
-        raise RequestError(f"{written!r} is not {style}: {error}") from None
-    # Arguments that are not UTF-8 came in with their bytes escaped.
+        raise RequestError(f"invalid {style} {written!r}: {error}") from None
+    # Python has escaped the bytes of arguments that are not UTF-8.
     return written.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""`pylogseg recode`: other codecs, levels and formats for what is on a disk, without a broker."""
+"""`pylogseg recode`: change codec, level or format of batches on a disk, without a broker."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ Examples:
   pylogseg recode /data/kafka/orders-3 --compression none --into /tmp/plain
 
 \b
-Batches that are as they are to be are left alone, and so are segments without
-any other: a second run changes nothing, unless --level is given. A topic whose
-compression.type is not "producer" keeps getting new batches in that codec.
+Batches that need no change are not rewritten, nor are segments without other
+batches: a second run changes nothing, unless --level is given. If a topic's
+compression.type is not "producer", the broker writes new batches in that codec.
 
 {EXIT_CODES}"""
 
 
 @click.command(epilog=_EPILOG)
 @offline_command
-@decompressed_option("is not touched, and its partition given up")
+@decompressed_option("is not changed, and its partition fails")
 @click.option(
     "--compression",
     "-z",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="The codec of all batches; default: each keeps its own.",
+    help="The new codec of all batches; default: each keeps its own.",
 )
 @click.option(
     "--level",
     type=int,
     metavar="N",
-    help="Of the codec; also compresses batches again that have it. Default: the topic's setting.",
+    help="Compression level; batches that have the codec are recompressed too. Default: the topic's setting.",
 )
-@click.option("--magic-2", is_flag=True, help="Write batches of magic 0 and 1, of brokers before 0.11, as magic 2.")
+@click.option("--magic-2", is_flag=True, help="Convert batches of magic 0 and 1 (brokers before 0.11) to magic 2.")
 @click.option(
     "--merge", "merge_bytes", callback=parsed(parse_size), metavar="SIZE",
-    help="Put small batches together, up to so many uncompressed bytes: not those of idempotent producers, and only "
-    "below the high watermark.",
+    help="Merge small batches, up to SIZE uncompressed bytes, below the high watermark; batches of idempotent "
+    "producers are never merged.",
 )  # fmt: skip
 def recode(
     request: Request,
@@ -54,10 +54,10 @@ def recode(
     merge_bytes: int | None,
     max_decompressed_bytes: int,
 ) -> None:
-    """Write batches with another codec or level, or in the format of today.
+    """Rewrite batches with another codec or level, or in the current format.
 
-    Records, offsets, timestamps, headers, producers and transactions stay what they are; control batches stay as they
-    lie. Batches keep their bounds unless --merge is given. A segment that grows beyond segment.bytes becomes several.
+    Records, offsets, timestamps, headers, producers and transactions do not change, and control batches are copied as
+    they are. Batches keep their boundaries unless --merge is given. A segment that exceeds segment.bytes is split.
     """
     request.run(
         recode_logs,

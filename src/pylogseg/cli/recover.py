@@ -1,4 +1,4 @@
-"""`pylogseg recover`: put a log directory in order after a crash, as a broker does when it starts."""
+"""`pylogseg recover`: recover a log directory after a crash, as a broker does at startup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pylogseg.cli.common import (
     print_json,
     progress,
     size_text,
-    told,
+    try_print,
 )
 from pylogseg.cli.offline import dry_run_text
 from pylogseg.cli.verify import print_remark
@@ -38,37 +38,39 @@ _EXPIRATION = "producer.id.expiration.ms"
 
 _EPILOG = """\b
 Examples:
-  pylogseg recover /data/kafka --dry-run       say what would be done
+  pylogseg recover /data/kafka --dry-run       report what would be done
   pylogseg recover /data/kafka --keep /backup/kept
-  pylogseg recover /data/kafka/orders-3        one partition alone
+  pylogseg recover /data/kafka/orders-3        one partition only
   pylogseg recover /data                       all log directories in it
 
 \b
-Exit codes: 0 in order now; 1 records that had been written were lost, a
-partition cannot be recovered, or a broker will not start (lost+found,
-meta.properties); 2 wrong usage, the disk failed, or a broker
-runs; 130 interrupted: what was recovered stays so, start again for the rest.
+Exit codes: 0 all is in order now; 1 written records were lost, a partition
+cannot be recovered, or a broker will not start (lost+found, meta.properties);
+2 wrong usage, a disk error, or a broker runs; 130 interrupted: recovered
+partitions stay so, run the command again for the rest.
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("--dry-run", "-n", is_flag=True, help="Say what would be done; the disk stays as it is.")
-@click.option("--full", is_flag=True, help="Read every segment, also after a clean shutdown, and what was flushed.")
+@click.option("--dry-run", "-n", is_flag=True, help="Report what would be done, and change nothing.")
+@click.option("--full", is_flag=True, help="Check every segment, also flushed ones and after a clean shutdown.")
 @click.option(
     "--keep",
     metavar="FOLDER",
-    help="Where copies go of what is cut off or removed; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
+    help="Copy what is cut off or removed to FOLDER; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
 )
-@click.option("--no-keep", is_flag=True, help="Make no copies: what is cut off is gone, as with a broker.")
+@click.option("--no-keep", is_flag=True, help="Keep no copies: what is cut off is lost, as with a broker.")
 @click.option(
     "--config", "-c", "settings", multiple=True, metavar="KEY=VALUE",
-    help=f"A topic's setting by Kafka's name, or {_EXPIRATION}; repeatable. Indexes are built by index.interval.bytes.",
+    help=f"A topic's setting by Kafka's name, or {_EXPIRATION}; repeatable. Indexes depend on index.interval.bytes.",
 )  # fmt: skip
 @json_option
 @jobs_option
-@click.option("--verbose", "-v", is_flag=True, help="Also what was in order, each notice, and each file of a dry run.")
-@click.option("--quiet", "-q", is_flag=True, help="Only losses and failures, and the total.")
+@click.option(
+    "--verbose", "-v", is_flag=True, help="Also print what was in order, each notice, and each file of a dry run."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print only losses, failures and the total.")
 def recover(
     directory: str,
     dry_run: bool,
@@ -83,12 +85,12 @@ def recover(
 ) -> None:
     """Recover a log directory, or one partition's folder, after a crash.
 
-    Does what a broker does when it starts and stops: cuts off what was not written whole, builds missing indexes,
-    finishes or undoes replacements of segments, writes snapshots, checkpoints and the clean shutdown marker. Says
-    what it cut off, and keeps a copy. Refuses while a broker runs.
+    Does what a broker does when it starts and stops: cuts off a torn tail, rebuilds missing indexes, finishes or undoes
+    replacements of segments, writes snapshots, checkpoints and the clean shutdown marker. It reports what it cuts off,
+    and keeps a copy. It refuses to run while a broker runs.
     """
     if keep and no_keep:
-        raise RequestError("--keep and --no-keep contradict each other")
+        raise RequestError("--keep and --no-keep cannot be combined")
     config, expiration_ms = _config(settings)
     kept = None if no_keep else os.path.abspath(keep) if keep else default_keep()
     options = RecoverOptions(config, expiration_ms, full, dry_run, kept, jobs)
@@ -111,44 +113,44 @@ def recover(
 
 
 def _recover_one(path: str, options: RecoverOptions, counts: _Counts, as_json: bool, level: int) -> None:
-    """One log directory, or a partition; `level` is how much is told: 0 quiet, 1, 2 verbose."""
+    """Recover one log directory or partition; `level` is the amount of output: 0 quiet, 1, 2 verbose."""
     here, recovery = _Counts(), Recovery(path, options)
     with progress(recovery.total_bytes(), "recover") as advance:
         for outcome in recovery.run(advance):
             here.add(outcome)
             counts.add(outcome)
             if as_json:
-                told(_print_rows, outcome)
+                try_print(_print_rows, outcome)
             else:
-                told(_print, outcome, level, options.dry_run)
+                try_print(_print, outcome, level, options.dry_run)
     refusals = recovery.refusals()
     here.refused = len(refusals)
     counts.refused += len(refusals)
     for remark in refusals:
-        told(print_remark, remark, as_json)
+        try_print(print_remark, remark, as_json)
     if as_json:
-        told(print_json, here.as_row(recovery, options.dry_run))
+        try_print(print_json, here.as_row(recovery, options.dry_run))
     else:
-        told(click.echo, "\n".join([*here.lines(recovery, options.dry_run, level), here.total(options.dry_run)]))
+        try_print(click.echo, "\n".join([*here.lines(recovery, options.dry_run, level), here.total(options.dry_run)]))
 
 
 def default_keep() -> str:
-    """The folder of this run's copies: of its time and process."""
+    """Return the folder for the copies of this run, named by time and process."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     now = datetime.datetime.now(datetime.timezone.utc)
     return os.path.join(os.path.abspath(state), "pylogseg", "kept", f"{now:%Y%m%dT%H%M%SZ}-{os.getpid()}")
 
 
 def _config(settings: tuple[str, ...]) -> tuple[LogConfig, int]:
-    """Settings of the logs, and the one of the broker."""
+    """Return the settings of logs, and the broker's producer expiration."""
     values = parse_settings(settings)
     expiration = values.pop(_EXPIRATION, "86400000")
     if not expiration.isascii() or not expiration.isdigit() or not 1 <= int(expiration[:10]) <= 2**31 - 1:
-        raise RequestError(f"{_EXPIRATION} = {expiration!r}: allowed is a whole number from 1 to 2147483647")
+        raise RequestError(f"invalid {_EXPIRATION}={expiration!r}: expected an integer from 1 to 2147483647")
     return LogConfig.from_properties(values), int(expiration)
 
 
-# ---- what is said ----
+# ---- output ----
 
 
 def _print_rows(outcome: RecoverResult) -> None:
@@ -172,9 +174,9 @@ def _print(outcome: RecoverResult, level: int, dry_run: bool) -> None:
         click.echo(f"        remedy: {outcome.remedy}")
     elif level > 1 or (level and (outcome.report.actions or outcome.state == "left")):
         click.echo(_line(outcome))
-        told = {action.path for action in outcome.report.actions}
+        reported = {action.path for action in outcome.report.actions}
         for change in outcome.changes if level > 1 else ():
-            if change.path not in told:
+            if change.path not in reported:
                 click.echo(f"        {change_text(change)}")
 
 
@@ -190,25 +192,25 @@ def _print_action(action: Action, more: int, dry_run: bool) -> None:
 
 def _line(outcome: RecoverResult) -> str:
     if outcome.state == "left":
-        return f"{outcome.name}: left alone: {outcome.reason}"
+        return f"{outcome.name}: skipped: {outcome.reason}"
     report = outcome.report
     segments = report.recovered_segments
-    read = f"{count_text(segments, 'segment')} read again" if segments else "nothing read"
+    read = f"{count_text(segments, 'segment')} checked" if segments else "no segment checked"
     kinds = Counter(action.kind.value for action in report.actions)
-    done = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "nothing to mend"
+    done = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "nothing to repair"
     start, end = outcome.log_start or 0, outcome.log_end or 0
     offsets = offsets_text(start, end) if end > start else f"no records, log end offset {end}"
     return f"{outcome.name}: {offsets}, {read}, {done}"
 
 
 class _Counts:
-    """Sums over partitions."""
+    """Totals of partitions."""
 
     def __init__(self) -> None:
         self.states = {"recovered": 0, "clean": 0, "left": 0, "failed": 0}
         self.sums: dict[str, int] = {}
         self.is_damage = self.disk_failed = False
-        self.lost = self.refused = self.mended = self.files = 0
+        self.lost = self.refused = self.repaired = self.files = 0
         self.kept: list[str] = []
 
     def add(self, outcome: RecoverResult) -> None:
@@ -216,7 +218,7 @@ class _Counts:
         self.states[outcome.state] += 1
         for name, value in outcome.report.as_row().items():
             self.sums[name] = self.sums.get(name, 0) + value
-        self.mended += len(outcome.report.actions)
+        self.repaired += len(outcome.report.actions)
         self.files += len(outcome.changes)
         self.lost += sum(action.is_damage for action in outcome.report.actions)
         self.kept += outcome.report.kept
@@ -224,7 +226,7 @@ class _Counts:
         self.is_damage |= outcome.report.is_damage or outcome.state == "failed"
 
     def as_row(self, recovery: Recovery, dry_run: bool) -> dict[str, Any]:
-        """Fields of the last JSON line."""
+        """Return the fields of the last JSON line."""
         return {
             "type": "summary",
             "logDirectory": recovery.log_dir,
@@ -240,26 +242,26 @@ class _Counts:
         }
 
     def total(self, dry_run: bool) -> str:
-        """One line: how much it was altogether."""
+        """Return the total line."""
         sums, would = self.sums, "would be " if dry_run else ""
         states = [f"{count:,} {state}" for state, count in self.states.items() if count]
         did = [
-            (sums.get("recoveredSegments", 0), "segment", f" read again ({size_text(sums.get('recoveredBytes', 0))})"),
+            (sums.get("recoveredSegments", 0), "segment", f" checked ({size_text(sums.get('recoveredBytes', 0))})"),
             (sums.get("cutBytes", 0), "byte", f" {would}cut off"),
             (sums.get("droppedSegments", 0), "segment", f" {would}dropped"),
             (sums.get("removedFiles", 0), "file", f" {would}removed"),
-            (sums.get("rebuiltIndexes", 0), "index file", f" {would}built"),
+            (sums.get("rebuiltIndexes", 0), "index file", f" {would}rebuilt"),
         ]
-        told = ", ".join(count_text(number, one) + what for number, one, what in did if number)
-        if not self.mended and not self.refused and not self.states["failed"]:
-            told = ", ".join([*([told] if told else []), "nothing was out of order"])
+        done = ", ".join(count_text(number, one) + what for number, one, what in did if number)
+        if not self.repaired and not self.refused and not self.states["failed"]:
+            done = ", ".join([*([done] if done else []), "nothing to repair"])
         partitions = count_text(sum(self.states.values()), "partition")
         return "; ".join(
-            [f"TOTAL: {partitions}" + (f" ({', '.join(states)})" if states else ""), *([told] if told else [])]
+            [f"TOTAL: {partitions}" + (f" ({', '.join(states)})" if states else ""), *([done] if done else [])]
         )
 
     def lines(self, recovery: Recovery, dry_run: bool, level: int) -> Iterator[str]:
-        """What else a person should know."""
+        """Yield the lines before the total."""
         for note in recovery.notes if level else ():
             yield f"note: {note}"
         for change in recovery.changes if level > 1 else ():

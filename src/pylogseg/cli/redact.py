@@ -1,4 +1,4 @@
-"""`pylogseg redact`: "a customer asks to be forgotten", on a disk without a broker."""
+"""`pylogseg redact`: delete or blank records of chosen keys, headers or patterns, without a broker."""
 
 from __future__ import annotations
 
@@ -25,56 +25,62 @@ Examples:
   pylogseg redact /data/kafka --key-file forgotten.txt --everywhere
   pylogseg redact /data/kafka orders --header customer=17 --blank value,headers
   pylogseg redact /data/kafka events --match '[0-9]{{16}}' --in value --blank value --with ''
-  pylogseg grep customer-17 /data/kafka           finds nothing any more
+  pylogseg grep customer-17 /data/kafka           finds nothing afterwards
 
 \b
-What is not reached: other replicas (run it on each broker, or delete the
-replica there and let it be fetched anew), copies that recover and repair kept,
-tiered storage, and old bytes that the file system, its snapshots and backups
-still hold.
+Not redacted: other replicas (run the command on each broker, or delete the
+replica there and let the broker fetch it again), copies that recover and repair
+kept, tiered storage, and old bytes in the file system, its snapshots and backups.
 
 {EXIT_CODES}"""
 
 
 @click.command(epilog=_EPILOG)
 @offline_command
-@decompressed_option("is not touched, and its partition given up")
-@click.option("--key", multiple=True, metavar="KEY", help="A whole key; repeatable.")
-@click.option("--key-file", type=click.File("rb"), metavar="FILE", help="A key a line; millions are fine. - is stdin.")
+@decompressed_option("is not changed, and its partition fails")
+@click.option("--key", multiple=True, metavar="KEY", help="An exact key; repeatable.")
+@click.option(
+    "--key-file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Read keys from FILE, one per line, also millions; - is stdin.",
+)
 @click.option(
     "--key-as",
     type=click.Choice(["text", "hex", "base64"]),
     default="text",
     show_default=True,
-    help="How keys are written, here and in the file.",
+    help="Form of the keys in --key and --key-file.",
 )
 @click.option(
     "--header",
     "headers",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="A header, of any value or of one; repeatable.",
+    help="Records with this header, with any value or with VALUE; repeatable.",
 )
-@click.option("--match", metavar="REGEX", help="A regular expression on bytes, as for grep -E.")
+@click.option("--match", metavar="REGEX", help="Records that match a regular expression on bytes, as for grep -E.")
 @click.option(
     "--in",
     "places",
     default="key,value",
     show_default=True,
     metavar="A,B",
-    help="Where --match looks: key, value, headers.",
+    help="Where --match searches: key, value, headers.",
 )
 @click.option(
     "--blank",
     "parts",
     metavar="A,B",
-    help="Keep the records, and make these nothing: value, headers, key. Default: the records go.",
+    help="Blank these fields (value, headers, key), and keep the records. Default: delete the records.",
 )
-@click.option("--with", "value", metavar="TEXT", help="What blanked values become instead of null: '' is empty.")
+@click.option(
+    "--with", "value", metavar="TEXT", help="New content of blanked values instead of null; '' is an empty value."
+)
 @click.option(
     "--everywhere",
     is_flag=True,
-    help="Also in folders that nobody reads (-stray, -future); folders of deleted topics (-delete) are removed.",
+    help="Also redact stray and future replicas (-stray, -future), and remove folders of deleted topics (-delete).",
 )
 @click.option("--force", is_flag=True, help="Allow an empty key, or a pattern that matches the empty string.")
 def redact(
@@ -91,14 +97,14 @@ def redact(
     force: bool,
     max_decompressed_bytes: int,
 ) -> None:
-    """Delete or blank the records of chosen keys, headers or a pattern, in every segment.
+    """Delete or blank records by key, header or pattern, in every segment.
 
-    Records go that any of the options asks for. All others keep their offsets and batches, which are compressed with
-    their own codec again; transactions and producers are not touched. Segments without such records are not rewritten.
-    A null value is a tombstone in a compacted topic: what has its key goes with the next cleaning.
+    A record is redacted if any of the options matches. All other records keep their offsets and batches, which are
+    recompressed with the same codec; transactions and producers do not change. Segments without a match are not
+    rewritten. In a compacted topic a null value is a tombstone: the next compaction removes earlier records of its key.
     """
     if value is not None and "value" not in (parts or ""):
-        raise RequestError("--with says what values become: it goes with --blank value")
+        raise RequestError("--with needs --blank value")
     blank = None
     if parts is not None:
         names = tuple(part.strip() for part in parts.split(","))
@@ -126,7 +132,7 @@ def redact(
 
 def _keys_in(file: IO[bytes], key_as: str) -> Iterator[bytes]:
     for number, line in enumerate(file, 1):
-        # What editors of Windows put before the first line.
+        # Windows editors put a BOM before the first line.
         line = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b"\r\n")
         if not line:
             continue

@@ -1,4 +1,4 @@
-"""`pylogseg reindex`: indexes, producer snapshots and leader epochs anew from the log."""
+"""`pylogseg reindex`: rebuild indexes, producer snapshots and leader epochs from the log."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _COLUMNS = {"filesWritten": "WRITTEN", "filesRemoved": "REMOVED"}
 
 _EPILOG = f"""\b
 Examples:
-  pylogseg reindex /data/kafka --dry-run                what does not fit the logs
+  pylogseg reindex /data/kafka --dry-run                files that differ
   pylogseg reindex /data/kafka orders --only time
   pylogseg reindex /data/kafka/orders-3 --only snapshots --only epochs
 
 \b
 The log is read from its beginning and not changed. Only files that differ from
-what a broker's recovery makes are written. index.interval.bytes and
-segment.index.bytes decide how: give them by --config where the topic has its own
-and there is no cluster metadata.
-Producer snapshots and leader epochs may tell more than the log does: of batches
-that were deleted or cleaned away, and of leaders that wrote nothing. So without
---only those are made that are missing or cannot be read, and the others stay.
+those of a broker's recovery are written. They depend on index.interval.bytes and
+segment.index.bytes: if a topic overrides these and there is no cluster metadata,
+give them with --config.
+Producer snapshots and leader epochs can hold more than the log does: producers
+whose batches were deleted or compacted, and leaders that wrote nothing. So without
+--only, only missing or unreadable ones are rebuilt.
 
 {EXIT_CODES}"""
 
@@ -36,12 +36,12 @@ that were deleted or cleaned away, and of leaders that wrote nothing. So without
     "--only",
     multiple=True,
     type=click.Choice(list(KINDS)),
-    help="What to make anew; repeatable. Default: the three indexes, and of the rest what is missing or broken.",
+    help="What to rebuild; repeatable. Default: the three indexes, and what is missing or unreadable of the rest.",
 )
 def reindex(request: Request, only: Sequence[str]) -> None:
-    """Make offset, time and transaction indexes, producer snapshots and leader epochs anew from the log.
+    """Rebuild offset, time and transaction indexes, producer snapshots and leader epochs from the log.
 
-    They are the same, byte for byte, as those that a broker's recovery makes. A log with damage in it, or one that was
-    not left in order, is left alone: that is for repair and recover.
+    The files equal those of a broker's recovery byte for byte. A damaged log, or one without a clean shutdown, is
+    skipped: use repair or recover.
     """
     request.run(reindex_logs, columns=_COLUMNS, what=only)

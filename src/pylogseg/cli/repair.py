@@ -1,4 +1,4 @@
-"""`pylogseg repair`: damage cut out of logs, with as much kept as can be."""
+"""`pylogseg repair`: cut damage out of logs, and keep as much as possible."""
 
 from __future__ import annotations
 
@@ -16,39 +16,38 @@ _COLUMNS = {"gaps": "GAPS", "gapBytes": "GAP BYTES", "offsetsMissing": "OFFSETS 
 
 _EPILOG = """\b
 Examples:
-  pylogseg repair /data/kafka/orders-3 --dry-run --keep-behind   what would stay
+  pylogseg repair /data/kafka/orders-3 --dry-run --keep-behind   what would be kept
   pylogseg repair /data/kafka/orders-3 --keep-behind --keep /backup/kept
-  pylogseg repair /data/kafka/orders-3 --keep-behind --into /data/mended
+  pylogseg repair /data/kafka/orders-3 --keep-behind --into /data/repaired
 
 \b
-How it differs from recover: that does what a broker would do, and looks only
-at what may not have reached the disk. This reads every record of every
-segment, finds the next good batch behind damage whatever the damage did to
-lengths, and with --keep-behind keeps it: readers then meet a gap in the
-offsets. Other replicas may still have what is missing here: if one has, delete
-this one and let the broker fetch it anew.
+recover does what a broker would do, and checks only what may not have reached
+the disk. repair reads every record of every segment, finds the next good batch
+after damage even if lengths are destroyed, and keeps it with --keep-behind;
+readers then see a gap in the offsets. If another replica still has the missing
+records, delete this replica instead and let the broker fetch it again.
 
 \b
-Exit codes: 0 in order now; 1 records that had been written were lost, or a
-partition was given up; 2 wrong usage, the disk failed, or a broker runs; 130
-interrupted: what was done stays so, start again for the rest.
+Exit codes: 0 all is in order now; 1 written records were lost, or a partition
+failed; 2 wrong usage, a disk error, or a broker runs; 130 interrupted: finished
+work stays, run the command again for the rest.
 """
 
 
 @click.command(epilog=_EPILOG)
 @offline_command
-@decompressed_option("is not touched, and its partition given up")
+@decompressed_option("is not changed, and its partition fails")
 @click.option(
     "--keep-behind",
     is_flag=True,
-    help="Keep the good batches after damage. Without it all after the first damage goes, as with a broker.",
+    help="Keep the good batches after damage. Without it, all after the first damage is removed, as by a broker.",
 )
 @click.option(
     "--keep",
     metavar="FOLDER",
-    help="Where copies go of what is cut out or removed; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
+    help="Copy what is cut out or removed to FOLDER; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
 )
-@click.option("--no-keep", is_flag=True, help="Make no copies: what is cut out is gone.")
+@click.option("--no-keep", is_flag=True, help="Keep no copies: what is cut out is lost.")
 def repair(
     request: Request,
     keep_behind: bool,
@@ -58,12 +57,12 @@ def repair(
 ) -> None:
     """Cut out what is damaged, report each gap, and rebuild indexes, snapshots and leader epochs.
 
-    Damage is a batch whose check sum does not hold, whose length or magic is none, whose records cannot be decoded (cut
-    out with --keep-behind only), or whose offsets do not fit in between those around it. A torn end is what a crash
-    leaves, and no alarm.
+    A batch is damaged if its checksum does not match, its length or magic is impossible, its records cannot be decoded
+    (cut out only with --keep-behind), or its offsets do not fit between those of its neighbours. A torn tail is normal
+    after a crash, and not damage.
     """
     if keep and no_keep:
-        raise RequestError("--keep and --no-keep contradict each other")
+        raise RequestError("--keep and --no-keep cannot be combined")
     kept = None if no_keep else os.path.abspath(keep) if keep else default_keep()
     request.run(
         repair_logs,

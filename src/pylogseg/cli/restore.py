@@ -1,4 +1,4 @@
-"""`pylogseg restore`: partitions from a backup or an exported table into a log directory."""
+"""`pylogseg restore`: restore partitions from a backup or an exported table into a log directory."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ _EPILOG = f"""\b
 Examples:
   pylogseg restore /backup/2026-01-31 /data/kafka orders    from a copy
   pylogseg restore lake /data/kafka orders                  from an export
-  pylogseg restore lake /data/kafka -n                      only say what
+  pylogseg restore lake /data/kafka -n                      dry run
 
 \b
-SRC is a log directory, as `pylogseg copy` makes it, or what `pylogseg export`
-wrote: Parquet or Arrow files. DST is a log directory of a broker that is
-stopped, or an empty folder. Without names all of SRC is chosen; no records in
-DST give way without --overwrite. All that was chosen appears, or none of it;
-after a crash the same command again completes it.
-From a log directory partitions come byte for byte, with what its checkpoints
-say of them. Transactions, markers and producers are in there: what was aborted
-stays aborted. If the cluster of DST has another id for the topic (its metadata
-is in DST, or --cluster-metadata names it), the partition gets that one.
-From a table records come with offsets, timestamps, keys, values and headers.
-A table has no markers, so what was aborted would come back as if it had been
-committed. Unless the files tell that nothing in them was (they were exported
-with --isolation-level read_committed, or their column isTransactional is false), say
---committed, or leave those out.
-A partition that is there with other records stays, unless --overwrite.
-Make the topic in the cluster first, with as many partitions.
+SRC is a log directory, as written by `pylogseg copy`, or the Parquet or Arrow
+files of `pylogseg export`. DST is a log directory of a stopped broker, or an empty
+folder. Without names, all of SRC is restored. Either all selected partitions
+appear in DST or none; after a crash, run the same command again to complete it.
+A partition with other records in DST is an error, unless --overwrite is given.
+From a log directory, partitions are copied byte for byte, with their checkpoint
+entries. Transactions, markers and producers are included: aborted records stay
+aborted. If the cluster of DST has another id for the topic (from the metadata in
+DST or --cluster-metadata), the partition gets that id.
+From a table, records are restored with offset, timestamp, key, value and headers.
+A table has no transaction markers, so aborted records would come back as if
+committed. Files show that they have none if they were exported with
+--isolation-level read_committed, or if column isTransactional is false. For other
+files give --committed, or --without-transactions to leave such records out.
+Create the topic in the cluster first, with the same number of partitions.
 
 {EXIT_CODES}"""
 
@@ -49,21 +48,28 @@ Make the topic in the cluster first, with as many partitions.
 @click.argument("target", metavar="DST", type=click.Path(exists=True, file_okay=False))
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable.")
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only this number; repeatable.")
-@click.option("--dry-run", "-n", is_flag=True, help="Say what would be restored; DST stays as it is.")
-@click.option("--overwrite", is_flag=True, help="A partition that is there with other records gives way.")
+@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
+@click.option("--dry-run", "-n", is_flag=True, help="Report what would be restored, and change nothing.")
+@click.option("--overwrite", is_flag=True, help="Replace partitions that exist with other records.")
+@click.option("--committed", is_flag=True, help="Treat all records of the table as committed.")
 @click.option(
-    "--committed", is_flag=True, help="All records of the table were committed: it was exported read_committed."
+    "--without-transactions", is_flag=True, help="Leave out records of transactions; needs column isTransactional."
 )
+@click.option("--compression", type=click.Choice(list(CODEC_NAMES)), help="Codec of batches made from a table.")
 @click.option(
-    "--without-transactions", is_flag=True, help="Leave out what was part of one; needs column isTransactional."
+    "--batch-bytes",
+    callback=parsed(parse_size),
+    metavar="SIZE",
+    help="Uncompressed size of batches made from a table; default: 16 KiB.",
 )
-@click.option("--compression", type=click.Choice(list(CODEC_NAMES)), help="Of batches made from a table.")
-@click.option("--batch-bytes", callback=parsed(parse_size), metavar="SIZE", help="Of those, before it; default 16 KiB.")
-@click.option("--segment-bytes", callback=parsed(parse_size), metavar="SIZE", help="A segment is full; default 1 GiB.")
-@click.option("--cluster-metadata", metavar="FOLDER", help="__cluster_metadata-0 with topics' ids; default: in DST.")
+@click.option("--segment-bytes", callback=parsed(parse_size), metavar="SIZE", help="Size of segments; default: 1 GiB.")
+@click.option(
+    "--cluster-metadata",
+    metavar="FOLDER",
+    help="The __cluster_metadata-0 folder with the topic ids; default: the one in DST.",
+)
 @json_option
-@click.option("--quiet", "-q", is_flag=True, help="Only what went wrong.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
 def restore(
     source: str,
     target: str,
@@ -79,9 +85,11 @@ def restore(
     without_transactions: bool,
     **table: Any,
 ) -> None:
-    """Put partitions from a backup or an exported table, SRC, into a log directory, DST, of a stopped broker."""
+    """Restore partitions from a backup or an exported table, SRC, into a log directory of a stopped broker, DST."""
     if os.path.isdir(source) and (state_of(Path(source)) or {}).get("state") == "writing":
-        raise RequestError(f"{source}: the last export to it did not end, and parts may be missing: run it again")
+        raise RequestError(
+            f"{source}: the last export to it did not finish, and parts may be missing: run the export again"
+        )
     options: dict[str, Any] = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run}
     Request(source, options, as_json, quiet).run(
         restore_partitions,
@@ -96,7 +104,7 @@ def restore(
 
 
 def _size(source: str) -> int:
-    """Bytes that are read, for the bar of progress; of a log directory each file twice."""
+    """Return the bytes to read, for the progress bar; each file of a log directory is read twice."""
     if comes_from_table(source):
         return Tables(source).size_bytes
     sizes = (os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(source) for name in names)

@@ -1,4 +1,4 @@
-"""`pylogseg retain`: retention as a broker does it, without a broker."""
+"""`pylogseg retain`: delete old segments as a broker's retention does, without a broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = {"logStartBefore": "START BEFORE", "segmentsDeleted": "DELETED"}
 _EPILOG = f"""\b
 Examples:
   pylogseg retain /data/kafka --dry-run             by the topics' settings
-  pylogseg retain /data/kafka orders --ms 86400000  what is older than a day
+  pylogseg retain /data/kafka orders --ms 86400000  older than a day
   pylogseg retain /data/kafka orders --bytes 50Gi --dry-run
   pylogseg retain /data/kafka orders --before-time 2026-01-31T12:00:00Z
 
@@ -22,19 +22,23 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @offline_command
-@click.option("--ms", type=click.IntRange(min=0), metavar="MS", help="Segments whose newest record is older than this.")
+@click.option(
+    "--ms", type=click.IntRange(min=0), metavar="MS", help="Delete segments whose newest record is older than MS."
+)
 @click.option(
     "--bytes",
     "max_bytes",
     callback=parsed(parse_size),
     metavar="SIZE",
-    help="Segments without which a partition still has so much.",
+    help="Delete the oldest segments while at least SIZE remains.",
 )
-@click.option("--before-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Segments below this offset.")
+@click.option("--before-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Delete segments below OFFSET.")
 @click.option(
-    "--before-time", metavar="TIME", help="Segments older than that: 7d (ago), 2026-01-31T12:00:00Z, or milliseconds."
+    "--before-time",
+    metavar="TIME",
+    help="Delete segments older than TIME: 7d (ago), 2026-01-31T12:00:00Z, or milliseconds.",
 )
-@click.option("--force", is_flag=True, help="Also topics without delete in the policy, and tiered ones.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Also change topics without delete in cleanup.policy, and tiered topics.")
 def retain(
     request: Request,
     ms: int | None,
@@ -45,9 +49,9 @@ def retain(
 ) -> None:
     """Delete the oldest segments of each partition, as a broker's retention does.
 
-    By retention.ms and retention.bytes of the topics, or by the rules that are given, and by these alone. A topic whose
-    settings are not known is left, never retained by Kafka's defaults. Whole segments go, as far as the high watermark;
-    the active segment is rolled before it goes.
+    Uses retention.ms and retention.bytes of each topic, or only the rules given as options. A topic whose settings are
+    unknown is skipped: Kafka's defaults are never applied. Only whole segments below the high watermark are deleted;
+    the active segment is rolled before it is deleted.
     """
     request.run(
         retain_logs,

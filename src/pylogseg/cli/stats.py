@@ -1,4 +1,4 @@
-"""`pylogseg stats`: what is in the records, and which offsets are missing and why."""
+"""`pylogseg stats`: count records, batches and bytes, and explain missing offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 20
 
 _EPILOG = """\b
 Examples:
-  pylogseg stats /data/kafka                      everything together
+  pylogseg stats /data/kafka                      one report for all
   pylogseg stats /data/kafka orders               one topic
   pylogseg stats /data/kafka --by topic           a line for each topic, and a total
   pylogseg stats /data/kafka --by partition --json
@@ -33,59 +33,66 @@ Examples:
 
 \b
 Missing offsets, by reason:
-  markers      taken by control records, which consumers skip
-  log start    below it: removed by retention, or on a client's request
-  compaction   removed by the cleaner, as empty batches, delete horizons,
-               thinned batches or its checkpoint tell
-  damage       of batches that cannot be read
-  unexplained  between two batches, and nothing tells why
-The ranges of the last two are listed, those of all reasons with --gaps; JSON
-has them as missingRanges. Both ends are inclusive.
+  markers      used by control records, which consumers skip
+  log start    below the log start offset: deleted by retention or a client
+  compaction   removed by the log cleaner, as empty batches, delete horizons,
+               incomplete batches or the cleaner's checkpoint show
+  damage       in batches that cannot be read
+  unexplained  between two batches, without any trace of the reason
+The ranges of the last two are listed, with --gaps those of all reasons; in JSON
+they are missingRanges. Ranges include both ends.
 
 \b
-With --since and --until batches count whose largest timestamp lies between them,
-as far as they are still there: their records, and their bytes on the disk. The
-time is the broker's where the topic has LogAppendTime, else that of the clients.
-Missing offsets are not looked for then.
---top-keys counts 16384 keys at a time. With more different ones a number may be
-too low, by what the line below the table says; a key with more than that is never
-left out. Keys are told apart by a hash of 64 bits. --largest is exact. Sizes of
-both are of keys and values, decompressed.
+--since and --until select batches by their largest timestamp, and count their
+records and bytes as far as they still exist. The timestamp is the broker's if the
+topic has LogAppendTime, else the client's. Missing offsets are not counted then.
+--top-keys counts 16384 keys at a time. With more distinct keys a count may be too
+low, by at most the number below the table; a key with a larger count is never
+omitted. Keys are distinguished by a 64-bit hash. --largest is exact. Both use
+the decompressed size of keys and values.
 
 \b
 Sizes are of keys and values, without framing. Percentiles are at most 6 % too
 high; distinct keys are exact up to 8191, then within about 1 %.
-Exit codes: 0 fine; 1 damage was found; 2 wrong usage, or the disk failed.
+Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
 """
 
 
 @click.command(epilog=_EPILOG)
 @common.selection_options
-@click.option("--by", type=click.Choice(["topic", "partition"]), help="A line for each topic or partition.")
-@click.option("--gaps", is_flag=True, help="List all ranges of missing offsets, not only those of damage or no reason.")
+@click.option("--by", type=click.Choice(["topic", "partition"]), help="Print a line for each topic or partition.")
+@click.option("--gaps", is_flag=True, help="List all ranges of missing offsets, not only damaged and unexplained ones.")
 @click.option(
     "--sort",
     type=click.Choice(["name", "size", "records"]),
-    help="Of --by: the order of lines; sizes and records with the largest first.",
+    help="Order of the lines of --by; size and records: largest first.",
 )
 @click.option(
     "--since",
     metavar="TIME",
     callback=common.parsed(common.parse_moment),
-    help="Only what was appended since: 2h, 30m or 7d (ago); 2026-01-31T12:00:00Z; or milliseconds.",
+    help="Only batches from this time on: 2h, 30m or 7d (ago); 2026-01-31T12:00:00Z; or milliseconds.",
 )
 @click.option(
-    "--until", metavar="TIME", callback=common.parsed(common.parse_moment), help="As --since; itself not included."
+    "--until",
+    metavar="TIME",
+    callback=common.parsed(common.parse_moment),
+    help="Up to this time, exclusive; written as for --since.",
 )
 @click.option(
-    "--top-keys", type=click.IntRange(min=1), metavar="N", help="The N keys with most records, and most bytes."
+    "--top-keys",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="List the N keys with the most records, and with the most bytes.",
 )
-@click.option("--largest", type=click.IntRange(min=1), metavar="N", help="The N largest records.")
+@click.option("--largest", type=click.IntRange(min=1), metavar="N", help="List the N largest records.")
 @common.json_option
 @common.decompressed_option("counts as damaged")
 @common.rate_option
 @click.option(
-    "--drop-behind/--keep-pages", default=True, help="Give read pages of the page cache back (default), or not."
+    "--drop-behind/--keep-pages",
+    default=True,
+    help="Drop pages from the page cache after reading (default), or keep them.",
 )
 @common.jobs_option
 def stats(
@@ -105,14 +112,14 @@ def stats(
     drop_behind: bool,
     jobs: int,
 ) -> None:
-    """Batches, codecs, sizes, keys, producers, and gaps explained."""
+    """Count batches, codecs, sizes, keys and producers, and explain missing offsets."""
     is_whole = since is None and until is None
     if sort is not None and by is None:
-        raise click.UsageError("--sort is the order of lines: with --by topic or --by partition")
+        raise click.UsageError("--sort needs --by topic or --by partition")
     if gaps and not is_whole:
-        raise click.UsageError("--gaps looks at whole logs: not with --since and --until")
+        raise click.UsageError("--gaps covers whole logs: it cannot be combined with --since or --until")
     if since is not None and until is not None and until < since:
-        raise click.UsageError("--until lies before --since")
+        raise click.UsageError("--until is before --since")
     chosen = common.select(arguments, topic, partition)
     throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
     units = units_since(units_of(chosen.disk, chosen.live_partitions()), since)
@@ -155,7 +162,7 @@ _ORDERS: dict[str, Callable[[Group], Any]] = {
 }
 
 
-# ---- for a person ----
+# ---- output for people ----
 
 
 def _print_all(groups: list[Group], by: str | None, gaps: bool) -> None:
@@ -212,7 +219,7 @@ def _gaps(missing: Missing) -> str | None:
 
 def _print_report(group: Group) -> None:
     stats, missing = group.stats, group.missing
-    _print_facts(group)
+    _print_summary(group)
     click.echo()
     codecs = [
         (codec_name(number), c.batches, c.records, common.size_text(c.stored_bytes), common.size_text(c.raw_bytes),
@@ -260,7 +267,7 @@ def _print_stretches(groups: list[Group], everything: bool) -> None:
         click.echo(f"and {unlisted} more ranges that are only counted")
 
 
-def _print_facts(group: Group) -> None:
+def _print_summary(group: Group) -> None:
     stats = group.stats
     kinds = ", ".join(f"{count} {name}" for name, count in sorted(stats.markers.items()))
     magics = ", ".join(f"{count} of magic {magic}" for magic, count in sorted(stats.magics.items()))

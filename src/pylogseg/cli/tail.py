@@ -1,4 +1,4 @@
-"""The end of a log: where its last records begin, and what is appended to it."""
+"""The end of a log: find its last records, and follow what is appended."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pylogseg.reading.stable_offset import Tail
 from pylogseg.walker.findings import Finding
 
 _POLL_SECONDS = 0.2
-#: Between two looks for partitions that have appeared.
+#: Between two searches for new partitions.
 _LIST_SECONDS = 1.0
 
 
 def last_records(wanted: LogReader, count: int) -> LogReader:
-    """The last `count` of the wanted records.
+    """Return a reader of the last `count` of the selected records.
 
-    Looks from the end, further back each time, so that only the end is read.
+    Starts near the end and goes further back each time, so that only the end is read.
     """
     if wanted.log.error is not None:
         return wanted
@@ -50,14 +50,14 @@ def _last_offsets(wanted: LogReader, count: int) -> npt.NDArray[np.int64]:
 
 
 class Followed:
-    """A partition that is read again and again as it grows.
+    """A partition that is polled for new records.
 
     Parameters
     ----------
     wanted : LogReader
-        Without an end.
+        A reader without an end.
     partition : Partition
-        Its folder, which is listed again for each look.
+        Its folder, which is listed again for each poll.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Followed:
         self._seen: tuple[int, int] | None = None
 
     def new(self) -> Iterator[Chunk]:
-        """Chunks after those of the last look; none if the files have not changed."""
+        """Yield the chunks after those of the last poll; none if the files have not changed."""
         last = self.wanted.log.segments[-1] if self.wanted.log.segments else None
         state = (last.base_offset, last.size) if last else (-1, 0)
         if state == self._seen:
@@ -87,18 +87,18 @@ class Followed:
         except StorageError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            return  # the cleaner put another segment in its place: the next look finds it
-        # What is not written whole yet may become so without a change of size, in a preallocated file.
+            return  # the cleaner replaced the segment: the next poll finds the new one
+        # In a preallocated file an incomplete batch may become complete without a change of size.
         if not any(gap.kind in (Finding.TORN, Finding.ZEROS) for gap in self.wanted.gaps):
             self._seen = state
 
-    def look(self) -> None:
-        """List the folder again: segments that were rolled or removed, and the size of the active one."""
+    def list_again(self) -> None:
+        """List the folder again: rolled and removed segments, and the size of the active one."""
         if self.wanted.log.error is not None:
             return
         try:
             disk = open_dir(self.path)
-        except RequestError:  # an empty folder: all was moved away or deleted
+        except RequestError:  # an empty folder: all files were moved or deleted
             return
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -111,16 +111,16 @@ class Followed:
 
 
 class Following:
-    """Partitions that are followed together, as some appear and others go.
+    """Partitions that are followed together; some may appear, others may be removed.
 
     Parameters
     ----------
     parts : list of Followed
     log_dirs : sequence of LogDir
-        In which partitions may appear.
+        Log directories in which partitions may appear.
     appeared : callable
-        Looks for partitions to follow, whenever folders have appeared.
-    tell : callable
+        Returns the partitions to follow; called when folders have appeared.
+    report : callable
         Gets a line for each partition that was removed.
     """
 
@@ -129,13 +129,13 @@ class Following:
         parts: list[Followed],
         log_dirs: Sequence[LogDir],
         appeared: Callable[[], list[Followed]],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
-        self.parts, self._log_dirs, self._appeared, self._tell = parts, log_dirs, appeared, tell
+        self.parts, self._log_dirs, self._appeared, self._report = parts, log_dirs, appeared, report
         self._folders = self._listed()
 
     def chunks(self) -> Iterator[Chunk]:
-        """Chunks of all partitions as they are appended; ends when no partition is left."""
+        """Yield chunks of all partitions as they are appended, until no partition is left."""
         looked = time.monotonic()
         while True:
             for part in self.parts:
@@ -144,7 +144,7 @@ class Following:
                 return
             time.sleep(_POLL_SECONDS)
             for part in self.parts:
-                part.look()
+                part.list_again()
             if any(part.is_gone for part in self.parts) or time.monotonic() - looked > _LIST_SECONDS:
                 looked = time.monotonic()
                 self._look()
@@ -159,15 +159,15 @@ class Following:
             for part in self._appeared():
                 if part.path in known:
                     continue
-                moved = gone.pop(part.wanted.name, None)  # to another log directory: it is read on where it was
+                moved = gone.pop(part.wanted.name, None)  # to another log directory: continue at the same offset
                 if moved is not None:
                     part.wanted = replace(part.wanted, first_offset=moved.wanted.first_offset)
                 self.parts.append(part)
         for part in gone.values():
-            self._tell(f"{part.path}: removed; it is followed no longer")
+            self._report(f"{part.path}: removed, and no longer followed")
 
     def _listed(self) -> set[str]:
-        """Paths of all folders in the log directories."""
+        """Return the paths of all folders in the log directories."""
         found: set[str] = set()
         for log_dir in self._log_dirs:
             with contextlib.suppress(StorageError):

@@ -1,4 +1,4 @@
-"""Heaviest keys and largest records, for a person and for programs."""
+"""`stats --top-keys` and `--largest`: print heaviest keys and largest records, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 60
 
 
 def tops_row(group: Group, limit_bytes: int) -> dict[str, Any]:
-    """What was found, as plain values by the names that users see."""
+    """Return what was found as plain values for JSON."""
     tops = group.stats.tops
     if tops is None:
         return {}
@@ -49,7 +49,7 @@ def tops_row(group: Group, limit_bytes: int) -> dict[str, Any]:
 
 
 def print_tops(groups: list[Group], limit_bytes: int) -> None:
-    """Tables of what was found, if it was asked for."""
+    """Print tables of what was found, if requested."""
     found = [(group.name, group.stats.tops) for group in groups if group.stats.tops is not None]
     if not found:
         return
@@ -72,7 +72,7 @@ def _print_keys(unit: str, found: list[tuple[str, Tops, Heaviest]], limit_bytes:
     common.print_table([*(["NAME"] if several else []), f"TOP KEY BY {unit}", unit, "SHARE"], table, [unit, "SHARE"])
     for name, _, by in found:
         if by.missed:
-            click.echo(f"{name}: more keys than are counted at a time: each has up to {show(by.missed)} more")
+            click.echo(f"{name}: too many keys to count exactly: each count may be up to {show(by.missed)} too low")
 
 
 def _print_largest(found: list[tuple[Segment, int, int, Found | None]]) -> None:
@@ -96,7 +96,7 @@ def _name(segment: Segment) -> str:
 
 
 def _key(record: Found | None) -> str | None:
-    """As JSON lines have it: text, or base64 with a mark."""
+    """Return a key as in JSON lines: text, or base64 with a mark."""
     if record is None or record.key is None:
         return None
     try:
@@ -108,7 +108,7 @@ def _key(record: Found | None) -> str | None:
 
 def _shown(record: Found | None) -> str | None:
     if record is None:
-        return "(gone meanwhile)"
+        return "(deleted meanwhile)"
     text = _key(record)
     if text is None:
         return None

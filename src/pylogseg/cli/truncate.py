@@ -1,4 +1,4 @@
-"""`pylogseg truncate`: a partition ends at an offset, as after a broker's truncation."""
+"""`pylogseg truncate`: truncate a partition to an offset, as a broker does."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Examples:
   pylogseg truncate /data/kafka/orders-3 --to 1500 --into /tmp/try
 
 \b
-A batch goes as a whole: where OFFSET lies inside of one, the log ends in front
-of that batch, and the report says so.
+Only whole batches are removed: if OFFSET is inside a batch, the log ends before
+that batch, and the report says so.
 `pylogseg dump FILE.log` shows where batches begin.
-This loses records. A follower gets them again from its leader; a leader makes
-its followers cut theirs. Keep a copy first: pylogseg copy, or --into.
+This deletes records. A follower fetches them again from its leader; a leader
+makes its followers truncate too. Make a copy first: pylogseg copy, or --into.
 
 {EXIT_CODES}"""
 
@@ -32,12 +32,12 @@ its followers cut theirs. Keep a copy first: pylogseg copy, or --into.
     required=True,
     type=click.IntRange(min=0),
     metavar="OFFSET",
-    help="The log ends here: this offset and all after it go.",
+    help="The new log end: remove this offset and all after it.",
 )
 def truncate(request: Request, to: int) -> None:
-    """Cut off the end of a partition: the batch that holds an offset, and all after it.
+    """Truncate a partition: remove the batch that holds an offset, and all after it.
 
-    Indexes, producer snapshots and leader epochs are cut too, and the checkpoints of recovery point, high watermark,
-    log start and cleaner follow, as after a truncation by a broker.
+    Indexes, producer snapshots, leader epochs and the checkpoints of recovery point, high watermark, log start and
+    cleaner are cut to match, as by a broker.
     """
     request.run(truncate_log, columns=_COLUMNS, to=to)

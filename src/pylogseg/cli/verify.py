@@ -1,4 +1,4 @@
-"""`pylogseg verify`: is what lies on the disk whole?"""
+"""`pylogseg verify`: check logs, indexes and small files for damage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pylogseg.cli.common import (
     select,
     selection_options,
     size_text,
-    told,
+    try_print,
 )
 from pylogseg.format.codec_error import in_shell
 from pylogseg.verify import disk as verify_disk
@@ -34,12 +34,12 @@ from pylogseg.verify.remarks import Level, Remark
     type=click.Choice([level.name.lower() for level in Level]),
     default="indexes",
     show_default=True,
-    help="headers, crc, records or indexes; each includes those before it.",
+    help="What to check; each level includes those before it.",
 )
 @json_option
 @jobs_option
 @decompressed_option("is not checked")
-@click.option("--quiet", "-q", is_flag=True, help="Only damage: no notices, no summary.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only damage, without notices and summary.")
 def verify(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
@@ -52,8 +52,8 @@ def verify(
 ) -> None:
     """Check logs, indexes and small files for damage.
 
-    A finding names file, position, offset, kind, reason and remedy. Damage ends with exit code 1; notices (a torn end
-    after a crash, leftovers, missing indexes) do not: a broker takes those in its stride.
+    Each finding names the file, position, offset, kind, reason and remedy. The exit code is 1 if there is damage.
+    Notices (a torn tail after a crash, leftover files, missing indexes) do not change it: a broker handles them itself.
     """
     chosen = select(arguments, topic, partition, from_log_start=False)  # which has findings of its own for that
     partitions = _partitions(chosen.disk, chosen.names, chosen.partitions)
@@ -72,22 +72,22 @@ def verify(
             on_bytes=advance,
         ):
             if remark.is_damage or not quiet:
-                is_read = is_read and told(print_remark, remark, as_json)
-            if not is_read and summary.damaged:  # nothing that follows changes the exit code, and nobody reads it
+                is_read = is_read and try_print(print_remark, remark, as_json)
+            if not is_read and summary.damaged:  # the pipe is closed, and the exit code cannot change
                 break
     if is_read:
-        told(print_summary, summary, as_json, quiet)
+        try_print(print_summary, summary, as_json, quiet)
     end_with(summary.damaged > 0)
 
 
 def _partitions(disk: Disk, names: list[str], numbers: list[int] | None) -> list[Partition]:
-    """Live ones; those with another state where they were named, or nothing else is there."""
-    asked = bool(names) or len(disk.partitions) == 1
-    return [p for p in disk.partitions if (asked or not p.state) and (not numbers or p.partition in numbers)]
+    """Return live partitions; others only if they are named, or there is nothing else."""
+    is_named = bool(names) or len(disk.partitions) == 1
+    return [p for p in disk.partitions if (is_named or not p.state) and (not numbers or p.partition in numbers)]
 
 
 def print_remark(remark: Remark, as_json: bool) -> None:
-    """One finding, for a person in three lines, for a program in one."""
+    """Print a finding: three lines for people, or one line of JSON."""
     if as_json:
         print_json(remark.as_row() | {"reason": in_shell(remark.reason)})
         return
@@ -99,7 +99,7 @@ def print_remark(remark: Remark, as_json: bool) -> None:
 
 
 def print_summary(summary: Summary, as_json: bool, quiet: bool) -> None:
-    """What was checked, and what was not."""
+    """Print what was checked, and what was not."""
     summary = replace(summary, not_checked=[in_shell(text) for text in summary.not_checked])
     if as_json:
         print_json(_summary_row(summary))
@@ -130,7 +130,7 @@ _CHECKED = {
 def _summary_lines(summary: Summary) -> Iterator[str]:
     s = summary
     damage = _count(s.damaged, "finding") + " of damage" if s.damaged else "no damage"
-    verdict = f"{damage}, {_count(s.notices, 'notice')}" if s.notices else damage
+    result = f"{damage}, {_count(s.notices, 'notice')}" if s.notices else damage
     parts = [
         _count(s.log_dirs, "log directory", "log directories"),
         _count(s.partitions, "partition"),
@@ -139,7 +139,7 @@ def _summary_lines(summary: Summary) -> Iterator[str]:
         _count(s.records, "record"),
         size_text(s.bytes),
     ]
-    yield f"{verdict}: {', '.join(part for part in parts if not part.startswith('0 '))}"
+    yield f"{result}: {', '.join(part for part in parts if not part.startswith('0 '))}"
     yield f"checked: {_CHECKED[s.level]}"
     if s.explained_gaps:
         yield f"explained: {_count(s.explained_gaps, 'gap')} between offsets, by compaction"
