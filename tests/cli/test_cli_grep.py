@@ -187,7 +187,7 @@ def test_an_empty_pattern_must_be_meant(examples: Path, tmp_path: Path) -> None:
     assert found("--empty", "--file", lines, examples, "mixed") == found("--empty", "", examples, "mixed")
     lines.write_text("")
     done = pylogseg("grep", "--file", lines, examples)
-    assert (done.code, done.err) == (2, f"pylogseg: {lines} has no pattern: nothing could be found\n")
+    assert (done.code, done.err) == (2, f"pylogseg: {lines} has no pattern: write one per line\n")
     lines.write_text("k90\n[")
     assert f"{lines}: line 2: '[' is no regular" in pylogseg("grep", "-E", "--file", lines, examples).err
 

@@ -134,7 +134,7 @@ def test_no_text_may_become_null_or_base64(form: str, tmp_path: Path) -> None:
         (["a.csv", "--value-type", "string"], "--value-type is for Parquet and Arrow files; for csv use --value-as"),
         (
             ["a.parquet", "--value-as", "hex"],
-            "--value-as hex is for CSV and JSON lines: for parquet use --value-type",
+            "--value-as hex is for CSV and JSON lines; for parquet use --value-type",
         ),
         (["a.parquet", "--to", "csv"], "a.parquet and --to csv contradict each other"),
         (["a.parquet", "--not-utf8", "null"], "--not-utf8 null needs --key-type string"),

@@ -384,7 +384,7 @@ def test_one_partition_of_a_directory(golden: Path, tmp_path: Path) -> None:
         ("empty", [], "neither a log directory nor the folder of a partition"),
         ("data", ["-c", "index.interval.byte=1"], "Did you mean 'index.interval.bytes'?"),
         ("data", ["-c", "index.interval.bytes"], "KEY=VALUE"),
-        ("data", ["-c", "producer.id.expiration.ms=soon"], "whole number"),
+        ("data", ["-c", "producer.id.expiration.ms=soon"], "expected an integer"),
         ("missing", [], "does not exist"),
     ],
 )

@@ -107,7 +107,7 @@ def test_lines_in_payloads(tmp_path: Path) -> None:
 def test_what_does_not_go_together(examples: Path) -> None:
     done = pylogseg("cat", examples, "--merge", "time", "--follow")
     assert done.code == 2
-    assert "--merge needs all records" in done.err
+    assert "--merge cannot be combined with --follow" in done.err
     assert pylogseg("cat", examples, "--merge", "offset").code == 2
 
 
@@ -190,4 +190,4 @@ def test_memory_and_files_are_bounded(tmp_path: Path) -> None:
     assert int(peak) << 10 < 300 << 20
     found, (said, code_line, _) = run(300)
     assert (found, code_line) == ([], "2")
-    assert "to merge 300 partitions takes 364 open files, and no more than 300 are allowed" in said
+    assert "merging 300 partitions needs 364 open files, and the limit is 300" in said

@@ -315,4 +315,4 @@ def test_ls_says_what_is_no_segment(tmp_path: Path) -> None:
     path.write_bytes(b"\x1f\x8b\x08\0" + bytes(100))
     done = pylogseg("ls", path)
     assert (done.code, done.out) == (2, b"")
-    assert "logs.tgz: a gzip file" in done.err
+    assert "logs.tgz is a gzip file" in done.err
