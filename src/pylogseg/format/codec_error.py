@@ -1,4 +1,7 @@
-"""The errors of all codecs."""
+"""The errors of all codecs, and the limit of decompression."""
+
+#: Bytes that one batch may decompress to, unless the caller says otherwise.
+DECOMPRESSED_LIMIT_BYTES = 64 << 20
 
 
 class CodecError(ValueError):

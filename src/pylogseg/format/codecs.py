@@ -32,8 +32,7 @@ from typing import Any
 from pylogseg.format import gzip_members, lz4_frame, xerial, zstd_frames
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.buffers import byte_view
-from pylogseg.format.codec_error import CodecError, over
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.format.codec_error import DECOMPRESSED_LIMIT_BYTES, CodecError, over
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 

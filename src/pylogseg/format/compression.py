@@ -18,7 +18,7 @@ from pylogseg._native import _framing, _records
 from pylogseg.format import gzip_members, zstd_frames
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.buffers import byte_view
-from pylogseg.format.codec_error import ArenaFullError, CodecError
+from pylogseg.format.codec_error import DECOMPRESSED_LIMIT_BYTES, ArenaFullError, CodecError
 from pylogseg.format.codecs import (
     DEFAULT_LEVELS,
     GZIP,
@@ -32,7 +32,7 @@ from pylogseg.format.codecs import (
     decompress,
     decompress_view,
 )
-from pylogseg.format.records import BODY_DTYPE, DECOMPRESSED_LIMIT_BYTES, SOURCE_SHIFT
+from pylogseg.format.scratch import BODY_DTYPE, SOURCE_SHIFT
 
 __all__ = [
     "ARENA_BYTES",

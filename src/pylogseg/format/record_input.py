@@ -12,7 +12,7 @@ import numpy as np
 from pylogseg._native import _encoder
 from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
-from pylogseg.format.records import SOURCE_SHIFT
+from pylogseg.format.scratch import SOURCE_SHIFT
 
 
 def columns_from_records(

@@ -16,21 +16,14 @@ import numpy.typing as npt
 from pylogseg._native import _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.codec_error import DECOMPRESSED_LIMIT_BYTES as DECOMPRESSED_LIMIT_BYTES
 from pylogseg.format.codec_error import RAISE_IT, ArenaFullError
+from pylogseg.format.scratch import BODY_DTYPE as BODY_DTYPE
 from pylogseg.format.scratch import COLUMN_NAMES, VIEW_DTYPE, Copies, Scratch, allocate
+from pylogseg.format.scratch import SOURCE_MASK as SOURCE_MASK
+from pylogseg.format.scratch import SOURCE_SHIFT as SOURCE_SHIFT
 
-#: A place is ``(source << SOURCE_SHIFT) | position``: byte ``position`` of ``sources[source]``.
-SOURCE_SHIFT = 40
-SOURCE_MASK = (1 << SOURCE_SHIFT) - 1
-
-#: Where the records of a batch lie: in the buffer of the file (source 0) or decompressed in an arena (source 1).
-#: The body of a magic 2 batch is its records; of an uncompressed legacy batch, the whole entry; of a compressed
-#: wrapper, the inner entries. A size of -1 says that the body could not be had.
-BODY_DTYPE = np.dtype([("place", "i8"), ("size", "i8")])
-
-#: Bytes that one batch may decompress to, unless the caller says otherwise.
-DECOMPRESSED_LIMIT_BYTES = 64 << 20
-#: The same for work that writes batches again or drops what is damaged: it must not take a large one for damage. A
+#: The limit for work that rewrites batches or drops damaged ones: it must not take a large batch for damage. A
 #: broker's cleaner holds the records of one batch in its heap, usually 1 GiB.
 REWRITE_LIMIT_BYTES = 1 << 30
 #: Records that are decoded at a time: their columns take 56 bytes each, though a record may be compressed to nothing.

@@ -8,6 +8,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+#: A place is ``(source << SOURCE_SHIFT) | position``: byte ``position`` of ``sources[source]``.
+SOURCE_SHIFT = 40
+SOURCE_MASK = (1 << SOURCE_SHIFT) - 1
+
+#: Where the records of a batch lie: in the buffer of the file (source 0) or decompressed in an arena (source 1).
+#: The body of a magic 2 batch is its records; of an uncompressed legacy batch, the whole entry; of a compressed
+#: wrapper, the inner entries. A size of -1 says that the body could not be had.
+BODY_DTYPE = np.dtype([("place", "i8"), ("size", "i8")])
+
 #: An Arrow binary view: the size, then the payload if it has at most 12 bytes, else its first 4, source and position.
 VIEW_DTYPE = np.dtype([("size", "<i4"), ("first", "V4"), ("source", "<i4"), ("position", "<i4")])
 _ARROW_END = (1 << 31) - 1
