@@ -1,3 +1,3 @@
-"""Types of the compiled door that reads ahead; `tests/package/test_meta.py` compares it with the module."""
+"""Types of the compiled bindings that read ahead; `tests/package/test_meta.py` compares it with the module."""
 
 def read_ahead(path: bytes) -> int: ...

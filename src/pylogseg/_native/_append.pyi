@@ -1,4 +1,4 @@
-"""Types of the compiled door to appends; `tests/package/test_meta.py` compares it with the module."""
+"""Types of the compiled bindings to appends; `tests/package/test_meta.py` compares it with the module."""
 
 from typing import Any
 

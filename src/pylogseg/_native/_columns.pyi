@@ -1,4 +1,4 @@
-"""Types of the compiled door to columns of binary values; `tests/package/test_meta.py` compares it with the module."""
+"""Types of the compiled bindings to columns of binary values; `tests/package/test_meta.py` compares it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Types of the compiled door to encoding; `tests/package/test_meta.py` compares it with the module."""
+"""Types of the compiled bindings to encoding; `tests/package/test_meta.py` compares it with the module."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

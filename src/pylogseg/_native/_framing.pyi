@@ -1,4 +1,4 @@
-"""Types of the compiled door to the framing of compressed payloads; `tests/package/test_meta.py` compares the two."""
+"""Types of the compiled bindings to the framing of compressed payloads; `tests/package/test_meta.py` compares it."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Types of the compiled door to the table of keys; `tests/package/test_meta.py` compares it with the module."""
+"""Types of the compiled bindings to the table of keys; `tests/package/test_meta.py` compares it with the module."""
 
 from collections.abc import Sequence
 from typing import Any

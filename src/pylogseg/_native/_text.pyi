@@ -1,4 +1,4 @@
-"""Types of the compiled door to text; `tests/package/test_meta.py` compares it with the module."""
+"""Types of the compiled bindings to text; `tests/package/test_meta.py` compares it with the module."""
 
 from typing import Any
 

@@ -39,7 +39,7 @@ class TimestampOffset(NamedTuple):
 
 
 class _Index:
-    """What the two kinds share: slots, the zero tail, the checks of the entries' order.
+    """Base of both kinds: slots, the zero tail, the checks of the entries' order.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ _INT32_DIGITS = 10
 
 
 class PartitionMetadata(NamedTuple):
-    """What ``partition.metadata`` says: the id of the topic that a partition's folder belongs to.
+    """Content of ``partition.metadata``: the id of the topic that a partition's folder belongs to.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def encode_partition_metadata(metadata: PartitionMetadata) -> bytes:
 
 
 class QuorumState(NamedTuple):
-    """What ``quorum-state`` says: whom this node of a KRaft quorum voted for and follows.
+    """Content of ``quorum-state``: the node that this node of a KRaft quorum voted for and follows.
 
     Attributes
     ----------

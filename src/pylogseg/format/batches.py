@@ -49,7 +49,7 @@ _DELETE_HORIZON = 0x40
 
 
 class Summary(NamedTuple):
-    """What holds for all rows of a batch table, and where it begins and ends.
+    """Properties of all rows of a batch table, and its beginning and end.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ class BatchTable:
         )
 
     def summary(self) -> Summary:
-        """What holds for all rows, of which there must be one: cheaper than a look at a column, and kept."""
+        """Properties of all rows, of which there must be one: cheaper than a scan of a column, and cached."""
         if self._summary is None:
             self._summary = Summary(*_codec.survey(np.ascontiguousarray(self.rows)))
         return self._summary
@@ -201,7 +201,7 @@ def joined_rows(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 class Scan(NamedTuple):
-    """What a scan found.
+    """Result of a scan.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ from pylogseg.format.layout import CONTROL_KEY, END_TXN_MARKER, KRAFT_RECORDS, K
 
 
 class ControlKind(enum.IntEnum):
-    """What a control record says. The value is the number in its key, but for ``UNKNOWN``."""
+    """Kind of a control record. The value is the number in its key, except for ``UNKNOWN``."""
 
     UNKNOWN = -1
     ABORT = 0

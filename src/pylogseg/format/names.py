@@ -30,7 +30,7 @@ _KRAFT_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint(\.part|\.dele
 
 
 class FileKind(enum.Enum):
-    """What a file holds. The value is the extension, or the whole name of a file that has a fixed one."""
+    """Kind of a file. The value is the extension, or the whole name of a file that has a fixed one."""
 
     LOG = ".log"
     OFFSET_INDEX = ".index"

@@ -55,7 +55,7 @@ _HEADER_COUNT = COLUMN_NAMES.index("header_count")
 
 
 class Tally(NamedTuple):
-    """What holds for all records of some columns.
+    """Properties of all records of some columns.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Tally(NamedTuple):
     headers: int
 
     def with_more(self, other: Tally) -> Tally:
-        """What holds for these records and others."""
+        """Combine with the properties of other records."""
         lowest = min(self.lowest_offset, other.lowest_offset)
         highest = max(self.highest_offset, other.highest_offset)
         return Tally(lowest, highest, *(mine + more for mine, more in zip(self[2:], other[2:], strict=True)))
@@ -142,7 +142,7 @@ class RecordColumns:
         return columns_of([getattr(self, name)[which] for name in COLUMN_NAMES], self.batches, self.sources, *views)
 
     def tally(self) -> Tally:
-        """What holds for all of the records; kept."""
+        """Properties of all records; cached."""
         if self.counted is None:
             found = Tally(
                 int(self.offset.min(initial=_NO_RECORDS.lowest_offset)),

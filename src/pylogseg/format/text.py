@@ -78,7 +78,7 @@ _Part = bytes | tuple[int, int]
 
 
 class Program(NamedTuple):
-    """A compiled wish: what to write for each record.
+    """A compiled output template.
 
     Attributes
     ----------
@@ -414,7 +414,7 @@ def find(
     *,
     ignore_case: bool = False,
 ) -> npt.NDArray[np.bool_]:
-    """Which spans hold a string of bytes.
+    """Return which spans hold a string of bytes.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _SHOWN_OFFSETS = 10
 
 
 class Terms(NamedTuple):
-    """What an append writes into its batches, and who appends them.
+    """Values that an append writes into its batches, and who appends them.
 
     Attributes
     ----------

@@ -329,7 +329,7 @@ class LogDirectory:
                     raise
 
     def cleaned_to(self, name: str) -> int | None:
-        """Where the last cleaning of a partition ended; return None if there was none."""
+        """Return the offset at which the last cleaning of a partition ended; None if there was none."""
         with self._mutex:
             key = _key_of(name)
             return None if key is None else self._cleaned.get(key)

@@ -245,7 +245,7 @@ class MutableOffsetIndex(_Index):
         return self._unpack(slot)[1] if slot >= 0 else 0
 
     def place_of_last(self) -> int | None:
-        """Where a search for the last entry's offset begins in the log; return None if only a map should tell."""
+        """Return where a search for the last entry's offset begins in the log; None if that takes a map."""
         file, count = self.file, self._entries
         if not 0 < count <= _FEW_ENTRIES:
             return None if count else 0

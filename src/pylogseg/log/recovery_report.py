@@ -106,7 +106,7 @@ class Action:
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """Suggested remedy."""
         if self.kind is ActionKind.CUT and not self.is_damage:
             return "none: this is normal after a crash, of an append that had not reached the disk"
         return REMEDIES[self.kind]

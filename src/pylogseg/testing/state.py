@@ -123,7 +123,7 @@ class DiskState:
 
 @dataclass
 class Trace:
-    """What a workload did: the state that it began with, which is all on the disk, and its operations in order."""
+    """Trace of a workload: its initial state, which is all on the disk, and its operations in order."""
 
     initial: DiskState
     operations: list[Operation] = field(default_factory=list)
