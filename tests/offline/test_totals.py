@@ -17,12 +17,12 @@ from pylogseg.cli.common import size_text
 INTERVAL = ("-c", "index.interval.bytes=512", "-c", "segment.index.bytes=4096")
 #: Commands that change something in the examples, and what their totals count besides.
 COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
-    "retain": (("ret-bytes", "txn-a", "--bytes", "5000"), "177 offsets gone, 4 segments deleted"),
+    "retain": (("ret-bytes", "txn-a", "--bytes", "5000"), "177 offsets removed, 4 segments deleted"),
     "compact": (("txn-b", "codec-gzip", "--include-active", "-c", "cleanup.policy=compact"), "records removed"),
     "recode": (("codec-*", "--compression", "none"), "segments rewritten"),
     "redact": (("codec-*", "--key", "k91"), "records deleted"),
-    "delete-records": (("--offset", "txn-a-0=100"), "100 offsets gone, 2 segments deleted"),
-    "truncate": (("txn-a-0", "--to", "100"), "48 offsets gone"),
+    "delete-records": (("--offset", "txn-a-0=100"), "100 offsets removed, 2 segments deleted"),
+    "truncate": (("txn-a-0", "--to", "100"), "48 offsets removed"),
     "reindex": (("codec-zstd", "-c", "index.interval.bytes=4096"), "4 files written"),
     "repair": ((), "TOTAL"),
 }
