@@ -308,7 +308,7 @@ def test_what_is_no_file_of_kafka(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("something else")
     with pytest.raises(RequestError, match="no file that Kafka writes"):
         rows(tmp_path / "notes.txt")
-    with pytest.raises(RequestError, match="no file that Kafka writes in this folder"):
+    with pytest.raises(RequestError, match="no Kafka files in this folder"):
         list(files_of([str(tmp_path)]))
 
 

@@ -32,14 +32,14 @@ def records_program(lead: str, fields: tuple[str, ...]) -> Program:
     Parameters
     ----------
     lead : str
-        ``"{"`` and members with a comma behind each, or such a thing with blanks in front.
+        ``"{"`` and members, each followed by a comma; may begin with blanks.
     fields : tuple of str
         As in `pylogseg.format.text.json_lines`.
     """
     program = json_lines(fields)
     text = lead.encode()
     ops = program.ops.copy()
-    # The first label begins with the brace; the others come behind it and move by as much as it grows.
+    # The first label begins with the brace; the others come after it and move by as much as it grows.
     ops[0, 3] += len(text) - 1
     ops[1:, 2] += len(text) - 1
     return Program(ops, text + program.labels[1:], program.delimiter)
@@ -55,15 +55,15 @@ def batches(
     segment : Segment
         Any file of batches.
     program : Program, optional
-        How data records are written; without it there are no records.
+        The format of data records; without it, records are left out.
     limit_bytes : int
         The records of a batch that decompresses to more are damage.
 
     Yields
     ------
     dict or TextBuffer
-        A row for each batch, the good and the bad ones, and each gap; behind a batch the text of its records (valid
-        until the next is taken) or the rows of its control records.
+        A row for each batch, good or bad, and each gap; after a batch the text of its records (valid until the next
+        item) or the rows of its control records.
     """
     reader = _Records(program, limit_bytes) if program is not None else None
     with segment.open() as view:
@@ -80,7 +80,7 @@ def batches(
 
 
 def gap_row(gap: Gap) -> Row:
-    """A stretch without good batches."""
+    """Return the row for a gap."""
     return {
         "type": "gap",
         "kind": gap.kind.value,
@@ -113,7 +113,7 @@ def _row(v: dict[str, Any], kind: int, horizon: bool, transactional: bool, contr
         "position": v["position"],
         "size": v["size"],
         "magic": v["magic"],
-        # A wrapper does not tell where its offsets begin, nor how many there are.
+        # The header of a wrapper has no base offset and no count.
         "baseOffset": None if wrapper else v["base_offset"],
         "lastOffset": v["last_offset"],
         "count": none_if_negative(v["count"]),
@@ -140,19 +140,19 @@ def _row(v: dict[str, Any], kind: int, horizon: bool, transactional: bool, contr
 
 
 def _last_sequence(base: int, delta: int) -> int | None:
-    """Sequences go on with 0 behind the greatest number."""
+    """Return the last sequence; sequences wrap to 0 after the greatest number."""
     return None if base < 0 else (base + delta) & _MAX_SEQUENCE
 
 
 class _Records:
-    """Records behind their batches; reuses its memory."""
+    """Decodes batches and their records; reuses its memory."""
 
     def __init__(self, program: Program, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._program, self._scratch, self._out = program, Scratch(), TextBuffer()
 
     def window(self, segment: Segment, window: Window) -> Iterator[Row | TextBuffer]:
-        """Rows of the batches of a window, each with its records behind it."""
+        """Yield the rows of the batches of a window, each followed by its records."""
         parts = decode_slices(
             window.batches, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
         )
@@ -196,7 +196,7 @@ def _damaged(segment: Segment, row: Row, reason: str) -> Row:
 
 
 def control_row(columns: RecordColumns, i: int, position: int) -> Row:
-    """What a control record says; its bytes in hex where they cannot be decoded."""
+    """Return the row for a control record; with its bytes in hex if it cannot be decoded."""
     row: Row = {
         "type": "controlRecord",
         "position": position,
@@ -212,5 +212,5 @@ def control_row(columns: RecordColumns, i: int, position: int) -> Row:
 
 
 def json_lead(path: str) -> str:
-    """The lead of `records_program` for JSON lines."""
+    """Return the lead of `records_program` for JSON lines."""
     return f'{{"file":{json_line(path)},"type":"record",'

@@ -1,6 +1,6 @@
-"""The files beside the batches as rows: a dictionary for each entry, with stable names.
+"""Indexes, snapshots and other small files as rows: a dictionary for each entry, with stable names.
 
-Every row has ``type``; the other names are those of Kafka's documents. A number that is missing is None, not -1.
+Every row has ``type``; the other names are those of Kafka's documentation. A missing number is None, not -1.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def entries(data: bytes, name: FileName, path: str) -> Iterator[Row]:
     Raises
     ------
     CorruptionError
-        If the bytes are not what such a file holds. Indexes have no check sum: any whole entries are given as they are
-        (`pylogseg verify` compares them with the log).
+        If the file is malformed. Indexes have no checksum: whole entries are returned as they are (`pylogseg verify`
+        compares them with the log).
     """
     return _DECODERS[name.kind](data, name.offset or 0, path)
 
 
 def can_decode(kind: FileKind) -> bool:
-    """Whether `entries` knows a kind."""
+    """Check whether `entries` can decode a kind of file."""
     return kind in _DECODERS
 
 
@@ -101,7 +101,7 @@ def _snapshot(data: bytes, base: int, path: str) -> Iterator[Row]:
 
 
 def none_if_negative(value: int) -> int | None:
-    """Kafka's -1 for a number that is missing."""
+    """Return None for Kafka's -1, which means that a number is missing."""
     return value if value >= 0 else None
 
 

@@ -1,4 +1,4 @@
-"""How Kafka's tool ends at what it cannot read: with a Java exception, whose class and words are kept here."""
+"""Failures of Kafka's dump tool: Java exceptions, with the same class and message."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _CORRUPT = "org.apache.kafka.common.errors.CorruptRecordException"
 
 
 class KafkaFailure(Exception):
-    """What ends Kafka's tool.
+    """A failure that ends Kafka's tool.
 
     Parameters
     ----------
@@ -20,12 +20,12 @@ class KafkaFailure(Exception):
 
 
 def too_small(size: int, path: str) -> KafkaFailure:
-    """A batch whose length is below that of any message; zeros at the end of a file are such a thing to the tool."""
+    """Return the failure for a batch that is too short; to the tool, zeros at the end of a file are one."""
     return KafkaFailure(_CORRUPT, f"Found record size {size} smaller than minimum record overhead (14) in file {path}.")
 
 
 def number_of(name: str) -> int:
-    """The base offset in front of the first dot of a name."""
+    """Parse the base offset before the first dot of a name."""
     text = name.split(".")[0]
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 255 or not -(2**63) <= int(text) < 2**63:

@@ -1,7 +1,7 @@
-"""Offset and time indexes in the words of Kafka's dump tool, with its checks against the log.
+"""Dump offset and time indexes like Kafka's dump tool, with its checks against the log.
 
-The tool opens every slot of a file as an entry, zeros too, and looks entries up with the broker's search: in a file
-with a zero tail that search goes astray, and the tool then reports offsets as missing. The same search is done here.
+The tool treats every slot of a file as an entry, zeros too, and looks entries up with the broker's search. In a file
+with a zero tail that search fails, and the tool reports offsets as missing. This module does the same search.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _V2_HEADER_BYTES = 61
 def dump_offset_index(
     files: FileSystem, path: str, shown: str, write: Write, options: KafkaOptions, complaints: Complaints
 ) -> None:
-    """Write the entries of an offset index, and compare each with the batch that it names."""
+    """Write the entries of an offset index, and compare each with its batch."""
     base, log_path, _ = _neighbours(files, path)
     with files.open(log_path, sealed=False) as view:
         index = OffsetIndex(files.read_all(path), base, absolute(path))
@@ -53,7 +53,7 @@ def dump_offset_index(
 
 
 def _entries(index: OffsetIndex | TimeIndex, name: str) -> list[tuple[int, int]]:
-    """Offset and another field of all entries that the tool looks at: it stops at a later one with the base offset."""
+    """Return offset and another field of the entries that the tool reads: it stops at a repeated base offset."""
     offsets = index.slots["relative_offset"].astype(np.int64) + index.base_offset
     ends = np.flatnonzero(offsets[1:] == index.base_offset)
     stop = int(ends[0]) + 1 if len(ends) else len(offsets)
@@ -61,7 +61,7 @@ def _entries(index: OffsetIndex | TimeIndex, name: str) -> list[tuple[int, int]]
 
 
 def _neighbours(files: FileSystem, path: str) -> tuple[int, str, str]:
-    """Base offset, and paths of the log and the offset index beside an index."""
+    """Return the base offset, and the paths of the log and the offset index beside an index."""
     name = files.split(path)[1]
     stem = name.split(".")[0]
     beside = path[: len(path) - len(name)]
@@ -103,7 +103,7 @@ def _check_time_index(index: TimeIndex) -> None:
 
 
 def _slice(view: FileView, position: int, limit: int) -> int:
-    """End of the slice that begins at a position."""
+    """Return the end of the slice that begins at a position."""
     if position < 0:
         reason = f"Invalid position: {position} in read from {view.path}"
         raise KafkaFailure("java.lang.IllegalArgumentException", reason)
@@ -169,7 +169,7 @@ def _offset_index_bytes(files: FileSystem, path: str) -> bytes:
     try:
         return files.read_all(path)
     except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):  # the tool would make the file, and fail at its size
+        if isinstance(error.__cause__, FileNotFoundError):  # the tool would create the file, and fail at its size
             raise KafkaFailure("java.lang.IllegalArgumentException", "Invalid max index size: -1") from error
         raise
 
@@ -186,7 +186,7 @@ def _first_true(mask: npt.NDArray[np.bool_]) -> int:
 
 
 class _Log:
-    """Batches of a log, found from an offset as the tool finds them: by the offset index, then onwards to the end."""
+    """Finds batches of a log by offset like the tool: by the offset index, then forwards to the end."""
 
     def __init__(self, view: FileView, index: OffsetIndex, limit_bytes: int) -> None:
         self._view, self._limit_bytes = view, limit_bytes
@@ -196,7 +196,7 @@ class _Log:
         self._from: dict[int, _Rows] = {}
 
     def batch_with(self, offset: int) -> tuple[int, int]:
-        """Last offset of the first batch that ends at or behind an offset, -1 if none does; its largest timestamp."""
+        """Return last offset and largest timestamp of the first batch that ends at or after an offset; -1 if none."""
         rows, first = self._rows_from(self._lookup(offset))
         last_offsets = rows.last_offsets[first:]
         at = int(np.searchsorted(last_offsets, offset)) if rows.ascending else _first_true(last_offsets >= offset)
@@ -206,7 +206,7 @@ class _Log:
         return found, self._largest(rows.table[first + at]) if found == offset else -1
 
     def _lookup(self, offset: int) -> int:
-        """Position by the broker's search: first in the last entries, then in those before; zeros mislead it."""
+        """Return a position by the broker's search: first in the last entries, then in the others; zeros mislead it."""
         count = len(self._offsets)
         if not count:
             return 0
@@ -233,7 +233,7 @@ class _Log:
         at = int(np.searchsorted(rows.positions, position))
         if position >= end - 17 or (at < len(rows.positions) and rows.positions[at] == position):
             return rows, at
-        return self._rows(position, end), 0  # the entry names a place where no batch begins
+        return self._rows(position, end), 0  # no batch begins at the position in the entry
 
     def _rows(self, start: int, end: int) -> _Rows:
         if start not in self._from:

@@ -1,4 +1,4 @@
-"""Files of batches in the words of Kafka's dump tool: batch lines, record lines, control records."""
+"""Dump files of batches like Kafka's dump tool: batch lines, record lines, control records."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _VALUE_LABELS = {
 
 
 class Stretch(NamedTuple):
-    """Batches that lie one behind the other, as Kafka reads a file: a bad CRC or an unknown magic is no end.
+    """Batches that follow each other, as Kafka reads a file: it continues after a bad CRC or an unknown magic.
 
     Attributes
     ----------
     batches : BatchTable
     buffer : buffer
-        The bytes; those of a batch with an unknown magic are a copy with magic 2, which is how Kafka reads it.
+        The bytes; a batch with an unknown magic is a copy with magic 2, since Kafka reads it like that.
     file_position : int
-        Of the buffer.
+        Position of the buffer in the file.
     magic : int
-        The magic in the file of a single batch whose magic is unknown; else -1.
+        The magic of a single batch with an unknown magic; else -1.
     """
 
     batches: BatchTable
@@ -53,7 +53,7 @@ class Stretch(NamedTuple):
 
 
 def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = MAX_INT) -> Iterator[Stretch]:
-    """Batches from a position on by Kafka's rules for files.
+    """Yield batches by Kafka's rules for files.
 
     Parameters
     ----------
@@ -64,12 +64,12 @@ def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = M
     crc : bool
         Whether to check CRCs.
     limit : int
-        Bytes to read at first; the windows grow from there.
+        Bytes of the first window; later ones are larger.
 
     Raises
     ------
     KafkaFailure
-        Where Kafka raises: behind the last batch lies a length below 14.
+        Where Kafka raises: for a length below 14 after the last batch.
     """
     position, size = start, min(limit, WINDOW_BYTES)
     while position < end - 17:
@@ -92,7 +92,7 @@ def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = M
 
 
 def _at(view: FileView, position: int, end: int, crc: bool) -> tuple[Stretch | None, int]:
-    """The one batch at a position where a scan of a window went no further; None if Kafka ends there too."""
+    """Return the batch at which a scan ended, and the position after it; None if Kafka ends there too."""
     if position >= end - 17:
         return None, position
     head = bytes(view.read(position, 17))
@@ -121,13 +121,13 @@ def dump_log(
     Parameters
     ----------
     files, path, name
-        The file, and the last part of its path.
+        The file, and its name.
     write : callable
-        Takes the bytes of stdout.
+        Takes the bytes for stdout.
     options : KafkaOptions
-        What to print.
+        Options of the tool.
     jumps : dict of int to int
-        Gets the record offsets that are not followed by the next number, and what follows.
+        Filled with the record offsets that are not followed by the next number, and the offsets that follow.
     """
     write(f"{_title(name)}\n".encode())
     dump = _Dump(write, options, jumps)
@@ -155,7 +155,7 @@ def _title(name: str) -> str:
 
 
 class _Dump:
-    """Goes through the batches of one file; remembers the last record's offset and reuses memory."""
+    """Writes the lines of one file; keeps the last record's offset and reuses memory."""
 
     def __init__(self, write: Write, options: KafkaOptions, jumps: dict[int, int]) -> None:
         self._write, self._options, self._jumps = write, options, jumps
@@ -177,7 +177,7 @@ class _Dump:
             limit_bytes=self._options.max_decompressed_bytes,
             scratch=self._scratch,
         ):
-            # A line says whether the CRC holds, not whether the records do.
+            # A line shows whether the CRC is good, not whether the records are.
             count = len(columns.batches)
             done -= count if continues else 0
             columns.batches.rows["verdict"] = verdicts[done : done + count]
@@ -193,7 +193,7 @@ class _Dump:
             raise KafkaFailure(_INVALID, in_shell(bad.reason))
 
     def _lines(self, columns: RecordColumns, stop: int, continues: bool) -> None:
-        """Data batches by the kernel, control batches record by record."""
+        """Render data batches by the kernel, control batches record by record."""
         first = 0
         if self._options.is_deep:
             self._note_jumps(columns, stop)
@@ -251,7 +251,7 @@ def _no_records(batches: BatchTable) -> RecordColumns:
 
 
 def control_text(key: bytes | None, value: bytes | None) -> str:
-    """What the tool says of a control record.
+    """Return the tool's text for a control record.
 
     Raises
     ------

@@ -15,7 +15,7 @@ MAX_INT = 2**31 - 1
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """The options of Kafka's tool, under its names; see its ``--help``."""
+    """The options of Kafka's tool, with its names; see its ``--help``."""
 
     deep_iteration: bool = False
     print_data_log: bool = False
@@ -24,20 +24,20 @@ class KafkaOptions:
     index_sanity_check: bool = False
     max_message_size: int = 5 * 1024 * 1024
     max_bytes: int = MAX_INT
-    #: Not of Kafka's tool.
+    #: Not an option of Kafka's tool.
     max_decompressed_bytes: int = 64 << 20
 
     @property
     def is_deep(self) -> bool:
-        """Whether records are printed: printing data implies it."""
+        """True if records are printed: printing data implies it."""
         return self.deep_iteration or self.print_data_log
 
 
 @dataclass
 class Complaints:
-    """What the tool says on stderr when all files are done: pairs of numbers, by kind and file.
+    """Findings that the tool prints on stderr when all files are done: pairs of numbers, by kind and file.
 
-    Pairs of mismatches and jumps are kept by their first number, as in the tool: a later one replaces an earlier.
+    Mismatches and jumps are stored by their first number, as in the tool: a later one replaces an earlier one.
     """
 
     mismatches: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Complaints:
     jumps: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def lines(self) -> Iterable[str]:
-        """In the tool's order, but for that of the files: there a hash map's."""
+        """Yield the lines in the tool's order, except for the order of files, which is a hash map's in the tool."""
         for path, pairs in self.mismatches.items():
             yield f"Mismatches in :{path}"
             yield from (f"  Index offset: {k}, log offset: {v}" for k, v in sorted(pairs.items(), reverse=True))
@@ -66,10 +66,10 @@ class Complaints:
 
 
 def java_path(path: str) -> str:
-    """As Java's File shows it: without doubled slashes and a last one. URLs are left alone."""
+    """Format a path like Java's File: without doubled and trailing slashes. URLs are not changed."""
     return path if "://" in path else re.sub("/+", "/", path).rstrip("/") or "/"
 
 
 def absolute(path: str) -> str:
-    """As Java makes a path absolute: `.` and `..` stay."""
+    """Make a path absolute like Java: `.` and `..` stay."""
     return path if "://" in path else os.path.join(os.getcwd(), java_path(path))

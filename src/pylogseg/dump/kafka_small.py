@@ -1,4 +1,4 @@
-"""Producer snapshots and transaction indexes in the words of Kafka's dump tool."""
+"""Dump producer snapshots and transaction indexes like Kafka's dump tool."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pylogseg.format.layout import SNAPSHOT_HEADER
 
 
 def dump_snapshot(data: bytes, write: Write, complain: Callable[[str], object]) -> None:
-    """A line for each producer; what is wrong with the file goes to stderr, and the tool goes on."""
+    """Write a line for each producer; a malformed file is reported on stderr, and the tool continues."""
     try:
         entries = parse_snapshot(data)
     except CorruptionError as error:
@@ -39,7 +39,7 @@ def _snapshot_line(entry: ProducerEntry) -> str:
 
 
 def optional(value: int) -> str:
-    """As Java's OptionalLong shows a number that may be missing: negative ones are."""
+    """Format a number like Java's OptionalLong; a negative one is missing."""
     return f"OptionalLong[{value}]" if value >= 0 else "OptionalLong.empty"
 
 
@@ -58,7 +58,7 @@ def _java_reason(data: bytes, error: CorruptionError) -> str:
 
 
 def dump_txn_index(data: bytes, path: str, write: Write) -> None:
-    """A line for each aborted transaction."""
+    """Write a line for each aborted transaction."""
     try:
         index = TxnIndex(data, path)
     except CorruptionError:
@@ -75,5 +75,5 @@ def dump_txn_index(data: bytes, path: str, write: Write) -> None:
 
 
 def _first_byte(version: int) -> int:
-    """The tool reads one byte of the version's two."""
+    """Return the first byte of the version: the tool reads only that one."""
     return version >> 8

@@ -1,8 +1,8 @@
-"""The lines of ``kafka-dump-log.sh`` of Kafka 4.3, its flaws included.
+"""Dump files like ``kafka-dump-log.sh`` of Kafka 4.3, including its flaws.
 
-The tool tells a file's kind by what stands behind the last dot of its name, writes findings about indexes and offsets
-behind everything else to stderr, and ends at the first thing that it cannot read, without a word on the files before.
-So does this. Rules: `docs/format.md` has the files; the behaviour was compared with the tool itself.
+The tool detects a file's kind by the suffix of its name, writes findings about indexes and offsets to stderr after
+everything else, and ends at the first file that it cannot read, without the findings about earlier files. This module
+does the same. `docs/format.md` describes the files; the behaviour was compared with the tool itself.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def kafka_dump(
     paths : iterable of str
         Files or URLs, in the order of their lines.
     write : callable
-        Takes the bytes of stdout, piece by piece; a piece is valid only until the call returns.
+        Takes the bytes for stdout, piece by piece; a piece is valid only until the call returns.
     complain : callable
-        Takes the lines of stderr.
+        Takes the lines for stderr.
     options : KafkaOptions, optional
-        What to print; without, batches and entries.
+        Options of the tool; by default it prints batches and entries.
 
     Returns
     -------
     bool
-        False where the tool dies: the rest of the files is then not dumped, and nothing is said about the earlier ones.
-        The last line names the exception; the tool's stack trace is left out.
+        False if the tool fails: then the other files are not dumped, and findings about earlier ones are not printed.
+        The last line has the exception, without the tool's stack trace.
     """
     options = options or KafkaOptions()
     complaints = Complaints()

@@ -23,9 +23,9 @@ _LOOK_BYTES = 64 << 10
 
 
 def files_of(paths: Iterable[str]) -> Iterator[str]:
-    """The files that paths name: patterns are expanded, and of a folder the files in it that Kafka writes.
+    """Yield the files of paths: patterns are expanded, and folders replaced by the Kafka files in them.
 
-    What cannot be looked at is named as it is given: `dump_file` says why.
+    A path that cannot be read is yielded as it is given: `dump_file` raises the error.
     """
     for given in paths:
         files, pattern = file_system(given)
@@ -36,7 +36,7 @@ def files_of(paths: Iterable[str]) -> Iterator[str]:
             names = [e.name for e in files.list_folder(path) if not e.is_dir]
             known = [name for name in names if parse_file_name(name).kind is not FileKind.UNKNOWN]
             if not known:
-                raise RequestError(f"{path}: no file that Kafka writes in this folder")
+                raise RequestError(f"{path}: no Kafka files in this folder")
             yield from (_with_scheme(given, files.join(path, name)) for name in known)
 
 
@@ -60,35 +60,35 @@ def dump_file(
     as_json: bool = False,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> bool:
-    """Write what a file holds.
+    """Write the contents of a file.
 
     Parameters
     ----------
     path : str
-        A file or URL. Its name tells what it is; a file with another name is taken for one of batches if it begins
-        with one.
+        A file or URL. The name determines the kind; a file with an unknown name counts as one of batches if it begins
+        with a batch.
     write : callable
         Takes bytes; a piece is valid only until the call returns.
     records : bool
-        Write the records of batches, too.
+        Write the records of batches too.
     as_json : bool
-        JSON lines; without, a heading and aligned columns.
+        Write JSON lines; otherwise a heading and aligned columns.
     limit_bytes : int
         The records of a batch that decompresses to more are damage.
 
     Returns
     -------
     bool
-        Whether the file is whole: no damage was met.
+        True if there was no damage.
 
     Raises
     ------
     CorruptionError
         If a file without batches cannot be decoded.
     RequestError
-        If it is no file that Kafka writes.
+        If it is not a Kafka file.
     StorageError
-        If it, or a part of it, cannot be read: of batches the others are written before.
+        If the file or a part of it cannot be read; the readable batches are written first.
     """
     good, lost = True, ""
     lines = _JsonLines(path, write) if as_json else _Columns(path, write)
@@ -112,7 +112,7 @@ def _items(path: str, records: bool, as_json: bool, limit_bytes: int) -> Iterato
     if can_decode(name.kind):
         return entries(files.read_all(plain), name, path)
     if not name.kind.holds_batches and not _looks_like_batches(files, plain):
-        raise RequestError(f"{path}: no file that Kafka writes, by its name and by its first bytes")
+        raise RequestError(f"{path}: not a Kafka file, by its name and by its first bytes")
     from pylogseg.dump.batches import batches, json_lead, records_program
 
     program = None
@@ -145,7 +145,7 @@ class _JsonLines:
         pass
 
 
-#: Columns of each type of row for people: heading, field, least width (negative: to the left).
+#: Columns of each type of row for people: heading, field, least width (negative: left-aligned).
 _COLUMNS: dict[str, tuple[tuple[str, str, int], ...]] = {
     "batch": (
         ("POSITION", "position", 11),
@@ -186,7 +186,7 @@ _TIMES = frozenset(["maxTimestamp", "timestamp"])
 
 
 class _Columns:
-    """A heading where the type of rows changes, and aligned columns."""
+    """Aligned columns, with a heading where the type of rows changes."""
 
     def __init__(self, path: str, write: Write) -> None:
         self._write = write
@@ -204,7 +204,7 @@ class _Columns:
             what = row.get("fields") or row.get("reason", "")
             self._line(f"    offset {row['offset']}  {row['kind']} {json_line(what)}")
         elif kind == "indexRest":
-            self._line(f"  {row['zeroSlots']} empty slots, {row['oddBytes']} odd bytes behind the entries")
+            self._line(f"  {row['zeroSlots']} empty slots, {row['oddBytes']} odd bytes after the entries")
         elif kind in _COLUMNS:
             self._cells(kind, row)
         else:
@@ -247,7 +247,7 @@ def _cell(row: Row, name: str) -> str:
 
 
 def _producer(row: Row) -> str:
-    """Id, epoch and first sequence."""
+    """Format id, epoch and first sequence."""
     if row.get("producerId") is None:
         return "-"
     base = row["baseSequence"]
@@ -255,7 +255,7 @@ def _producer(row: Row) -> str:
 
 
 def _flags(row: Row) -> str:
-    """T transactional, C control, H delete horizon, A the broker's clock; the magic where it is an old one."""
+    """Format flags: T transactional, C control, H delete horizon, A LogAppendTime; v0 or v1 for an old magic."""
     flags = {
         "T": row.get("isTransactional"),
         "C": row.get("isControl"),
@@ -267,7 +267,7 @@ def _flags(row: Row) -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """A timestamp as ISO 8601 in UTC; the bare number where no calendar reaches."""
+    """Format a timestamp as ISO 8601 in UTC; as a number if it is outside the calendar."""
     try:
         moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=timestamp_ms)
     except OverflowError:

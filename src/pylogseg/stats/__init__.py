@@ -1,1 +1,1 @@
-"""What is in segments and partitions, counted: a function of one segment that returns one row."""
+"""Statistics of segments and partitions: a function of one segment that returns one row."""

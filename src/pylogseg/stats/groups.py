@@ -1,4 +1,4 @@
-"""What was counted of segments, put together by partition, topic or disk, and as rows of plain values."""
+"""Counts of segments, grouped by partition, topic or disk, and as rows of plain values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pylogseg.stats.missing import MAX_LISTED, Missing, MissingOffsets, Stretch
 from pylogseg.stats.segment import Stats
 from pylogseg.stats.sketch import Histogram
 
-#: What timestamps are, by their type.
+#: Names of timestamp types.
 TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
 
 
 @dataclass
 class Group:
-    """What is counted together, and how far it is; with `is_whole` also which offsets are missing."""
+    """Counts of several partitions; with `is_whole` also the missing offsets."""
 
     name: str
     partitions: int = 0
@@ -34,9 +34,9 @@ class Group:
     is_whole: bool = True
 
     def add(self, name: str, rows: Iterable[Stats], log_start_offset: int, is_cleaned: bool) -> None:
-        """Count a partition, by the counts of its segments in their order, which are taken one at a time."""
+        """Add a partition: the counts of its segments, in order, consumed one at a time."""
         self.partitions += 1
-        if not self.is_whole:  # what is missing of a part means nothing
+        if not self.is_whole:  # in a part of a log, missing offsets mean nothing
             for row in rows:
                 self.stats.merge(row)
             return
@@ -51,7 +51,7 @@ class Group:
 
 
 def total(groups: Iterable[Group]) -> Group:
-    """What groups counted, as one; without their stretches."""
+    """Return the sum of groups, without their missing ranges."""
     whole = Group("TOTAL")
     for group in groups:
         whole.is_whole = group.is_whole
@@ -66,7 +66,7 @@ def _sum(a: Missing, b: Missing) -> Missing:
 
 
 class Unit(NamedTuple):
-    """What is counted as one log: a partition, or a file named by itself.
+    """A log to count: a partition, or a single file.
 
     Attributes
     ----------
@@ -77,9 +77,9 @@ class Unit(NamedTuple):
     log_start_offset : int
         Of the partition.
     cleaned_to : int or None
-        Up to where the cleaner's checkpoint says that it was compacted; None if it does not name it.
+        The offset in the cleaner's checkpoint; None without an entry.
     is_compacted : bool
-        Whether its topic is compacted by all brokers, or by what the cluster's metadata beside it says.
+        Whether its topic is compacted by all brokers, or by the settings in the cluster's metadata.
     """
 
     name: str
@@ -90,12 +90,12 @@ class Unit(NamedTuple):
 
     @property
     def is_cleaned(self) -> bool:
-        """Whether a cleaner removes offsets of it."""
+        """True if the cleaner removes records of this log."""
         return self.is_compacted or self.cleaned_to is not None
 
 
 def units_of(disk: Disk, partitions: Iterable[Partition]) -> list[Unit]:
-    """The partitions that can be listed, and the files of a disk that were named by themselves."""
+    """Return the readable partitions and the single files of a disk."""
     cleaned, compacted = _cleaned(disk), _compacted(disk)
     units = [
         Unit(p.name, p.segments, p.log_start_offset, cleaned.get((p.topic, p.partition)), p.topic in compacted)
@@ -106,7 +106,7 @@ def units_of(disk: Disk, partitions: Iterable[Partition]) -> list[Unit]:
 
 
 def units_since(units: Iterable[Unit], since: int | None) -> list[tuple[Unit, int]]:
-    """Units with those of their segments that may hold what is not older, and the first offset that may."""
+    """Return units with only the segments that may have records since a time, and the first such offset."""
     found = []
     for unit in units:
         first = 0 if since is None else offset_of_time(unit.segments, since, OPEN_END, 0)
@@ -116,12 +116,12 @@ def units_since(units: Iterable[Unit], since: int | None) -> list[tuple[Unit, in
 
 
 def group_key(name: str, by: str | None) -> str:
-    """What a unit is counted under: its topic, itself, or all together."""
+    """Return the group of a unit: its topic, its partition, or all together."""
     return {"topic": name.rpartition("-")[0] or name, "partition": name}.get(by or "", "all")
 
 
 def _cleaned(disk: Disk) -> dict[tuple[str, int], int]:
-    """Partitions that the cleaners' checkpoints name."""
+    """Return the entries of the cleaners' checkpoints."""
     found: dict[tuple[str, int], int] = {}
     for log_dir in disk.log_dirs:
         path = log_dir.checkpoints.get(FileKind.CLEANER_OFFSETS)
@@ -131,7 +131,7 @@ def _cleaned(disk: Disk) -> dict[tuple[str, int], int]:
 
 
 def _compacted(disk: Disk) -> set[str]:
-    """Topics that all brokers compact, and those that the cluster's metadata on the disk names."""
+    """Return the topics that all brokers compact, and those compacted by the cluster's metadata."""
     clusters, _ = clusters_of(disk)
     ids = {id(cluster): cluster for cluster in clusters.values()}.values()
     named = {t for c in ids for t in c.topic_ids if "compact" in c.of_topic(t).get("cleanup.policy", "")}
@@ -151,12 +151,12 @@ def _sizes(histogram: Histogram) -> dict[str, Any]:
 
 
 def codec_name(number: int) -> str:
-    """Name of a codec, or its number where it is none."""
+    """Return the name of a codec, or its number if it is unknown."""
     return CODEC_NAMES[number] if number < len(CODEC_NAMES) else f"codec {number}"
 
 
 def stats_row(group: Group) -> dict[str, Any]:
-    """What was counted, as plain values by the names that users see."""
+    """Return the counts as plain values, with the names that users see."""
     stats = group.stats
     return {
         "name": group.name,

@@ -1,4 +1,4 @@
-"""What a segment or a partition holds, by its names, its indexes and a few headers: for lists of a whole disk."""
+"""Summaries of segments and partitions by file names, indexes and a few headers, to list a whole disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SegmentRow:
     first_timestamp, largest_timestamp : int or None
         Of the first record that has one, and the largest in any header; None if no record has one.
     error : StorageError or None
-        Why nothing is known but what the folder's listing tells: the end and the timestamps are None then.
+        Why the segment cannot be read; then the end and the timestamps are None.
     """
 
     path: str
@@ -62,9 +62,9 @@ class PartitionRow:
     newest_timestamp : int or None
         The largest one in the last segment that has any: older segments are not opened.
     error : StorageError or None
-        Why a segment that had to be opened could not be: the end and the timestamps are None then.
+        Why a segment cannot be read; then the end and the timestamps are None.
     missing : tuple of int
-        Base offsets of segments of which indexes are left and no `.log` file.
+        Base offsets of segments that have indexes but no `.log` file.
     """
 
     log_start_offset: int
@@ -76,7 +76,7 @@ class PartitionRow:
 
 
 def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
-    """List one segment. Damage is passed over: `pylogseg verify` looks for it."""
+    """List one segment. Damage is ignored: `pylogseg verify` looks for it."""
     base, modified_ms = segment.base_offset, segment.modified_ms
     try:
         opened = open_unless_removed(segment)
@@ -92,7 +92,7 @@ def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
 
 
 def partition_row(partition: Partition, advance: Advance | None = None) -> PartitionRow:
-    """List one partition: from its first and its last segment."""
+    """List one partition, by its first and its last segment."""
     segments = partition.segments
     start = partition.log_start_offset
     try:
@@ -104,7 +104,7 @@ def partition_row(partition: Partition, advance: Advance | None = None) -> Parti
 
 
 def missing_segments(partition: Partition) -> tuple[int, ...]:
-    """Base offsets of segments of which indexes are left, and no log, also none that waits for its removal."""
+    """Return the base offsets of segments that have indexes but no log, not even one that is pending deletion."""
     names = [other.name for other in partition.others]
     known = {segment.base_offset for segment in partition.segments}
     known |= {name.offset or 0 for name in names if name.kind is FileKind.LOG and name.suffix}
@@ -113,7 +113,7 @@ def missing_segments(partition: Partition) -> tuple[int, ...]:
 
 
 def gaps_between(rows: Sequence[SegmentRow]) -> list[tuple[int, int]]:
-    """Half-open ranges of offsets that lie in none of a partition's segments, from the first one on."""
+    """Return the half-open ranges of offsets between a partition's segments."""
     pairs = ((before.end_offset, after.base_offset) for before, after in itertools.pairwise(rows))
     return [(end, base) for end, base in pairs if end is not None and end < base]
 
@@ -141,13 +141,13 @@ def _first_timestamp(segment: Segment, view: FileView) -> int | None:
             known = columns.timestamp[columns.timestamp >= 0]
             if len(known):
                 return int(known[0])
-            if damage and batch.magic[0] == 2:  # also one that is too large to look into for this
+            if damage and batch.magic[0] == 2:  # or a batch that is too large to decompress for this
                 return _timestamp_of_header(batch)
     return None
 
 
 def _timestamp_of_header(batch: BatchTable) -> int:
-    """Timestamp of a batch's first record as its header has it: of the first one there was, if a cleaning took that."""
+    """Return the timestamp of a batch's first record by its header; the cleaner may have removed that record."""
     is_other = batch.is_log_append_time[0] or batch.has_delete_horizon[0] or batch.rows["base_timestamp"][0] < 0
     return int(batch.max_timestamp[0] if is_other else batch.rows["base_timestamp"][0])
 
@@ -165,7 +165,7 @@ def _largest_from(segment: Segment, view: FileView, start: int) -> int:
 
 
 def _indexed_timestamp(segment: Segment, view: FileView) -> int | None:
-    """From the last entry of the time index, if the batch that it names agrees."""
+    """Return the timestamp in the last entry of the time index, if its batch agrees."""
     data = segment.hint(FileKind.TIME_INDEX)
     if not data:
         return None
@@ -175,7 +175,7 @@ def _indexed_timestamp(segment: Segment, view: FileView) -> int | None:
             return None
         timestamp, offset = index[len(index) - 1]
         start = position_of_offset(segment, view, offset)
-    except CorruptionError:  # the headers know as well
+    except CorruptionError:  # the headers are read instead
         return None
     for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
         if isinstance(item, Window) and item.batches.last_offset[-1] >= offset:
@@ -183,6 +183,6 @@ def _indexed_timestamp(segment: Segment, view: FileView) -> int | None:
             named = int(batches.max_timestamp[batches.last_offset >= offset][0])
             if named != timestamp:
                 return None
-            # A sealed segment's last entry is its largest; an active one has batches behind it.
+            # A sealed segment's last entry is its largest; an active one has batches after it.
             return max(timestamp, _largest_from(segment, view, start)) if segment.is_last else timestamp
     return None

@@ -1,4 +1,4 @@
-"""Which offsets of a partition are missing and why, from the counts of its segments: one after the other, none kept."""
+"""Missing offsets of a partition and their reasons, from the counts of its segments, one at a time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from pylogseg.stats.segment import Stats
 from pylogseg.walker.findings import Gap, offsets_text
 
-#: Stretches of missing offsets of a group that are listed.
+#: Ranges of missing offsets that are listed for a group.
 MAX_LISTED = 10_000
-#: The reason of what is missing between records, until all segments have told whether a cleaner was there.
+#: The reason for offsets missing between records, until it is known whether the log was compacted.
 _BETWEEN = ""
 
 
 class Missing(NamedTuple):
-    """Offsets of one partition that a reader does not see as records, by the reason.
+    """Numbers of a partition's offsets that a reader does not see as records, by reason.
 
     Attributes
     ----------
@@ -24,13 +24,13 @@ class Missing(NamedTuple):
     below_start : int
         Below the log start offset: removed by retention, or by a client's request to delete records.
     still_there : int
-        Of these, offsets that are still in the first segment.
+        Those of them that are still in the first segment.
     compaction : int
         Removed by the cleaner.
     damage : int
-        Of what cannot be read.
+        In unreadable parts.
     unexplained : int
-        Between two batches, and nothing tells why.
+        Between two batches, for an unknown reason.
     """
 
     markers: int
@@ -42,7 +42,7 @@ class Missing(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Offsets next to each other that are missing for the same reason.
+    """A range of offsets that are missing for the same reason.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Stretch(NamedTuple):
     first_offset, end_offset : int
         Half-open.
     reason : {"log start", "markers", "compaction", "damage", "unexplained"}
-        As `Missing` has them.
+        See `Missing`.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Stretch(NamedTuple):
 
     @property
     def is_news(self) -> bool:
-        """Whether somebody should look: what brokers do to a log is no news."""
+        """True if somebody should look at it: a broker does not do this to a log."""
         return self.reason in ("damage", "unexplained")
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Stretch(NamedTuple):
 
 
 class _Outline(NamedTuple):
-    """Where a segment begins and ends, and what it lacks."""
+    """First and end offset of a segment, and the gaps in it."""
 
     first: int
     end: int
@@ -79,9 +79,9 @@ class _Outline(NamedTuple):
 
 
 class MissingOffsets:
-    """Takes the counts of a partition's segments in their order, and says what is missing.
+    """Finds the missing offsets of a partition from the counts of its segments, added in order.
 
-    What it keeps does not grow with their number, but for the stretches that are listed.
+    Except for the listed ranges, its memory does not grow with the number of segments.
 
     Parameters
     ----------
@@ -90,10 +90,10 @@ class MissingOffsets:
     log_start_offset : int
         Of the partition.
     is_cleaned : bool
-        Whether the cleaner's checkpoint names the partition, or its topic is a compacted one. An empty batch, a delete
-        horizon or a batch with fewer records than offsets tell of the cleaner too.
+        Whether the partition is compacted, by the cleaner's checkpoint or its topic. An empty batch, a delete horizon
+        or a batch with fewer records than offsets also show that.
     room : int
-        How many stretches are listed; the others are counted.
+        The number of ranges to list; the others are counted.
     """
 
     def __init__(self, name: str, log_start_offset: int, is_cleaned: bool, room: int = MAX_LISTED) -> None:
@@ -102,7 +102,7 @@ class MissingOffsets:
         self._first: int | None = None  # offset in it, or in the first one that has any
         self._begin = self._after = self._end = log_start_offset
         self._there = self._control = self._left_out = self._lost = 0
-        #: The last segment with offsets, and those behind it without: where damage at their ends ends is not known yet.
+        #: The last segment with offsets, and those after it without: the end of damage at their end is not known yet.
         self._open: list[_Outline] = []
         self._damaged: list[tuple[int, int]] = []
         self._found: list[Stretch] = []
@@ -110,7 +110,7 @@ class MissingOffsets:
         self._list([(0, log_start_offset, "log start")] if log_start_offset > 0 else [])
 
     def add(self, stats: Stats) -> None:
-        """Take the next segment."""
+        """Add the next segment."""
         outline = _Outline(stats.first_offset, stats.end_offset, stats.gaps, stats.empty, stats.control)
         if self._base is None:
             self._base = stats.base_offset
@@ -123,7 +123,7 @@ class MissingOffsets:
             base = stats.first_offset if self._base < 0 else max(self._base, self._log_start)
             self._first, self._begin = stats.first_offset, min(stats.first_offset, base)
             self._after = self._begin
-        self._settle(stats.first_offset)
+        self._close_open(stats.first_offset)
         self._open.append(outline)
         self._end = stats.end_offset
         self._control += stats.control_records
@@ -133,8 +133,8 @@ class MissingOffsets:
         self._is_cleaned |= bool(stats.left_out or stats.empty_batches or stats.horizon_batches)
 
     def finish(self) -> tuple[Missing, list[Stretch], int]:
-        """How many offsets are missing by reason, the stretches of them, and how many of those are not listed."""
-        self._settle(None)
+        """Return the numbers of missing offsets by reason, their ranges, and the number of ranges not listed."""
+        self._close_open(None)
         reason = "compaction" if self._is_cleaned else "unexplained"
         found = [stretch._replace(reason=stretch.reason or reason) for stretch in self._found]
         between = max(0, self._end - self._begin - self._there - self._left_out - self._lost)
@@ -149,8 +149,8 @@ class MissingOffsets:
         )
         return missing, sorted(found, key=lambda stretch: stretch.first_offset), self._unlisted
 
-    def _settle(self, follows: int | None) -> None:
-        """List what the open segments lack, now that it is known which offset follows them."""
+    def _close_open(self, follows: int | None) -> None:
+        """List the missing ranges of the open segments, now that the offset after them is known."""
         damaged = [pair for outline in self._open for pair in _damaged(outline.gaps, follows)]
         self._lost += sum(end - first for first, end in damaged)
         near = self._damaged + damaged  # damage of the segments before reaches to this one
@@ -173,7 +173,7 @@ class MissingOffsets:
 
 
 def _without(first: int, end: int, damaged: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is left of a stretch without what damage took."""
+    """Return the parts of a range outside of damage."""
     left = []
     for begin, last in damaged:
         if begin > first and min(begin, end) > first:
@@ -183,7 +183,7 @@ def _without(first: int, end: int, damaged: Sequence[tuple[int, int]]) -> list[t
 
 
 def _damaged(gaps: Sequence[Gap], follows: int | None) -> list[tuple[int, int]]:
-    """Offsets that damage in a segment took; at its end up to where the next one begins."""
+    """Return the offsets lost to damage in a segment; at its end, up to the next segment."""
     found: list[tuple[int, int]] = []
     for gap in sorted(gaps, key=lambda gap: gap.first_offset):
         end = follows if gap.next_offset is None else gap.next_offset

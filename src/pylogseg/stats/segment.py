@@ -1,4 +1,4 @@
-"""What is in a segment: counts, sizes, codecs, keys, producers, times, and which offsets are missing and why.
+"""Statistics of a segment: counts, sizes, codecs, keys, producers, times, and missing offsets.
 
 `segment_stats` reads one segment and returns a `Stats`; `Stats.merge` joins those of a partition or of a whole disk.
 """
@@ -28,19 +28,19 @@ from pylogseg.walker.findings import Gap
 from pylogseg.walker.windows import Window, walk
 
 _V2_HEADER_BYTES = 61
-#: Stretches of offsets of a segment, without a record or of control records, that are known one by one.
+#: Ranges of offsets of a segment, empty or of control records, that are kept one by one.
 MAX_STRETCHES = 1000
 
 
 class Times(NamedTuple):
-    """A range of time, of whole batches: by their largest timestamps.
+    """A range of time for whole batches, by their largest timestamps.
 
     Attributes
     ----------
     since, until : int or None
         Half-open, ms.
     first_offset : int
-        Nothing before it lies in the range.
+        No record before it is in the range.
     """
 
     since: int | None
@@ -48,7 +48,7 @@ class Times(NamedTuple):
     first_offset: int = 0
 
     def hold(self, rows: BatchTable) -> npt.NDArray[np.bool_]:
-        """Which batches lie in the range."""
+        """Return a mask of the batches in the range."""
         mask = np.ones(len(rows), np.bool_)
         if self.since is not None:
             mask &= rows.max_timestamp >= self.since
@@ -65,9 +65,9 @@ class CodecStats:
     ----------
     batches, records : int
     stored_bytes : int
-        Of whole batches, headers included, as they lie in the file.
+        Of whole batches in the file, headers included.
     body_bytes, raw_bytes : int
-        Of their records: as stored, and decompressed.
+        Of their records, as stored and decompressed.
     """
 
     batches: int = 0
@@ -77,13 +77,13 @@ class CodecStats:
     raw_bytes: int = 0
 
     def merge(self, other: CodecStats) -> None:
-        """Add what another one counted."""
+        """Add the counts of another object."""
         for name in vars(self):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def ratio(self) -> float | None:
-        """Decompressed by stored bytes of records; None without any."""
+        """Decompressed bytes per stored byte of records; None without records."""
         return self.raw_bytes / self.body_bytes if self.body_bytes else None
 
 
@@ -110,18 +110,18 @@ class Stats:
     producers : Counter
         Batches by producer id.
     left_out : int
-        Offsets that batches claim and no record in them has: only the cleaner does that.
+        Offsets of batches without a record: the cleaner removed it.
     gaps : list of Gap
-        What could not be read.
+        Unreadable parts.
     base_offset : int
-        Of the segment; -1 of several.
+        Of the segment; -1 for several.
     empty, control : list of (int, int)
-        Offsets between `first_offset` and `end_offset` that no record has, and those of control records, half-open: the
-        first ones of the segment, up to `MAX_STRETCHES`. They are not merged.
+        Half-open ranges of offsets between `first_offset` and `end_offset` without records, and of control records:
+        the first ones of the segment, up to `MAX_STRETCHES`. They are not merged.
     unlisted : int
-        How many such stretches there are beyond these.
+        The number of further ranges.
     tops : Tops or None
-        Heaviest keys and largest records, if they are asked for.
+        Heaviest keys and largest records, if requested.
     """
 
     segments: int = 0
@@ -158,7 +158,7 @@ class Stats:
     tops: Tops | None = None
 
     def merge(self, other: Stats) -> None:
-        """Add what another one counted, of any partition."""
+        """Add the counts of another object, of any partition."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("keys", "key_sizes", "value_sizes", "record_sizes"):
@@ -211,24 +211,24 @@ def segment_stats(
     times: Times | None = None,
     tops: Tops | None = None,
 ) -> Stats:
-    """Read one segment and count what is in it; damage is passed over and reported.
+    """Read one segment and count its contents; damage is skipped and reported.
 
     Parameters
     ----------
     segment : Segment
-        Its file of batches is read, nothing else.
+        Only its file of batches is read.
     advance : callable, optional
-        Gets the bytes read since its last call; may raise, to end the work.
+        Called with the bytes read since its last call; may raise to end the work.
     limit_bytes : int
         A batch that decompresses to more is damaged.
     throttle : Throttle, optional
         May be shared with other threads.
     drop_behind : bool
-        Give pages of the page cache back once they are read.
+        Drop pages from the page cache after reading them.
     times : Times, optional
-        Only batches in a range of time; ``size_bytes`` is theirs, and what offsets are missing means nothing.
+        Count only batches in a range of time; then missing offsets mean nothing.
     tops : Tops, optional
-        How many of the heaviest keys and largest records to find.
+        The numbers of heaviest keys and largest records to find.
 
     Returns
     -------
@@ -270,7 +270,7 @@ def segment_stats(
 
 
 def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int, scratch: Scratch, after: int) -> int:
-    """Count a window; `after` is the offset after the last record of those before, -1 if there is none."""
+    """Count a window; `after` is the offset after the last record before it, or -1."""
     _add_headers(stats, window.batches)
     codecs = window.batches.codec
     first = int(window.batches.base_offset[0])
@@ -294,7 +294,7 @@ def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int
             _add_codec(stats, int(codec), rows[good], columns, continues)
             _add_records(stats, columns)
             _add_left_out(stats, rows[good], columns)
-            if len(columns):  # a compressed legacy wrapper does not tell its base offset, but its first record does
+            if len(columns):  # the header of a compressed legacy wrapper has no base offset, its first record has it
                 first = min(first, int(columns.offset[0]))
                 runs.append(_runs(columns.offset))
                 control.append(_runs(columns.offset[columns.batches.is_control[columns.batch]]))
@@ -311,7 +311,7 @@ def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int
 
 
 def _runs(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Offsets as rows of first and end, a row for all that follow each other: millions of them may be a few bytes."""
+    """Return the runs of consecutive offsets as rows of first and end offset."""
     if (offsets[1:] < offsets[:-1]).any():
         offsets = np.sort(offsets)
     last = np.append(np.flatnonzero(np.diff(offsets) > 1), len(offsets) - 1)[: len(offsets)]
@@ -320,7 +320,7 @@ def _runs(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def _joined_runs(parts: list[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """First and end of the runs of several parts, in their order: decoding goes by codec."""
+    """Merge the runs of several parts in order: decoding goes by codec."""
     begins, ends = np.concatenate(parts, axis=1) if parts else np.empty((2, 0), np.int64)
     order = np.argsort(begins, kind="stable")
     begins, ends = begins[order], np.maximum.accumulate(ends[order])
@@ -404,7 +404,7 @@ def _add_left_out(stats: Stats, batches: BatchTable, columns: RecordColumns) -> 
     stats.left_out += int((spans - batches.count[modern]).sum())
     if modern.all() or len(columns) < 2:
         return
-    # A legacy wrapper does not say where it began: what is left out between its records is seen.
+    # The header of a legacy wrapper has no base offset: only offsets missing between its records are known.
     steps = np.diff(columns.offset) - 1
     same = (np.diff(columns.batch) == 0) & (columns.batches.magic[columns.batch[1:]] < 2)
     stats.left_out += int(np.maximum(steps[same], 0).sum())

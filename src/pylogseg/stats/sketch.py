@@ -1,4 +1,4 @@
-"""Distributions and distinct counts in bounded memory, which may be merged: of segments, threads, machines."""
+"""Distributions and distinct counts in bounded memory, which can be merged across segments, threads and machines."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _GATHERED_BYTES = 1 << 22
 
 @dataclass
 class Histogram:
-    """Sizes: least, mean and largest exactly, percentiles within 6 %.
+    """A histogram of sizes: exact least, mean and largest, percentiles within 6 %.
 
     Attributes
     ----------
     count, total, least, largest : int
-        The least and the largest are -1 as long as there is nothing.
+        `least` and `largest` are -1 while the histogram is empty.
     buckets : numpy.ndarray of int64
     """
 
@@ -65,11 +65,11 @@ class Histogram:
 
     @property
     def mean(self) -> float | None:
-        """Of all; None of nothing."""
+        """The mean of all sizes; None if there are none."""
         return self.total / self.count if self.count else None
 
     def percentile(self, percent: float) -> int | None:
-        """The largest size that a bucket stands for in which the percentile lies; None of nothing."""
+        """Return the largest size of the bucket with the percentile; None if there are no sizes."""
         if not self.count:
             return None
         wanted = max(1, int(np.ceil(self.count * percent / 100)))
@@ -95,7 +95,7 @@ def _bucket_end(bucket: int) -> int:
 
 @dataclass
 class Distinct:
-    """How many different values there were: of all hashes, the smallest ones tell.
+    """Estimates the number of distinct values by their smallest hashes.
 
     Attributes
     ----------
@@ -118,12 +118,12 @@ class Distinct:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the number is no estimate."""
+        """True if the number is not an estimate."""
         return len(self.hashes) < _KEPT_HASHES
 
     @property
     def count(self) -> int:
-        """Different values."""
+        """The number of distinct values."""
         if self.is_exact:
             return len(self.hashes)
         return round((_KEPT_HASHES - 1) * 2.0**64 / float(self.hashes[-1]))
@@ -131,10 +131,10 @@ class Distinct:
 
 @dataclass
 class Heaviest:
-    """Values with most weight: a summary of Misra and Gries, whose weights are too low by `missed` at most.
+    """Finds the values with most weight: a Misra-Gries summary, whose weights are at most `missed` too low.
 
-    Where there are more different values than it keeps, all lose the weight of the first one that has no room. That is
-    at most the sum of all weights divided by `_KEPT_VALUES`, so whatever has more is kept.
+    If there are more distinct values than it keeps, all lose the weight of the first one without room. That is at most
+    the sum of all weights divided by `_KEPT_VALUES`, so every value with more weight is kept.
 
     Attributes
     ----------
@@ -142,9 +142,9 @@ class Heaviest:
         Of the values that are kept, sorted.
     weights : numpy.ndarray of int64
     places : numpy.ndarray of int64, shape (n, 2)
-        Where each was first: a number of whoever counts, and an offset.
+        The first place of each value: a number chosen by the caller, and an offset.
     total, missed : int
-        Sum of all weights; by how much one may be too low. Exact if 0.
+        The sum of all weights; the most that a weight may be too low, 0 if they are exact.
     """
 
     hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
@@ -156,18 +156,18 @@ class Heaviest:
     def add(
         self, hashes: npt.NDArray[np.uint64], weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
     ) -> None:
-        """Count values: their hashes, weights and places, a row each."""
+        """Add values: a row with hash, weight and place for each."""
         self.total += int(weights.sum())
         self._put(hashes, weights, places)
 
     def merge(self, other: Heaviest, places_before: int) -> None:
-        """Add what another one counted; its numbers of places come after so many."""
+        """Add another summary; `places_before` is added to the numbers in its places."""
         self.total += other.total
         self.missed += other.missed
         self._put(other.hashes, other.weights, other.places + np.array([places_before, 0]))
 
     def first(self, count: int) -> list[tuple[tuple[int, int], int]]:
-        """Place and weight of the heaviest ones; of equal weight those that came first."""
+        """Return place and weight of the heaviest values; of equal weight, the first ones."""
         order = np.lexsort((self.places[:, 1], self.places[:, 0], -self.weights))[:count]
         return [
             ((owner, offset), weight)
@@ -193,7 +193,7 @@ class Heaviest:
 def hash_each(
     place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...]
 ) -> npt.NDArray[np.uint64]:
-    """A hash of 64 bits of each span, the same in every process; 0 where it is null.
+    """Hash each span to 64 bits, with the same result in every process; 0 for null.
 
     Spans of one size are hashed together, as rows of a matrix of words.
     """
@@ -223,7 +223,7 @@ def _gathered(place: npt.NDArray[np.int64], size: int, sources: tuple[Any, ...])
 
 
 def _mixed(words: npt.NDArray[np.uint64], size: int) -> npt.NDArray[np.uint64]:
-    """The finalizer of splitmix64 over the words of each row, one after the other."""
+    """Apply the finalizer of splitmix64 to the words of each row in turn."""
     state = np.full(len(words), size + 1, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for column in range(words.shape[1]):
         state = _finalized(state ^ words[:, column])

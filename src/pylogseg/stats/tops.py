@@ -1,4 +1,4 @@
-"""Which keys have most records and most bytes, and which records are largest: in bounded memory, to be merged."""
+"""Keys with most records or bytes, and the largest records, in bounded memory; results can be merged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pylogseg.stats.sketch import Heaviest
 
 
 class Found(NamedTuple):
-    """A record that was found again.
+    """A record that was read again for display.
 
     Attributes
     ----------
@@ -43,12 +43,12 @@ class Tops:
     Attributes
     ----------
     key_count, record_count : int
-        How many are asked for.
+        The numbers requested.
     by_records, by_bytes : Heaviest
     sizes, offsets, owners : numpy.ndarray of int64
-        Of the largest records, the largest first: bytes, offset, and number of the segment.
+        Bytes, offset and segment number of the largest records, the largest first.
     segments : list of Segment
-        In which records were counted.
+        The segments that were counted.
     """
 
     key_count: int = 0
@@ -61,11 +61,11 @@ class Tops:
     segments: list[Segment] = field(default_factory=list)
 
     def of(self, segment: Segment) -> Tops:
-        """An empty one for one segment, which asks for the same."""
+        """Return an empty object for one segment, with the same numbers requested."""
         return Tops(self.key_count, self.record_count, segments=[segment])
 
     def add(self, columns: RecordColumns, hashes: npt.NDArray[np.uint64]) -> None:
-        """Count records of the last segment; the hashes are those of their keys, from `sketch.hash_each`."""
+        """Add records of the last segment; `hashes` are those of their keys, from `sketch.hash_each`."""
         sizes = np.maximum(columns.key_size, 0).astype(np.int64) + np.maximum(columns.value_size, 0)
         owner = len(self.segments) - 1
         if self.key_count:
@@ -100,14 +100,14 @@ class Tops:
             self._add_largest(other.sizes, other.offsets, other.owners + before)
 
     def keys(self, by: Heaviest, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[tuple[Found | None, int]]:
-        """A record with each of the heaviest keys (None where it is gone meanwhile), and its weight."""
+        """Return a record with each of the heaviest keys (None if it was deleted meanwhile), and its weight."""
         return [
             (again(self.segments[owner], offset, limit_bytes), weight)
             for (owner, offset), weight in by.first(self.key_count)
         ]
 
     def largest(self, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[tuple[Segment, int, int, Found | None]]:
-        """Segment, offset, bytes and the record (None where it is gone meanwhile) of the largest ones."""
+        """Return segment, offset, bytes and record (None if it was deleted meanwhile) of the largest records."""
         rows = zip(self.owners.tolist(), self.offsets.tolist(), self.sizes.tolist(), strict=True)
         return [
             (self.segments[owner], offset, size, again(self.segments[owner], offset, limit_bytes))
@@ -116,7 +116,7 @@ class Tops:
 
 
 def again(segment: Segment, offset: int, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Found | None:
-    """Read one record; None where it cannot be read any more."""
+    """Read one record; None if it cannot be read any more."""
     options: Any = ReadOptions(on_corrupt="skip", limit_bytes=limit_bytes)
     try:
         for columns, _ in PartitionReader([segment], offset, offset + 1, options):

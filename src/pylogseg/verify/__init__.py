@@ -1,1 +1,1 @@
-"""Is what lies on a disk whole? Checks of segments, of the files beside them, and of what is missing."""
+"""Check a disk: segments, their indexes and other small files, and missing data."""

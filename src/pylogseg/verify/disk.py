@@ -1,4 +1,4 @@
-"""The check of a whole disk: segments over threads, then what lies between and beside them."""
+"""Check a whole disk: segments in threads, then partitions and log directories."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pylogseg.verify.startup import check_replicas, check_start
 
 @dataclass
 class Summary:
-    """What was checked, and what was not.
+    """Counts of what was checked, and a list of what was not.
 
     Attributes
     ----------
     level : Level
     log_dirs, partitions, segments, batches, records, bytes : int
     damaged, notices : int
-        Findings of either kind.
+        Findings of each level.
     explained_gaps : int
-        Missing stretches of offsets that compaction explains.
+        Missing ranges of offsets that are explained by compaction.
     not_checked : list of str
-        Sentences.
+        Phrases for the report.
     """
 
     level: Level
@@ -66,13 +66,13 @@ class Summary:
 
 _BY_LEVEL = {
     Level.CRC: "checksums (--level crc)",
-    Level.RECORDS: "records, and what is inside of compressed batches (--level records)",
-    Level.INDEXES: "indexes, snapshots, checkpoints and other small files; what is missing or keeps a broker from "
-    "starting, as they tell (--level indexes)",
+    Level.RECORDS: "records, and the contents of compressed batches (--level records)",
+    Level.INDEXES: "indexes, snapshots, checkpoints and other small files; missing data and obstacles to a broker's "
+    "start that these files show (--level indexes)",
 }
 _NEVER = (
-    "whether producer snapshots and checkpoints say what the log says, beyond their form and their ends",
-    "whether whole segments are missing where no checkpoint, leader epoch or snapshot tells, as of compacted logs",
+    "whether producer snapshots and checkpoints agree with the log, beyond their format and their end offsets",
+    "whether whole segments are missing that no checkpoint, leader epoch or snapshot mentions, as in compacted logs",
     "whether other replicas hold the same records",
 )
 
@@ -96,19 +96,19 @@ def verify(
     disk : Disk
         As `pylogseg.open_dir` finds it.
     summary : Summary
-        With the level to check; filled while the findings are taken, and complete behind the last one.
+        With the level to check; filled during the iteration, and complete after the last finding.
     partitions : sequence of Partition, optional
-        Instead of all live ones of the disk.
+        The partitions to check; all live ones of the disk by default.
     jobs : int
-        Threads.
+        Number of threads.
     limit_bytes : int
         Batches that decompress to more are not checked.
     drop_behind : bool
-        Give the pages of the page cache back.
+        Drop pages from the page cache after reading them.
     on_bytes : callable, optional
-        Gets the bytes done.
+        Called with the bytes that were checked.
     names, numbers
-        As of `judge`.
+        See `judge`.
 
     Yields
     ------
@@ -126,7 +126,7 @@ def verify(
 
 
 def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
-    """The segments that have to be checked, in the order in which `judge` wants their reports."""
+    """Return the segments to check, in the order in which `judge` takes their reports."""
     return [segment for p in chosen for segment in p.segments] + list(disk.loose)
 
 
@@ -139,20 +139,20 @@ def judge(
     names: Sequence[str] = (),
     numbers: Sequence[int] | None = None,
 ) -> Iterator[Remark]:
-    """What reports of segments say, and what lies between and beside the segments.
+    """Yield the findings in the reports of segments, and those about partitions and log directories.
 
     Parameters
     ----------
     disk : Disk
         As `pylogseg.open_dir` finds it.
     chosen : sequence of Partition
-        That are checked.
+        The partitions that are checked.
     results : iterator of SegmentReport
-        Of `segments_of`, in its order; taken as they are needed.
+        The reports of `segments_of`, in its order; consumed one at a time.
     summary : Summary
-        As of `verify`.
+        See `verify`.
     names, numbers : sequence of str, sequence of int
-        What `chosen` was asked for by: of other partitions nobody wants to know whether they are missing.
+        The names and numbers that selected `chosen`: missing partitions are reported only if these select them.
 
     Yields
     ------
@@ -170,11 +170,11 @@ def judge(
         summary.add_segment(report)
         yield from map(summary.add_remark, report.remarks)
     yield from map(summary.add_remark, _log_dirs(disk, summary, around, is_asked(names, numbers)))
-    _say_what_was_not(disk, chosen, summary)
+    _note_unchecked(disk, chosen, summary)
 
 
 class _Around:
-    """What lies around the partitions: the checkpoints of their log directories, each read once, and the cluster."""
+    """Checkpoints of the log directories, each read once, and the metadata of the cluster."""
 
     def __init__(self, disk: Disk, clusters: Mapping[str, ClusterMetadata]) -> None:
         self.clusters = clusters
@@ -182,19 +182,19 @@ class _Around:
         self._clusters = {_absolute(d.files, d.path): clusters[d.path] for d in disk.log_dirs if d.path in clusters}
 
     def checkpoints(self, files: FileSystem, folder: str) -> Checkpoints:
-        """Of a log directory."""
+        """Return the checkpoints of a log directory."""
         if folder not in self._by_folder:
             self._by_folder[folder] = Checkpoints(files, folder)
         return self._by_folder[folder]
 
     def of(self, part: Partition) -> tuple[Checkpoints, ClusterMetadata | None]:
-        """Of the log directory that a partition lies in."""
+        """Return checkpoints and cluster metadata for the log directory of a partition."""
         folder = part.files.split(part.path)[0]
         return self.checkpoints(part.files, folder), self._clusters.get(folder)
 
 
 def _absolute(files: FileSystem, log_dir: str) -> str:
-    """As `split` gives the folder of a partition."""
+    """Return the path in the form that `split` returns for the folder of a partition."""
     return files.split(files.join(log_dir, "x"))[0]
 
 
@@ -203,14 +203,14 @@ def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[st
     if summary.level < Level.INDEXES:
         return
     places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
-    gone = set()
+    missing = set()
     for log_dir in disk.log_dirs:
         yield from check_log_dir(log_dir)
         checkpoints = around.checkpoints(log_dir.files, _absolute(log_dir.files, log_dir.path))
         for remark in check_partitions(log_dir, checkpoints, places, asked):
-            gone.add(remark.path)
+            missing.add(remark.path)
             yield remark
-    yield from check_replicas(disk.log_dirs, around.clusters, asked, gone)
+    yield from check_replicas(disk.log_dirs, around.clusters, asked, missing)
     yield from check_start(disk.log_dirs, around.clusters, asked)
 
 
@@ -228,12 +228,12 @@ def _partition_remarks(
     yield from check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
 
 
-def _say_what_was_not(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:
+def _note_unchecked(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:
     summary.not_checked += [text for level, text in _BY_LEVEL.items() if level > summary.level]
     checked = {part.path for part in chosen}
     left_out = [part for part in disk.partitions if part.path not in checked]
     for state, what in (
-        ("delete", "waiting for deletion"),
+        ("delete", "pending deletion"),
         ("future", "being moved here"),
         ("stray", "of stray replicas"),
         ("", "not asked for"),
@@ -242,6 +242,6 @@ def _say_what_was_not(disk: Disk, chosen: Sequence[Partition], summary: Summary)
         if count:
             summary.not_checked.append(f"{count} partition folder{'s' * (count > 1)} {what}")
     if disk.loose:
-        summary.not_checked.append("what lies beside files named by themselves, but for their indexes")
+        summary.not_checked.append("files beside segments that were named individually, except for their indexes")
     if summary.level >= Level.INDEXES:
         summary.not_checked += _NEVER

@@ -1,4 +1,4 @@
-"""Checks of the files beside the segments: snapshots, leader epochs, status files; and those of a log directory."""
+"""Checks of small files: snapshots, leader epochs, status files, and the files of a log directory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_partition_files(
     partition : Partition
         The replica.
     reports : sequence of SegmentReport
-        Of all its segments, in their order.
+        Reports of all its segments, in order.
     level : Level
         How much to check of KRaft snapshots.
     """
@@ -57,16 +57,16 @@ def check_partition_files(
 
 
 def _folders(partition: Partition) -> Iterator[Remark]:
-    """Folders that have the name of a file: a broker that opens one takes the whole log directory offline."""
+    """Yield folders with the name of a file: a broker that opens one takes the whole log directory offline."""
     files = partition.files
     try:
         folders = [entry.name for entry in files.list_folder(partition.path) if entry.is_dir]
-    except StorageError:  # what was read of it is told of already
+    except StorageError:  # reported already
         return
     for folder in folders:
         name = parse_file_name(folder)
         if name.kind not in (FileKind.UNKNOWN, FileKind.LOG):
-            reason = "it is a folder, and has the name of a file that a broker reads or writes"
+            reason = "this is a folder with the name of a file that a broker reads or writes"
             yield Remark(files.join(partition.path, folder), Finding.UNREADABLE.value, name.is_live, reason)
 
 
@@ -78,7 +78,7 @@ _CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
 
 
 def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str], Any]) -> tuple[Any, list[Remark]]:
-    """The parsed file; or None and why not. A file that vanished meanwhile is no finding."""
+    """Return the parsed file, or None and the findings. A file that was deleted meanwhile is not a finding."""
     try:
         return parse(files.read_all(path), path), []
     except CorruptionError as error:
@@ -90,7 +90,7 @@ def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str],
 
 
 def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentReport]) -> Iterator[Remark]:
-    """The checkpoint against itself, and the epochs of batches against the checkpoint."""
+    """Check that the epochs in the checkpoint ascend, and that the epochs of batches agree with them."""
     for before, after in pairwise(epochs):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:
             what = f"epoch {after.epoch} from offset {after.start_offset} on"
@@ -101,7 +101,7 @@ def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentRe
     for report in reports:
         for epoch, offset in report.epochs:
             at = bisect_right(starts, offset) - 1
-            # Below the first entry lies what the log start has passed by.
+            # Batches below the first entry are below the log start offset.
             if at >= 0 and epochs[at].epoch != epoch:
                 reason = f"leader epoch {epoch} in the batch at offset {offset}, {epochs[at].epoch} in the checkpoint"
                 yield Remark(report.path, "leader-epoch", True, reason, None, offset)
@@ -118,7 +118,7 @@ def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Ite
     kinds = _control_kinds(segment)
     if ControlKind.SNAPSHOT_HEADER not in kinds[:1] or ControlKind.SNAPSHOT_FOOTER not in kinds[-1:]:
         found = ", ".join(kind.name for kind in kinds) or "none"
-        reason = f"it does not begin with a header and end with a footer; control records: {found}"
+        reason = f"the snapshot must begin with a header and end with a footer; found control records: {found}"
         yield Remark(other.path, "kraft-snapshot", True, reason)
 
 
@@ -156,7 +156,7 @@ def check_log_dir(log_dir: LogDir) -> Iterator[Remark]:
 
 
 def _bootstrap(log_dir: LogDir, path: str) -> Iterator[Remark]:
-    """The records that a cluster begins with: each node reads them whenever it starts."""
+    """Check the first records of a cluster, which each node reads at every start."""
     try:
         segment = Segment(log_dir.files, path, 0, log_dir.files.stat(path).size, 0, False)
     except StorageError as error:
@@ -167,7 +167,7 @@ def _bootstrap(log_dir: LogDir, path: str) -> Iterator[Remark]:
     for remark in report.remarks:
         yield remark if remark.kind == Finding.UNREADABLE.value else remark._replace(kind="bootstrap")
     if not report.remarks and not report.records:
-        reason = "there is no record in it: a broker refuses to start without metadata.version"
+        reason = "the file has no records: a broker refuses to start without metadata.version"
         yield Remark(path, "bootstrap", True, reason)
 
 

@@ -1,4 +1,4 @@
-"""Checks of a segment's indexes, entry by entry, while its batches pass by."""
+"""Checks of a segment's indexes against its batches, entry by entry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pylogseg.walker.windows import Window
 
 
 def _missing(segment: Segment, kind: FileKind) -> Remark | None:
-    """The remark about an index that is not there, if the folder was looked at and the segment needs one."""
+    """Return the finding for a missing index, if the segment needs one."""
     if not segment.size or parse_file_name(segment.name).kind is not FileKind.LOG:
         return None
     path = segment.path[: -len(FileKind.LOG.value)] + kind.value
@@ -27,7 +27,7 @@ def _missing(segment: Segment, kind: FileKind) -> Remark | None:
 
 
 def _index_bytes(segment: Segment, kind: FileKind, name: str, remarks: list[Remark]) -> bytes | None:
-    """Bytes of an index; None where it is missing or cannot be read, with a remark unless that is in order."""
+    """Return the bytes of an index; None, with a finding where that is wrong, if it is missing or unreadable."""
     try:
         data = segment.companion(kind)
     except CorruptionError as error:
@@ -43,10 +43,10 @@ def _index_bytes(segment: Segment, kind: FileKind, name: str, remarks: list[Rema
 
 
 def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Remark]:
-    """The remark about zeros at the end of an index that no broker appends to: there it takes them for entries.
+    """Return the finding for zeros at the end of a sealed index, where a broker takes them for entries.
 
-    By those of an offset index it finds all records, only later. By those of a time index the greatest timestamp of the
-    segment is 0: its retention deletes it at once, and look-ups by time skip it.
+    With such an offset index lookups are only slower. With such a time index the segment's greatest timestamp counts
+    as 0: retention deletes it at once, and lookups by time skip it.
     """
     if segment.is_last or not index.zero_count:
         return []
@@ -57,19 +57,19 @@ def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Remark]
 
 
 class OffsetIndexCheck:
-    """Each entry of an offset index names where a batch begins, and its last offset."""
+    """Checks that each entry of an offset index has the position and the last offset of a batch."""
 
     def __init__(self, index: OffsetIndex, remarks: list[Remark]) -> None:
         self._index, self._remarks = index, remarks
         self._positions = index.positions.astype(np.int64)
         self._offsets = index.offsets
-        self._passed = 0  # entries below this lie in front of what comes next
+        self._passed = 0  # entries below this one are checked
         self._end = 0
         self._unreadable: list[tuple[int, int]] = []
 
     @classmethod
     def open(cls, segment: Segment, remarks: list[Remark]) -> OffsetIndexCheck | None:
-        """The check of a segment's index; None if it is missing or its own bytes are wrong."""
+        """Return the check of a segment's index; None if the index is missing or malformed."""
         data = _index_bytes(segment, FileKind.OFFSET_INDEX, "offset-index", remarks)
         if data is None:
             return None
@@ -83,7 +83,7 @@ class OffsetIndexCheck:
         return cls(index, remarks)
 
     def window(self, rows: BatchTable) -> None:
-        """Look at the entries that lie inside of some batches."""
+        """Check the entries inside some batches."""
         self._end = int(rows.position[-1] + rows.size[-1])
         stop = int(np.searchsorted(self._positions, self._end))
         positions, offsets = self._positions[self._passed : stop], self._offsets[self._passed : stop]
@@ -105,12 +105,12 @@ class OffsetIndexCheck:
         self._remarks.append(Remark(self._index.path, "offset-index", True, reason, slot * 8, offset))
 
     def gap(self, gap: Gap) -> None:
-        """Entries for what cannot be read are not judged."""
+        """Note a gap: entries inside it are not checked."""
         self._unreadable.append((gap.position, gap.end_position))
         self._end = gap.end_position
 
     def finish(self, next_offset: int) -> list[Remark]:
-        """Entries behind the end of the log; not where the log itself breaks off, which has a remark already."""
+        """Return findings for entries after the end of the log; none if a gap at the end was reported already."""
         if self._unreadable and self._unreadable[-1][1] == self._end:
             return []
         left = [slot for slot in range(self._passed, len(self._positions)) if self._positions[slot] >= self._end]
@@ -128,10 +128,10 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Each entry of a time index names the greatest timestamp so far, and a batch that has it.
+    """Checks that each entry of a time index has the greatest timestamp so far, and the offset of its batch.
 
-    Compaction may have removed that batch; then nothing in front of the entry may be later than it says, since that is
-    what a look-up by time relies on.
+    Compaction may have removed that batch. Then no batch before the entry may be later than the entry, since lookups
+    by time rely on that.
     """
 
     def __init__(self, index: TimeIndex, remarks: list[Remark], *, is_ended: bool) -> None:
@@ -146,7 +146,7 @@ class TimeIndexCheck:
 
     @classmethod
     def open(cls, segment: Segment, remarks: list[Remark]) -> TimeIndexCheck | None:
-        """The check of a segment's index; None if it is missing or its own bytes are wrong."""
+        """Return the check of a segment's index; None if the index is missing or malformed."""
         data = _index_bytes(segment, FileKind.TIME_INDEX, "time-index", remarks)
         if data is None:
             return None
@@ -158,12 +158,12 @@ class TimeIndexCheck:
             return None
         untrimmed = _untrimmed(index, segment)
         remarks += untrimmed
-        # The last segment gets the entry of its greatest timestamp when it is closed. Without any entry a broker goes
-        # by the file's time; it leaves an index so itself that was missing when it started.
+        # The last segment gets the entry of its greatest timestamp when it is closed. Without any entry a broker uses
+        # the file's time; it creates an empty index itself if one was missing at its start.
         return cls(index, remarks, is_ended=bool(len(index)) and not segment.is_last and not untrimmed)
 
     def window(self, rows: BatchTable) -> None:
-        """Look at the entries up to the last offset of some batches."""
+        """Check the entries up to the last offset of some batches."""
         last_offsets = np.maximum.accumulate(rows.last_offset)
         greatest = np.maximum.accumulate(np.concatenate(([self._greatest], rows.max_timestamp)))
         stop = int(np.searchsorted(self._offsets, last_offsets[-1], side="right"))
@@ -188,13 +188,13 @@ class TimeIndexCheck:
         self._remarks.append(Remark(self._index.path, "time-index", True, reason, slot * 12, offset))
 
     def gap(self, gap: Gap) -> None:
-        """Timestamps of what cannot be read are not known."""
+        """Note a gap: its timestamps are not known."""
         self._unreadable = True
 
     def finish(self, next_offset: int) -> list[Remark]:
-        """Entries behind the end of the log, and the one that is missing for its greatest timestamp.
+        """Return findings for entries after the end of the log, and for a missing entry of the greatest timestamp.
 
-        By that one a broker tells whether a segment is old enough to be deleted, and whether look-ups by time skip it.
+        Retention and lookups by time use that entry.
         """
         if self._unreadable:
             return []
@@ -203,10 +203,10 @@ class TimeIndexCheck:
             greatest = self._greatest_of_records
             reason = (
                 f"the last entry says {self._timestamps[last]}; the greatest timestamp of the segment is {greatest}: "
-                "retention and look-ups by time go by the entry"
+                "retention and lookups by time use the entry"
             )
             place = last * 12, int(self._offsets[last])
-            # No damage: brokers leave cleaned segments so.
+            # Not damage: brokers leave cleaned segments like this.
             self._remarks.append(Remark(self._index.path, "time-index", False, reason, *place))
         return [
             Remark(
@@ -222,7 +222,7 @@ class TimeIndexCheck:
 
 
 class TransactionCheck:
-    """The abort markers of a segment are those of its transaction index."""
+    """Checks that the abort markers of a segment are those in its transaction index."""
 
     def __init__(self, segment: Segment, remarks: list[Remark]) -> None:
         self._segment, self._remarks = segment, remarks
@@ -249,11 +249,11 @@ class TransactionCheck:
             self._ended.add(producer)
 
     def gap(self, gap: Gap) -> None:
-        """Markers of what cannot be read are not known."""
+        """Note a gap: its markers are not known."""
         self._gap = True
 
     def finish(self, report: SegmentReport) -> None:
-        """Compare with the index, and leave in the report what only the other segments can tell."""
+        """Compare with the index; store in the report what depends on other segments."""
         entries = self._entries()
         report.ongoing, report.ended = self._ongoing, sorted(self._ended)
         if entries is None:
@@ -283,7 +283,7 @@ class TransactionCheck:
             self._remarks.append(of_error("transaction-index", error))
             return None
         if index.odd_bytes:
-            reason = f"{index.odd_bytes} bytes after the last entry: one is cut off"
+            reason = f"{index.odd_bytes} bytes after the last entry: an entry is cut off"
             self._remarks.append(Remark(index.path, "transaction-index", True, reason, len(data) - index.odd_bytes))
         return {txn.last_offset: txn.producer_id for txn in index}
 
@@ -293,7 +293,7 @@ class TransactionCheck:
 
 
 def _markers(rows: BatchTable, window: Window) -> dict[int, ControlKind]:
-    """What each marker batch says, by its offset."""
+    """Return the kinds of markers by offset."""
     if not len(rows):
         return {}
     columns, _ = decode(rows, window.buffer, window.file_position)

@@ -1,4 +1,4 @@
-"""What should be on a disk and is not: ends of logs, segments, whole partitions, by what the files around them say."""
+"""Checks for missing data: ends of logs, segments and whole partitions that other files on the disk mention."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pylogseg.walker.findings import offsets_text
 
 _Key = tuple[str, int]
 _NAMED = 5
-#: The folder of tiered storage in a log directory, the only one without a partition that a broker passes over.
+#: The folder of tiered storage, the only folder in a log directory that is no partition and that a broker ignores.
 TIERED_FOLDER = "remote-log-index-cache"
 
 
 class Checkpoints:
-    """What the checkpoints of a log directory say of its partitions. One that cannot be read says nothing.
+    """The offset checkpoints of a log directory; an unreadable one counts as empty.
 
     Parameters
     ----------
     files : FileSystem
-        Where it lies.
+        The file system.
     folder : str
         The log directory.
     """
@@ -43,12 +43,12 @@ class Checkpoints:
         self._of = {kind: _offsets(files, files.join(folder, kind.value)) for kind in _ENDS}
 
     def of(self, kind: FileKind, key: _Key) -> int | None:
-        """What one of them says of a partition; None if it does not name it."""
+        """Return a partition's offset in one checkpoint; None if there is no entry."""
         return self._of[kind].get(key)
 
     @property
     def partitions(self) -> dict[_Key, int]:
-        """Every partition that is named, with the greatest offset that its log had."""
+        """All partitions with an entry, with the greatest offset noted for each."""
         found: dict[_Key, int] = {}
         for offsets in self._of.values():
             for key, offset in offsets.items():
@@ -56,7 +56,7 @@ class Checkpoints:
         return found
 
     def ends(self, key: _Key) -> Iterator[tuple[int, str]]:
-        """Offsets that a log has reached, each with what says so."""
+        """Yield the offsets that a log has reached, each with its source in words."""
         for kind, what in _ENDS.items():
             offset = self._of[kind].get(key)
             if offset is not None and offset > 0:
@@ -94,7 +94,7 @@ def _offsets(files: FileSystem, path: str) -> Mapping[_Key, int]:
 
 
 class Missing(NamedTuple):
-    """A stretch of offsets that no batch has, half-open, and the file that it is missing from."""
+    """A half-open range of offsets that no batch has, and the file that lacks it."""
 
     first: int
     end: int
@@ -103,7 +103,7 @@ class Missing(NamedTuple):
 
 
 def gaps_of(reports: Sequence[SegmentReport], log_start_offset: int = 0) -> list[Missing]:
-    """Stretches of offsets that are missing above the log start offset; those of damage have a remark already."""
+    """Return the ranges of offsets that are missing above the log start offset; damage is reported elsewhere."""
     found: list[Missing] = []
     before: SegmentReport | None = None
     for report in reports:
@@ -122,18 +122,18 @@ def check_ends(
     checkpoints: Checkpoints | None,
     cluster: ClusterMetadata | None = None,
 ) -> Iterator[Remark]:
-    """What is missing at either end of a log, and what a load would drop.
+    """Check for missing offsets at either end of a log, and for records that a load would drop.
 
     Parameters
     ----------
     partition : Partition
         The replica.
     reports : sequence of SegmentReport
-        Of all its segments, in their order.
+        Reports of all its segments, in order.
     checkpoints : Checkpoints or None
-        Of the log directory around it.
+        Those of its log directory.
     cluster : ClusterMetadata, optional
-        What the metadata of the cluster says.
+        The metadata of the cluster.
     """
     if partition.state:
         return
@@ -167,7 +167,7 @@ def check_ends(
         reason = f"{offsets_text(end, last)} are missing: {ends}, but {why}"
         yield Remark(path, "missing", is_certain, reason, None, end, last - 1)
     elif not reports and partition.error is None:
-        reason = "there is no segment, and nothing tells whether it held records"
+        reason = "there is no segment, and no sign whether it held records"
         yield Remark(partition.path, "empty", partition.topic == METADATA_TOPIC, reason)
 
 
@@ -190,10 +190,10 @@ def _undeleted(
     epochs: Sequence[EpochEntry],
     checkpoints: Checkpoints | None,
 ) -> Iterator[Remark]:
-    """Deleted records that are there again, since no checkpoint says any more where the log begins.
+    """Check for deleted records that are served again, since the checkpoint lost the log start offset.
 
-    Nothing but a log start offset moves the first leader epoch into the middle of its batches. (Those of magic 0 and 1
-    have none, and what follows them begins one anew.)
+    Only a log start offset moves the first leader epoch into the middle of its batches. (Batches of magic 0 and 1 have
+    no leader epoch; the batches after them begin a new one.)
     """
     if not epochs or partition.topic == METADATA_TOPIC or checkpoints is None or not checkpoints.partitions:
         return
@@ -215,7 +215,7 @@ def _undeleted(
 
 
 def _beside(partition: Partition, epochs: Sequence[EpochEntry]) -> Iterator[tuple[int, str]]:
-    """Offsets that the log has reached, as files in its folder say."""
+    """Yield the offsets that the log has reached by files in its folder, each with its source in words."""
     for kind, text in ((FileKind.PRODUCER_SNAPSHOT, "there is {}"), (FileKind.OFFSET_INDEX, "{} had a segment")):
         files = [other for other in partition.others if other.name.kind is kind and other.name.is_live]
         last = max(files, key=lambda other: other.name.offset or 0, default=None)
@@ -242,7 +242,7 @@ def _at_start(
     checkpoints: Checkpoints | None,
     is_tiered: bool | None,
 ) -> Iterator[Remark]:
-    """First segments that are gone though no log start offset passed them: that would have moved the first epoch."""
+    """Check for missing first segments: deleting them would have moved the first leader epoch."""
     if not reports:
         return
     base = reports[0].base_offset
@@ -272,7 +272,7 @@ def _at_start(
 
 
 def _snapshot_end(partition: Partition) -> int:
-    """Where the metadata log may begin: its snapshots hold what was before."""
+    """Return the offset up to which snapshots replace the metadata log."""
     names = [other.name for other in partition.others if other.name.kind is FileKind.KRAFT_SNAPSHOT]
     return max((name.offset or 0 for name in names if name.is_live), default=0)
 
@@ -283,10 +283,10 @@ def _is_tiered(
     checkpoints: Checkpoints | None,
     cluster: ClusterMetadata | None,
 ) -> bool | None:
-    """Whether older segments may lie in another store; None where nothing tells.
+    """Check whether older segments may be in remote storage; None if that is not known.
 
-    Only one log directory of a broker has its metadata, and one the folder of tiered storage. A broker writes a log
-    start offset below the first segment for tiered topics alone, but one that was above a segment now lost stays, too.
+    Only one log directory of a broker has the metadata, and one the folder of tiered storage. A broker writes a log
+    start offset below the first segment only for tiered topics, but an offset also stays if its segment was lost.
     """
     if cluster is not None and partition.topic in cluster.topic_ids:
         return cluster.of_topic(partition.topic).get("remote.storage.enable") == "true"
@@ -298,13 +298,13 @@ def _is_tiered(
 
 
 def _is_deleted(other: OtherFile, first: int, base: int) -> bool:
-    """Whether it is a segment in a range of offsets that retention has just deleted."""
+    """Check whether a file is a segment in a range of offsets that retention has just deleted."""
     name = other.name
     return name.kind is FileKind.LOG and name.suffix == ".deleted" and first <= (name.offset or 0) < base
 
 
 def _has_changed(partition: Partition, reports: Sequence[SegmentReport]) -> bool:
-    """Whether somebody writes the log: then what was read of it and what the files say are not of one moment."""
+    """Check whether somebody writes the log: then the segments and the other files were read at different times."""
     try:
         entries = partition.files.list_folder(partition.path)
     except StorageError:
@@ -319,9 +319,9 @@ def _has_changed(partition: Partition, reports: Sequence[SegmentReport]) -> bool
 
 
 def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Iterator[Remark]:
-    """Indexes whose segment is gone: with its records, unless others hold these offsets, or they were deleted."""
+    """Check for indexes without a segment: its records are lost if no segment has them and they were not deleted."""
     bases = {segment.base_offset for segment in partition.segments}
-    gone = {other.name.offset for other in partition.others if other.name.kind is FileKind.LOG and other.name.suffix}
+    absent = {other.name.offset for other in partition.others if other.name.kind is FileKind.LOG and other.name.suffix}
     orphans: dict[int, list[OtherFile]] = {}
     for other in partition.others:
         name = other.name
@@ -329,7 +329,7 @@ def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Ite
             orphans.setdefault(name.offset, []).append(other)
     for base, others in sorted(orphans.items()):
         more = f" (with {', '.join(partition.files.split(other.path)[1] for other in others[1:])})" * (len(others) > 1)
-        reason, last = _orphan(partition, reports, base, others, base in gone)
+        reason, last = _orphan(partition, reports, base, others, base in absent)
         is_lost = last is not None
         yield Remark(others[0].path, "orphan-lost" if is_lost else "orphan", is_lost, reason + more, None, base, last)
 
@@ -337,7 +337,7 @@ def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Ite
 def _orphan(
     partition: Partition, reports: Sequence[SegmentReport], base: int, others: Sequence[OtherFile], is_deleted: bool
 ) -> tuple[str, int | None]:
-    """The reason, and the last offset that is known to be lost."""
+    """Return the reason, and the last offset that is known to be lost."""
     plain = "an index without its segment"
     if is_deleted or partition.state:
         return plain, None
@@ -352,7 +352,7 @@ def _orphan(
 
 
 def _named_by(files: FileSystem, others: Sequence[OtherFile]) -> int:
-    """One above the last offset that indexes of a segment name; 0 if they have no entry."""
+    """Return the offset after the last one in the indexes of a segment; 0 if they have no entry."""
     end = 0
     for other in others:
         kinds: Mapping[FileKind, type[OffsetIndex] | type[TimeIndex]]
@@ -369,7 +369,7 @@ def _named_by(files: FileSystem, others: Sequence[OtherFile]) -> int:
 
 
 def _deleted_below(partition: Partition) -> int:
-    """The log start offset, where a checkpoint says it: it is never below the first segment."""
+    """Return the log start offset from the checkpoint; -1 if it is not above the first segment."""
     if partition.topic == METADATA_TOPIC:
         return _snapshot_end(partition)
     first = partition.segments[0].base_offset if partition.segments else 0
@@ -385,27 +385,27 @@ def check_partitions(
     elsewhere: Mapping[_Key, str],
     asked: Callable[[str, int], bool],
 ) -> Iterator[Remark]:
-    """Partitions that the checkpoints of a log directory name and that are not in it.
+    """Check for partitions with an entry in the checkpoints of a log directory but no folder.
 
     Parameters
     ----------
     log_dir : LogDir
         As `pylogseg.open_dir` finds it.
     checkpoints : Checkpoints
-        Its own.
+        Those of the log directory.
     elsewhere : mapping of (topic, partition) to str
-        Partitions of other log directories of the same broker: they were moved.
+        Partitions in other log directories of the same broker: they were moved.
     asked : callable
-        Whether a topic and partition are meant.
+        Returns whether a topic and partition are selected.
     """
     here = {(part.topic, part.partition) for part in log_dir.partitions if not part.state}
-    gone = {key: offset for key, offset in checkpoints.partitions.items() if key not in here and asked(*key)}
-    if not gone:
+    absent = {key: offset for key, offset in checkpoints.partitions.items() if key not in here and asked(*key)}
+    if not absent:
         return
     now = {entry.name for entry in log_dir.files.list_folder(log_dir.path)}
     moving = [folder for name in now if (folder := parse_partition_folder(name)) is not None and folder.state]
     empty = []
-    for (topic, number), offset in sorted(gone.items()):
+    for (topic, number), offset in sorted(absent.items()):
         name = f"{topic}-{number}"
         is_moving = any(folder.partition == number and topic.startswith(folder.topic) for folder in moving)
         if name in now or is_moving or (topic, number) in elsewhere:
@@ -425,13 +425,13 @@ def check_partitions(
 
 
 def names_text(names: Sequence[str]) -> str:
-    """The first ones, and how many more there are."""
+    """List the first few names, and the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
 
 def is_asked(names: Sequence[str], numbers: Sequence[int] | None) -> Callable[[str, int], bool]:
-    """Whether names and numbers, as of `Disk.select`, mean a partition that is not there."""
+    """Return a function that checks whether names and numbers, as of `Disk.select`, select a missing partition."""
 
     def asked(topic: str, number: int) -> bool:
         if numbers and number not in numbers:

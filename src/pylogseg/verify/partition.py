@@ -1,4 +1,4 @@
-"""Checks of what lies between the segments of a partition: offsets, transactions, leftovers."""
+"""Checks across the segments of a partition: offsets, transactions, leftovers."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.findings import offsets_text
 
-#: Missing stretches of offsets of a partition that are told one by one.
+#: Missing ranges of offsets of a partition that are listed one by one.
 MAX_LISTED = 10_000
 
 
 class Reports:
-    """Of the segments of a partition, in their order: what the checks between them need, and no more.
+    """The reports of a partition's segments, in order, reduced to what the checks across segments need.
 
     Attributes
     ----------
     reports : list of SegmentReport
-        Without their remarks and transactions; with their missing stretches up to `MAX_LISTED` together.
+        Without remarks and transactions; with at most `MAX_LISTED` missing ranges in total.
     unindexed_aborts : list of Remark
-        Abort markers whose data began in an earlier segment, and that no index has.
+        Abort markers without an index entry whose data began in an earlier segment.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Reports:
         self._room = MAX_LISTED
 
     def add(self, segment: Segment, report: SegmentReport) -> None:
-        """Take the next report, and what it has that is needed no longer."""
+        """Add the next report."""
         for producer, offset in report.unindexed_aborts:
             if producer in self._ongoing:
                 path = segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
@@ -54,7 +54,7 @@ class Reports:
 
 
 class Explained(Protocol):
-    """Where gaps are counted that compaction explains."""
+    """An object that counts the gaps explained by compaction."""
 
     explained_gaps: int
 
@@ -68,22 +68,22 @@ def check_partition(
     checkpoints: Checkpoints | None = None,
     cluster: ClusterMetadata | None = None,
 ) -> Iterator[Remark]:
-    """Check what no single segment can tell.
+    """Run the checks that need all segments of a partition.
 
     Parameters
     ----------
     partition : Partition
         The replica.
     taken : Reports
-        Of all its segments.
+        Reports of all its segments.
     summary : Explained
-        Its `explained_gaps` grows by the missing stretches of offsets that compaction explains.
+        Its `explained_gaps` is increased by the missing ranges that compaction explains.
     level : Level
         How much to check.
     checkpoints : Checkpoints, optional
-        Of the log directory around it.
+        Those of its log directory.
     cluster : ClusterMetadata, optional
-        What the metadata of the cluster says.
+        The metadata of the cluster.
 
     Yields
     ------
@@ -113,7 +113,7 @@ def is_compacted(
     checkpoints: Checkpoints | None = None,
     cluster: ClusterMetadata | None = None,
 ) -> bool:
-    """Whether a cleaner went over the log: batches tell, the topic's name, settings, or the cleaner's checkpoint."""
+    """Check whether the log is compacted, by its batches, topic name, settings or the cleaner's checkpoint."""
     if partition.topic in _COMPACTED_TOPICS or any(report.is_compacted for report in reports):
         return True
     if cluster is not None and "compact" in cluster.of_topic(partition.topic).get("cleanup.policy", ""):
@@ -144,24 +144,24 @@ def _continuity(
     is_certain = _is_policy_known(partition, checkpoints, cluster)
     for gap in gaps:
         missing = f"{offsets_text(gap.first, gap.end)} {'is' if gap.end == gap.first + 1 else 'are'} missing"
-        reason = f"{missing} {gap.where}, and nothing tells of a compaction"
+        reason = f"{missing} {gap.where}, with no sign of compaction"
         yield Remark(gap.path, "gap", is_certain, reason, None, gap.first, gap.end - 1)
     if unlisted:
-        yield Remark(partition.path, "gap", is_certain, f"and {unlisted} more stretches of offsets are missing")
+        yield Remark(partition.path, "gap", is_certain, f"and {unlisted} more ranges of offsets are missing")
 
 
 def _is_policy_known(partition: Partition, checkpoints: Checkpoints | None, cluster: ClusterMetadata | None) -> bool:
-    """A partition by itself does not tell how its topic is kept."""
+    """Check whether the cleanup policy is known; a partition's own files do not show it."""
     is_known = cluster is not None and partition.topic in cluster.topic_ids
     return is_known or (checkpoints is not None and bool(checkpoints.partitions))
 
 
-def _leftovers(partition: Partition, told: Collection[str] = ()) -> Iterator[Remark]:
-    """What a stop left, by suffix; not what another finding tells of."""
+def _leftovers(partition: Partition, reported: Collection[str] = ()) -> Iterator[Remark]:
+    """Yield leftovers of an interrupted operation by suffix, except suffixes that are reported already."""
     by_suffix: dict[str, list[OtherFile]] = {}
     for other in partition.others:
         name = other.name
-        if name.suffix and name.suffix not in told:
+        if name.suffix and name.suffix not in reported:
             by_suffix.setdefault(name.suffix, []).append(other)
     for suffix, found in by_suffix.items():
         more = f", and {len(found) - 1} more with this suffix" if len(found) > 1 else ""
@@ -175,16 +175,14 @@ def _swaps(
     checkpoints: Checkpoints | None,
     cluster: ClusterMetadata | None,
 ) -> Iterator[Remark]:
-    """Segments that a load puts in the place of others: what they lack is lost then."""
+    """Check the `.swap` segments with which a load would replace others."""
     swaps = []
     for other, base in _swapped_in(partition):
         swap = Segment(partition.files, other.path, base, other.size, 0, False, partition.topic, partition.partition)
         swaps.append(verify_segment(swap, min(level, Level.RECORDS)))
         bad = next((remark for remark in swaps[-1].remarks if remark.is_damage), None)
         if bad is not None:
-            reason = (
-                f"a load puts this file in the place of the segments that it replaces, and it is damaged: {bad.reason}"
-            )
+            reason = f"a load would replace other segments by this file, and it is damaged: {bad.reason}"
             yield Remark(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
     if swaps and not any(swap.is_damaged for swap in swaps):
         is_cleaned = is_compacted(partition, [*reports, *swaps], checkpoints, cluster)
@@ -195,24 +193,24 @@ def _swaps(
 def _replaced(
     swaps: Sequence[SegmentReport], reports: Sequence[SegmentReport], is_cleaned: bool, is_certain: bool
 ) -> Iterator[Remark]:
-    """What a load drops with segments that whole `.swap` files replace."""
+    """Check for offsets and records that are in the replaced segments, and not in the `.swap` files."""
     first, last = min(swap.base_offset for swap in swaps), max(swaps, key=lambda swap: swap.next_offset)
     end = last.next_offset
     replaced = [report for report in reports if first <= report.base_offset < end]
     old_end = max((report.next_offset for report in replaced), default=end)
     if old_end > end:
         reason = (
-            f"a load puts this file in the place of segments that end with offset {old_end - 1}, and it ends with "
-            f"{end - 1}: {offsets_text(end, old_end)} go, and "
+            f"a load would replace segments that end with offset {old_end - 1} by this file, which ends with "
+            f"{end - 1}: {offsets_text(end, old_end)} would be deleted"
         )
-        reason += "only the cleaner knows whether it removed them" if is_cleaned else "nothing tells of a compaction"
+        reason += "; the cleaner may have removed them" if is_cleaned else ", with no sign of compaction"
         yield Remark(last.path, "swap", is_certain, reason, None, end, old_end - 1)
         return
     before, after = sum(report.records for report in replaced), sum(swap.records for swap in swaps)
     if before > after:
         reason = (
-            f"a load puts .swap files with {after:,} records in the place of segments with {before:,}: as the cleaner "
-            "leaves it, unless these files are not of one moment"
+            f"a load would replace segments with {before:,} records by .swap files with {after:,}: normal after a "
+            "cleaning, unless these files were copied at different times"
         )
         yield Remark(last.path, "swap", False, reason, None, first, end - 1)
 

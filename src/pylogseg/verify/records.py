@@ -17,7 +17,7 @@ _RECORDS = "records"
 
 
 class RecordsCheck:
-    """What is wrong with records that could be decoded: offsets, greatest timestamps, check sums inside wrappers.
+    """Checks decoded records: offsets, greatest timestamps, checksums inside legacy wrappers.
 
     Called with each slice of a file's records in their order (`format.records.Slice`): a large batch has several.
     """
@@ -26,7 +26,7 @@ class RecordsCheck:
         self._last_offset = self._greatest = -1
 
     def __call__(self, columns: RecordColumns, continues: bool = False, ends: bool = True) -> Iterator[RecordRemark]:
-        """Remarks on a slice; whether it continues the batch of the one before, and ends its last batch."""
+        """Yield the findings for a slice; the flags are those of `format.records.Slice`."""
         if not len(columns):
             return
         # Columns by batch, not by record: there are many fewer of them.
@@ -44,7 +44,7 @@ class RecordsCheck:
 def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp], before: int | None) -> Iterator[RecordRemark]:
     offsets, rows, of = columns.offset, columns.batches, columns.batch[starts]
     ends = np.append(starts[1:], len(offsets)) - 1
-    # A wrapper does not tell its base offset.
+    # The header of a wrapper has no base offset.
     wrong = (offsets[ends] > rows.last_offset[of]) | ((offsets[starts] < rows.base_offset[of]) & (rows.magic[of] == 2))
     for at in np.flatnonzero(wrong).tolist():
         row = int(of[at])
@@ -55,7 +55,7 @@ def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp], before: int |
     disorder = np.flatnonzero(is_low) + 1
     if before is not None and offsets[0] <= before:
         disorder = np.concatenate(([0], disorder))
-    # One remark a batch: a small file may have millions of such records.
+    # One finding for each batch: a small file may have millions of such records.
     first, times = np.unique(columns.batch[disorder], return_index=True, return_counts=True)[1:]
     for i, more in zip(disorder[first].tolist(), (times - 1).tolist(), strict=True):
         last = offsets[i - 1] if i else before
@@ -67,7 +67,7 @@ def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp], before: int |
 def _timestamps(
     columns: RecordColumns, starts: npt.NDArray[np.intp], greatest: npt.NDArray[np.int64]
 ) -> Iterator[RecordRemark]:
-    """The header's greatest timestamp, by which segments are rolled, kept and searched."""
+    """Check the greatest timestamp in the header, which segments are rolled, kept and searched by."""
     rows, of = columns.batches, columns.batch[starts]
     wrong = (greatest != rows.max_timestamp[of]) & ~rows.is_log_append_time[of] & (rows.magic[of] > 0)
     for at in np.flatnonzero(wrong).tolist():
@@ -77,7 +77,7 @@ def _timestamps(
 
 
 def _inner_crcs(columns: RecordColumns) -> Iterator[RecordRemark]:
-    """Messages inside compressed legacy wrappers have check sums of their own."""
+    """Check the checksums of messages inside compressed legacy wrappers."""
     if not (columns.batches.magic < 2).any():
         return
     inner = np.flatnonzero((columns.batches.magic[columns.batch] < 2) & (columns.key_place >> SOURCE_SHIFT != 0))
@@ -93,7 +93,7 @@ def _inner_crcs(columns: RecordColumns) -> Iterator[RecordRemark]:
 
 
 def _crc_of(data: memoryview, key: int, magic: int) -> bool | None:
-    """Whether the CRC of a message whose key begins at a place holds; None if no message of this magic lies there."""
+    """Check the CRC of the message whose key begins at a position; None if it is not a message of this magic."""
     crc = key - (18 if magic else 10)
     if crc < 4 or data[crc + 4] != magic:
         return None

@@ -1,4 +1,4 @@
-"""What a check has to say about a file: damage, or news; with a remedy."""
+"""Findings of `verify`: damage or a notice, each with a remedy."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pylogseg.walker.findings import Finding, Gap
 
 
 class Level(enum.IntEnum):
-    """How much is checked; each level includes those before it."""
+    """The amount of checking; each level includes those before it."""
 
     HEADERS = 0
     """Batch headers: lengths, magic, offsets in order and inside the segment."""
     CRC = 1
     """The checksum of every batch."""
     RECORDS = 2
-    """Every record, decompressed: structure, offsets, timestamps, the checksums inside of legacy wrappers."""
+    """Every record, decompressed: structure, offsets, timestamps, the checksums inside legacy wrappers."""
     INDEXES = 3
     """Every entry of every index against the log, and the small files of partitions and log directories."""
 
 
 class Remark(NamedTuple):
-    """One thing that a check found.
+    """One finding of a check.
 
     Attributes
     ----------
@@ -31,8 +31,8 @@ class Remark(NamedTuple):
     kind : str
         One of `REMEDIES`.
     is_damage : bool
-        Whether bytes are wrong, records are missing, or a broker does not start with it; otherwise it is news: worth
-        knowing, and what a broker takes in its stride.
+        Whether bytes are wrong, records are missing, or a broker does not start with it. Otherwise it is a notice,
+        which does not disturb a broker.
     reason : str
         What is wrong, with the value found.
     position : int or None
@@ -40,7 +40,7 @@ class Remark(NamedTuple):
     offset : int or None
         The first offset concerned.
     last_offset : int or None
-        The last one, where it is known that there are more.
+        The last offset concerned, if it is known.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Remark(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The recommended action."""
         return REMEDIES[self.kind]
 
     def as_row(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Remark(NamedTuple):
 
 
 _COPY = "take the partition from another replica; or read around it with --on-corrupt skip"
-_REBUILT = "delete the file while the broker is stopped: it is built again from the log"
+_REBUILT = "delete the file while the broker is stopped: it is rebuilt from the log"
 
 #: What to do about each kind of finding.
 REMEDIES = {
@@ -88,11 +88,11 @@ REMEDIES = {
     "header": _COPY,
     "order": "take the partition from another replica: a broker serves these offsets twice or not at all",
     "inner-crc": _COPY,
-    "timestamp": "none: look-ups by time may miss records",
+    "timestamp": "none: lookups by time may miss records",
     "gap": "take the partition from another replica; none is needed if the topic is, or was, a compacted one",
     "missing": "take the partition from another replica, or its files from a backup, before a broker starts: it goes "
-    "on without these offsets, and forgets that they were there",
-    "perhaps-remote": "name all log directories of the broker: the metadata of the cluster, in one of them, tells "
+    "on without these offsets, and the evidence is lost",
+    "perhaps-remote": "name all log directories of the broker: the cluster metadata in one of them shows "
     "whether the topic is tiered; if it is not, take the partition from another replica before a broker starts",
     "log-start": "before a broker starts, take the partition's line out of log-start-offset-checkpoint, and lower the "
     "count in its second line: then all segments stay",
@@ -115,33 +115,34 @@ REMEDIES = {
     "leader-epoch": "delete leader-epoch-checkpoint while the broker is stopped, or take another replica",
     "offset-index": _REBUILT,
     "time-index": _REBUILT,
-    "transaction-index": "delete .txnindex and .index of the segment while the broker is stopped: they are built again",
-    "missing-index": "none for .index: a broker builds it again when it starts; for .timeindex `pylogseg reindex`: a "
+    "transaction-index": "delete .txnindex and .index of the segment while the broker is stopped: they are rebuilt",
+    "missing-index": "none for .index: a broker rebuilds it when it starts; for .timeindex `pylogseg reindex`: a "
     "broker begins an empty one, and retention then goes by the time of the .log file",
     "orphan": "none: a broker deletes it when it starts",
     "leftover": "none: a broker deletes it, or finishes the swap, when it starts",
     "swap": "before a broker or `pylogseg recover` loads the log, move this file and its indexes out of the folder: "
-    "segments that it would replace stay then; where they are gone already, take the partition from another replica",
-    "snapshot": "delete the file while the broker is stopped: it is built again from the log",
+    "then the segments that it would replace stay; if they are deleted already, take the partition from another "
+    "replica",
+    "snapshot": "delete the file while the broker is stopped: it is rebuilt from the log",
     "kraft-snapshot": "take the file from another controller, or delete it if an older one is there",
     "checkpoint": "take the file from a backup, or delete it while the broker is stopped: the log is then recovered",
     "metadata": "write the file again, with the ids that the cluster knows",
-    Finding.UNREADABLE.value: "see to the disk, to the permissions, or to where a link leads",
+    Finding.UNREADABLE.value: "check the disk, the permissions, and the targets of links",
 }
 
 
 def of_gap(gap: Gap) -> Remark:
-    """The remark about a stretch without good batches."""
+    """Return the finding for a gap."""
     span = f" (bytes {gap.position} to {gap.end_position})"
     last = None if gap.next_offset is None or gap.next_offset <= gap.first_offset else gap.next_offset - 1
     return Remark(gap.path, gap.kind.value, gap.is_damage, gap.reason + span, gap.position, gap.first_offset, last)
 
 
 def of_error(kind: str, error: CorruptionError, is_damage: bool = True) -> Remark:
-    """The remark about a file that cannot be parsed."""
+    """Return the finding for a malformed file."""
     return Remark(error.path, kind, is_damage, error.reason, error.position, error.offset)
 
 
 def of_failure(error: StorageError) -> Remark:
-    """The remark about what the disk or its rights refuse."""
+    """Return the finding for a file or folder that cannot be read."""
     return Remark(error.path, Finding.UNREADABLE.value, True, f"cannot {error.operation}: {error.reason}")

@@ -1,4 +1,4 @@
-"""Checks of one segment: its batches, its records, its indexes. One call, one row of plain values."""
+"""Checks of one segment: its batches, records and indexes. The result is one row of plain values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pylogseg.verify.segment_report import MAX_MISSING, SegmentReport
 from pylogseg.walker.findings import Finding, Gap
 from pylogseg.walker.windows import Window, walk
 
-#: Remarks of one kind about one file, beyond which only their number is told.
+#: Findings of one kind for one file that are listed; the others are only counted.
 MAX_REMARKS = 20
 
 
@@ -45,14 +45,14 @@ def verify_segment(
     limit_bytes : int
         Batches that decompress to more are not checked, and the report says so.
     advance : callable, optional
-        Gets the bytes done since its last call.
+        Called with the number of bytes done since its last call.
     drop_behind : bool
-        Give the pages of the page cache back.
+        Drop pages from the page cache after reading them.
 
     Returns
     -------
     SegmentReport
-        A disk that fails is a remark in it, too.
+        A disk error is a finding in it, too.
     """
     report = SegmentReport(
         segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(level)
@@ -62,18 +62,18 @@ def verify_segment(
         check.run(advance or (lambda size: None), drop_behind)
     except StorageError as error:
         report.remarks.append(of_failure(error))
-    report.remarks = _shortened(report.remarks, check.untold)
+    report.remarks = _shortened(report.remarks, check.unlisted)
     return report
 
 
-def _shortened(remarks: list[Remark], untold: Counter[tuple[str, str, bool]]) -> list[Remark]:
-    """The first ones of each kind and file; then how many more there are, those that were not kept included."""
+def _shortened(remarks: list[Remark], unlisted: Counter[tuple[str, str, bool]]) -> list[Remark]:
+    """Return the first findings of each kind and file, then one with the number of the others."""
     kept: list[Remark] = []
-    counts = Counter(untold)
+    counts = Counter(unlisted)
     for remark in remarks:
         key = (remark.path, remark.kind, remark.is_damage)
         counts[key] += 1
-        if counts[key] - untold[key] <= MAX_REMARKS:
+        if counts[key] - unlisted[key] <= MAX_REMARKS:
             kept.append(remark)
     for (path, kind, is_damage), count in counts.items():
         if count > MAX_REMARKS:
@@ -82,18 +82,18 @@ def _shortened(remarks: list[Remark], untold: Counter[tuple[str, str, bool]]) ->
 
 
 class _SegmentCheck:
-    """Goes through a segment once, window by window."""
+    """Checks a segment in one pass, window by window."""
 
     def __init__(self, segment: Segment, level: Level, limit_bytes: int, report: SegmentReport) -> None:
         self._segment, self._level, self._limit, self._report = segment, level, limit_bytes, report
         self._next = segment.base_offset
         self._begun = False
-        self._behind_gap = False
+        self._after_gap = False
         self._scratch = Scratch()
         self._check_records = RecordsCheck()
-        #: Of remarks beyond the first ones of their kind, how many: they could be as many as batches.
-        self.untold: Counter[tuple[str, str, bool]] = Counter()
-        self._told: Counter[tuple[str, str, bool]] = Counter()
+        #: Numbers of findings beyond the first ones of their kind: there could be one for each batch.
+        self.unlisted: Counter[tuple[str, str, bool]] = Counter()
+        self._counts: Counter[tuple[str, str, bool]] = Counter()
         self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
         self._transactions: TransactionCheck | None = None
 
@@ -141,7 +141,7 @@ class _SegmentCheck:
 
     def _gap(self, gap: Gap) -> None:
         self._report.remarks.append(of_gap(gap))
-        self._behind_gap = True
+        self._after_gap = True
         for index in self._indexes:
             index.gap(gap)
         if self._transactions is not None:
@@ -170,20 +170,20 @@ class _SegmentCheck:
         self._fields(rows)
         jumps = (rows.base_offset > before) & ~lifted
         if not self._begun:
-            # The broker's cleaner and its deletion of records move the first batch; this is seen from outside.
-            # A wrapper tells it only when it is decoded.
+            # The cleaner and the deletion of records move the first batch; the partition's check looks at that.
+            # The first offset of a wrapper is known only when it is decoded.
             first = int(before[0] if lifted[0] else rows.base_offset[0])
             report.first_offset = -1 if _wrappers(rows[:1])[0] else first
-            report.begins_damaged = self._behind_gap
+            report.begins_damaged = self._after_gap
             jumps[0] = False
-        elif self._behind_gap:
+        elif self._after_gap:
             jumps[0] = False
-        # A wrapper does not tell where its offsets begin.
+        # The header of a wrapper has no base offset.
         jumped = np.flatnonzero(jumps & ~_wrappers(rows))
         report.jumps += len(jumped)
         jumped = jumped[: MAX_MISSING - len(report.missing)]
         report.missing += zip(before[jumped].tolist(), rows.base_offset[jumped].tolist(), strict=True)
-        self._begun, self._behind_gap = True, False
+        self._begun, self._after_gap = True, False
         self._next = max(self._next, int(rows.last_offset[~lifted].max()) + 1)
         report.max_timestamp = max(report.max_timestamp, int(rows.max_timestamp.max()))
         self._epochs(rows)
@@ -210,7 +210,7 @@ class _SegmentCheck:
         for row in np.flatnonzero(known & ((rows.count < 0) | (rows.count > width))).tolist():
             self._remark("header", rows, row, f"{rows.count[row]} records declared for {width[row]} offsets")
         for row in np.flatnonzero(rows.codec > 4).tolist():
-            self._remark("header", rows, row, f"codec {rows.codec[row]} is none of 0 to 4")
+            self._remark("header", rows, row, f"codec {rows.codec[row]} is unknown; expected 0 to 4")
         self._report.is_compacted |= bool((known & (rows.count < width)).any() or rows.has_delete_horizon.any())
 
     def _epochs(self, rows: BatchTable) -> None:
@@ -224,9 +224,9 @@ class _SegmentCheck:
 
     def _remark(self, kind: str, rows: BatchTable, row: int, reason: str, is_damage: bool = True) -> None:
         kinds = (self._segment.path, kind, is_damage)
-        self._told[kinds] += 1
-        if self._told[kinds] > MAX_REMARKS:
-            self.untold[kinds] += 1
+        self._counts[kinds] += 1
+        if self._counts[kinds] > MAX_REMARKS:
+            self.unlisted[kinds] += 1
             return
         place, offset = int(rows.position[row]), int(rows.base_offset[row])
         self._report.remarks.append(Remark(self._segment.path, kind, is_damage, reason, place, offset))
@@ -252,7 +252,7 @@ class _SegmentCheck:
 
 
 def _lifted(rows: BatchTable, before: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Batches whose base offset, which no checksum covers, is too high: they would just fit before the next one."""
+    """Return a mask of batches with a base offset (no checksum covers it) that is too high for the next batch."""
     lifted = np.zeros(len(rows), np.bool_)
     base, low = rows.base_offset, before[:-1]
     width = rows.last_offset[:-1] - base[:-1] + 1
@@ -261,5 +261,5 @@ def _lifted(rows: BatchTable, before: npt.NDArray[np.int64]) -> npt.NDArray[np.b
 
 
 def _wrappers(rows: BatchTable) -> npt.NDArray[Any]:
-    """Compressed legacy batches, whose headers tell neither base offset nor count."""
+    """Return a mask of compressed legacy batches, whose headers have neither base offset nor count."""
     return np.asarray((rows.magic < 2) & (rows.codec != 0))

@@ -7,46 +7,46 @@ from dataclasses import dataclass, field
 from pylogseg.verify.remarks import Remark
 from pylogseg.walker.findings import Gap
 
-#: Missing stretches of offsets of a segment that are listed one by one.
+#: Missing ranges of offsets of a segment that are listed one by one.
 MAX_MISSING = 1000
 
 
 @dataclass(slots=True)
 class SegmentReport:
-    """What became of the check of one segment.
+    """The result of checking one segment.
 
     Attributes
     ----------
     path, topic, partition, base_offset, size
         As `pylogseg.catalog.disk.Segment` has them.
     level : int
-        The `Level` that was asked for.
+        The `Level` of the check.
     batches, records : int
-        Good ones; of compressed legacy wrappers the records are known from level RECORDS on, and not counted below.
+        Good ones. Records in compressed legacy wrappers are counted from level RECORDS on.
     first_offset, next_offset : int
-        Of the first batch, and behind the last; both the base offset if there is none. The first is also that where it
-        could be told only by decoding.
+        Of the first batch, and after the last; the base offset if there is none. `first_offset` is also the base offset
+        if the first batch is a wrapper that was not decoded.
     max_timestamp : int
         Of all headers, -1 if none.
     missing : list of (int, int)
-        Offsets that are missing between two batches, half-open: the first stretches, up to `MAX_MISSING`.
+        Half-open ranges of offsets that are missing between two batches: the first ones, up to `MAX_MISSING`.
     jumps : int
-        How many stretches there are.
+        The number of such ranges.
     begins_damaged : bool
-        Whether what the first batches were cannot be read.
+        Whether the beginning of the segment cannot be read.
     end_gap : Gap or None
-        What lies between the last good batch and the end of the file.
+        The gap between the last good batch and the end of the file.
     end_position : int
-        Of the file, as far as it was read.
+        The end of the file, as far as it was read.
     is_compacted : bool
         Whether batches lack records or have a delete horizon: then offsets may be missing anywhere.
     epochs : list of (int, int)
-        Leader epochs in order, each with the first offset of its batches.
+        Leader epochs in order, each with its first offset.
     unindexed_aborts : list of (int, int)
-        Abort markers without an entry in the transaction index, whose data was not seen here either: producer, offset.
+        Abort markers without an index entry and without data in this segment: producer, offset.
     ended, ongoing : list of int, dict of int to int
-        Producers with a marker in the segment; those with transactional data behind their last marker, and the first
-        offset of it.
+        Producers with a marker in the segment; those with transactional data after their last marker, and its first
+        offset.
     undecided : list of str
         What was not checked, and why.
     remarks : list of Remark
@@ -78,10 +78,10 @@ class SegmentReport:
 
     @property
     def is_end_known(self) -> bool:
-        """Whether `next_offset` is where the segment ends: nothing is known behind damage."""
+        """True if the segment ends at `next_offset`: after damage, nothing is known."""
         return self.end_position >= 0 and (self.end_gap is None or not self.end_gap.is_damage)
 
     @property
     def is_damaged(self) -> bool:
-        """Whether any remark is about damage."""
+        """True if a remark is damage."""
         return any(remark.is_damage for remark in self.remarks)

@@ -1,4 +1,4 @@
-"""What keeps a broker from starting on log directories, or lets it set partitions aside: Kafka's own rules."""
+"""Checks for reasons why a broker would not start, or would treat partitions as strays, by Kafka's own rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RESERVED_IDS = ("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAA
 
 
 class _Owner(NamedTuple):
-    """Whose a log directory is, as far as its `meta.properties` tells."""
+    """The broker that owns a log directory, as far as `meta.properties` says."""
 
     log_dir: LogDir
     path: str
@@ -34,7 +34,7 @@ class _Owner(NamedTuple):
 
     @property
     def has_metadata(self) -> bool:
-        """Whether the metadata log lies here: the one directory that each broker of a KRaft cluster has."""
+        """True if the metadata log is in this directory: each broker of a KRaft cluster has one such directory."""
         return any(part.topic == METADATA_TOPIC for part in self.log_dir.partitions)
 
 
@@ -43,16 +43,16 @@ def check_start(
     clusters: Mapping[str, ClusterMetadata] | None = None,
     asked: Callable[[str, int], bool] = lambda topic, partition: True,
 ) -> Iterator[Remark]:
-    """What a broker refuses, or takes for somebody else's.
+    """Check for files and folders that a broker would refuse or disown.
 
     Parameters
     ----------
     log_dirs : sequence of LogDir
-        Of one broker or of several: those are told apart by cluster and node in `meta.properties`.
+        Of one broker or of several, which are distinguished by cluster and node in `meta.properties`.
     clusters : mapping of str to ClusterMetadata, optional
-        What the metadata of the cluster says, by the path of the log directory.
+        The metadata of the cluster, by the path of the log directory.
     asked : callable
-        Whether the topic id of a topic and partition is looked at.
+        Returns whether to check the topic id of a topic and partition.
 
     Yields
     ------
@@ -70,7 +70,7 @@ def check_start(
 
 
 def _is_brokers(log_dir: LogDir) -> bool:
-    """Whether a broker was here: other folders may hold what they like."""
+    """Check whether a broker has used the folder: other folders are not checked."""
     return any(kind is FileKind.META_PROPERTIES or kind.is_offset_checkpoint for kind in log_dir.checkpoints)
 
 
@@ -87,13 +87,13 @@ def _owner(log_dir: LogDir) -> _Owner:
 def _folders(log_dir: LogDir) -> Iterator[Remark]:
     for entry in sorted(log_dir.files.list_folder(log_dir.path)):
         if entry.is_dir and entry.name != TIERED_FOLDER and parse_partition_folder(entry.name) is None:
-            reason = f"a broker refuses to start on a folder that is not named <topic>-<partition>: {entry.name!r}"
+            reason = f"a broker does not start with a folder that is not named <topic>-<partition>: {entry.name!r}"
             yield Remark(log_dir.files.join(log_dir.path, entry.name), "foreign-folder", True, reason)
 
 
 def _properties(owner: _Owner) -> Iterator[Remark]:
     if owner.error is not None:
-        return  # `check_log_dir` has it
+        return  # reported by `check_log_dir`
     meta = owner.meta
     if meta is None:
         reason = (
@@ -102,14 +102,14 @@ def _properties(owner: _Owner) -> Iterator[Remark]:
         yield Remark(owner.path, "meta-properties", owner.has_metadata, reason)
     elif meta.cluster_id in (None, "") and (meta.version == 1 or meta.node_id is None):
         said = "cluster.id is empty" if meta.cluster_id == "" else "it says neither cluster.id nor node.id"
-        # Old brokers wrote no cluster id; what has neither was emptied. An empty id is that of an unset variable.
+        # Old brokers wrote no cluster id; a file without both was emptied. An empty id comes from an unset variable.
         yield Remark(owner.path, "meta-properties", meta.node_id is None, said)
     elif meta.directory_id in _RESERVED_IDS:
         yield Remark(owner.path, "meta-properties", True, f"directory.id {meta.directory_id} is a reserved one")
 
 
 def _metadata_log(owners: Sequence[_Owner]) -> Iterator[Remark]:
-    """Brokers of a KRaft cluster whose metadata log is in none of their directories that were named."""
+    """Check for brokers of a KRaft cluster whose metadata log is in none of the given directories."""
     whole = {owner.broker for owner in owners if owner.has_metadata}
     for owner in owners:
         if owner.meta is not None and owner.meta.version == 1 and owner.broker not in whole:
@@ -119,7 +119,7 @@ def _metadata_log(owners: Sequence[_Owner]) -> Iterator[Remark]:
 
 
 def _contradictions(owners: Sequence[_Owner]) -> Iterator[Remark]:
-    """Directories of one broker that do not agree. Several whole brokers may lie side by side."""
+    """Check for directories of one broker that contradict each other. There may be several complete brokers."""
     known = [owner for owner in owners if owner.meta is not None and owner.meta.node_id is not None]
     whole = {owner.broker for owner in known if owner.has_metadata}
     first = next((owner for owner in known if owner.has_metadata), None)
@@ -155,7 +155,7 @@ def _twice(a: _Owner, b: _Owner) -> Iterator[Remark]:
     what = "this partition is" if len(both) == 1 else f"{names_text(both)} are"
     reason = f"{what} also in {a.log_dir.path}: a broker with both log directories does not start"
     if not is_known:  # they may be replicas of two brokers
-        reason += ", and without meta.properties in each nothing tells whether both are one broker's"
+        reason += ", and without meta.properties in each it is not known whether both belong to one broker"
     yield Remark(b.log_dir.files.join(b.log_dir.path, both[0]), "twice", is_known, reason)
 
 
@@ -165,7 +165,7 @@ def _twice(a: _Owner, b: _Owner) -> Iterator[Remark]:
 def _topic_ids(
     owners: Sequence[_Owner], clusters: Mapping[str, ClusterMetadata], asked: Callable[[str, int], bool]
 ) -> Iterator[Remark]:
-    """Topic ids of the partitions' folders against each other, and against the metadata."""
+    """Compare the topic ids of partition folders with each other and with the metadata."""
     ids: dict[tuple[str | None, str], list[tuple[str, Partition]]] = {}
     for owner in owners:
         cluster = clusters.get(owner.log_dir.path)
@@ -189,15 +189,15 @@ def _topic_ids(
             yield Remark(path, "stray", False, reason)
     for (_, topic), found in ids.items():
         counts = Counter(topic_id for topic_id, _ in found)
-        usual = counts.most_common(1)[0][0]
+        most_common = counts.most_common(1)[0][0]
         for topic_id, part in found:
-            if topic_id != usual:
-                yield _wrong_id(part, f"topic_id is {topic_id}, and {usual} in other partitions of {topic}")
+            if topic_id != most_common:
+                yield _wrong_id(part, f"topic_id is {topic_id}, and {most_common} in other partitions of {topic}")
 
 
 def _wrong_id(part: Partition, reason: str) -> Remark:
     path = part.files.join(part.path, FileKind.PARTITION_METADATA.value)
-    return Remark(path, "topic-id", True, f"{reason}: a broker sets the folder aside as a stray one, or refuses it")
+    return Remark(path, "topic-id", True, f"{reason}: a broker treats the folder as a stray, or refuses it")
 
 
 def _topic_id(part: Partition) -> str | None:
@@ -210,7 +210,7 @@ def _topic_id(part: Partition) -> str | None:
         return None
 
 
-# ---- what the metadata knows ----
+# ---- cluster metadata ----
 
 
 def check_replicas(
@@ -219,18 +219,18 @@ def check_replicas(
     asked: Callable[[str, int], bool],
     found: Container[str],
 ) -> Iterator[Remark]:
-    """Partitions that the metadata puts on a broker, and that are in none of its log directories.
+    """Check for partitions that the metadata assigns to a broker and that are in none of its log directories.
 
     Parameters
     ----------
     log_dirs : sequence of LogDir
         Of one broker or of several.
     clusters : mapping of str to ClusterMetadata
-        What the metadata of the cluster says, by the path of the log directory.
+        The metadata of the cluster, by the path of the log directory.
     asked : callable
-        Whether a topic and partition are meant.
+        Returns whether a topic and partition are selected.
     found : container of str
-        Paths of partitions' folders that have a remark already.
+        Paths of partition folders that are reported already.
     """
     brokers: dict[tuple[str | None, int | None], list[_Owner]] = {}
     for log_dir in log_dirs:
@@ -260,12 +260,12 @@ def check_replicas(
                 path = log_dir.files.join(log_dir.path, f"{topic}-{number}")
                 if path in found:
                     continue
-                reason = "the cluster's metadata says that this partition is in this log directory, and it is not here"
+                reason = "the cluster's metadata assigns this partition to this log directory, but it is missing"
                 yield Remark(path, "missing", True, reason)
             elif at is None or at in _RESERVED_IDS:
                 name = f"{topic}-{number}"
                 if not any(owner.log_dir.files.join(owner.log_dir.path, name) in found for owner in owners):
                     unknown.append(name)
         if unknown:
-            reason = f"the cluster's metadata says that this broker has {names_text(unknown)}, and not where"
+            reason = f"the cluster's metadata assigns {names_text(unknown)} to this broker, without a log directory"
             yield Remark(owners[0].log_dir.path, "not-here", False, reason)

@@ -1,1 +1,1 @@
-"""A file of batches as good windows with damage between them."""
+"""Walk a file of batches: windows of good batches, with gaps for the damage between them."""

@@ -1,4 +1,4 @@
-"""Looking for the next good batch behind damage, at every byte of a file, at a cost that the file's size bounds."""
+"""Search for the next good batch after damage, at every byte, at a cost bounded by the size of the file."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import numpy as np
 from pylogseg import _codec
 from pylogseg.env.filesystem import Readable, next_data
 
-#: Bytes whose CRC may be computed, or that may be read, for what turns out to be no batch: for each byte of the file.
+#: Bytes that may be read or checksummed in vain, for each byte of the file.
 BUDGET_FACTOR = 16
 _FIRST_BYTES, _MOST_BYTES = 16 << 10, 16 << 20
 _SMALLEST_BATCH_BYTES, _HEADER_BYTES = 26, 61
 
 
 class BatchSearch:
-    """Finds good batches in one file; one budget for all that is looked for in it.
+    """Finds good batches in one file, with one budget for all searches in it.
 
-    What looks like a batch costs its whole length to find out that it is none. Many such places, or many gaps with one
-    each, would make that quadratic; so it is paid for, and where the budget ends the search does.
+    Bytes that only look like a batch cost their whole length to reject. Many such places would make a search quadratic,
+    so each is charged to the budget, and the search ends when the budget is used up.
 
     Parameters
     ----------
     view : Readable
         An open file of batches.
     start, end : int
-        The bytes that will be gone through.
+        The range of bytes to search.
     """
 
     def __init__(self, view: Readable, start: int, end: int) -> None:
@@ -33,15 +33,15 @@ class BatchSearch:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the budget is used up: too much looks like a batch and is none."""
+        """True if the budget is used up: too many bytes only look like a batch."""
         return self._budget < 0
 
     def spend(self, size: int) -> None:
-        """Account for bytes that were read for what is no batch."""
+        """Charge bytes that were read in vain to the budget."""
         self._budget -= size
 
     def next(self, position: int, lowest_offset: int) -> int | None:
-        """Position of the next whole batch whose CRC holds, and whose offset can follow; None if none is found."""
+        """Return the position of the next whole batch with a good CRC and a plausible offset; None if there is none."""
         size = _FIRST_BYTES
         while self._end - position >= _SMALLEST_BATCH_BYTES and not self.is_exhausted:
             # The first bytes of a batch, offset and length, may be the zeros at the end of a hole.
@@ -51,7 +51,7 @@ class BatchSearch:
             at, needed, self._budget = _codec.find_batch(buffer, 0, len(buffer), lowest_offset, self._budget, left)
             if at >= 0 and at + needed <= len(buffer):
                 return position + at
-            if at >= 0:  # it runs past what was read
+            if at >= 0:  # it extends beyond the bytes that were read
                 position += at
                 if self._holds(position, needed, lowest_offset):
                     return position
@@ -72,7 +72,7 @@ class BatchSearch:
 
 
 def is_zero(view: Readable, position: int, end: int) -> bool:
-    """Whether a stretch of a file holds nothing but zero bytes."""
+    """Check whether a range of a file holds only zero bytes."""
     size = _FIRST_BYTES
     while (position := next_data(view, position)) < end:
         data = np.frombuffer(view.read(position, min(size, end - position)), np.uint8)

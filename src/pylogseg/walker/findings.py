@@ -1,4 +1,4 @@
-"""What a reader met that is not a good batch, as values to report."""
+"""Findings of a walk: the kinds of gaps between good batches."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pylogseg.errors import CorruptionError, StorageError
 
 
 def offsets_text(first: int, end: int | None) -> str:
-    """A half-open range of offsets as all output has them: both ends inclusive; None for an end that is not known."""
+    """Format a half-open range of offsets with both ends inclusive; `end` is None if it is not known."""
     if end is None:
         return f"offsets {first} on"
     return f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
 
 
 class Finding(enum.Enum):
-    """Kinds of what is not a good batch; the value is how a report names it."""
+    """Kinds of gaps; the value is the name in reports."""
 
     CRC_BAD = "crc"
     RECORDS_BAD = "records"
@@ -31,12 +31,12 @@ class Finding(enum.Enum):
 
     @property
     def is_damage(self) -> bool:
-        """Corruption, an alarm; a torn or zero-filled end of a log is news, and so is what retention removed."""
+        """True for corruption; torn and zero-filled tails and deletion by retention are only notices."""
         return self not in (Finding.TORN, Finding.ZEROS, Finding.REMOVED)
 
 
 class Gap(NamedTuple):
-    """A stretch of a file that gave no records.
+    """A range of a file without readable records.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class Gap(NamedTuple):
         )
 
     def as_error(self) -> CorruptionError | StorageError:
-        """The same as an exception, with the remedy; of the disk, where that refuses."""
+        """Return the gap as an exception with its remedy; a `StorageError` if the disk cannot read it."""
         if self.kind is Finding.UNREADABLE:
             reason = f'{self.reason} (offset {self.first_offset}; on_corrupt="skip" goes on after it)'
             return StorageError(self.path, f"read from position {self.position} on", reason)

@@ -1,4 +1,4 @@
-"""Bytes that the disk cannot read, as holes in a file whose other bytes are read."""
+"""Files with bytes that the disk cannot read: those read as zeros, the others as they are."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.walker.findings import Finding, Gap
 
-#: What a disk says of bytes that it has lost; anything else concerns the whole file.
+#: Errors about lost bytes; any other error concerns the whole file.
 _LOST = {
     getattr(errno, name)
     for name in ("EIO", "EBADMSG", "EREMOTEIO", "ENODATA", "EUCLEAN", "EILSEQ")
     if hasattr(errno, name)
 }
-#: What is read at a time to find out which bytes are lost: first that much, then page by page.
+#: Bytes to read at a time to find the lost ones: first large pieces, then pages.
 _PIECE_BYTES, _PAGE_BYTES = 128 << 10, 4096
 
 
 def is_lost(error: StorageError) -> bool:
-    """Whether an error is about some bytes of a file, of which others may be readable."""
+    """Check whether an error concerns only some bytes of a file, so that others may be readable."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in _LOST
 
 
 class Patched:
-    """A view with zeros in the place of what the disk cannot read; `lost` says where that is.
+    """A view of a file with zeros in place of unreadable bytes; `lost` lists those.
 
     Parameters
     ----------
     view : Readable
-        Of which everything is read through this one.
+        The file; read it only through this object.
 
     Attributes
     ----------
     lost : list of (int, int)
-        Half-open ranges, in the order in which they were met, each once.
+        Half-open ranges, in the order they were found, each once.
     """
 
     def __init__(self, view: Readable) -> None:
@@ -56,7 +56,7 @@ class Patched:
         return self._view.size
 
     def read(self, position: int, size: int) -> Any:
-        """Bytes, as the view gives them where all of them can be read."""
+        """Read bytes."""
         if not self._touches(position, position + size):
             try:
                 return self._view.read(position, size)
@@ -65,7 +65,7 @@ class Patched:
         return self._patched(position, size)
 
     def read_into(self, position: int, memory: memoryview) -> int:
-        """The same into memory."""
+        """Read bytes into memory."""
         assert self._into is not None
         if not self._touches(position, position + len(memory)):
             try:
@@ -94,7 +94,7 @@ class Patched:
         return data
 
     def _fill(self, data: bytearray, origin: int, start: int, end: int, step: int) -> None:
-        """Read what can be, of pieces that begin at multiples of a size."""
+        """Read all readable pieces; pieces begin at multiples of a size."""
         while start < end:
             stop = min(end, start - start % step + step)
             if step > _PAGE_BYTES and self._touches(start, stop):
@@ -116,7 +116,7 @@ class Patched:
         self.lost.append((start, end))
 
     def touched(self, rows: BatchTable) -> npt.NDArray[np.bool_]:
-        """Which batches have bytes that were not read."""
+        """Return a mask of the batches that have unreadable bytes."""
         start = rows.position
         end = start + rows.size
         touched = np.zeros(len(rows), np.bool_)
@@ -124,8 +124,8 @@ class Patched:
             touched |= (start < last) & (end > first)
         return touched
 
-    def told(self, gap: Gap) -> Gap:
-        """A gap, or what it is where bytes in it were not read."""
+    def explained(self, gap: Gap) -> Gap:
+        """Return the gap; as UNREADABLE if it has unreadable bytes."""
         inside = [(a, b) for a, b in self.lost if a < gap.end_position and gap.position < b]
         if not inside:
             return gap

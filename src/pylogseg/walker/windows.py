@@ -1,7 +1,7 @@
-"""A file of batches as a sequence of windows: scanned stretches, with what is damaged between them.
+"""Walk a file of batches: yield windows of scanned batches, and gaps for the damage between them.
 
-Everything that reads batches (records, verify, stats, dump) goes through here, so a damaged length is treated the same
-everywhere: the walk says what it found, goes on behind it where it can, and the caller decides whether to follow.
+Everything that reads batches (records, verify, stats, dump) uses this walk, so damage is treated the same everywhere:
+the walk reports a gap and continues after it where it can; the caller decides whether to go on.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pylogseg.walker.findings import Finding, Gap
 from pylogseg.walker.unreadable import Patched
 
 SMALL_WINDOW_BYTES = 64 << 10
-#: The most that is read at a time: a window costs 0.1 ms besides its records.
+#: Most bytes to read at a time: a window costs 0.1 ms besides its records.
 WINDOW_BYTES = 8 << 20
-#: The same of compressed batches, which become several times as large: less takes more calls, and what more becomes
-#: leaves the near caches.
+#: The same for compressed batches, which become several times larger: smaller windows need more calls, larger ones
+#: leave the processor's caches when decompressed.
 COMPRESSED_WINDOW_BYTES = 3 << 19
-#: The same where it is copied out of the system's memory: more leaves the caches before it is decoded.
+#: The same if the bytes are copied: larger windows leave the caches before they are decoded.
 COPIED_WINDOW_BYTES = 4 << 20
-#: A first window: little may be wanted.
+#: First window: the caller may need only a few records.
 MEDIUM_WINDOW_BYTES = 2 << 20
 _V2_HEADER_BYTES = 61
-#: Bytes that would begin a batch of a higher offset are something else, if those before them do not come near it.
+#: A batch header with a higher offset than this is implausible, unless the offsets before it are close.
 _USUAL_OFFSET = 2**48
 _CRC_BAD = np.uint8(Verdict.CRC_BAD)
 #: Bytes of the smallest batch of each magic.
@@ -40,14 +40,14 @@ _SMALLEST = (26, 34, _V2_HEADER_BYTES)
 
 
 class Window(NamedTuple):
-    """Whole batches of one stretch of a file.
+    """Whole batches of one range of a file.
 
     Attributes
     ----------
     batches : BatchTable
         Good and unchecked ones; those with a bad CRC are in gaps.
     buffer : buffer
-        The bytes of the stretch.
+        The bytes of the range.
     file_position : int
         Where the buffer begins in the file.
     """
@@ -58,29 +58,29 @@ class Window(NamedTuple):
 
 
 class _Reached(NamedTuple):
-    """How far the offsets of the good batches go.
+    """The end of the offsets of the good batches so far.
 
     Attributes
     ----------
     offset : int
-        What can follow the last one.
+        The offset that can follow the last batch.
     sure : int
-        The same without the last one, if its offset leaps: no checksum covers it, so lower ones may follow.
+        The same without the last batch if its offset leaps: no checksum covers it, so lower offsets may follow.
     """
 
     offset: int
     sure: int
 
     def after(self, rows: BatchTable) -> _Reached:
-        """The same after some batches more."""
+        """Return the state after more batches."""
         first, base = int(rows.base_offset[0]), int(rows.base_offset[-1])
         offset = first if self.sure <= first < self.offset else self.offset
-        before = _behind(int(rows.last_offset[-2])) if len(rows) > 1 else offset
-        offset = max(offset, _behind(rows.summary().last_offset))
+        before = _next_offset(int(rows.last_offset[-2])) if len(rows) > 1 else offset
+        offset = max(offset, _next_offset(rows.summary().last_offset))
         return _Reached(offset, offset if base <= before else min(before, offset))
 
     def up_to(self, next_offset: int | None) -> int:
-        """First offset that may be missing where a batch with that one follows."""
+        """Return the first offset that may be missing before a batch that begins with `next_offset`."""
         return self.sure if next_offset is not None and self.sure <= next_offset < self.offset else self.offset
 
 
@@ -101,33 +101,33 @@ def walk(
     scanner: Callable[..., Scan] = scan,
     memory: Callable[[int], memoryview | None] = _no_memory,
 ) -> Iterator[Window | Gap]:
-    """Windows and gaps of a file, in order.
+    """Yield the windows and gaps of a file, in order.
 
     Parameters
     ----------
     view : FileView
         An open file of batches.
     start, end : int
-        Positions; the end is the file's by default. The start must be that of a batch.
+        Positions; the end of the file by default. A batch must begin at `start`.
     lowest_offset : int
-        The segment's base offset, or what is known of the offset at `start`.
+        The segment's base offset, or a lower bound of the offset at `start`.
     is_last : bool
-        Whether no segment follows: then a torn or zero-filled tail is news, not damage.
+        Whether no segment follows: then a torn or zero-filled tail is a notice, not damage.
     crc : bool
         Whether to check CRCs.
     window_bytes, first_window_bytes : int
-        Bytes read at a time; windows grow from the first size to the other, of compressed batches not as far.
+        Bytes read at a time; windows grow from the first size to the other, less for compressed batches.
     scanner : callable
-        Reads the headers of a window as `format.batches.scan` does, whose ``file_position`` and ``crc`` it is given.
+        Reads the headers of a window like `format.batches.scan`; gets ``file_position`` and ``crc``.
     memory : callable
-        Memory for a window of so many bytes, or None. All windows of a view that copies are read to where it says, and
-        those of compressed batches of any other from the second one on: for a consumer that is done with a window when
-        it asks for the next.
+        Returns memory for a window of a given size, or None. Windows of a view that copies are read into it, and those
+        of compressed batches of other views from the second window on. For consumers that are done with a window when
+        they ask for the next.
 
     Yields
     ------
     Window or Gap
-        A consumer that wants no more behind a gap stops to iterate.
+        Stop iterating to end the walk at a gap.
     """
     end = view.size if end is None else min(end, view.size)
     position, size, reached = start, first_window_bytes, _Reached(lowest_offset, lowest_offset)
@@ -150,32 +150,32 @@ def walk(
         is_compressed = len(batches) > 0 and batches.summary().is_compressed
         most = min(window_bytes, COMPRESSED_WINDOW_BYTES if is_compressed else COPIED_WINDOW_BYTES)
         read_to, size = position + len(buffer), min(size * 2, most)
-        # The window's edge cuts a batch, or zeros of its header: the next window begins with it.
+        # The window ends inside a batch: the next window begins with that batch.
         whole = stop == end or (
             ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and stop > position and read_to < end
         )
         bad = _crc_bad(batches)
         if is_last and len(bad):
-            # A broker may be writing that batch: the window ends before it, the next one has it as it is then.
+            # A broker may be writing that batch: end the window before it, and read it again with the next one.
             batches, whole = batches[: max(bad[0], 1)], True
             bad = bad[bad < len(batches)]
             stop = int(batches.position[-1] + batches.size[-1])
             size = min(size, SMALL_WINDOW_BYTES)
         if len(bad) and bad[-1] == len(batches) - 1 and stop < end and _leads_nowhere(view, batches, stop, end):
-            # A bad CRC and no batch behind it: the length is as doubtful as the rest, so look for batches in it too.
+            # A bad CRC and no batch after it: the length may be damaged too, so search inside the batch as well.
             search.spend(int(batches.size[-1]))
             batches, bad, stop, whole = batches[:-1], bad[:-1], int(batches.position[-1]), False
         found = list(_good_stretches(view, batches, bad, buffer, position, end, reached))
         if is_last and isinstance(found[0] if found else None, Gap) and _has_changed(view, position, buffer, position):
             continue
-        yield from (patched.told(item) if isinstance(item, Gap) else item for item in found)
+        yield from (patched.explained(item) if isinstance(item, Gap) else item for item in found)
         for item in found:
-            if isinstance(item, Window):  # what a damaged batch says of its offsets is not believed
+            if isinstance(item, Window):  # offsets in a damaged batch are not trusted
                 reached = reached.after(item.batches)
         file_position, position = position, stop
         if whole:
             continue
-        gap = patched.told(_gap(view, search, ending, position, end, reached, is_last))
+        gap = patched.explained(_gap(view, search, ending, position, end, reached, is_last))
         if is_last and gap.is_damage and _has_changed(view, position, buffer, file_position):
             continue
         yield gap
@@ -184,15 +184,15 @@ def walk(
         position, size = gap.end_position, min(first_window_bytes, SMALL_WINDOW_BYTES)
 
 
-def _behind(last_offset: int) -> int:
-    """Offset that can follow a batch; the greatest there is where that is the batch's last already."""
+def _next_offset(last_offset: int) -> int:
+    """Return the offset after a batch's last one, at most the greatest offset."""
     return min(last_offset + 1, 2**63 - 1)
 
 
 def _has_changed(view: Readable, position: int, buffer: Any, file_position: int) -> bool:
-    """Whether what lies at a place is no longer what a buffer has: a broker was writing just there.
+    """Check whether a batch in the file differs from the buffer by now: a broker was writing it.
 
-    Asked when all has been looked at that makes the place look damaged, so that damage is what stayed the same.
+    Called last, after all checks that found the batch damaged: damage is what has not changed meanwhile.
     """
     seen = memoryview(buffer)[position - file_position :]
     length = int.from_bytes(seen[8:12], "big", signed=True)
@@ -209,7 +209,7 @@ def _scan_window(
     crc: bool,
     scanner: Callable[..., Scan],
 ) -> tuple[Scan, Any]:
-    """One window from a position on, in the room that there is; grown where its first batch is larger than it."""
+    """Read and scan one window, into `room` if given; a larger one if its first batch does not fit."""
     buffer = view.read(position, min(size, end - position)) if room is None else read_into(view, position, room)
     found = scanner(buffer, file_position=position, crc=crc)
     if found.ending is Ending.TORN and not len(found.batches) and position + len(buffer) < end:
@@ -235,7 +235,7 @@ def _good_stretches(
     end: int,
     reached: _Reached,
 ) -> Iterator[Window | Gap]:
-    """The window around its batches with a bad CRC, each of which is a gap."""
+    """Split a window at its batches with a bad CRC, each of which becomes a gap."""
     first = 0
     for row in bad.tolist():
         if row > first:
@@ -250,7 +250,7 @@ def _good_stretches(
 def _crc_gap(
     view: Readable, batches: BatchTable, row: int, buffer: Any, file_position: int, end: int, reached: _Reached
 ) -> Iterator[Window | Gap]:
-    """A batch with a bad CRC; where its length looks damaged too, the good batches that it covers come out."""
+    """Yield the gap for a batch with a bad CRC, and the good batches inside it if its length is damaged too."""
     position, size, stored = int(batches.position[row]), int(batches.size[row]), int(batches.crc[row])
     next_offset = _offset_at(view, position + size, end)
     data = memoryview(buffer)[position - file_position : position - file_position + size]
@@ -264,9 +264,9 @@ def _crc_gap(
 
 
 def _inner_batches(data: memoryview, position: int, expected: int) -> list[Window]:
-    """Good batches inside the bytes that a damaged length claims.
+    """Return the good batches inside the bytes of a batch with a damaged length.
 
-    They must run to the end of them: payloads that look like batches do not.
+    They must extend to the end of these bytes: payloads that look like batches do not.
     """
     at, _, _ = _codec.find_batch(data, 1, len(data), expected, BUDGET_FACTOR * len(data), 0)
     if at < 0:
@@ -279,7 +279,7 @@ def _inner_batches(data: memoryview, position: int, expected: int) -> list[Windo
 def _gap(
     view: Readable, search: BatchSearch, ending: Ending, position: int, end: int, reached: _Reached, is_last: bool
 ) -> Gap:
-    """What lies at `position`, where no batch can be read, up to the next good batch or the end."""
+    """Return the gap from `position`, where no batch can be read, to the next good batch or the end."""
     if ending is Ending.FOREIGN:
         reason = "another program's format: this is a segment of Redpanda, not of Kafka"
         return Gap(view.path, Finding.FOREIGN, position, end, reached.offset, None, reason, True)
@@ -300,7 +300,7 @@ def _gap(
         )
     found = search.next(position + 1, reached.sure)
     if is_last and found is None and _is_half_written(view, position, end):
-        reason = "a batch that is not written whole, and only zero bytes behind what is there of it"
+        reason = "an incomplete batch, followed only by zero bytes"
         return Gap(view.path, Finding.TORN, position, end, reached.offset, None, reason, False)
     kind, reason = _explain(view, ending, position, end, reached.offset, found is not None)
     if found is None and search.is_exhausted:
@@ -319,11 +319,11 @@ def _gap(
 
 
 def _is_half_written(view: Readable, position: int, end: int) -> bool:
-    """Whether a batch begins at a position and breaks off in preallocated space: a torn tail with zeros behind it."""
+    """Check whether a batch at a position breaks off in preallocated space: a torn tail followed by zeros."""
     if end - position <= 12:
         return False
     length = int.from_bytes(bytes(view.read(position + 8, 4)), "big", signed=True)
-    # As far as a batch was written its last byte was not; of a header that breaks off not even the length is known.
+    # The last byte of an incomplete batch was not written; if the header breaks off, not even the length is known.
     return is_zero(view, position + 12, end) or (
         0 < length < end - position - 12 and is_zero(view, position + 12 + length - 1, end)
     )
@@ -335,36 +335,36 @@ def _explain(
     head = bytes(view.read(position, min(17, end - position)))
     length = int.from_bytes(head[8:12], "big", signed=True)
     if len(head) == 17 and head[16] <= 2 and _SMALLEST[head[16]] <= 12 + length <= end - position:
-        return Finding.CRC_BAD, f"CRC mismatch, and the length {length} leads to a place where no batch is"
+        return Finding.CRC_BAD, f"CRC mismatch, and no batch begins after its length of {length} bytes"
     if ending is Ending.UNKNOWN_MAGIC:
-        return Finding.UNKNOWN_MAGIC, f"magic {head[16]} is none of 0, 1 and 2"
+        return Finding.UNKNOWN_MAGIC, f"unknown magic {head[16]}; expected 0, 1 or 2"
     if ending is Ending.TORN and not goes_on:
         left = end - position
         least = int.from_bytes(head[:8].ljust(8, b"\0"), "big", signed=True)
         if not 0 <= least <= max(expected, _USUAL_OFFSET) + 0x7FFFFFFF:
-            reason = f"{left} bytes that are not the beginning of a batch: its offset would be {least}"
+            reason = f"{left} bytes that do not begin a batch: its offset would be {least}"
             return Finding.BAD_LENGTH, reason + (" or more" if left < 8 else "")
         wanted = f"a batch of {12 + length} bytes is cut off" if left >= 12 else "the header of a batch is cut off"
         return Finding.TORN, f"{wanted} after {left} bytes by the end of the file"
     if ending is Ending.TORN:
-        return Finding.BAD_LENGTH, f"length {length} runs past the end of the file, though good batches follow"
+        return Finding.BAD_LENGTH, f"length {length} runs past the end of the file, but good batches follow"
     return Finding.BAD_LENGTH, f"length {length} is impossible for a batch"
 
 
 def _leads_nowhere(view: Readable, batches: BatchTable, stop: int, end: int) -> bool:
-    """Whether no batch can begin where the last one of a window stops.
+    """Check whether no batch can begin where the last batch of a window ends.
 
-    One that runs past the end, as where a file is cut off, has to have the offset that follows.
+    A batch that extends beyond the end of the file, as in a torn tail, must have the next offset.
     """
     offset = _offset_at(view, stop, end)
     if offset is None:
         return True
     length = int.from_bytes(bytes(view.read(stop + 8, 4)), "big", signed=True)
-    return stop + 12 + length > end and offset != _behind(int(batches.last_offset[-1]))
+    return stop + 12 + length > end and offset != _next_offset(int(batches.last_offset[-1]))
 
 
 def _offset_at(view: Readable, position: int, end: int) -> int | None:
-    """Offset of the batch that seems to begin at a position; None if none can."""
+    """Return the offset of the batch that seems to begin at a position; None if none can."""
     head = bytes(view.read(position, min(17, end - position)))
     if len(head) < 17 or head[16] > 2 or int.from_bytes(head[8:12], "big", signed=True) + 12 < _SMALLEST[head[16]]:
         return None
