@@ -123,7 +123,7 @@ def test_encoder() -> None:
 def test_names() -> None:
     with pytest.raises(RequestError, match="rename the one to keep"):
         batches.decoder(keep=["key"])
-    with pytest.raises(RequestError, match="there is no column 'raw'"):
+    with pytest.raises(RequestError, match="unknown column 'raw'"):
         list(batches.decoder("raw")(iter([pa.RecordBatch.from_pydict({"value": [b""]})])))
 
 

@@ -107,9 +107,9 @@ def test_topic_and_partition_options(examples: Path) -> None:
         (("cat", "{data}", "-f", "%z"), "unknown field %z"),
         (("cat", "{data}", "-f", "%k", "--csv"), "--format cannot be combined"),
         (("cat", "{data}", "--follow", "--until", "1h"), "--follow has no end"),
-        (("grep", "-E", "(", "{data}"), "no regular expression"),
+        (("grep", "-E", "(", "{data}"), "invalid regular expression"),
         (("grep", "--hex", "xy", "{data}"), "invalid hex 'xy'"),
-        (("grep", "x", "{data}", "--in", "tail"), "cannot look in 'tail'"),
+        (("grep", "x", "{data}", "--in", "tail"), "cannot search in 'tail'"),
         (("cat", "{data}", "--max-bytes-per-second", "0"), "max_bytes_per_second must be above 0"),
     ],
 )

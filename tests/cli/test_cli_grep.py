@@ -189,7 +189,7 @@ def test_an_empty_pattern_must_be_meant(examples: Path, tmp_path: Path) -> None:
     done = pylogseg("grep", "--file", lines, examples)
     assert (done.code, done.err) == (2, f"pylogseg: {lines} has no pattern: write one per line\n")
     lines.write_text("k90\n[")
-    assert f"{lines}: line 2: '[' is no regular" in pylogseg("grep", "-E", "--file", lines, examples).err
+    assert f"{lines}: line 2: invalid regular expression '['" in pylogseg("grep", "-E", "--file", lines, examples).err
 
 
 def test_a_path_is_wanted(examples: Path) -> None:

@@ -111,7 +111,7 @@ def test_unreadable_leader_epochs(golden: Path, tmp_path: Path) -> None:
     assert pylogseg("recover", folder, *INTERVAL).code == 1
     done = pylogseg("repair", folder, "--json", *INTERVAL)
     assert done.code == 0
-    assert "built anew" in next(row["reason"] for row in rows(done, "action") if row["kind"] == "epochs")
+    assert "rebuilt" in next(row["reason"] for row in rows(done, "action") if row["kind"] == "epochs")
     assert path.read_text().startswith("0\n1\n0 0\n")
 
 
@@ -165,12 +165,12 @@ def test_recoded(data: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("redact",), "which records?"),
+        (("redact",), "no records are selected"),
         (("redact", "--key", "xy", "--key-as", "hex"), "invalid hex 'xy'"),
         (("redact", "--key", "a", "--with", "x"), "--with needs --blank value"),
-        (("redact", "--match", "("), "no regular expression"),
+        (("redact", "--match", "("), "invalid regular expression"),
         (("redact", "--key", "a", "--blank", "offset"), "there are key, value, headers"),
-        (("recode",), "what shall change?"),
+        (("recode",), "nothing to change"),
         (("recode", "--level", "3"), "a level (3) goes with a codec"),
         (("recode", "--compression", "gzip", "--level", "10"), "gzip has levels 1 to 9, not 10"),
         (("recode", "--merge", "0"), "merged batches cannot have 0 bytes"),

@@ -306,7 +306,7 @@ def test_a_suffix_and_another_name_change_nothing(producers: Path) -> None:
 
 def test_what_is_no_file_of_kafka(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("something else")
-    with pytest.raises(RequestError, match="no file that Kafka writes"):
+    with pytest.raises(RequestError, match="not a Kafka file"):
         rows(tmp_path / "notes.txt")
     with pytest.raises(RequestError, match="no Kafka files in this folder"):
         list(files_of([str(tmp_path)]))

@@ -107,7 +107,7 @@ def test_a_log_directory_inside_of_one_is_named(examples: Path, tmp_path: Path) 
     assert any(str(inner) in note for note in disk.notes)
     done = pylogseg("recover", outer)
     assert done.code == 1
-    assert "data-0: a log directory, and no partition" in done.text
+    assert "data-0: this is a log directory, not a partition" in done.text
     assert [p.name for p in open_dir(inner).partitions] == ["txn-b-0"]
 
 

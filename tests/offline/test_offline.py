@@ -386,7 +386,7 @@ def test_refuses_while_somebody_writes(held: tuple[Path, int], command: list[str
             assert "stop it first" in done.err
         done = pylogseg(verb, target, *options, "--dry-run")  # nothing is written, so nobody is in the way
         assert done.code < 2  # 1 where the one that was named is none for the command
-        assert f"process {pid} has the lock, a broker or another writer: this is a moving picture" in done.text
+        assert f"process {pid} has the lock, a broker or another writer: the files may change meanwhile" in done.text
     assert tree(log_dir) == before
     assert os.listdir(log_dir.parent.parent) == ["compact-0-before"]
 
@@ -435,7 +435,7 @@ def test_a_refusal_leaves_the_directory_clean(golden: Path, tmp_path: Path) -> N
     assert (log_dir / ".kafka_cleanshutdown").exists()
     with pytest.raises(RequestError, match="one offset for all partitions"):
         offline.delete_records(log_dir, 5)
-    with pytest.raises(RequestError, match="there is no option 'dryrun'"):
+    with pytest.raises(RequestError, match="unknown option 'dryrun'"):
         offline.compact(log_dir, dryrun=True)
     with pytest.raises(RequestError, match="topics are a sequence"):
         offline.compact(log_dir, topics="orders")

@@ -211,7 +211,7 @@ def test_a_running_broker(jbod: Path, locked: str) -> None:
         assert "has the lock" in done.err
         planned = pylogseg("move", jbod / "disk1", jbod / "disk2", "txn-a", "-n")
         assert planned.code == 0
-        assert "moving picture" in planned.text
+        assert "files may change meanwhile" in planned.text
     finally:
         lock.release()
     assert entries(jbod) == before

@@ -104,7 +104,7 @@ def test_segments_that_grow_become_several():
 def test_zstd_needs_magic_2():
     log = made(1, magics=(1,))
     before = records(log)
-    with pytest.raises(RequestError, match=r"the batch at position 0 has magic 1, which knows no zstd"):
+    with pytest.raises(RequestError, match=r"the batch at position 0 has magic 1, which does not support zstd"):
         recode(log, codec=4)
     assert records(log) == before
     assert recode(log, codec=4, to_magic_2=True)

@@ -105,7 +105,7 @@ def test_a_predicate_on_arrow_columns(tmp_path):
     assert outcome.numbers["recordsDeleted"] == sum(record.offset < 10 for record in before)
     left = list(pylogseg.read(str(path), "t-0"))
     assert [record.offset for record in left] == [record.offset for record in before if record.offset >= 10]
-    with pytest.raises(RequestError, match="gave 1 answers for"):
+    with pytest.raises(RequestError, match="returned 1 values for"):
         raise run(path, where=lambda rows: [True]).failed[0].error
 
 
@@ -172,7 +172,7 @@ def test_what_decompresses_to_much_is_taken_in_parts(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "which records"),
+        ({}, "no records are selected"),
         ({"keys": [b"a"], "blank": Blank(("values",))}, "cannot blank values: there are key, value, headers"),
         ({"keys": [b"a"], "blank": Blank(())}, "cannot blank nothing"),
         ({"keys": ["k91"]}, "keys are bytes, such as b'k91', not 'k91'"),

@@ -172,5 +172,5 @@ def test_in_the_shell(golden: Path, tmp_path: Path) -> None:
     assert shell("verify", folder).code == 0
     text = shell("reindex", folder, *interval, "--only", "time").text
     assert "unchanged" in text
-    with pytest.raises(RequestError, match="'what' cannot be made anew"):
+    with pytest.raises(RequestError, match="'what' cannot be rebuilt"):
         offline.reindex(folder, ["what"])  # type: ignore[list-item]

@@ -303,7 +303,7 @@ def test_refuses_while_somebody_writes(golden: Path, tmp_path: Path) -> None:
             assert "stop it first" in done.err
             done = pylogseg("recover", target, "--dry-run")
             assert done.code == 0
-            assert f"process {pid} has the lock, a broker or another writer: this is a moving" in done.text
+            assert f"process {pid} has the lock, a broker or another writer: the files may" in done.text
         assert tree(folder) == before
     assert pylogseg("recover", folder).code == 0  # a lock file that is left of a killed process locks nobody out
 

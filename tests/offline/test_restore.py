@@ -102,10 +102,10 @@ def test_far_offsets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ([table(5, 3), table(7, 1)], "t-0: offset 7 comes behind 7, offsets must ascend"),
-        ([table(0, 2, offset=pa.array([1, 1]))], "offset 1 comes behind 1"),
+        ([table(5, 3), table(7, 1)], "t-0: offset 7 comes after 7; offsets must ascend"),
+        ([table(0, 2, offset=pa.array([1, 1]))], "offset 1 comes after 1"),
         ([table(0, 2, offset=pa.array([1, None]))], "an offset is null"),
-        ([table(0, 2).drop_columns(["offset"])], "no column offset to keep; offsets=assign"),
+        ([table(0, 2).drop_columns(["offset"])], "no column .offset. to keep; use offsets=assign"),
         ([table(0, 2, value=[1, 2])], "column 'value'"),
         ([], "t-0: there are no records"),
     ],
@@ -122,10 +122,10 @@ def test_refusals(tmp_path: Path, tables: list[Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"offsets": "x"}, "kept or assigned"),
-        ({"compression": "brotli"}, "no compression 'brotli'"),
+        ({"offsets": "x"}, "invalid offsets"),
+        ({"compression": "brotli"}, "unknown compression 'brotli'"),
         ({"batch_bytes": 10, "segment_bytes": 5}, "must fit"),
-        ({"timestamp_type": "now"}, "timestampType is"),
+        ({"timestamp_type": "now"}, "invalid timestampType"),
         ({"base_offset": -1}, "begin at 0"),
     ],
 )

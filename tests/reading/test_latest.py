@@ -121,7 +121,7 @@ def test_what_goes_between_the_passes_is_told(many, tmp_path):
     (gap,) = options.gaps
     assert gap.kind is Finding.REMOVED
     assert not gap.is_damage
-    assert "9000 records that were the last of their key went" in str(gap)
+    assert "9000 records that were the last of their key were deleted" in str(gap)
 
 
 def test_damage_is_told_once(many, tmp_path):

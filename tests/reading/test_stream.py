@@ -191,7 +191,7 @@ def kept_of(offsets, base, last):
 @pytest.mark.parametrize("text", [b"h", b"hello\n", b"hello world\n"])
 def test_a_few_bytes_of_text_are_no_header_that_is_cut_off(tmp_path, text):
     (tmp_path / "note.txt").write_bytes(text)
-    with pytest.raises(pylogseg.CorruptionError, match="not the beginning of a batch: its offset would be 7"):
+    with pytest.raises(pylogseg.CorruptionError, match="do not begin a batch: its offset would be 7"):
         list(pylogseg.read(tmp_path / "note.txt"))
 
 
@@ -376,7 +376,7 @@ def test_log_start_that_cannot_be_read(examples, tmp_path, caplog):
 
 
 def test_memory_of_no_known_kind(examples):
-    with pytest.raises(RequestError, match="reuse_buffers = 'rows'"):
+    with pytest.raises(RequestError, match="invalid reuse_buffers='rows'"):
         pylogseg.read(examples, reuse_buffers="rows")
 
 

@@ -309,7 +309,7 @@ def test_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
 def test_errors_of_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
     """Of the driver and of tasks alike: a line that names the remedy, and an exit code."""
     done = command("restore", tmp_path, tmp_path, "-o", "ofsets=keep")
-    assert (done.exit_code, "is 'offsets' meant?" in done.stderr) == (2, True)
+    assert (done.exit_code, "Did you mean 'offsets'?" in done.stderr) == (2, True)
     disk = hurt(examples, tmp_path / "data")
     done = command("export", disk, tmp_path / "out")
     assert done.exit_code == 1

@@ -67,7 +67,7 @@ def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets():
         ({"subscribePattern": "("}, "regular expression"),
         ({"subscribe": "a,,b"}, "empty name"),
         ({"assign": '{"a": 0}'}, '{"orders": [0, 1]}'),
-        ({"startingOffset": "earliest"}, "is 'startingOffsets' meant"),
+        ({"startingOffset": "earliest"}, "Did you mean 'startingOffsets'"),
         ({"storageOptions": "[]"}, "JSON object"),
     ],
 )
@@ -112,7 +112,7 @@ def test_offsets_of_the_kafka_source_are_read():
 )
 def test_a_name_that_is_no_option(name, meant):
     for check in (parse, check_names):
-        with pytest.raises(RequestError, match=f"no option '{name.lower()}': is '{meant}' meant"):
+        with pytest.raises(RequestError, match=f"no option '{name.lower()}'. Did you mean '{meant}'"):
             check({name: "a"})
 
 
@@ -139,7 +139,7 @@ def test_what_a_table_keeps():
         with pytest.raises(RequestError, match="a table cannot keep credentials") as caught:
             for_table(catalog(**options))
         assert "hunter2" not in str(caught.value)
-    with pytest.raises(RequestError, match="is 'subscribe' meant"):
+    with pytest.raises(RequestError, match="Did you mean 'subscribe'"):
         for_table(catalog(path="/data", topic="a"))
 
 

@@ -157,7 +157,7 @@ def test_a_start_behind_the_end_is_refused_whatever_may_be_lost(log):
     behind, middle = (json.dumps({"orders": {"0": offset}}) for offset in (30_000, 15_000))
     early = {"endingTimestamp": "0", "failOnDataLoss": "false"}
     for given in ({"startingOffsets": behind, "failOnDataLoss": "false"}, {"startingOffsets": middle, **early}):
-        with pytest.raises(RequestError, match=r"orders-0 .* would start at \d+, behind its end"):
+        with pytest.raises(RequestError, match=r"orders-0 .* would start at \d+, after its end"):
             planned(log, **given)
 
 

@@ -165,7 +165,7 @@ def test_a_table_with_declared_columns(spark, log):
 
 
 def test_wrong_options_of_a_stream_show_at_load(spark, log):
-    with pytest.raises(Exception, match="is 'startingOffsets' meant"):
+    with pytest.raises(Exception, match="Did you mean 'startingOffsets'"):
         spark.readStream.format("pylogseg").option("startingOfsets", "earliest").load(str(log))
 
 
@@ -244,7 +244,7 @@ def test_options_as_python_has_them(spark, log):
 def test_errors_name_the_file_and_the_remedy(spark, log, tmp_path):
     with pytest.raises(Exception, match=r"no nothing here; there are: orders"):
         load(spark, log, subscribe="nothing").count()
-    with pytest.raises(Exception, match=r"is 'startingOffsets' meant"):
+    with pytest.raises(Exception, match=r"Did you mean 'startingOffsets'"):
         load(spark, log, startingOffset="earliest").count()
     copy = shutil.copytree(log, tmp_path / "copy")
     path = sorted(copy.rglob("*.log"))[1]

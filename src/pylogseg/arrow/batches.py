@@ -1,7 +1,7 @@
 """Record batches in columns: raw bytes to records, and records to raw bytes.
 
-A value holds whole batches, one behind the other: what a fetch or a produce request carries, a segment from tiered
-storage, a file. The values of a column are scanned and decoded together, not one by one.
+A value has whole batches, back to back: the data of a fetch or produce request, a segment from tiered storage, a file.
+The values of a column are scanned and decoded together, not one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_parts
 from pylogseg.reading.partition import Chunk
 
-#: What a batch tells of its records.
+#: Columns of the records in a batch.
 RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 _RECORDS = arrow.schema(RECORD_COLUMNS)
 RECORD = pa.struct(list(_RECORDS))
@@ -41,7 +41,7 @@ Iteration = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class _Decoded(NamedTuple):
-    """Records of a column, and how many each value had."""
+    """Records of a column, and their number by value."""
 
     records: pa.Table
     counts: npt.NDArray[np.int64]
@@ -49,14 +49,14 @@ class _Decoded(NamedTuple):
 
 
 def to_records(column: Any, on_error: OnError = "raise", *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> pa.Array:
-    """Raw record batches as their records.
+    """Decode raw record batches into records.
 
     Parameters
     ----------
     column : pyarrow.Array or pyarrow.ChunkedArray
         Binary; each value holds whole batches of any magic, codec and number.
     on_error : {"raise", "null"}
-        What becomes of a value that holds anything else, or a batch whose CRC does not hold.
+        Action for a value with anything else, or with a bad CRC.
     limit_bytes : int
         A batch that decompresses to more is damaged.
 
@@ -95,16 +95,16 @@ def decoder(
     *,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> Iteration:
-    """A function for ``mapInArrow``: tables with raw batches in, tables of records out.
+    """Return a function for ``mapInArrow`` from tables with raw batches to tables of records.
 
     Parameters
     ----------
     column : str
-        That holds the raw batches.
+        The column with the raw batches.
     keep : sequence of str
-        Other columns, repeated for each record and put in front; their names must not be those of records.
+        Other columns, repeated for each record before its own; their names must not be those of records.
     on_error : {"raise", "skip"}
-        What becomes of a value that holds anything else than whole good batches.
+        Action for a value with anything else than whole good batches.
     limit_bytes : int
         A batch that decompresses to more is damaged.
 
@@ -128,16 +128,16 @@ def decoder(
 
 
 def _pieces(table: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
-    """A table in slices of rows with no more than so many raw bytes, but for single rows that have more."""
+    """Split a table into slices with a limited number of raw bytes; a single row may have more."""
     if column not in table.schema.names:
-        raise RequestError(f"there is no column {column!r}: there are {', '.join(table.schema.names)}")
+        raise RequestError(f"unknown column {column!r}; the columns are {', '.join(table.schema.names)}")
     ends = Spans(table.column(column), column).offsets[1:]
     first = 0
     while first < table.num_rows:
         begin = int(ends[first - 1]) if first else int(ends[0]) - 1
-        behind = max(first + 1, int(np.searchsorted(ends, begin + _PIECE_BYTES, "right")))
-        yield table.slice(first, behind - first)
-        first = behind
+        after = max(first + 1, int(np.searchsorted(ends, begin + _PIECE_BYTES, "right")))
+        yield table.slice(first, after - first)
+        first = after
 
 
 def _records_of(
@@ -167,24 +167,24 @@ def _decode(spans: Spans, on_error: OnError, limit_bytes: int) -> _Decoded:
             parts.append(_record_batch(data))
             counts += np.bincount(value_of[data.batch], minlength=len(spans))
     table = pa.Table.from_batches(parts, _RECORDS)
-    if bad.any() and counts[bad].any():  # of a value that is damaged nothing is given
+    if bad.any() and counts[bad].any():  # a damaged value gives no records
         table = table.filter(pa.array(np.repeat(~bad, counts)))
         counts[bad] = 0
     return _Decoded(table, counts, bad)
 
 
 def _record_batch(columns: Any) -> pa.RecordBatch:
-    # No column that is asked for says where the records came from.
+    # No requested column depends on the segment.
     return arrow.record_batch(Chunk(columns, cast("Segment", None)), _RECORDS)
 
 
 def _rows(spans: Spans, batches: BatchTable) -> npt.NDArray[np.int64]:
-    """The value that each batch lies in."""
+    """Return the number of the value of each batch."""
     return np.searchsorted(spans.offsets[1:], batches.position, "right")
 
 
 def _tables(spans: Spans, bad: npt.NDArray[np.bool_], on_error: OnError) -> Iterator[BatchTable]:
-    """Batch tables of all values: one if all is well, else one a value."""
+    """Yield batch tables: one for all values if all are good, otherwise one for each value."""
     first, end = int(spans.offsets[0]), int(spans.offsets[-1])
     found = scan(spans.data, start=first, end=end)
     starts = np.append(found.batches.position, found.position)
@@ -195,8 +195,8 @@ def _tables(spans: Spans, bad: npt.NDArray[np.bool_], on_error: OnError) -> Iter
         yield found.batches
         return
     for row in np.flatnonzero(spans.valid).tolist():
-        begin, behind = int(spans.offsets[row]), int(spans.offsets[row + 1])
-        alone = scan(spans.data, start=begin, end=behind)
+        begin, after = int(spans.offsets[row]), int(spans.offsets[row + 1])
+        alone = scan(spans.data, start=begin, end=after)
         error = _fault(row, alone.batches, alone.ending, begin, alone.position)
         if error is None:
             yield alone.batches
@@ -207,7 +207,7 @@ def _tables(spans: Spans, bad: npt.NDArray[np.bool_], on_error: OnError) -> Iter
 
 
 def _fault(row: int, batches: BatchTable, ending: Ending, first: int, position: int) -> CorruptionError | None:
-    """What is wrong with the batches of one value."""
+    """Return the error for the batches of one value; None if they are good."""
     crc_bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
     if len(crc_bad):
         at = int(crc_bad[0])
@@ -218,7 +218,7 @@ def _fault(row: int, batches: BatchTable, ending: Ending, first: int, position: 
 
 
 def from_records(column: Any, **options: Any) -> pa.Array:
-    """Lists of records as raw record batches.
+    """Encode lists of records into raw record batches.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def from_records(column: Any, **options: Any) -> pa.Array:
 
 
 def encoder(batch_bytes: int = 16384, **options: Any) -> Iteration:
-    """A function for ``mapInArrow``: tables of records in, one row for each record batch out.
+    """Return a function for ``mapInArrow`` from tables of records to one row for each record batch.
 
     Parameters
     ----------
@@ -282,5 +282,5 @@ def encoder(batch_bytes: int = 16384, **options: Any) -> Iteration:
 
 
 def encoded_schema() -> pa.Schema:
-    """Of what an `encoder` gives."""
+    """Return the schema of the tables of an `encoder`."""
     return _ENCODED

@@ -1,4 +1,4 @@
-"""Record columns as Arrow: batches with the schema of Spark's Kafka source, copied or as views into what was read."""
+"""Convert record columns to Arrow, with the schema of Spark's Kafka source; copied or as views of the input."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def read_arrow(
 
 
 def copies_for(names: Sequence[str]) -> Besides:
-    """What the decoder is to copy for such columns."""
+    """Return what the decoder must copy for the given columns."""
     if "value" not in names:
         return None
     return "payloads" if "key" in names else "values"
@@ -334,7 +334,7 @@ def _timestamp_type(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 
 
 def _sequence(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    """Sequence of each record: that of the batch and the offset delta, going on with 0 behind 2^31-1; -1 none."""
+    """Sequence of each record: that of the batch and the offset delta, going on with 0 after 2^31-1; -1 none."""
     columns = chunk.columns
     base = columns.batches.base_sequence.astype(np.int64)[columns.batch]
     delta = columns.offset - columns.batches.base_offset[columns.batch]

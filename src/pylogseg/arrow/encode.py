@@ -73,7 +73,7 @@ def encode(
     Returns
     -------
     bytearray
-        The batches, one behind the other; of no records, empty. `format.patch` changes offsets, epochs and append
+        The batches, back to back; empty without records. `format.patch` changes offsets, epochs and append
         times in it.
 
     Raises
@@ -82,9 +82,9 @@ def encode(
         Naming the record where one is at fault; nothing has been written then.
     """
     if timestamp_type not in ("create", "append"):
-        raise RequestError(f"timestamp_type is 'create' or 'append', not {timestamp_type!r}")
+        raise RequestError(f"invalid timestamp_type {timestamp_type!r}; expected 'create' or 'append'")
     if (timestamp_type == "append") != (append_time_ms is not None):
-        raise RequestError("append_time_ms goes with timestamp_type='append', and the other way round")
+        raise RequestError("append_time_ms and timestamp_type='append' must be given together")
     if base_offset is not None and base_offset < 0:
         raise RequestError(f"base_offset {base_offset} is negative")
     shared = shared_row(
@@ -103,7 +103,7 @@ def encode(
 
 
 def input_columns(records: Any, base_offset: int | None, timestamp_default_ms: int) -> Columns:
-    """What `encode` takes, as columns to encode."""
+    """Convert the input of `encode` to columns."""
     if isinstance(records, Columns):
         return records
     if isinstance(records, RecordColumns):

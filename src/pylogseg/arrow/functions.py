@@ -17,14 +17,14 @@ from pylogseg._native import _columns
 from pylogseg.arrow import columns as arrow
 from pylogseg.errors import CorruptionError, RequestError
 
-#: What a value that is not what it should be becomes: an error that names it, or null.
+#: Action for an invalid value: raise an error with its number, or return null.
 OnError = Literal["raise", "null"]
 
 _CONFLUENT_HEAD_BYTES = 5
 
 
 def check_on_error(word: str) -> None:
-    """Raise RequestError for another word than those of `OnError`."""
+    """Raise RequestError unless the word is one of `OnError`."""
     if word not in ("raise", "null"):
         raise RequestError(f"on_error is 'raise' or 'null', not {word!r}")
 
@@ -89,7 +89,7 @@ class Spans:
 
     @property
     def valid(self) -> npt.NDArray[np.bool_]:
-        """Which values are not null."""
+        """Mask of the values that are not null."""
         return np.ones(len(self), np.bool_) if self.nulls is None else ~self.nulls
 
 
@@ -162,7 +162,7 @@ def decode_varint(column: Any, on_error: OnError = "raise") -> pa.Array:
     column : pyarrow.Array or pyarrow.ChunkedArray
         Binary; each value is one varint and nothing else.
     on_error : {"raise", "null"}
-        What becomes of one that is cut off, too long, or followed by other bytes.
+        Action for a varint that is cut off, too long, or followed by other bytes.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def confluent(column: Any, on_error: OnError = "raise") -> pa.Array:
     column : pyarrow.Array or pyarrow.ChunkedArray
         Binary: a byte 0, the id of the schema in four bytes (big-endian), the payload.
     on_error : {"raise", "null"}
-        What becomes of a value that is shorter or begins with another byte.
+        Action for a value that is shorter or begins with another byte.
 
     Raises
     ------
@@ -305,7 +305,7 @@ def headers_map(column: Any) -> pa.Array:
 
 
 def bad_value(row: int, reason: str, position: int = 0) -> CorruptionError:
-    """The error of one value of a column."""
+    """Return the error for one value of a column."""
     return CorruptionError(f"value {row} of the column", position, reason)
 
 

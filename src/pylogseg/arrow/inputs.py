@@ -1,4 +1,4 @@
-"""Arrow tables as columns to encode: keys and values stay in Arrow's buffers, nothing but offsets is computed."""
+"""Convert Arrow tables to columns to encode: keys and values stay in Arrow's buffers, only offsets are computed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def columns_from_arrow(data: Any, *, base_offset: int | None = None, timestamp_d
     unknown = [name for name in table.column_names if name not in (*DEFAULT_COLUMNS, *BATCH_COLUMNS)]
     if unknown:
         close = difflib.get_close_matches(unknown[0].lower(), _TAKEN, 1)
-        meant = f": is {close[0]!r} meant?" if close else f": a record has {', '.join(_TAKEN)}; drop the column"
+        meant = f". Did you mean {close[0]!r}?" if close else f": a record has {', '.join(_TAKEN)}; drop the column"
         raise RequestError(f"unknown column {unknown[0]!r}{meant}")
     sources: list[Any] = []
     count = table.num_rows

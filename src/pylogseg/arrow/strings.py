@@ -1,4 +1,4 @@
-"""Keys and values as columns of strings; what is no text is never passed over in silence."""
+"""Convert keys and values to columns of strings; payloads that are not UTF-8 are never dropped silently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.text import MARK
 from pylogseg.reading.partition import Chunk
 
-#: What becomes of bytes that are not UTF-8 in a column of strings.
+#: Action for bytes that are not UTF-8 in a column of strings.
 NotUtf8 = Literal["raise", "null", "base64"]
 
 

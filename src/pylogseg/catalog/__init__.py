@@ -1,1 +1,1 @@
-"""Log directories, partitions and segments, found by their names; which of them a name or a path means."""
+"""Find log directories, partitions and segments by their names; resolve names and paths to them."""

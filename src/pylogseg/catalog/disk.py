@@ -1,7 +1,7 @@
-"""What lies on a broker's disk: log directories, partitions, segments, found by their names.
+"""The contents of a broker's disk: log directories, partitions and segments, found by their names.
 
-Nothing here reads a payload. A path may be a log directory, a folder with several of them, one partition's folder or a
-single file; locally or behind an fsspec URL.
+No payload is read. A path may be a log directory, a folder with several of them, one partition's folder or a single
+file; local or an fsspec URL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_par
 
 _log = logging.getLogger(__name__)
 
-#: A folder whose names were as they are for so long is left alone by writers.
+#: A folder whose names have not changed for this long is not being written to.
 _QUIET_MS = 2000
 _RENAMES_S = 0.005
 _MOST_LISTINGS = 100
@@ -44,22 +44,22 @@ class Segment:
     Attributes
     ----------
     files : FileSystem
-        Where the file lies.
+        The file system of the file.
     path : str
-        Of the `.log` file (or of whatever file of batches was named).
+        Path of the `.log` file (or of another file of batches that was named).
     base_offset : int
-        From the name; 0 where the name has none.
+        From the name; 0 if the name has none.
     size : int
-        Bytes when the folder was listed.
+        Size in bytes when the folder was listed.
     modified_ms : int
     is_last : bool
         Whether no segment follows it: the active one, which a broker may be writing.
     topic, partition : str, int
-        ``""`` and -1 where the folder's name does not tell.
+        ``""`` and -1 if the folder's name is not that of a partition.
     companions : dict of FileKind to str
-        Paths of its indexes and of the snapshot at its base offset, those that exist.
+        Paths of the existing indexes, and of the snapshot at the base offset.
     next_base : int or None
-        Base offset of the next segment of its partition: its own offsets end before it. None without one.
+        Base offset of the next segment of the partition, where the offsets of this one end; None without one.
     """
 
     files: FileSystem = field(repr=False)
@@ -79,11 +79,11 @@ class Segment:
         return self.files.split(self.path)[1]
 
     def open(self) -> FileView:
-        """Open the file of batches; a sealed one that is cut while it is read is an error."""
+        """Open the file of batches; if a sealed one is truncated while it is read, that is an error."""
         return self.files.open(self.path, sealed=not self.is_last)
 
     def hint(self, kind: FileKind) -> bytes | None:
-        """Bytes of an index for who can do without: None also where it cannot be read, which `verify` tells of."""
+        """Return the bytes of an index; None if there is none or it cannot be read, which is logged."""
         try:
             return self.companion(kind)
         except (StorageError, CorruptionError) as error:
@@ -91,7 +91,7 @@ class Segment:
             return None
 
     def companion(self, kind: FileKind) -> bytes | None:
-        """Bytes of an index of this segment, None if there is none (or it vanished).
+        """Return the bytes of an index of this segment; None if there is none (or it was deleted).
 
         Raises
         ------
@@ -137,7 +137,7 @@ class Partition:
     log_start_offset : int
         From the log directory's checkpoint, or the first segment's base offset if that is higher.
     error : StorageError or None
-        Why the folder cannot be listed; then no segment is known.
+        Why the folder cannot be listed; then `segments` is empty.
     """
 
     files: FileSystem = field(repr=False)
@@ -156,7 +156,7 @@ class Partition:
         return self.files.split(self.path)[1]
 
     def __repr__(self) -> str:
-        """Short: its name, and where it lies."""
+        """Return a short text with name and path."""
         state = f", {self.state}" if self.state else ""
         count = len(self.segments)
         said = "unreadable" if self.error else f"{count} segment{'' if count == 1 else 's'}, {self.size:,} bytes"
@@ -164,7 +164,7 @@ class Partition:
 
     @property
     def is_live(self) -> bool:
-        """Whether it has no state: it does not wait for its removal, is not moved here, and is no stray."""
+        """True if it has no state: it is not pending deletion, not being moved here, and not a stray."""
         return not self.state
 
     @property
@@ -193,15 +193,16 @@ class Disk:
     partitions : tuple of Partition
         Of all log directories and of partition folders named by themselves; by topic and number.
     loose : tuple of Segment
-        Files named by themselves.
+        Single files.
     notes : tuple of str
-        What was passed by: log start offsets that cannot be read, so that deleted records show. Logged as warnings too.
+        Problems that were skipped, like unreadable log start offsets, so that deleted records show. Also logged as
+        warnings.
     unknown_starts : tuple of CorruptionError and StorageError
         Why it is not known where logs start.
     is_named : bool
-        Whether its partitions were asked for one by one: then those with a state are read too.
+        Whether the partitions were given one by one: then those with a state are read too.
 
-    Iterate over it for its partitions; ``disk["orders"]`` are those of a topic or a pattern, as by `select`.
+    Iterate over it for its partitions; ``disk["orders"]`` selects those of a topic or a pattern, like `select`.
     """
 
     log_dirs: tuple[LogDir, ...]
@@ -212,7 +213,7 @@ class Disk:
     is_named: bool = False
 
     def __repr__(self) -> str:
-        """Short, however many partitions there are."""
+        """Return a short text with counts."""
         counts = [(len(self.log_dirs), "log directory", "log directories"), (len(self.topics), "topic", "topics"),
                   (len(self.partitions), "partition", "partitions"), (len(self.loose), "file", "files")]  # fmt: skip
         parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count]
@@ -241,14 +242,14 @@ class Disk:
 
     @property
     def segments(self) -> Iterator[Segment]:
-        """Segments of all live partitions, then the files named by themselves."""
+        """The segments of all live partitions, then the single files."""
         for partition in self.partitions:
             if not partition.state:
                 yield from partition.segments
         yield from self.loose
 
     def select(self, names: str | Iterable[str]) -> Disk:
-        """The partitions that names or patterns ask for; no names, no partitions.
+        """Select partitions by names or patterns; without names, none.
 
         Parameters
         ----------
@@ -259,7 +260,7 @@ class Disk:
         Raises
         ------
         RequestError
-            If a name asks for something that is not there; it names what is.
+            If a name matches nothing; the message lists what there is.
         """
         chosen: dict[str, Partition] = {}
         loose: dict[str, Segment] = {}
@@ -272,39 +273,39 @@ class Disk:
         return Disk(self.log_dirs, tuple(chosen.values()), tuple(loose.values()), self.notes, self.unknown_starts)
 
     def has(self, name: str) -> bool:
-        """Whether a name or pattern asks for something that is there: see `select`."""
+        """Check whether a name or pattern matches something; see `select`."""
         return bool(self._asked(name)) or any(_is_of(segment, name) for segment in self.loose)
 
     def check_numbers(self, numbers: Iterable[int]) -> None:
-        """Refuse numbers that no partition has.
+        """Raise for numbers that no partition has.
 
         Raises
         ------
         RequestError
-            With those that are not there.
+            With the missing numbers.
         """
         there = {p.partition for p in self.partitions} | {segment.partition for segment in self.loose}
         missing = sorted(set(numbers) - there)
         if missing:
-            raise RequestError(f"no partition {', '.join(map(str, missing))} among those asked for")
+            raise RequestError(f"no partition {', '.join(map(str, missing))} among those selected")
 
     def _asked(self, name: str) -> list[Partition]:
         return [p for p in self.partitions if is_asked(p.name, parse_partition_folder(p.name), name)]
 
 
 def _is_of(segment: Segment, name: str) -> bool:
-    """Whether a file that was named by itself is of a partition that a name asks for."""
+    """Check whether a single file belongs to a partition that a name selects."""
     folder = f"{segment.topic}-{segment.partition}"
     return bool(segment.topic) and is_asked(folder, parse_partition_folder(folder), name)
 
 
 def check_once(partitions: Iterable[Partition]) -> None:
-    """Refuse partitions that lie in two folders: their records would be given twice.
+    """Raise for partitions with two folders: their records would be read twice.
 
     Raises
     ------
     RequestError
-        It names both folders.
+        With both folders.
     """
     seen: dict[str, Partition] = {}
     for partition in partitions:
@@ -331,7 +332,7 @@ _Item = TypeVar("_Item", Segment, Partition, LogDir)
 
 
 def as_disk(of: str | os.PathLike[str] | Sequence[Any] | Disk | Partition) -> Disk:
-    """What `pylogseg.read` may be given: a disk, partitions of one, or what `open_dir` takes."""
+    """Return a disk from an argument of `pylogseg.read`: a disk, partitions, or an argument of `open_dir`."""
     if isinstance(of, Disk):
         return of
     if isinstance(of, Partition):
@@ -348,15 +349,14 @@ def open_dir(
     *more: str | os.PathLike[str],
     storage: Mapping[str, Any] | None = None,
 ) -> Disk:
-    """Look at a broker's disk.
+    """List the contents of a broker's disk.
 
     Parameters
     ----------
     path, more : path, URL, shell pattern, or a list of them
-        Log directories, folders that hold log directories, partition folders, or files of batches. What several of
-        them name is there once.
+        Log directories, folders of log directories, partition folders, or files of batches. Duplicates are ignored.
     storage : mapping, optional
-        What fsspec needs to open URLs: credentials, an endpoint.
+        Options of fsspec for URLs: credentials, an endpoint.
 
     Returns
     -------
@@ -365,9 +365,9 @@ def open_dir(
     Raises
     ------
     StorageError
-        If a path cannot be listed. A partition's folder in a log directory that cannot be is there with its error.
+        If a path cannot be listed. For a partition's folder in a log directory, `Partition.error` is set instead.
     RequestError
-        If a path holds nothing that Kafka writes.
+        If a path has no Kafka files.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     log_dirs: list[LogDir] = []
@@ -394,7 +394,7 @@ def open_dir(
 
 
 def _once(items: list[_Item], seen: set[str]) -> list[_Item]:
-    """The items without those whose files were seen before, under whatever name."""
+    """Return the items without duplicates, by real path."""
     kept = []
     for item in items:
         real = item.files.real(item.path)
@@ -439,7 +439,7 @@ def _look(
 
 
 def _is_beside_log_dirs(files: FileSystem, path: str, entries: list[Entry]) -> bool:
-    """Whether an empty folder is that of a disk, and not of a partition, by what lies beside it."""
+    """Check whether an empty folder is a log directory and not a partition, by the folders beside it."""
     if entries:
         return False
     parent, _ = files.split(path)
@@ -483,7 +483,7 @@ def _log_dir(
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
                 continue
-            # One folder that the disk or its rights refuse does not stand for the others.
+            # One unreadable folder must not fail the others.
             partitions.append(Partition(files, of.topic, of.partition, folder, of.state, (), (), start, error))
     return LogDir(files, path, tuple(partitions), checkpoints)
 
@@ -502,7 +502,7 @@ def _log_starts(files: FileSystem, path: str | None, notes: list[str | _UnknownS
 
 
 def _log_start(files: FileSystem, folder: str, notes: list[str | _UnknownStarts]) -> int:
-    """Log start offset of a partition that was named by itself, from the log directory around it, if it is one."""
+    """Return the log start offset of a partition that was named directly, from its log directory, if there is one."""
     parent, name = files.split(folder)
     parsed = parse_partition_folder(name)
     if parsed is None or parsed.state:
@@ -512,10 +512,10 @@ def _log_start(files: FileSystem, folder: str, notes: list[str | _UnknownStarts]
 
 
 def _settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
-    """Entries of a partition's folder, which was just listed, of one moment as far as a writer lets us see one.
+    """Return consistent entries of a partition's folder; list it again while a writer is changing it.
 
-    A listing is not of one moment itself; and while a cleaning puts a segment in the place of others, for some renames
-    neither it nor they have their names. What a crash left so is taken as it is.
+    A listing is not atomic; and while a cleaning replaces segments, neither the old nor the new ones have their names
+    for a few renames. If a crash left the folder like that, the entries are returned as they are.
     """
     if not isinstance(files, LocalFiles):
         return entries
@@ -538,7 +538,7 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
     others: list[OtherFile] = []
     for entry in entries:
         name = parse_file_name(entry.name)
-        if entry.is_dir and name.kind is not FileKind.LOG:  # a folder in the place of a segment cannot be read
+        if entry.is_dir and name.kind is not FileKind.LOG:  # a folder with the name of a segment cannot be read
             continue
         if name.kind is FileKind.LOG and not name.suffix and name.offset is not None:
             logs[name.offset] = entry
@@ -567,7 +567,7 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
 
 
 def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:
-    """A file that was named by itself: with what its folder tells of it."""
+    """Return a segment for a file that was named directly, with the data that its folder provides."""
     folder, last_name = files.split(path)
     name = parse_file_name(last_name)
     of_partition = parse_partition_folder(files.split(folder)[1])

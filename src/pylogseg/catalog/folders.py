@@ -1,7 +1,7 @@
-"""What a folder is: a log directory, a partition's, or one around log directories. And which partitions a name means.
+"""Classify folders (log directory, partition, folder of log directories), and match names of partitions.
 
-All commands and readers ask here, so that they agree. A folder is recognised by what is in it; its name counts only
-where that leaves it open, since log directories have names such as ``data-0`` too.
+All commands and readers use these functions, so that they agree. A folder is recognised by its contents; its name
+counts only if these are ambiguous, since log directories have names such as ``data-0`` too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pylogseg.env.filesystem import Entry
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import FileKind, PartitionFolder, parse_file_name, parse_partition_folder
 
-#: Folders in a log directory, or around one, that hold no partition; the last is open to root alone.
+#: Folders in or around a log directory that are no partitions; only root can read the last one.
 OTHER_FOLDERS = frozenset(["remote-log-index-cache", "lost+found"])
 _OF_LOG_DIR = frozenset(
     kind.value
@@ -28,7 +28,7 @@ _MANY = 12
 
 
 class Folders(Protocol):
-    """What lists folders: a `FileSystem` or a `Storage`."""
+    """An object that lists folders: a `FileSystem` or a `Storage`."""
 
     def list_folder(self, path: str) -> list[Entry]: ...
     def join(self, path: str, name: str) -> str: ...
@@ -36,20 +36,20 @@ class Folders(Protocol):
 
 @dataclass(frozen=True)
 class Contents:
-    """What was found in a folder.
+    """The classified contents of a folder.
 
     Attributes
     ----------
     is_log_dir : bool
-        Whether it is a log directory: its files say so, or there are partitions in it.
+        Whether it is a log directory, by its files or by partitions in it.
     is_partition : bool
         Whether it is a partition's folder.
     log_dirs : tuple of str
-        Names of the log directories in it, where it may be the folder around those of a broker.
+        Names of the log directories in it, if it may be a folder of log directories.
     listed : dict of str to list of Entry
-        Folders in it that were listed on the way.
+        Folders in it that were listed.
     unreadable : dict of str to StorageError
-        Folders in it that could not be.
+        Folders in it that could not be listed.
     """
 
     is_log_dir: bool = False
@@ -60,21 +60,21 @@ class Contents:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether it has files of a log directory and those of a partition, and no partitions in it that decide."""
+        """True if it has files of a log directory and of a partition, and no partitions in it."""
         return self.is_log_dir and self.is_partition
 
 
 def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Contents:
-    """Tell what a folder is.
+    """Classify a folder.
 
     Parameters
     ----------
     folders : FileSystem or Storage
-        Where it lies.
+        The file system.
     path, name : str
         The folder, and the last part of its absolute path.
     entries : sequence of Entry
-        What is in it.
+        Its contents.
     """
     has_files = has_log_dir_files(entries)
     own = any(map(is_of_partition, entries))
@@ -85,10 +85,10 @@ def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Co
     unclear: list[str] = []
     for entry in entries:
         is_named = parse_partition_folder(entry.name) is not None
-        # Hidden ones are what somebody is still writing.
+        # Hidden folders are still being written.
         if not entry.is_dir or entry.name in OTHER_FOLDERS or (entry.name.startswith(".") and not is_named):
             continue
-        if has_files and partitions:  # it is a log directory, and what else is in it is looked at when it is its turn
+        if has_files and partitions:  # it is a log directory; the other folders are looked at later
             break
         inside = folders.join(path, entry.name)
         try:
@@ -110,19 +110,19 @@ def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Co
         return Contents(True, own and not partitions, around, listed, unreadable)
     if log_dirs:
         return Contents(False, False, tuple(log_dirs), listed, unreadable)
-    if any(map(parse_partition_folder, unreadable)):  # nothing better is known of it than their names
+    if any(map(parse_partition_folder, unreadable)):  # only their names are known
         return Contents(True, False, (), listed, unreadable)
     is_empty_one = not entries and parse_partition_folder(name) is not None
     return Contents(False, own or is_empty_one, (), listed, unreadable)
 
 
 def has_log_dir_files(entries: Iterable[Entry]) -> bool:
-    """Whether a folder with these names in it has a file that only log directories have."""
+    """Check whether a folder has a file that only log directories have."""
     return any(entry.name in _OF_LOG_DIR and not entry.is_dir for entry in entries)
 
 
 def holds_partitions(folders: Folders, path: str, entries: Iterable[Entry]) -> bool:
-    """Whether there are folders of partitions in a folder, by name and by what is in them."""
+    """Check whether a folder has partition folders in it, by name and contents."""
     for entry in entries:
         if entry.is_dir and parse_partition_folder(entry.name) is not None:
             try:
@@ -135,14 +135,14 @@ def holds_partitions(folders: Folders, path: str, entries: Iterable[Entry]) -> b
 
 
 def is_log_dir_inside(folders: Folders, path: str, entries: Sequence[Entry]) -> bool:
-    """Whether a folder in a log directory, named like a partition's, is a log directory itself."""
+    """Check whether a folder in a log directory, named like a partition, is a log directory itself."""
     if has_log_dir_files(entries) and not any(map(is_of_partition, entries)):
         return True
     return holds_partitions(folders, path, entries)
 
 
 def is_of_partition(entry: Entry) -> bool:
-    """Whether it is a file that lies in folders of partitions only."""
+    """Check whether it is a file that exists only in partition folders."""
     if entry.is_dir:
         return False
     name = parse_file_name(entry.name)
@@ -151,12 +151,12 @@ def is_of_partition(entry: Entry) -> bool:
 
 
 def files_of_partition(entries: Iterable[Entry]) -> str:
-    """Names of such files, a few of them."""
+    """List a few names of files that exist only in partition folders."""
     return _few([entry.name for entry in entries if is_of_partition(entry)], 3)
 
 
 def ambiguous(path: str, entries: Iterable[Entry]) -> RequestError:
-    """The error for a folder that may be a log directory as well as a partition's."""
+    """Return the error for a folder that may be a log directory or a partition's folder."""
     own = _few([entry.name for entry in entries if entry.name in _OF_LOG_DIR and not entry.is_dir], 3)
     return RequestError(
         f"{path}: a log directory ({own}) or the folder of a partition ({files_of_partition(entries)})? "
@@ -168,36 +168,36 @@ def ambiguous(path: str, entries: Iterable[Entry]) -> RequestError:
 
 
 def is_asked(name: str, folder: PartitionFolder | None, asked: str) -> bool:
-    """Whether a partition's folder is meant by a name.
+    """Check whether a name selects a partition's folder.
 
     Parameters
     ----------
     name : str
-        Of the folder.
+        Name of the folder.
     folder : PartitionFolder or None
-        The same, taken apart.
+        The parsed name.
     asked : str
         A topic (``orders``), a partition (``orders-3``), a folder's whole name, or a shell pattern for any of these.
     """
     matches = name == asked or fnmatch.fnmatchcase(name, asked)
     if folder is None:
         return matches
-    if folder.state:  # a pattern for topics does not mean what is being deleted: that has to be said
+    if folder.state:  # a pattern for topics does not select folders that are being deleted
         return matches and asked.endswith(f"-{folder.state}")
     return matches or folder.topic == asked or fnmatch.fnmatchcase(folder.topic, asked)
 
 
 def not_here(asked: str, names: Iterable[str], where: str = "here") -> RequestError:
-    """The error for a name that means no partition, with what was probably meant.
+    """Return the error for a name that selects no partition, with suggestions.
 
     Parameters
     ----------
     asked : str
         The name.
     names : iterable of str
-        Folders that there are.
+        The existing folders.
     where : str
-        Where that is.
+        The place, for the message.
     """
     numbers: dict[str, list[int]] = {}
     for name in names:
@@ -215,7 +215,7 @@ def not_here(asked: str, names: Iterable[str], where: str = "here") -> RequestEr
 
 
 def _similar(asked: str, topics: Sequence[str]) -> list[str]:
-    """Topics that somebody may have meant: those that begin with it or hold it, then those that are spelled like it."""
+    """Return topics with similar names: those that begin with the name or contain it, then those spelled alike."""
     word = asked.strip("*").casefold()
     folded = {topic: topic.casefold() for topic in topics}
     holding = [topic for topic in topics if word and word in folded[topic]]

@@ -1,4 +1,4 @@
-"""What a path names: a log directory with its partitions, or the folder of one partition."""
+"""Resolve a path to a log directory with its partitions, or to the folder of one partition."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.files.status import parse_clean_shutdown
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
 
-#: A folder that every broker with tiered storage has and no loader looks at.
+#: The folder of tiered storage, which is no partition.
 _KNOWN_FOLDERS = ("remote-log-index-cache",)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A log directory, or one partition of it, or a partition's folder by itself.
+    """A log directory, one partition in it, or a partition's folder outside of a log directory.
 
     Attributes
     ----------
     parent : str
-        The folder that holds the folders of partitions.
+        The folder of the partition folders.
     names : tuple of str
-        Those folders; of a log directory all that a broker would look at, in no order.
+        Names of the partition folders; for a log directory all that a broker would load, in no order.
     log_dir : str or None
-        The log directory, which is `parent`; None for a partition's folder that lies in none.
+        The log directory, which is `parent`; None for a partition's folder outside of a log directory.
     is_whole : bool
         Whether the path names the log directory itself.
     error : StorageError or None
-        Why nothing is known of a folder that lies beside log directories.
+        Why a folder beside log directories cannot be read.
     """
 
     parent: str
@@ -45,7 +45,7 @@ class Target:
 
     @classmethod
     def find(cls, storage: Storage, path: str) -> Target:
-        """Look at what a path names.
+        """Resolve a path.
 
         Raises
         ------
@@ -61,16 +61,16 @@ class Target:
 
     @classmethod
     def find_all(cls, storage: Storage, path: str) -> list[Target]:
-        """Look at what a path names, which may be a folder of several log directories.
+        """Resolve a path, which may be a folder of several log directories.
 
         Raises
         ------
         RequestError
-            If the folder is none of these, or may be two of them.
+            If the folder is none of these, or ambiguous.
         StorageError
             If it cannot be read.
         """
-        if not path:  # an unset variable of a shell is not the root of all folders
+        if not path:  # an unset shell variable must not mean the root
             raise RequestError("the path is empty: name a log directory, or the folder of a partition")
         path = path.rstrip(os.sep) or os.sep
         entries = storage.list_folder(path)
@@ -100,35 +100,35 @@ class Target:
         return [*inside, *(cls(error.path, (), error.path, True, error) for error in found.unreadable.values())]
 
     def reason_to_leave(self, name: str) -> str:
-        """Why a broker would not load a folder when it starts; empty if it would."""
+        """Return why a broker would not load a folder when it starts; empty if it would."""
         folder = parse_partition_folder(name)
         if folder is None:
-            return "no partition has such a name: a broker refuses to start on it" if self.is_whole else ""
+            return "not the name of a partition: a broker refuses to start with it" if self.is_whole else ""
         if folder.state == "delete":
-            return "it waits for its removal"
+            return "pending deletion"
         if self.is_whole and folder.topic == METADATA_TOPIC:
             return "the metadata of the cluster, which its controller recovers at every start"
         return ""
 
     def check(self, storage: Storage, name: str) -> None:
-        """Refuse to take a log directory for a partition, whatever its name.
+        """Raise if a folder is a log directory and not a partition, whatever its name.
 
         Raises
         ------
         RequestError
-            If the folder has files or partitions of a log directory in it.
+            If the folder has files or partitions of a log directory.
         StorageError
             If it cannot be listed.
         """
         path = storage.join(self.parent, name)
         entries = storage.list_folder(path)
         if is_log_dir_inside(storage, path, entries):
-            raise RequestError(f"{path}: a log directory, and no partition: name it by itself")
+            raise RequestError(f"{path}: this is a log directory, not a partition: name it directly")
         if has_log_dir_files(entries):
             raise ambiguous(path, entries)
 
     def chosen(self, topics: Iterable[str] = (), partitions: Iterable[int] = ()) -> list[str]:
-        """The folders that names and numbers ask for, in the order of their names.
+        """Select folders by names and numbers, in the order of their names.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class Target:
         Raises
         ------
         RequestError
-            If a name or a number asks for something that is not there, or a name is that of a partition and of a topic.
+            If a name or a number matches nothing, or a name is that of a partition and of a topic.
         """
         names, asked = sorted(self.names), list(topics)
         found = set() if asked else set(names)
@@ -158,7 +158,7 @@ class Target:
         return [name for name in names if name in found and (not numbers or _number(name) in numbers)]
 
     def _refuse_two_meanings(self, asked: str, matching: list[str]) -> None:
-        """``orders-3`` is partition 3 of ``orders``: what a topic of that name has was not named."""
+        """Raise if ``orders-3`` is both partition 3 of ``orders`` and a topic."""
         others = [name for name in matching if (folder := parse_partition_folder(name)) and folder.topic == asked]
         if others:
             raise RequestError(
@@ -167,7 +167,7 @@ class Target:
             )
 
     def changes(self, storage: OverlayStorage) -> list[FileChange]:
-        """What a dry run would change, with paths as they were given."""
+        """Return the changes of a dry run, with paths as they were given."""
         top = os.path.abspath(self.parent)
         return [
             change._replace(path=storage.join(self.parent, os.path.relpath(change.path, top)))
@@ -178,12 +178,12 @@ class Target:
 def chosen_in(
     places: list[Target], topics: Iterable[str] = (), partitions: Iterable[int] = ()
 ) -> list[tuple[Target, list[str]]]:
-    """What names and numbers ask for in several log directories: see `Target.chosen`; places without any are left out.
+    """Select folders in several log directories, see `Target.chosen`; directories without any are left out.
 
     Raises
     ------
     RequestError
-        If a name or a number asks for something that is in none of them, or a partition lies in two of them.
+        If a name or a number matches nothing, or a partition is in two of them.
     """
     if len(places) == 1:
         return [(places[0], places[0].chosen(topics, partitions))]
@@ -204,12 +204,12 @@ def chosen_in(
 
 
 def refuse_if_locked(places: Iterable[Target]) -> None:
-    """Refuse before anything is done: a broker has the locks of all its log directories.
+    """Raise if a log directory is locked, before anything is done: a broker locks all its log directories.
 
     Raises
     ------
     StorageError
-        If somebody has the lock of one of them. What the disk refuses is told when it is that one's turn.
+        If one of them is locked. Disk errors are left to the later work on that directory.
     """
     for place in places:
         try:
@@ -220,18 +220,18 @@ def refuse_if_locked(places: Iterable[Target]) -> None:
 
 
 def moving_picture(folder: str) -> list[str]:
-    """For a dry run: a line that says so if somebody writes the logs of a folder meanwhile."""
+    """Return a note for a dry run if somebody is writing to the folder."""
     try:
         check_unlocked(folder)
     except StorageError as error:
         if error.__cause__ is None:
             owner = error.reason.partition(" has the lock")[0]
-            return [f"{folder}: {owner} has the lock, a broker or another writer: this is a moving picture"]
+            return [f"{folder}: {owner} has the lock, a broker or another writer: the files may change meanwhile"]
     return []
 
 
 def marked_epoch(storage: Storage, log_dir: str) -> int | None:
-    """The broker epoch of the marker of an orderly stop; None if it says none, or there is no marker."""
+    """Return the broker epoch in the clean shutdown marker; None if there is none."""
     path = storage.join(log_dir, FileKind.CLEAN_SHUTDOWN.value)
     return parse_clean_shutdown(storage.read_all(path)) if storage.exists(path) else None
 
@@ -246,7 +246,7 @@ def _paths(places: list[Target]) -> str:
 
 
 def sizes_in(storage: Storage, folder: str) -> list[Entry]:
-    """What a folder holds, for a bar of progress: nothing if it cannot be listed, as the work will tell."""
+    """Return the entries of a folder for a progress bar; none if it cannot be listed."""
     try:
         return storage.list_folder(folder)
     except StorageError:

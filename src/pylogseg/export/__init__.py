@@ -1,1 +1,1 @@
-"""Records into files of other formats: Parquet, Arrow, CSV, JSON lines."""
+"""Export records to files of other formats: Parquet, Arrow, CSV, JSON lines."""

@@ -38,7 +38,7 @@ _ROW_GROUP_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class Form:
-    """How files are written.
+    """Format options of exported files.
 
     Attributes
     ----------
@@ -49,11 +49,11 @@ class Form:
     compression : str
         Of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``; of Arrow files ``zstd``, ``lz4`` or ``none``.
     key_as, value_as : str
-        How CSV and JSON lines show payloads.
+        Format of payloads in CSV and JSON lines.
     key_type, value_type : {"binary", "string"}
         Of the columns of Parquet and Arrow files.
     not_utf8 : {"raise", "null", "base64"}
-        What becomes of a payload that is no string in a column of strings: see `arrow_strings.strings`.
+        Action for a payload that is not UTF-8 in a column of strings: see `arrow.strings.strings`.
     isolation_level : str
         What the records are read with, for the metadata of Parquet and Arrow files: without markers a record of an
         aborted transaction looks like any other.
@@ -71,7 +71,7 @@ class Form:
 
     def __post_init__(self) -> None:
         if self.name not in FORMS:
-            raise RequestError(f"cannot export to {self.name!r}: there are {', '.join(FORMS)}")
+            raise RequestError(f"cannot export to {self.name!r}; expected one of {', '.join(FORMS)}")
         # What is wrong with the columns shows before anything is read.
         if self.name in ("parquet", "arrow"):
             arrow.schema(self.columns)
@@ -83,7 +83,7 @@ class Form:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of Parquet and Arrow files."""
+        """Schema of Parquet and Arrow files."""
         found = as_strings(arrow.schema(self.columns), self._strings)
         return found.with_metadata({arrow.ISOLATION_KEY: self.isolation_level.encode()})
 
@@ -98,7 +98,7 @@ class Form:
         return with_strings(batch, chunk, self._strings, self.not_utf8) if self._strings else batch
 
     def program(self, topic: str, partition: int, segment: str) -> text.Program:
-        """What the text kernel writes for the records of a segment."""
+        """Return the program of the text kernel for the records of a segment."""
         make = text.csv if self.name == "csv" else text.json_lines
         return make(
             self.columns, key=self.key_as, value=self.value_as, topic=topic, partition=partition, segment=segment
@@ -124,12 +124,12 @@ class Exported:
 
 
 def target_of(wanted: LogReader, out: Path, form: Form) -> Path:
-    """Where the file of a part goes: ``OUT/topic=NAME/partition=N/<base offset>.<form>``."""
+    """Return the path for a part: ``OUT/topic=NAME/partition=N/<base offset>.<form>``."""
     return folder_of(wanted.log, out) / f"{wanted.log.segments[0].base_offset:020d}{FORMS[form.name]}"
 
 
 def folder_of(log: LogFiles, out: Path) -> Path:
-    """Where the files of a log go: ``OUT/topic=NAME/partition=N``."""
+    """Return the folder for a log: ``OUT/topic=NAME/partition=N``."""
     if log.segments:
         topic, number = log.segments[0].topic, log.segments[0].partition
     else:
@@ -150,7 +150,7 @@ def export_part(wanted: LogReader, out: Path, form: Form, advance: Callable[[int
     form : Form
         Columns and compression too.
     advance : callable, optional
-        Gets the bytes read since its last call; may raise, to end the work: then no file is left behind.
+        Gets the bytes read since its last call; may raise, to end the work: then no file is left after.
 
     Returns
     -------

@@ -46,7 +46,7 @@ _OPEN_FILES = 16
 
 @dataclass(frozen=True)
 class Span:
-    """What of a log is asked for, or in the table.
+    """A range of a log that is requested, or in the table.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Span:
     until: int | None
 
     def joined(self, other: Span) -> Span:
-        """What covers both.
+        """Return the range that covers both.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Part:
-    """What the table shall have of one segment.
+    """The part of the table for one segment.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Part:
 
 @dataclass(frozen=True)
 class ExportedPart:
-    """What became of a part.
+    """The result of exporting a part.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class ExportedPart:
     files : list of (str, int, int)
         Path below the folder of the table, records, bytes.
     problem : str or None
-        What could not be read.
+        The unreadable parts.
     """
 
     topic: str
@@ -174,7 +174,7 @@ class Table:
 
     @property
     def folder(self) -> Path:
-        """Where files lie until their part is whole."""
+        """The folder of files until their part is complete."""
         return self.out / NOTES / f"{_WRITING}{self._mark}"
 
     @contextlib.contextmanager
@@ -241,7 +241,7 @@ class Table:
 
 
 def state_of(out: Path) -> dict[str, Any] | None:
-    """What a table says of itself: ``state`` is ``writing`` until a run has ended; None if it says nothing."""
+    """Read the state of a table: ``state`` is ``writing`` until a run has ended; None if there is none."""
     return _noted(out / NOTES / _TABLE)
 
 
@@ -253,7 +253,7 @@ def parts_of(
     *,
     keep_deleted: bool = True,
 ) -> list[list[Part]]:
-    """What an export has to look at.
+    """Return the parts that an export has to check.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def _parts_of_log(
         return []
     wanted, end = LogReader.of(log, (0, OPEN_END), times, options), OPEN_END
     if options.isolation_level == "read_committed":
-        # Below it all transactions are decided for ever, so each segment can be read by itself, now and later.
+        # Below it all transactions are decided forever, so each segment can be read by itself, now and later.
         stable = last_stable_offset(list(log.segments), log.snapshots)
         end = OPEN_END if stable is None else stable
         log = _Decided(*log)

@@ -12,12 +12,12 @@ from typing import IO
 
 from pylogseg.env.handles import open_descriptor
 
-#: Readers of datasets pass by names that begin with a dot.
+#: Readers of datasets skip names that begin with a dot.
 _NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
 
 
 def unfinished(name: str = "") -> str:
-    """What a file or folder is called while this process writes it; `name` is the later one's, if there is one."""
+    """Return a temporary name for a file or folder while this process writes it; `name` is the final name, if any."""
     return f".{name}{'.' if name else ''}{os.getpid()}@{_host()}.tmp"
 
 
@@ -67,7 +67,7 @@ def _host() -> str:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether there is such a process; where that cannot be asked, there is."""
+    """Check whether there is such a process; where that cannot be asked, there is."""
     if os.name != "posix":
         return True
     try:

@@ -1,1 +1,1 @@
-"""What the topics hold that Kafka writes for itself."""
+"""Decode Kafka's internal topics."""

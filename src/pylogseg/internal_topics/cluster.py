@@ -1,4 +1,4 @@
-"""What the metadata log of a KRaft cluster says of topics: ids, replicas and settings."""
+"""Topic ids, replicas and settings from the metadata log of a KRaft cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.reading.stream import read
 
 FOLDER = f"{METADATA_TOPIC}-0"
-#: What a broker gives topics of its own when it makes them: without it, nobody should take them for usual ones.
+#: Settings that a broker gives to internal topics: without metadata, these topics must not get the defaults.
 INTERNAL_TOPICS: dict[str, dict[str, str]] = {
     "__consumer_offsets": {"cleanup_policy": "compact"},
     "__transaction_state": {"cleanup_policy": "compact"},
@@ -46,7 +46,7 @@ class ClusterMetadata:
     replicas : dict of (str, int) to tuple of int
         Topic id and partition to ids of brokers.
     directories : dict of (str, int) to tuple of str
-        And to ids of their log directories, where that is known.
+        Topic id and partition to ids of log directories, if known.
     configs : dict of (int, str) to dict of str to str
         Type and name of a resource to its settings.
     """
@@ -58,7 +58,7 @@ class ClusterMetadata:
 
     @classmethod
     def read(cls, folder: str) -> ClusterMetadata:
-        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log behind it.
+        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
 
         Raises
         ------
@@ -81,7 +81,7 @@ class ClusterMetadata:
         return metadata
 
     def apply(self, records: Iterable[MetadataRecord]) -> None:
-        """Follow records; those of a transaction that does not end count for nothing."""
+        """Apply records; those of an unfinished transaction are ignored."""
         pending: list[MetadataRecord] | None = None
         for record in records:
             if isinstance(record, TransactionRecord):
@@ -119,11 +119,11 @@ class ClusterMetadata:
         self.directories = {key: value for key, value in self.directories.items() if key[0] != topic_id}
 
     def of_topic(self, topic: str) -> dict[str, str]:
-        """Settings that a topic has of its own."""
+        """Return the settings of a topic."""
         return self.configs.get((TOPIC_RESOURCE, topic), {})
 
     def fields_of_topic(self, topic: str) -> dict[str, str] | None:
-        """The same as changes for `LogConfig.with_changes`; None for a topic of which nothing is known.
+        """Return the settings of a topic for `LogConfig.with_changes`; None for an unknown topic.
 
         Internal topics are known without any metadata. Settings of a Kafka that is newer than this package are left
         out.
@@ -135,7 +135,7 @@ class ClusterMetadata:
         return {**INTERNAL_TOPICS.get(topic, {}), **known}
 
     def of_broker(self, node_id: str) -> dict[str, str]:
-        """Settings of all brokers that were changed while they ran, and of this one."""
+        """Return the dynamic settings of all brokers and of one broker."""
         return {**self.configs.get((BROKER_RESOURCE, ""), {}), **self.configs.get((BROKER_RESOURCE, node_id), {})}
 
 
@@ -147,7 +147,7 @@ def _records(path: str, start: int | None) -> Iterator[MetadataRecord]:
 
 
 def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
-    """What the metadata on a disk says, for each of its log directories.
+    """Read the cluster metadata on a disk, for each of its log directories.
 
     Parameters
     ----------
@@ -157,9 +157,9 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
     Returns
     -------
     clusters : dict of str to ClusterMetadata
-        By the path of the log directory; those are not in it that no metadata is found for.
+        By the path of the log directory; without directories for which there is no metadata.
     notes : list of str
-        What could not be read.
+        Unreadable metadata.
     """
     found: dict[str, ClusterMetadata] = {}
     notes: list[str] = []
@@ -182,14 +182,14 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
 
 
 def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | None:
-    """The folder with the cluster's metadata.
+    """Find the folder with the cluster's metadata.
 
     Parameters
     ----------
     log_dirs : iterable of str
-        The log directories of the broker, or those of them that are known: nothing beside them is looked at.
+        The known log directories of the broker; folders beside them are not searched.
     named : str, optional
-        The folder itself, or the one that holds it, instead of all these.
+        The folder itself, or its parent, instead of these.
 
     Returns
     -------
@@ -199,7 +199,7 @@ def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | No
     Raises
     ------
     RequestError
-        If `named` is no such folder.
+        If `named` is not such a folder.
     """
     if named is not None:
         for folder in (named, os.path.join(named, FOLDER)):
@@ -211,7 +211,7 @@ def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | No
 
 
 def metadata_beside(log_dir: str) -> str | None:
-    """A folder with metadata of the same cluster in a folder beside a log directory: for a hint, not for settings."""
+    """Find metadata of the same cluster beside a log directory; only for a hint in messages."""
     cluster_id = _cluster_id(log_dir)
     above = os.path.dirname(os.path.abspath(log_dir))
     beside = [os.path.join(above, name) for name in sorted(os.listdir(above))] if os.access(above, os.R_OK) else []
@@ -223,5 +223,5 @@ def _cluster_id(log_dir: str) -> str | None:
     path = os.path.join(log_dir, FileKind.META_PROPERTIES.value)
     try:
         return parse_properties(LocalFiles().read_all(path), path).get("cluster.id")
-    except (CorruptionError, StorageError):  # then it is nobody's sibling
+    except (CorruptionError, StorageError):  # unknown
         return None

@@ -1,9 +1,9 @@
-"""`compact`: cleanings of a log, as the broker's cleaner does them, until nothing is left to clean."""
+"""`compact`: clean a log like the broker's cleaner, until nothing is left to clean."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,14 +14,17 @@ from pylogseg.log.cleaner_filter import decoded_parts
 from pylogseg.log.cleaner_range import cleanable, dirtiness
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
-from pylogseg.offline.options import Options
+from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
 
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
+
 _NAME_IT = (
     "whether it is compacted is not known: name the settings (--cluster-metadata, or --config cleanup.policy=compact), "
-    "or take it all the same by --force"
+    "or use --force to take it anyway"
 )
 _MORE = "give it more by map_bytes (--map-memory)"
 
@@ -34,7 +37,7 @@ def compact(
     include_active: bool = False,
     map_bytes: int | None = None,
     max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
-    **options: Any,
+    **options: Unpack[OptionKeywords],
 ) -> Result:
     """Keep the last record of each key, as the cleaner of a broker does.
 
@@ -55,7 +58,7 @@ def compact(
         A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
         memory, several times over.
     **options
-        Fields of `pylogseg.offline.options.Options`.
+        See `pylogseg.offline.options.Options`.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def compact(
             part.outcome.leave(unknown, _NAME_IT, undone=True)
             return
         if not part.config.compact and not force:
-            part.outcome.leave("cleanup.policy has no compact", "take it all the same by --force")
+            part.outcome.leave("cleanup.policy has no compact", "use --force to take it anyway")
             return
         log = part.open()
         if not part.config.compact:

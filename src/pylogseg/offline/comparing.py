@@ -1,4 +1,4 @@
-"""Two partitions, or two directories, record by record content: what is missing, changed or extra."""
+"""`diff`: compare two partitions or directories by their records: missing, changed and extra ones."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Range(NamedTuple):
 
 @dataclass
 class Difference:
-    """What two logs of a partition have, and have not, in common.
+    """The differences between two logs of a partition.
 
     Attributes
     ----------
     name : str
         Of the partition.
     path_a, path_b : str or None
-        Where it lies; None where it is not there at all, and then nothing else is known.
+        Path on each side; None if the partition is missing there, and then the other fields are empty.
     records_a, records_b : int
         Records compared.
     missing, extra, changed : int
@@ -75,7 +75,7 @@ class Difference:
     log_starts : tuple of (int, int)
         Log start offsets of A and B: below them lie no records.
     gaps : list of Gap
-        What could not be read: with an alarm among them, "the same" means nothing.
+        Unreadable parts: with damage among them, the comparison is incomplete.
     """
 
     name: str
@@ -94,13 +94,13 @@ class Difference:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs, and all could be read: what is there twice is damage too."""
+        """True if there is no difference and no damage; duplicate batches are damage too."""
         differs = self.missing or self.extra or self.changed
         return None not in (self.path_a, self.path_b) and not (differs or self.is_damaged)
 
     @property
     def is_damaged(self) -> bool:
-        """Whether a part of one of the two could not be read."""
+        """True if a part of one of the two could not be read."""
         return any(gap.is_damage for gap in self.gaps)
 
     def as_row(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def diff(
         Only this half-open range.
     common : bool
         Only the offsets between the higher start and the lower end of the two: replicas of which one has deleted more,
-        or lags behind.
+        or lags after.
     isolation_level : {"read_uncommitted", "read_committed"}
         ``read_committed`` does not look at aborted transactions.
     on_corrupt : {"raise", "stop", "skip"}
@@ -237,7 +237,7 @@ _Pair = tuple[str, LogFiles | None, LogFiles | None]
 
 
 def named_on_either(a: Disk, b: Disk, names: Sequence[str] | None) -> tuple[Disk, Disk]:
-    """What names ask for on two sides; all of them, if `names` is None.
+    """Select names on two sides; everything if `names` is None.
 
     Raises
     ------
@@ -254,7 +254,7 @@ def named_on_either(a: Disk, b: Disk, names: Sequence[str] | None) -> tuple[Disk
 
 
 def _logs(disk: Disk, numbers: Sequence[int] | None, by_name: bool, from_log_start: bool) -> list[LogFiles]:
-    """Of one side; what only the other has is missing here."""
+    """Return the logs of one side; numbers that only the other side has are missing here."""
     if numbers is not None:
         there = {p.partition for p in disk.partitions if by_name or not p.state}
         there |= {segment.partition for segment in disk.loose}
@@ -364,7 +364,7 @@ class _Side:
 
     @property
     def last_offset(self) -> int:
-        """Of the records that are there."""
+        """The last offset of the records in memory."""
         return self.end_offset - 1
 
     def take(self, limit: int) -> RecordColumns | None:
@@ -378,7 +378,7 @@ class _Side:
 
 
 def _in_order(columns: RecordColumns, least: int) -> RecordColumns:
-    """Records with rising offsets: where damage made them fall, which is told as a gap, the first of each counts."""
+    """Return records with ascending offsets; if damage made them descend (a gap), the first of each offset counts."""
     if len(columns) and columns.offset[0] >= least and (columns.offset[1:] > columns.offset[:-1]).all():
         return columns
     first = np.unique(columns.offset, return_index=True)[1]

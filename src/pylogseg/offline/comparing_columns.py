@@ -1,4 +1,4 @@
-"""Where the records of two logs differ: columns against columns, never record by record."""
+"""Compare the records of two logs, column by column."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Spans(NamedTuple):
     sources: tuple[Any, ...]
 
     def joined(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.uint8]:
-        """The bytes of some of them, one behind the other."""
+        """The bytes of some of them, back to back."""
         size = np.ascontiguousarray(self.size[rows])
         total = int(size.sum(dtype=np.int64))
         ends, validity = np.empty(len(rows) + 1, np.int32), np.empty((len(rows) + 7) // 8, np.uint8)
@@ -49,7 +49,7 @@ class Spans(NamedTuple):
 
 
 def changes(a: RecordColumns, b: RecordColumns) -> npt.NDArray[np.uint8]:
-    """What differs between records that stand at the same places of two columns.
+    """Return which fields differ between the records of two sets of columns, row by row.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def changes(a: RecordColumns, b: RecordColumns) -> npt.NDArray[np.uint8]:
     Returns
     -------
     numpy.ndarray of uint8
-        For each record the sum of `KEY`, `VALUE`, `TIMESTAMP` and `HEADERS`; 0 where all is the same.
+        For each record the sum of `KEY`, `VALUE`, `TIMESTAMP` and `HEADERS`; 0 if it is equal.
     """
     found = np.zeros(len(a), np.uint8)
     found[_differ(Spans(a.key_place, a.key_size, a.sources), Spans(b.key_place, b.key_size, b.sources))] |= KEY

@@ -17,8 +17,8 @@ from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_che
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.offline import unfinished
 from pylogseg.offline.copying_partition import PartitionCopier, PartitionCopy
+from pylogseg.restore.checkpoints import CHECKPOINTS
 
-_CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
 _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
 
 _Offsets = dict[tuple[str, int], int]
@@ -26,7 +26,7 @@ _Offsets = dict[tuple[str, int], int]
 
 @dataclass
 class Copied:
-    """What `copy` did: iterate over it for the partitions, in the order of their names.
+    """The result of `copy`: iterate over it for the partitions, in the order of their names.
 
     Attributes
     ----------
@@ -36,11 +36,11 @@ class Copied:
     notes : list of str
         About the log directory.
     unread : list of str
-        Checkpoints and small files of the log directory that the disk does not give, and why: the copy has none.
+        Checkpoints and small files of the log directory that cannot be read, and why; they are not in the copy.
     dry_run : bool
-        Whether all this only would be.
+        Whether nothing was written.
     is_marked_clean : bool
-        Whether the copy has the marker of an orderly stop: the source had it all the time, so no broker ran.
+        Whether the copy has the clean shutdown marker: the source had it all the time, so no broker ran.
     """
 
     source: str
@@ -175,7 +175,7 @@ class _Copy:
             raise RequestError(f"{target} lies in {place.parent}, which is copied: name a folder outside of it")
 
     def plan(self) -> Copied:
-        """What would be copied."""
+        """Return what a copy would do."""
         result, storage = self._result, self._storage
         result.dry_run = True
         for name in self._names:
@@ -205,7 +205,7 @@ class _Copy:
     def _copy_all(self, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
         marker = self._marker()
         # What they say now is no more than what is copied later.
-        checkpoints = {kind: self._checkpoint(kind) for kind in _CHECKPOINTS}
+        checkpoints = {kind: self._checkpoint(kind) for kind in CHECKPOINTS}
         for row in map_ordered(self._copy, self._names, jobs, on_bytes):
             row.target = self._storage.join(self._result.target, row.name)
             self._done(row)
@@ -275,14 +275,14 @@ class _Copy:
         return (row for row in self._result.partitions if row.state == "copied")
 
     def _marker(self) -> bytes | None:
-        """The marker of an orderly stop, which a broker removes when it starts."""
+        """Return the clean shutdown marker, which a broker removes when it starts."""
         if self._place.log_dir is None:
             return None
         path = self._storage.join(self._place.log_dir, FileKind.CLEAN_SHUTDOWN.value)
         return self._small_file(path)
 
     def _small_file(self, path: str) -> bytes | None:
-        """What is in a file of the log directory; None where there is none, or the disk gives none: that is told."""
+        """Read a file of the log directory; None if it is missing, or unreadable, which is noted."""
         try:
             return bytes(self._storage.read_all(path)) if self._storage.exists(path) else None
         except StorageError as error:
@@ -313,7 +313,7 @@ class _Copy:
 
 
 _STATES = {
-    "delete": "it waits for its removal",
+    "delete": "pending deletion",
     "future": "it is being moved here from another log directory",
     "stray": "a replica that this broker should not have",
 }
@@ -324,7 +324,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 def _is_of_source(error: StorageError | CorruptionError) -> bool:
-    """Whether a partition cannot be read, so that others may be copied all the same."""
+    """Check whether a partition cannot be read, so that others may be copied anyway."""
     cause = error.__cause__
     return isinstance(error, CorruptionError) or (isinstance(cause, OSError) and cause.errno not in _FULL)
 

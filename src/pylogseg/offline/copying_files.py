@@ -81,7 +81,7 @@ def check_is_file(storage: Storage, path: str) -> None:
 
 
 def first_difference(storage: Storage, a: str, b: str, on_bytes: Callable[[int], None]) -> str:
-    """Where the files of two folders are not the same, byte for byte; empty if they are.
+    """Return the first difference between the files of two folders, byte by byte; empty if there is none.
 
     Both are read from their disks, as far as the system can be asked for that.
     """

@@ -12,8 +12,8 @@ from pylogseg.errors import RequestError
 from pylogseg.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.offline import unfinished
-from pylogseg.offline.checkpoints import read_checkpoints
 from pylogseg.offline.copying_files import copy_folder
+from pylogseg.restore.checkpoints import read_checkpoints
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
 

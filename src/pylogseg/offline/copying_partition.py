@@ -36,7 +36,7 @@ _Identity = tuple[int, int]
 
 @dataclass
 class PartitionCopy:
-    """What was copied of a partition.
+    """The result of copying a partition.
 
     Attributes
     ----------
@@ -48,12 +48,12 @@ class PartitionCopy:
         `reason`.
     reason : str
     log_end : int
-        Offset behind the last record of the copy.
+        Offset after the last record of the copy.
     bytes : int
         Of all its segments.
     segments : int
     cut_bytes : int
-        Left out behind the last whole batch.
+        Bytes left out after the last whole batch.
     looks : int
         Listings of the folder that were needed.
     notes : list of str
@@ -179,7 +179,7 @@ class PartitionCopier:
     def _check(
         self, files: dict[tuple[int, FileKind], Entry], active: int, size: int, epochs: list[EpochEntry]
     ) -> None:
-        """Whether what was listed has been there all the time; what retention took, or what came behind it, is fine."""
+        """Raise if listed segments have changed; deletion by retention and new segments are fine."""
         now = {base: entry for (base, kind), entry in self._listed().items() if kind is FileKind.LOG}
         before = {base: entry for (base, kind), entry in files.items() if kind is FileKind.LOG}
         first = min(now, default=active + 1)
@@ -225,7 +225,7 @@ class PartitionCopier:
         return size
 
     def _good_end(self, copy: Any, base: int) -> tuple[int, int]:
-        """Where the last whole batch ends, and the offset behind it. Damage in front of good batches stays."""
+        """Return the end of the last whole batch and the offset after it. Damage before good batches stays."""
         size, end = 0, base
         for item in walk(copy, lowest_offset=base):
             if isinstance(item, Window):
@@ -244,7 +244,7 @@ class PartitionCopier:
         try:
             count = _entries_within(data, kind, base, size, self._result.log_end)
         except CorruptionError as error:
-            self._result.notes.append(f"{error}; a broker makes it anew")
+            self._result.notes.append(f"{error}; a broker rebuilds it")
             return
         self._storage.write_synced(self._storage.join(self._target, name), data[:count])
 
@@ -335,5 +335,5 @@ def _entries_within(data: bytes, kind: FileKind, base: int, size: int, end: int)
 
 
 def _leading(good: Any) -> int:
-    """How many are true before the first that is not."""
+    """Return the number of leading true values."""
     return len(good) if good.all() else int(np.argmin(good))

@@ -1,4 +1,4 @@
-"""`delete-records`: the log of a partition begins later, and the segments below its beginning go."""
+"""`delete-records`: advance the log start offset of a partition, and delete the segments below it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pylogseg.catalog.target import Target
 from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_partition_folder, partition_folder_name
 from pylogseg.log.log import Log
-from pylogseg.offline.options import Options
+from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
+
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
 
 #: Instead of an offset: all that is below the high watermark.
 HIGH_WATERMARK = -1
@@ -23,7 +26,11 @@ _VERSION = 1
 
 
 def delete_records(
-    path: str | os.PathLike[str], offsets: int | Mapping[str, int], *, force: bool = False, **options: Any
+    path: str | os.PathLike[str],
+    offsets: int | Mapping[str, int],
+    *,
+    force: bool = False,
+    **options: Unpack[OptionKeywords],
 ) -> Result:
     """Delete the records below an offset, as Kafka's ``DeleteRecords`` and then its retention do.
 
@@ -40,7 +47,7 @@ def delete_records(
     force : bool
         Take partitions too whose ``cleanup.policy`` has no ``delete``: a broker refuses those.
     **options
-        Fields of `pylogseg.offline.options.Options`.
+        See `pylogseg.offline.options.Options`.
 
     Returns
     -------
@@ -49,7 +56,7 @@ def delete_records(
     """
     shared = Options.of(options)
     if isinstance(offsets, Mapping) and not offsets:
-        raise RequestError("no offsets are given: which partitions shall begin where?")
+        raise RequestError("no offsets are given: name partitions and their new log start offsets")
     named = offsets if isinstance(offsets, Mapping) else {"the offset": offsets}
     for name, offset in named.items():
         if offset < HIGH_WATERMARK:
@@ -68,7 +75,7 @@ def delete_records(
         if wanted is None:
             part.outcome.leave("no offset is given", "offsets go by partition, as in orders-3=100")
         elif not part.config.delete and not force:
-            part.outcome.leave("cleanup.policy has no delete: a broker refuses", "do it all the same by --force")
+            part.outcome.leave("cleanup.policy has no delete: a broker refuses", "use --force to do it anyway")
         else:
             _delete(part, part.open(), wanted)
 

@@ -1,4 +1,4 @@
-"""`move`: partitions go from one log directory of a broker to another one, on another disk of the same machine."""
+"""`move`: move partitions from one log directory of a broker to another one of the same machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from pylogseg.errors import CorruptionError, PylogsegError, RequestError, Storag
 from pylogseg.files.properties import parse_meta_properties
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, partition_folder_name
 from pylogseg.log.directory import partition_of
-from pylogseg.offline.checkpoints import differences, read_checkpoints
 from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
-from pylogseg.offline.result import PartitionResult, Result
+from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
-from pylogseg.restore.checkpoints import entries_of, note_entries
+from pylogseg.restore.checkpoints import entries_of, note_entries, read_checkpoints
 
-#: Where a copy is made. What has such a name waits for its removal: readers pass by it, and a broker removes it.
+#: Folder for unfinished copies, named like a partition that is pending deletion: readers skip it, a broker removes it.
 _ARRIVING = partition_folder_name("pylogseg-arriving", 0, "delete", "0" * 32)
 #: A folder in it that is named like no partition, or it would be taken for a log directory.
 _INSIDE = "partitions"
@@ -144,7 +143,7 @@ def _chosen(
 
 
 def _is_named(name: str, topics: Sequence[str]) -> bool:
-    """Whether a partition was asked for by its name or its topic's, as opposed to a pattern that fits."""
+    """Check whether a partition was asked for by its name or its topic's, as opposed to a pattern that fits."""
     return any(not has_magic(asked) and is_asked(name, parse_partition_folder(name), asked) for asked in topics)
 
 
@@ -158,7 +157,7 @@ class _Move:
         on_bytes: Callable[[int], None],
     ) -> None:
         self._storage, self._place, self._source, self._target = storage, place, place.parent, target
-        self._tell, self._advance = on_outcome, on_bytes
+        self._on_outcome, self._advance = on_outcome, on_bytes
         self._arriving = storage.join(target, _ARRIVING)
         self._result = Result(log_dir=target)
 
@@ -175,7 +174,7 @@ class _Move:
         return [name for name in names if (folder := parse_partition_folder(name)) is not None and not folder.state]
 
     def plan(self, here: Sequence[str], arrived: Sequence[str], topics: Sequence[str]) -> Result:
-        """What would be done."""
+        """Return what a move would do."""
         result = self._result
         result.dry_run = True
         for name in sorted([*here, *arrived]):
@@ -217,18 +216,18 @@ class _Move:
                     "leaves log.dirs"
                 )
             for log_dir, entries in before.items():
-                changes = differences(entries, read_checkpoints(storage, log_dir))
+                changes = checkpoint_changes(entries, read_checkpoints(storage, log_dir))
                 result.checkpoints += [c._replace(file=storage.join(log_dir, c.file)) for c in changes]
         return result
 
     def _add(self, outcome: PartitionResult) -> None:
         self._result.outcomes.append(outcome)
-        self._tell(outcome)
+        self._on_outcome(outcome)
 
     # ---- one partition ----
 
     def _outcome(self, name: str, topics: Sequence[str], *, is_here: bool) -> PartitionResult:
-        """What is known of a partition before it is moved; ``"done"`` if it will be."""
+        """Return the result for a partition before it is moved; ``"done"`` if it will be."""
         storage = self._storage
         outcome = PartitionResult(name, storage.join(self._target, name))
         if not is_here:
@@ -268,9 +267,9 @@ class _Move:
         except PylogsegError as error:
             outcome.state, outcome.reason, outcome.error = "failed", str(error), error
             if isinstance(error, CorruptionError):
-                outcome.remedy = "put it in order by `pylogseg repair`, or take it from another replica; then move it"
+                outcome.remedy = "repair it with `pylogseg repair`, or take it from another replica; then move it"
             elif isinstance(error, StorageError):
-                outcome.remedy = "see to the disk or to the permissions, and start again: what was done stays so"
+                outcome.remedy = "check the disk and the permissions, and start again: completed work is kept"
 
     def _move(self, name: str, outcome: PartitionResult) -> None:
         storage = self._storage
@@ -282,28 +281,28 @@ class _Move:
         self._match_markers()
         if storage.exists(target):
             self._check_same(source, target)
-            outcome.notes.append("it was there already, byte for byte; the original is gone now")
+            outcome.notes.append("it was there already, byte for byte; the original was removed")
         else:
             self._copy(name, source, target, outcome)
         self._remove(name, source)
 
     def _check_same(self, source: str, target: str) -> None:
-        """What a move that died has left; anything else is not ours to choose from."""
+        """Raise unless the target is the complete copy of an interrupted move."""
         difference = first_difference(self._storage, source, target, self._advance)
         if difference:
             raise RequestError(
                 f"{target} is there already, and is not the same as {source}: {difference}. `pylogseg diff` "
-                "tells which one has all records; move the other one out of its log directory"
+                "shows which one has all records; move the other one out of its log directory"
             )
 
     def _copy(self, name: str, source: str, target: str, outcome: PartitionResult) -> None:
         storage = self._storage
         if folders := [entry.name for entry in storage.list_folder(source) if entry.is_dir]:
             raise RequestError(f"{source}: there is a folder in it, {folders[0]}, which belongs to no partition")
-        above, aside = storage.join(self._arriving, _INSIDE), self._aside(self._target, name)
+        above, pending = storage.join(self._arriving, _INSIDE), self._pending(self._target, name)
         copy = storage.join(above, name)
         storage.make_folder(above)
-        storage.remove_folder(aside)  # of a move that died
+        storage.remove_folder(pending)  # of a move that died
         try:
             copy_folder(storage, source, copy, self._advance)
             difference = first_difference(storage, source, copy, self._advance)
@@ -313,38 +312,38 @@ class _Move:
             entries = entries_of(storage, self._source, name)
             outcome.log_start = max(outcome.log_start, entries.get(FileKind.LOG_STARTS.value, 0))
             note_entries(storage, self._target, {name: entries})
-            # A crash may leave what goes from one folder to another in both; inside of one folder it does not.
-            storage.rename(copy, aside)
+            # A crash may leave what goes from one folder to another in both; inside one folder it does not.
+            storage.rename(copy, pending)
             storage.sync_folder(self._target)
             storage.sync_folder(above)
-            storage.rename(aside, target)
+            storage.rename(pending, target)
             storage.sync_folder(self._target)
         except BaseException:
             with contextlib.suppress(StorageError):  # it may be what fills the disk
                 storage.remove_folder(self._arriving)
-                storage.remove_folder(aside)
+                storage.remove_folder(pending)
             raise
 
     def _remove(self, name: str, source: str) -> None:
         """The partition is gone in one step, before its files go one by one."""
-        storage, aside = self._storage, self._aside(self._source, name)
-        storage.remove_folder(aside)  # of an earlier move of the same partition, which has come back since
-        storage.rename(source, aside)
+        storage, pending = self._storage, self._pending(self._source, name)
+        storage.remove_folder(pending)  # of an earlier move of the same partition, which has come back since
+        storage.rename(source, pending)
         storage.sync_folder(self._source)
         self._forget(name)
 
     def _forget(self, name: str) -> None:
         """Remove what is left of a partition that is in the target."""
         note_entries(self._storage, self._source, {name: {}})
-        self._storage.remove_folder(self._aside(self._source, name))
+        self._storage.remove_folder(self._pending(self._source, name))
 
-    def _aside(self, log_dir: str, name: str) -> str:
-        """The name under which a whole partition waits for its removal."""
+    def _pending(self, log_dir: str, name: str) -> str:
+        """Return the folder name of a partition that is pending deletion."""
         topic, number = partition_of(name)
         unique = hashlib.sha256(name.encode()).hexdigest()[:32]  # a long topic is cut off in it
         return self._storage.join(log_dir, partition_folder_name(topic, number, "delete", unique))
 
-    # ---- the marker of an orderly stop ----
+    # ---- clean shutdown marker ----
 
     def _marker(self, log_dir: str) -> str:
         return self._storage.join(log_dir, FileKind.CLEAN_SHUTDOWN.value)

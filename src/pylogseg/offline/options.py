@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.offline.result import PartitionResult
 
-#: None or left out is "all"; what was computed and came out empty is not.
+#: None or left out means all; an empty sequence, which may be the result of a computation, is refused.
 _CHOICES = ("topics", "partitions")
 _PATHS = ("into", "server_properties", "cluster_metadata")
 
 
 @dataclass(frozen=True)
 class FixedClock:
-    """Stands still at one time."""
+    """A clock that always returns the same time."""
 
     ms: int
 
@@ -28,9 +28,31 @@ class FixedClock:
         return self.ms
 
 
+class OptionKeywords(TypedDict, total=False):
+    """The keywords that every offline command takes besides its own: the fields of `Options`.
+
+    ``topic`` and ``partition`` may stand for ``topics`` and ``partitions``, as in `pylogseg.read`.
+    """
+
+    topic: str | Sequence[str] | None
+    topics: Sequence[str] | None
+    partition: int | Sequence[int] | None
+    partitions: Sequence[int] | None
+    dry_run: bool
+    into: str | os.PathLike[str] | None
+    config: Mapping[str, str]
+    server_properties: str | os.PathLike[str] | None
+    cluster_metadata: str | os.PathLike[str] | None
+    now_ms: int | None
+    jobs: int
+    on_outcome: Callable[[PartitionResult], None] | None
+    on_bytes: Callable[[int], None] | None
+    storage: Storage
+
+
 @dataclass(frozen=True)
 class Options:
-    """What every offline command takes as keywords, besides its own.
+    """The options that every offline command has besides its own.
 
     Attributes
     ----------
@@ -39,28 +61,28 @@ class Options:
     partitions : sequence of int
         Only these numbers; all if left out. An empty one is refused.
     dry_run : bool
-        Whether everything is only played through, and the disk stays as it is.
+        Do everything in memory and leave the disk as it is.
     into : str or None
-        A folder, empty or not there yet, that gets a copy of the chosen partitions, which is then changed; the input
-        is left alone. It appears whole at the end, or not at all.
+        An empty or new folder: change a copy of the selected partitions in it, and leave the input alone. The folder
+        appears whole at the end, or not at all.
     config : mapping of str to str
-        Settings by Kafka's names: of topics (``retention.ms``), and ``log.cleaner.*`` of the broker. They come before
-        all others.
+        Settings by Kafka's names: of topics (``retention.ms``), and ``log.cleaner.*`` of the broker. They override all
+        others.
     server_properties : str or None
-        The broker's file of settings: what the cluster's metadata does not say.
+        The broker's configuration file, for settings that are not in the cluster's metadata.
     cluster_metadata : str or None
         The folder ``__cluster_metadata-0`` with the topics' own settings; looked for in the log directory and in the
         ones that `server_properties` names if None, and not at all if ``"none"``.
     now_ms : int or None
-        What time it is, milliseconds since 1970; the clock's if None.
+        The time to assume, milliseconds since 1970; by default the clock's.
     jobs : int
-        Threads, each with a partition.
+        Number of threads; each works on one partition at a time.
     on_outcome : callable, optional
-        Gets each outcome when it is there, in the order of names.
+        Called with each result as soon as it is known, in the order of names.
     on_bytes : callable, optional
-        Gets the bytes that were worked through since its last call, from several threads.
+        Called with the bytes processed since its last call, from several threads.
     storage : Storage
-        Where the logs lie.
+        The storage of the logs.
     """
 
     topics: Sequence[str] = ()
@@ -78,12 +100,12 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
-        """Options from keywords.
+        """Make options from keywords.
 
         Raises
         ------
         RequestError
-            For one that there is not, and for a dry run on a storage that is not the disk of this machine.
+            For an unknown option, an empty selection, and a dry run on a storage other than local disks.
         """
         known, options = cls.__dataclass_fields__, dict(options)
         for one, several in (("topic", "topics"), ("partition", "partitions")):  # as `pylogseg.read` calls them
@@ -93,17 +115,17 @@ class Options:
                 given = options.pop(one)
                 if given is not None:
                     if given == "" or (not isinstance(given, int) and not len(given)):
-                        raise RequestError(f"{one} is empty: it chooses nothing; leave it out for all")
+                        raise RequestError(f"{one} is empty: leave it out to select all")
                     options[several] = [given] if isinstance(given, (str, int)) else given
         for name in options:
             if name not in known:
-                raise RequestError(f"there is no option {name!r}; there are {', '.join(known)}")
+                raise RequestError(f"unknown option {name!r}; expected one of {', '.join(known)}")
         options = {name: value for name, value in options.items() if value is not None or name not in _CHOICES}
         for name in _CHOICES:
             if name in options and not isinstance(options[name], str):
                 options[name] = tuple(options[name])
                 if not options[name]:
-                    raise RequestError(f"{name} is empty: leave it out (or None) for all that there are")
+                    raise RequestError(f"{name} is empty: leave it out (or None) to select all")
                 if "" in options[name]:
                     raise RequestError(f"{name}: a name is empty")
         paths = {name: os.fspath(options[name]) for name in _PATHS if options.get(name) is not None}

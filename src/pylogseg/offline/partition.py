@@ -1,4 +1,4 @@
-"""One partition in the hands of a command."""
+"""The partition that an offline command is working on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Part:
     advance : callable
         To be called with the bytes that were worked through, every few megabytes: Ctrl-C ends the work there.
     log : Log or None
-        From `open` on. Flushed and closed in order by the frame.
+        From `open` on. Flushed and closed cleanly by the frame.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Part:
         keeper: Keeper | None = None,
         mend: Callable[[], None] | None = None,
     ) -> Log:
-        """Open the log, as a broker does when it starts: what was not closed in order is put in order first.
+        """Open the log, as a broker does when it starts: what was not closed cleanly is put in order first.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class Part:
             self.outcome.log_start, self.outcome.log_end = self.log.log_start_offset, self.log.log_end_offset
 
     def give_up(self, error: BaseException) -> bool:
-        """Let go of the log after an error; whether it could be closed in order. Done by the frame."""
+        """Let go of the log after an error; whether it could be closed cleanly. Done by the frame."""
         refused = isinstance(error, PylogsegError) and not isinstance(error, StorageError)
         if refused and not self._opening and (self.log is None or self.log.is_usable):
             self.close()  # what was refused, or cannot be read, leaves a log as good as it was

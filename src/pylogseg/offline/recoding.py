@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pylogseg.errors import RequestError
 from pylogseg.format.builder import codec_number
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.codecs import check_level
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.offline.options import Options
+from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.recoding_batches import Merging, Recoding
 from pylogseg.offline.result import Result
 from pylogseg.offline.rewriting import change_part, levels_of
 from pylogseg.offline.running import run
+
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
 
 
 def recode(
@@ -26,7 +29,7 @@ def recode(
     magic_2: bool = False,
     merge_bytes: int | None = None,
     max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
-    **options: Any,
+    **options: Unpack[OptionKeywords],
 ) -> Result:
     """Write batches with another codec or level, or as magic 2; records, offsets and timestamps stay what they are.
 
@@ -49,19 +52,19 @@ def recode(
         A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
         memory, several times over.
     **options
-        Fields of `pylogseg.offline.options.Options`.
+        See `pylogseg.offline.options.Options`.
 
     Returns
     -------
     Result
         ``numbers`` of an outcome: ``batchesRewritten``, ``segmentsRewritten``. Its ``rows`` have one of type
-        ``"segment"`` for each segment that was written anew.
+        ``"segment"`` for each segment that was rewritten.
     """
     shared = Options.of(options)
     if level is not None and compression is None:
         raise RequestError(f"a level ({level}) goes with a codec")
     if compression is None and not magic_2 and merge_bytes is None:
-        raise RequestError("what shall change? Give a codec, magic 2, or how large merged batches may be")
+        raise RequestError("nothing to change: give a codec, magic 2, or a size for merged batches")
     if merge_bytes is not None and merge_bytes < 1:
         raise RequestError(f"merged batches cannot have {merge_bytes} bytes")
     codec = None if compression is None else codec_number(compression)

@@ -25,7 +25,7 @@ _RECORD_BYTES = 8
 
 @dataclass(frozen=True)
 class Merging:
-    """When batches that follow one another become one.
+    """Options for merging adjacent batches.
 
     Only batches without a producer, and so without a transaction, of one leader epoch and one kind. A replica cuts its
     log at the bounds of batches, so nothing is merged that the other replicas may not have.
@@ -44,7 +44,7 @@ class Merging:
 
 @dataclass(frozen=True)
 class Recoding:
-    """Writes batches anew. A `BatchChange` that counts batches.
+    """Rewrites batches. A `BatchChange` that counts batches.
 
     Control batches and batches without records stay as they are.
 
@@ -72,7 +72,7 @@ class Recoding:
     limit_bytes: int | None = None
 
     def count(self, stretch: Stretch, path: str) -> int:
-        """How many batches it writes anew, or puts into others."""
+        """Return the number of batches that would be rewritten or merged."""
         rows = stretch.batches
         if self.merging is None:
             return int(self._wanted(rows, path).sum())
@@ -114,7 +114,7 @@ class Recoding:
         return fate, records, merged
 
     def _wanted(self, rows: BatchTable, path: str) -> Mask:
-        """The batches that are to be written anew, whatever stands beside them."""
+        """The batches that are to be rewritten, whatever stands beside them."""
         data = ~rows.is_control & (rows.count != 0)
         wanted: Mask = data & (rows.magic < 2) & self.to_magic_2
         if self.codec is not None:
@@ -124,7 +124,7 @@ class Recoding:
             row = int(legacy[0])
             raise RequestError(
                 f"{path}: the batch at position {int(rows.position[row])} has magic {int(rows.magic[row])}, "
-                "which knows no zstd: write it as magic 2 too, or take another codec"
+                "which does not support zstd: write it as magic 2 too, or use another codec"
             )
         return wanted
 
@@ -149,7 +149,7 @@ class Recoding:
         return new
 
     def _begins(self, new: npt.NDArray[Any], joins: Mask, columns: RecordColumns) -> Mask:
-        """Which batches begin a batch; the others go on the one before them, if they may join it at all."""
+        """Return a mask of the batches that begin a merged batch; the others are merged into the one before them."""
         begins = np.ones(len(new), np.bool_)
         if self.merging is None or not joins.any():
             return begins

@@ -1,4 +1,4 @@
-"""Recovery of a log directory, or of one partition, without a broker: as the start and the orderly stop of one.
+"""`recover`: recover a log directory or one partition, like the start and the clean shutdown of a broker.
 
 A partition that cannot be recovered does not stop the others. A dry run does the same on an overlay of the disk.
 """
@@ -33,7 +33,7 @@ from pylogseg.verify.startup import check_start
 
 @dataclass(frozen=True)
 class RecoverOptions:
-    """How to recover.
+    """Options of a recovery.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class RecoverOptions:
     producer_expiration_ms : int
         ``producer.id.expiration.ms`` of the broker.
     full : bool
-        Whether marker and recovery points are passed by, so that every segment is read.
+        Whether to ignore the marker and the recovery points, so that every segment is read.
     dry_run : bool
         Whether the disk stays as it is.
     keep : str or None
@@ -64,13 +64,13 @@ class RecoverOptions:
 
 @dataclass
 class RecoverResult:
-    """What became of one partition.
+    """The result for one partition.
 
     Attributes
     ----------
     name, path : str
     state : {"recovered", "clean", "left", "failed"}
-        Read again as far as it had to be; trusted, since it was closed in order; not looked at; could not be loaded.
+        Read again as far as it had to be; trusted, since it was closed cleanly; not looked at; could not be loaded.
     reason, remedy : str
         Why it was left, or failed, and what to do about that.
     log_start, log_end : int or None
@@ -124,7 +124,7 @@ class Recovery:
     notes : list of str
         About the log directory.
     changes : list of FileChange
-        In a dry run, behind the last outcome: how the files of the log directory itself would differ.
+        In a dry run, after the last outcome: how the files of the log directory itself would differ.
     is_closed_clean : bool
         Behind the last outcome: whether a broker that starts now trusts the whole log directory.
 
@@ -161,7 +161,7 @@ class Recovery:
         return total
 
     def refusals(self) -> list[Remark]:
-        """What will keep a broker from starting on the log directory, however well its logs are."""
+        """Return findings that keep a broker from starting on the log directory, whatever its logs are."""
         if self.log_dir is None or not self._place.is_whole:
             return []
         return [remark for remark in check_start(open_dir(self.log_dir).log_dirs) if remark.is_damage]
@@ -291,7 +291,7 @@ def _remedy(error: PylogsegError) -> str:
     if isinstance(error, KeepError):
         return "nothing was cut that has no copy: name another folder by --keep, or do without by --no-keep"
     if isinstance(error, StorageError):
-        return "see to the disk or to the permissions, and start again: what was recovered stays so"
+        return "check the disk and the permissions, and start again: recovered partitions stay recovered"
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.LEADER_EPOCHS.value):
         return REMEDIES["leader-epoch"]
     if isinstance(error, RequestError):

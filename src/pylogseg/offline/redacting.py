@@ -1,10 +1,10 @@
-"""`redact`: the records of chosen keys, headers or a predicate taken out of every segment, or blanked."""
+"""`redact`: delete or blank the records with given keys or headers, or by a predicate, in every segment."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +14,15 @@ from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
-from pylogseg.offline.options import Options
+from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.redacting_batches import Blank, HasHeader, KeySet, Mask, Predicate, Redaction, any_of
 from pylogseg.offline.result import Result
 from pylogseg.offline.rewriting import change_part, levels_of
 from pylogseg.offline.running import run
+
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
 
 #: Folders that no consumer reads and that may hold the same records.
 _HIDDEN = ("delete", "future", "stray")
@@ -36,7 +39,7 @@ def redact(
     everywhere: bool = False,
     force: bool = False,
     max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
-    **options: Any,
+    **options: Unpack[OptionKeywords],
 ) -> Result:
     """Delete or blank records in every segment, compacted or not; all others keep offsets, order and batches.
 
@@ -66,13 +69,13 @@ def redact(
         A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
         memory, several times over.
     **options
-        Fields of `pylogseg.offline.options.Options`.
+        See `pylogseg.offline.options.Options`.
 
     Returns
     -------
     Result
         ``numbers`` of an outcome: ``recordsDeleted`` or ``recordsBlanked``, ``segmentsRewritten``. Its ``rows`` have
-        one of type ``"segment"`` for each segment that was written anew.
+        one of type ``"segment"`` for each segment that was rewritten.
     """
     shared = Options.of(options)
     conditions: list[Predicate] = list(matches)
@@ -88,7 +91,7 @@ def redact(
     if where is not None:
         conditions.append(_of_arrow(where))
     if not conditions:
-        raise RequestError("which records? Give keys, headers, a pattern or a predicate")
+        raise RequestError("no records are selected: give keys, headers, a pattern or a predicate")
     if blank is not None:
         blank.check()
     counted = "recordsDeleted" if blank is None else "recordsBlanked"
@@ -126,7 +129,7 @@ def _of_bytes(what: str, values: Iterable[bytes]) -> list[bytes]:
 
 
 def _refuse_empty(keys: list[bytes], headers: list[tuple[bytes, bytes | None]], matches: list[Predicate]) -> None:
-    """What an unset variable of a shell would ask for."""
+    """Raise for conditions that an unset shell variable would cause."""
     for what, values in (("key", keys), ("name of a header", [name for name, _ in headers])):
         if b"" in values:
             raise RequestError(f"an empty {what} is asked for: if that is meant, use force (--force)")

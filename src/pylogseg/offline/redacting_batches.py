@@ -1,4 +1,4 @@
-"""Records taken out of batches, or blanked, with everything else of the batches as it was."""
+"""Delete or blank records in batches, and keep everything else in the batches."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class KeySet:
         self._map.latest_offset = 2**63 - 1
 
     def __call__(self, columns: RecordColumns) -> Mask:
-        """Which records have one of the keys."""
+        """Return a mask of the records with one of the keys."""
         return np.asarray(self._map.classify(columns) == OLDER)
 
 
 @dataclass(frozen=True)
 class HasHeader:
-    """Which records have a header.
+    """A predicate for records with a header.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class HasHeader:
 
 
 def equal(place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...], data: bytes) -> Mask:
-    """Which spans are these very bytes."""
+    """Return a mask of the spans that are equal to some bytes."""
     mask: Mask = size == len(data)
     rows = np.flatnonzero(mask)
     if data and len(rows):
@@ -94,7 +94,7 @@ def equal(place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tu
 
 
 class Blank(NamedTuple):
-    """What of a record becomes nothing, while its offset stays.
+    """The parts of a record to blank; its offset stays.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class Blank(NamedTuple):
             raise RequestError(f"cannot blank {', '.join(unknown) or 'nothing'}: there are {', '.join(PARTS)}")
 
     def is_done(self, columns: RecordColumns) -> Mask:
-        """Which records are like that already."""
+        """Return a mask of the records that are blank already."""
         done = np.ones(len(columns), np.bool_)
         if "key" in self.parts:
             done &= columns.key_size < 0
@@ -177,9 +177,9 @@ class Redaction:
     limit_bytes: int | None = None
 
     def count(self, stretch: Stretch, path: str) -> int:
-        """How many records it changes."""
+        """Return the number of records that would change."""
         rows = _data(stretch.batches)
-        gone, blanked = self._judge(decoded(rows, stretch.view, stretch.start, path, self.limit_bytes), rows)
+        gone, blanked = self._split(decoded(rows, stretch.view, stretch.start, path, self.limit_bytes), rows)
         return int((gone | blanked).sum())
 
     def apply(self, stretch: Stretch, path: str) -> Filtered:
@@ -187,7 +187,7 @@ class Redaction:
         data = np.flatnonzero(~stretch.batches.is_control)
         rows = stretch.batches[data]
         columns = decoded(rows, stretch.view, stretch.start, path, self.limit_bytes)
-        gone, blanked = self._judge(columns, rows)
+        gone, blanked = self._split(columns, rows)
         hit = np.bincount(columns.batch[gone | blanked], minlength=len(rows)) > 0
         left = np.bincount(columns.batch[~gone], minlength=len(rows))
         needed = (rows.producer_id >= 0) | (rows.next_offset == self.log_end)
@@ -202,8 +202,8 @@ class Redaction:
             columns = (self.blank or _NOTHING_LEFT).apply(columns, blanked)
         return assemble(stretch, fate, columns.take(~gone & anew[columns.batch]), new, self.levels)
 
-    def _judge(self, columns: RecordColumns, rows: BatchTable) -> tuple[Mask, Mask]:
-        """Which records go, and which are blanked."""
+    def _split(self, columns: RecordColumns, rows: BatchTable) -> tuple[Mask, Mask]:
+        """Return masks of the records to delete and of those to blank."""
         mask = _answers(self.wanted, columns)
         none = np.zeros(len(columns), np.bool_)
         if self.blank is not None:
@@ -221,7 +221,7 @@ def _data(batches: BatchTable) -> BatchTable:
 
 
 def any_of(wanted: Iterable[Predicate]) -> Predicate:
-    """Which records meet one condition or another."""
+    """Combine conditions: a record must meet one of them."""
     conditions = list(wanted)
 
     def ask(columns: RecordColumns) -> Mask:
@@ -234,8 +234,8 @@ def any_of(wanted: Iterable[Predicate]) -> Predicate:
 
 
 def _answers(wanted: Predicate, columns: RecordColumns) -> Mask:
-    """What a condition says, one answer for each record."""
+    """Return the mask of a condition, checked for its length."""
     mask = np.asarray(wanted(columns), np.bool_)
     if mask.shape != (len(columns),):
-        raise RequestError(f"the predicate gave {mask.size} answers for {len(columns)} records")
+        raise RequestError(f"the predicate returned {mask.size} values for {len(columns)} records")
     return mask

@@ -1,4 +1,4 @@
-"""`reindex`: the files beside the log made anew from the log, as a recovery makes them.
+"""`reindex`: rebuild the files beside the log from the log, like a recovery.
 
 The log is recovered once more over a storage that keeps what is written in memory. What differs from the folder's own
 files afterwards takes their place, each by a rename.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pylogseg.env.environment import Environment
 from pylogseg.env.overlay import OverlayStorage
@@ -23,14 +23,17 @@ from pylogseg.log.recovery import LoadHooks
 from pylogseg.log.recovery_report import ActionKind, LoadReport
 from pylogseg.log.segment_removal import DELETED
 from pylogseg.log.state import Start
-from pylogseg.offline.options import Options
+from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
 
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
+
 What = Literal["offset", "time", "txn", "snapshots", "epochs"]
 
-#: What can be made anew, by name.
+#: What can be rebuilt, by name.
 KINDS: dict[str, FileKind] = {
     "offset": FileKind.OFFSET_INDEX,
     "time": FileKind.TIME_INDEX,
@@ -49,8 +52,8 @@ _BESIDE = (ActionKind.INDEX, ActionKind.ORPHAN, ActionKind.SNAPSHOT, ActionKind.
 _WRITING = ".cleaned"
 
 
-def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: Any) -> Result:
-    """Make indexes, producer snapshots and leader epochs anew from the log, as a broker's recovery makes them.
+def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: Unpack[OptionKeywords]) -> Result:
+    """Rebuild indexes, producer snapshots and leader epochs from the log, like a broker's recovery.
 
     Only what differs is written; the log is read and not changed. Snapshots and leader epochs may tell more than the
     log does, of batches that were deleted or cleaned away. So unless they are asked for, only those that are missing or
@@ -63,7 +66,7 @@ def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: 
     what : sequence of {"offset", "time", "txn", "snapshots", "epochs"}
         What to make anew; the three indexes if empty, and of the other two what is missing or cannot be read.
     **options
-        Fields of `pylogseg.offline.options.Options`.
+        See `pylogseg.offline.options.Options`.
 
     Returns
     -------
@@ -72,7 +75,7 @@ def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: 
     """
     for name in what:
         if name not in KINDS:
-            raise RequestError(f"{name!r} cannot be made anew; there are {', '.join(KINDS)}")
+            raise RequestError(f"{name!r} cannot be rebuilt; expected one of {', '.join(KINDS)}")
     asked = {KINDS[name] for name in what}
     return run(path, Options.of(options), lambda part: _Reindexing(part, asked).run())
 
@@ -118,7 +121,7 @@ class _Reindexing:
         return {name for name in names if (of := parse_file_name(name)).kind in self._asked and of.is_live}
 
     def _is_kept(self, name: str) -> bool:
-        """Whether a file tells more than the log, so that what is made is built upon it."""
+        """Check whether a file tells more than the log, so that what is made is built upon it."""
         parse = _TELL_MORE.get(parse_file_name(name).kind)
         if parse is None or self._is_named:
             return False
@@ -153,18 +156,18 @@ class _Reindexing:
         return report
 
     def _check(self, report: LoadReport) -> bool:
-        """Whether the recovery had nothing to do but to look after the files beside the log."""
+        """Check whether the recovery had nothing to do but to look after the files beside the log."""
         for action in report.actions:
             if action.is_damage:
                 raise CorruptionError(action.path, action.position or 0, action.reason)
             if action.kind not in _BESIDE and not action.path.endswith(DELETED):
-                reason = f"the log was not left in order: {action}"
-                self._part.outcome.leave(reason, "recover it first, by `pylogseg recover`")
+                reason = f"the log was not closed cleanly: {action}"
+                self._part.outcome.leave(reason, "recover it first with `pylogseg recover`")
                 return False
         return True
 
     def _differs(self, name: str, before: set[str]) -> bool:
-        """Whether a file that was made has to be written."""
+        """Check whether a file that was made has to be written."""
         if name not in before:
             return parse_file_name(name).kind is not FileKind.TXN_INDEX or self._scratch.stat(self._path(name)).size > 0
         if self._is_kept(name):
@@ -172,7 +175,7 @@ class _Reindexing:
         return self._storage.read_all(self._path(name)) != self._scratch.read_all(self._path(name))
 
     def _is_useless(self, name: str) -> bool:
-        """Whether a file that a recovery does not make has to go."""
+        """Check whether a file that a recovery does not make has to go."""
         kind = parse_file_name(name).kind
         is_empty = kind is FileKind.TXN_INDEX and self._storage.stat(self._path(name)).size == 0
         return kind is not FileKind.LEADER_EPOCHS and not is_empty

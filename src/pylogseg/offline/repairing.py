@@ -1,4 +1,4 @@
-"""`repair`: damage cut out of a log, with as much kept as can be, and all that is built from the log built anew."""
+"""`repair`: cut damage out of a log, keep as much as possible, and rebuild the files beside the log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pylogseg.catalog.target import Target
 from pylogseg.env.filesystem import Readable
@@ -25,12 +25,15 @@ from pylogseg.log.segment_removal import Remover
 from pylogseg.log.segment_replace import replace_segments
 from pylogseg.log.segment_rewrite import SegmentWriter
 from pylogseg.log.segments import Segments
-from pylogseg.offline.options import Options
+from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.repairing_salvage import Survey, kept_batches, survey
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import run
 from pylogseg.walker.findings import Finding, Gap
+
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
 
 #: Damage that a broker's recovery does not see, or does not mind.
 _KEPT_BY_BROKERS = (Finding.RECORDS_BAD, Finding.ORDER)
@@ -46,9 +49,9 @@ def repair(
     keep_behind: bool = False,
     keep: str | None = None,
     max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
-    **options: Any,
+    **options: Unpack[OptionKeywords],
 ) -> Result:
-    """Cut out what is damaged, and build indexes, producer snapshots and leader epochs anew.
+    """Cut out damage, and rebuild indexes, producer snapshots and leader epochs.
 
     Every segment is read, and every record. Each stretch of bytes that holds no good batch is a gap in ``rows`` of the
     outcome, with the offsets that may be missing for it. A second run finds nothing to do.
@@ -67,7 +70,7 @@ def repair(
         A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
         memory, several times over.
     **options
-        Fields of `pylogseg.offline.options.Options`.
+        See `pylogseg.offline.options.Options`.
 
     Returns
     -------
@@ -84,12 +87,12 @@ def repair(
         keeper = (PlannedKeeper if shared.dry_run else FolderKeeper)(LocalStorage(), keep)
 
     def work(part: Part) -> None:
-        mender = _Mender(part, keeper, keep_behind, max_decompressed_bytes)
+        repairer = _Repairer(part, keeper, keep_behind, max_decompressed_bytes)
         try:
-            mender.mend_epochs()
+            repairer.repair_epochs()
             for again in range(_MOST_RUNS):
                 known = len(part.outcome.report.actions)
-                part.open(clean=False, recovery_point=0, keeper=keeper, mend=mender.mend)
+                part.open(clean=False, recovery_point=0, keeper=keeper, mend=repairer.repair)
                 if len(part.outcome.report.actions) == known or again == _MOST_RUNS - 1:
                     break
                 part.close()  # and once more: what was cut may change what is built from the rest
@@ -98,21 +101,21 @@ def repair(
                 part.outcome.remedy = "do what the reason says, or take the partition from another replica"
             raise
         finally:  # what was done is told, whatever comes next
-            _tell(part.outcome, mender)
+            _report_gaps(part.outcome, repairer)
 
     return run(path, shared, work)
 
 
-def _tell(outcome: PartitionResult, mender: _Mender) -> None:
-    outcome.rows = [_row(outcome.name, gap) for gap in mender.gaps]
-    missing = {(gap.first_offset, gap.next_offset) for gap in mender.gaps if gap.next_offset is not None}
+def _report_gaps(outcome: PartitionResult, repairer: _Repairer) -> None:
+    outcome.rows = [_row(outcome.name, gap) for gap in repairer.gaps]
+    missing = {(gap.first_offset, gap.next_offset) for gap in repairer.gaps if gap.next_offset is not None}
     outcome.numbers = {
-        "gaps": len(mender.gaps),
-        "gapBytes": sum(gap.end_position - gap.position for gap in mender.gaps),
+        "gaps": len(repairer.gaps),
+        "gapBytes": sum(gap.end_position - gap.position for gap in repairer.gaps),
         "offsetsMissing": sum(max(following - first, 0) for first, following in missing),
     }
     outcome.loses_records |= outcome.report.is_damage
-    outcome.notes = [*dict.fromkeys(outcome.notes), *mender.notes()]
+    outcome.notes = [*dict.fromkeys(outcome.notes), *repairer.notes()]
     if not outcome.report.actions:
         outcome.state = "unchanged"
 
@@ -133,7 +136,7 @@ def _row(name: str, gap: Gap) -> dict[str, Any]:
 
 
 def _action(gap: Gap) -> Action:
-    """What is done about a gap: its bytes go."""
+    """Return the action for a gap: its bytes are cut out."""
     is_missing = gap.next_offset is None or gap.next_offset > gap.first_offset
     offsets = (gap.first_offset, gap.next_offset) if is_missing else (None, None)
     return Action(ActionKind.CUT, gap.path, gap.reason, gap.is_damage, gap.position, gap.end_position, *offsets)
@@ -144,7 +147,7 @@ class _NoCopies:
         return None
 
 
-class _Mender:
+class _Repairer:
     """Looks through the segments of a partition whose log is not open yet, and rewrites the damaged ones if asked to.
 
     Attributes
@@ -158,7 +161,7 @@ class _Mender:
         self.gaps: list[Gap] = []
 
     def notes(self) -> list[str]:
-        """What a person should know of the gaps that were not cut out here."""
+        """Return notes about the gaps that were not cut out here."""
         if self._keep_behind:
             return []
         notes = [f"gap: {gap}" for gap in self.gaps[:_FEW]]
@@ -166,7 +169,7 @@ class _Mender:
             notes.append(f"{len(self.gaps) - _FEW:,} more gaps: the rows of --json have all of them")
         return notes
 
-    def mend_epochs(self) -> None:
+    def repair_epochs(self) -> None:
         """Remove a checkpoint of leader epochs that cannot be read: the batches say them too."""
         part = self._part
         check_topic_id(part.storage, part.folder)  # which the load refuses: then nothing is done
@@ -176,7 +179,7 @@ class _Mender:
         try:
             parse_leader_epochs(part.storage.read_all(path), path)
         except (CorruptionError, RequestError) as error:
-            action = Action(ActionKind.EPOCHS, path, f"{error}; it is built anew from the log")
+            action = Action(ActionKind.EPOCHS, path, f"{error}; it is rebuilt from the log")
             file = part.storage.open_log(path)
             try:
                 self._report(action, file)
@@ -184,10 +187,10 @@ class _Mender:
                 file.close()
             part.storage.remove(path)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Look through all segments and cut out gaps, all of them or those that a recovery does not see.
 
-        Unless good batches behind damage are to stay, the recovery that comes next cuts at the first other gap.
+        Unless good batches after damage are to stay, the recovery that comes next cuts at the first other gap.
         """
         part = self._part
         names = [parse_file_name(entry.name) for entry in part.storage.list_folder(part.folder) if not entry.is_dir]
@@ -239,12 +242,12 @@ class _Mender:
         return Survey([each for each in found.gaps if each.position < at], runs)
 
     def _drop(self, base: int) -> None:
-        """Remove a segment behind one that will be cut; the load removes what lies beside it."""
+        """Remove a segment after one that will be cut; the load removes what lies beside it."""
         part = self._part
         path = part.storage.join(part.folder, segment_file_name(base, FileKind.LOG))
         file = part.storage.open_log(path)
         try:
-            reason = "it lies behind a segment that lost bytes"
+            reason = "it comes after a segment that lost bytes"
             action = Action(ActionKind.DROPPED, path, reason, file.size > 0, 0, file.size, base, None)
             self._report(action, file)
         finally:

@@ -1,4 +1,4 @@
-"""What of a damaged segment can be kept: the good batches behind damage, in an order that a broker takes."""
+"""Find the good batches of a damaged segment that can be kept, in an order that a broker accepts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_RELATIVE = 2**31 - 1
 
 
 class Survey(NamedTuple):
-    """What a segment holds.
+    """The gaps and the good batches of a segment.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ def survey(
     taken: Collection[int] = (),
     limit_bytes: int = REWRITE_LIMIT_BYTES,
 ) -> Survey:
-    """Look through a whole segment: headers, check sums, records, and the order of offsets.
+    """Look through a whole segment: headers, checksums, records, and the order of offsets.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def survey(
 def _good_batches(
     file: AppendFile, base_offset: int, end_offset: int | None, on_bytes: Callable[[int], None], limit_bytes: int
 ) -> tuple[BatchTable, list[Gap]]:
-    """Batches whose check sums hold and whose records can be had, and the gaps between them."""
+    """Batches whose checksums hold and whose records can be had, and the gaps between them."""
     gaps: list[Gap] = []
     tables: list[npt.NDArray[Any]] = []
     for item in _walked(file, base_offset, end_offset):
@@ -118,9 +118,9 @@ def _good_batches(
 
 
 def _walked(file: AppendFile, base_offset: int, end_offset: int | None) -> Iterator[Window | Gap]:
-    """All windows and gaps; a batch whose offset is too high for the segment does not hide those behind damage.
+    """All windows and gaps; a batch whose offset is too high for the segment does not hide those after damage.
 
-    A walk looks behind damage for offsets above those that it has read. No check sum covers an offset.
+    A walk looks after damage for offsets above those that it has read. No checksum covers an offset.
     """
     limit = base_offset + _MAX_RELATIVE if end_offset is None else end_offset
     search = BatchSearch(file, 0, file.size)
@@ -142,10 +142,10 @@ def _walked(file: AppendFile, base_offset: int, end_offset: int | None) -> Itera
 
 
 def ascending(rows: BatchTable, base_offset: int, end_offset: int | None) -> npt.NDArray[np.intp]:
-    """The most batches, in the order of the file, whose offsets ascend and lie in the segment: their rows.
+    """Return the rows of the longest sequence of batches whose offsets ascend and are in the segment.
 
-    Of a batch that is there twice the first one stays. No check sum covers an offset, so a batch that does not fit in
-    between its neighbours is the one that goes, and not those.
+    Of duplicates the first one stays. No checksum covers an offset, so a batch that does not fit between its neighbours
+    is left out, and not they.
     """
     base, last = rows.base_offset, rows.last_offset
     inside = (base >= base_offset) & (last >= base)
@@ -154,7 +154,7 @@ def ascending(rows: BatchTable, base_offset: int, end_offset: int | None) -> npt
     at = np.flatnonzero(inside)
     if (base[at][1:] > last[at][:-1]).all():
         return _without_leap(at, rows, base_offset)
-    # The lowest end of a chain of each length, and for each batch the one in front of it in its chain.
+    # The lowest end of a chain of each length, and for each batch the one before it in its chain.
     ends: list[int] = []
     tips: list[int] = []
     before: list[int] = []
@@ -174,7 +174,7 @@ def ascending(rows: BatchTable, base_offset: int, end_offset: int | None) -> npt
 
 
 def _without_leap(at: npt.NDArray[np.intp], rows: BatchTable, base_offset: int) -> npt.NDArray[np.intp]:
-    """The same without a last batch whose offset leaps farther than a segment reaches: nothing behind denies it."""
+    """Drop a last batch whose offset leaps beyond the range of a segment: no later batch contradicts it."""
     if not len(at):
         return at
     before = int(rows.last_offset[at[-2]]) if len(at) > 1 else base_offset
@@ -205,7 +205,7 @@ def _without_overlooked(
     left: list[Gap] = []
     found: list[npt.NDArray[Any]] = []
     for gap in gaps:
-        # Where a batch with a good check sum begins and ends is known: nothing lies across its borders.
+        # Where a batch with a good checksum begins and ends is known: nothing lies across its borders.
         is_known = gap.kind is Finding.RECORDS_BAD or (bool(left) and left[-1].kind is Finding.RECORDS_BAD)
         if not left or left[-1].end_position != gap.position or is_known:
             left.append(gap)
@@ -236,7 +236,7 @@ def _batches_up_to(
 
 
 def _unreadable(window: Window, path: str, limit_bytes: int) -> Iterator[tuple[int, str]]:
-    """Batches whose records cannot be had or deny their header, or whose marker no load takes; check sums hold."""
+    """Yield batches with good checksums whose records or marker cannot be read, or contradict their header."""
     first, check = 0, RecordsCheck()
     for columns, damage, continues, ends in decode_slices(
         window.batches, window.buffer, window.file_position, limit_bytes=limit_bytes, scratch=Scratch()
@@ -263,7 +263,7 @@ def _unreadable(window: Window, path: str, limit_bytes: int) -> Iterator[tuple[i
 
 
 def _refused(rows: BatchTable, open_txns: set[int]) -> dict[int, str]:
-    """Batches with which no broker loads a log, since the marker in front of them is lost: rows and reasons."""
+    """Return batches with which no broker loads a log, since the marker before them is lost: rows and reasons."""
     refused = {}
     with_producer = np.flatnonzero(rows.producer_id >= 0)
     columns = (rows.producer_id, rows.is_control, rows.is_transactional)
@@ -288,7 +288,7 @@ def _misplaced(rows: BatchTable, row: int, chosen: npt.NDArray[np.intp]) -> str:
     same = (rows.base_offset[chosen] == first) & (rows.last_offset[chosen] == last)
     if same.any():
         position = int(rows.position[chosen[np.flatnonzero(same)[0]]])
-        return f"the batch of offsets {first} to {last} is there twice: the other one is at position {position}"
+        return f"a duplicate of the batch of offsets {first} to {last} at position {position}"
     return f"a batch of offsets {first} to {last} does not fit in between those around it"
 
 

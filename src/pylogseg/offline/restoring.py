@@ -16,12 +16,11 @@ from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, 
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.internal_topics.cluster import ClusterMetadata, find_metadata
 from pylogseg.log.directory import partition_of
-from pylogseg.offline.checkpoints import differences, read_checkpoints
 from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
 from pylogseg.offline.moving import check_log_dir
-from pylogseg.offline.result import PartitionResult, Result
+from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
-from pylogseg.restore.checkpoints import entries_of, note_entries
+from pylogseg.restore.checkpoints import entries_of, note_entries, read_checkpoints
 from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import RestoreOptions, Written
 from pylogseg.restore.rows import WriteOptions, write_rows
@@ -113,7 +112,7 @@ def restore(
 
 
 def comes_from_table(path: str) -> bool:
-    """Whether a source of `restore` is an exported table; what is a log directory or a partition's folder is none."""
+    """Check whether a source of `restore` is an exported table, and not a log directory or a partition's folder."""
     if os.path.isdir(path):
         with contextlib.suppress(RequestError):
             Target.find_all(LocalStorage(), path)
@@ -162,19 +161,19 @@ class _FromTable:
         return outcome
 
     def content(self, name: str) -> Content:
-        """What the log will hold."""
+        """Return the contents of the log to write."""
         part = self._parts[name]
         left = (part.transactional or 0) if self._without else 0
         return Content(part.first_offset, part.end_offset, part.records - left)
 
     def topic_id(self, name: str) -> str | None:
-        """A table knows none."""
+        """Return None: a table has no topic ids."""
         return None
 
     def write(
         self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
     ) -> list[Written]:
-        """Write partitions apart."""
+        """Write partitions into the staging folder."""
         restore = RestoreOptions(**{**vars(self._options), "topic_ids": ids})
         rows = self._tables.read(names, on_bytes, without_transactions=self._without)
         return write_rows(rows, staging, "restore", WriteOptions(staging.root, restore=restore))
@@ -207,7 +206,7 @@ class _FromLogs:
 
     @property
     def is_marked(self) -> bool:
-        """Whether all that is copied was closed in order."""
+        """True if all that is copied was closed cleanly."""
         marker = FileKind.CLEAN_SHUTDOWN.value
         parents = {place.parent for place in self._places.values()}
         return all(os.path.exists(os.path.join(parent, marker)) for parent in parents)
@@ -226,18 +225,18 @@ class _FromLogs:
         return os.path.join(self._places[name].parent, name)
 
     def content(self, name: str) -> Content:
-        """What the log holds."""
+        """Return the contents of the log."""
         (found,) = open_dir(self._folder(name)).partitions
         return content_of(found)
 
     def topic_id(self, name: str) -> str | None:
-        """What the folder says."""
+        """Return the topic id in the folder."""
         return _topic_id(self._folder(name))
 
     def write(
         self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
     ) -> list[Written]:
-        """Copy partitions apart; each copy is compared with the original, and its batches are read."""
+        """Copy partitions into the staging folder; compare each copy with the original, and read its batches."""
         for parent in {self._places[name].parent for name in names}:
             check_unlocked(parent)
         above = staging.attempt_folder("restore")
@@ -279,7 +278,7 @@ class _Restore:
         self._marker = os.path.join(target, FileKind.CLEAN_SHUTDOWN.value)
 
     def plan(self, overwrite: bool) -> Result:
-        """What would be done."""
+        """Return what a restore would do."""
         self._result.dry_run = True
         self._result.notes += moving_picture(self._target)
         self._chosen(overwrite)
@@ -310,7 +309,7 @@ class _Restore:
             elif each := written.get(outcome.name):
                 outcome.log_start, outcome.log_end = each.first_offset, each.end_offset
                 outcome.bytes_after, outcome.segments_after = each.size_bytes, each.segments
-        self._result.checkpoints = differences(before, read_checkpoints(self._storage, self._target))
+        self._result.checkpoints = checkpoint_changes(before, read_checkpoints(self._storage, self._target))
         return self._end()
 
     def _chosen(self, overwrite: bool) -> list[str]:

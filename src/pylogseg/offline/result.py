@@ -1,4 +1,4 @@
-"""What became of each partition, and of the log directory around them."""
+"""Results of offline commands, for each partition and for the log directory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pylogseg.env.overlay import FileChange
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.log.recovery_keep import KeepError
 from pylogseg.log.recovery_report import LoadReport
+from pylogseg.restore.checkpoints import CHECKPOINTS, Entries
 
 #: Of `PartitionResult.numbers`: places in a log.
 _OFFSETS = ("logStartBefore", "endBefore", "firstGone")
@@ -19,7 +20,7 @@ State = Literal["done", "unchanged", "left", "failed"]
 
 
 class CheckpointChange(NamedTuple):
-    """An entry of a checkpoint of the log directory that is another one now.
+    """A changed entry of a checkpoint of the log directory.
 
     Attributes
     ----------
@@ -37,9 +38,19 @@ class CheckpointChange(NamedTuple):
     after: int | None
 
 
+def checkpoint_changes(before: Entries, after: Entries) -> list[CheckpointChange]:
+    """Return the entries that differ, by checkpoint and partition."""
+    return [
+        CheckpointChange(kind.value, *key, before[kind].get(key), after[kind].get(key))
+        for kind in CHECKPOINTS
+        for key in sorted({*before[kind], *after[kind]})
+        if before[kind].get(key) != after[kind].get(key)
+    ]
+
+
 @dataclass
 class PartitionResult:
-    """What became of one partition.
+    """The result for one partition.
 
     Attributes
     ----------
@@ -96,7 +107,7 @@ class PartitionResult:
     changes: list[FileChange] = field(default_factory=list)
 
     def leave(self, reason: str, remedy: str = "", *, undone: bool = False) -> None:
-        """The partition is not touched; `undone` says that it should have been."""
+        """Mark the partition as left alone; `undone` if it should have been changed."""
         self.state, self.reason, self.remedy, self.is_undone = "left", reason, remedy, undone
 
     def as_row(self) -> dict[str, Any]:
@@ -125,7 +136,7 @@ class PartitionResult:
 
 @dataclass
 class Result:
-    """What one command did: iterate over it for the outcomes, in the order of their names.
+    """The result of one command: iterate over it for the partitions, in the order of their names.
 
     Attributes
     ----------
@@ -163,7 +174,7 @@ class Result:
 
     @property
     def failed(self) -> list[PartitionResult]:
-        """Partitions that were given up."""
+        """Partitions that failed."""
         return [outcome for outcome in self.outcomes if outcome.state == "failed"]
 
     @property
@@ -212,7 +223,7 @@ class Result:
 
 
 def merged(path: str, results: Sequence[Result]) -> Result:
-    """What was done in several log directories, as one; names of checkpoints become their paths."""
+    """Merge the results of several log directories; names of checkpoints become their paths."""
     return Result(
         [outcome for result in results for outcome in result],
         path,
@@ -230,12 +241,12 @@ def merged(path: str, results: Sequence[Result]) -> Result:
 
 
 def is_of_disk(error: PylogsegError | None) -> bool:
-    """Whether the disk failed, as opposed to what lies on it."""
+    """Check whether an error is a disk error and not damaged data."""
     return isinstance(error, StorageError) and not isinstance(error, KeepError)
 
 
 def is_full(error: PylogsegError | None) -> bool:
-    """Whether there was no room on the disk."""
+    """Check whether there was no room on the disk."""
     return isinstance(error, StorageError) and is_of_disk(error) and error.reason in _NO_ROOM
 
 

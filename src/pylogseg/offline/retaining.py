@@ -1,27 +1,30 @@
-"""`retain`: the oldest segments go, by age, size or offset, as a broker's retention does it."""
+"""`retain`: delete the oldest segments by age, size or offset, like a broker's retention."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pylogseg.catalog.target import Target
 from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
-from pylogseg.offline.options import Options
+from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import is_named, run
 from pylogseg.offline.settings import Settings
 
-_ALL_THE_SAME = "take it all the same by --force"
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
+
+_ALL_THE_SAME = "use --force to take it anyway"
 _SAY = (
     "nothing is deleted by Kafka's defaults: say what shall go (--ms, --bytes, --before-offset, --before-time), or "
     "name the settings (--cluster-metadata, --server-properties, --config)"
 )
-_NAME_IT = "it may be compacted: name it or its metadata (--cluster-metadata), or take it all the same by --force"
+_NAME_IT = "it may be compacted: name it or its metadata (--cluster-metadata), or use --force to take it anyway"
 
 
 def retain(
@@ -32,7 +35,7 @@ def retain(
     before_offset: int | None = None,
     before_ms: int | None = None,
     force: bool = False,
-    **options: Any,
+    **options: Unpack[OptionKeywords],
 ) -> Result:
     """Delete the oldest segments of each partition.
 
@@ -56,7 +59,7 @@ def retain(
         Take partitions too whose ``cleanup.policy`` has no ``delete``, or whose segments a broker copies to remote
         storage first.
     **options
-        Fields of `pylogseg.offline.options.Options`.
+        See `pylogseg.offline.options.Options`.
 
     Returns
     -------
@@ -115,7 +118,7 @@ def retain(
 
 
 def _why_unknown(settings: Settings, topic: str, name: str, by_rule: bool) -> str:
-    """Why it is not known what retention is to do with a topic; empty if it is."""
+    """Return why the retention settings of a topic are not known; empty if they are."""
     if not settings.knows(topic, "cleanup_policy", name=name) and (unknown := settings.why_unknown(topic, name)):
         return unknown
     if by_rule or settings.knows(topic, "retention_ms", "retention_bytes", name=name):

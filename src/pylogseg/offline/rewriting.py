@@ -20,7 +20,7 @@ from pylogseg.offline.partition import Part
 
 
 class BatchChange(Protocol):
-    """What is done to batches, each for itself, so that a stretch may be cut anywhere.
+    """A change of batches, each independent of the others, so that a stretch may be split anywhere.
 
     ``count(stretch, path) -> int``
         How much it would change: 0 if the stretch stays as it is.
@@ -46,7 +46,7 @@ def change_part(part: Part, log: Log, change: BatchChange, counted: str) -> None
 
 
 class ChangedSegment(NamedTuple):
-    """A segment that was written anew.
+    """A rewritten segment.
 
     Attributes
     ----------

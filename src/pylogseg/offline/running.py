@@ -1,7 +1,7 @@
-"""What all offline commands have in common: `run` takes one partition after the other through a command.
+"""The common frame of offline commands: `run` applies a command to one partition after the other.
 
 A command is a function of a `Part`. It asks the part for its log (`Part.open`), changes it, fills in the outcome, and
-leaves the rest to `run`: the lock, settings, a dry run, a copy to work on, checkpoints, the marker of an orderly stop.
+leaves the rest to `run`: the lock, settings, a dry run, a copy to work on, checkpoints, the clean shutdown marker.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.leader_epochs import LeaderEpochs
 from pylogseg.log.recovery_keep import KeepError, check_keep_folder
 from pylogseg.log.state import Start
-from pylogseg.offline.checkpoints import differences, read_checkpoints
 from pylogseg.offline.copying_into import Destination
 from pylogseg.offline.options import Options
 from pylogseg.offline.partition import Part
-from pylogseg.offline.result import PartitionResult, Result, is_full, is_of_disk, merged
+from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes, is_full, is_of_disk, merged
 from pylogseg.offline.settings import Settings
+from pylogseg.restore.checkpoints import read_checkpoints
 from pylogseg.verify.remarks import REMEDIES
 
 _log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ def _run_one(
     takes: Collection[str],
     frees: bool,
 ) -> Result:
-    """The same in one log directory."""
+    """Run a command in one log directory."""
     settings = Settings(place, options)
     if check is not None:
         check(settings, [name for name in names if not reason_to_leave(place, name, takes)])
@@ -160,7 +160,7 @@ def _run_one(
 
 
 def is_named(place: Target, options: Options) -> bool:
-    """Whether partitions were asked for, as opposed to all that there are."""
+    """Check whether partitions were asked for, as opposed to all that there are."""
     return bool(not place.is_whole or options.topics or options.partitions)
 
 
@@ -222,7 +222,7 @@ class _Run:
             lost = any(outcome.loses_records for outcome in result)
             self._directory.broker_epoch = None if lost else epoch
             self._directory.close()
-        result.checkpoints = differences(before, read_checkpoints(storage, log_dir))
+        result.checkpoints = checkpoint_changes(before, read_checkpoints(storage, log_dir))
         result.is_closed_clean = storage.exists(storage.join(log_dir, FileKind.CLEAN_SHUTDOWN.value))
 
     def _take_all(self) -> None:
@@ -243,18 +243,18 @@ class _Run:
             self._options.on_outcome(outcome)
 
     def _take(self, name: str, advance: Advance) -> PartitionResult:
-        outcome = self._tried(name, advance)
+        outcome = self._attempt(name, advance)
         if not (self._frees and is_full(outcome.error)):
             return outcome
-        planned = self._foretold(name)
+        planned = self._planned(name)
         first, count = self._remove_oldest(planned)
         if not count:
             return outcome
-        outcome = self._tried(name, advance, first)
+        outcome = self._attempt(name, advance, first)
         if is_full(outcome.error) and self._note_start(planned):
             outcome.state, outcome.reason, outcome.remedy, outcome.error = "done", "", "", None
             outcome.log_start, outcome.log_end = planned.log_start, planned.log_end
-            outcome.notes.append("the disk is too full to put the log in order: a broker does that when it starts, "
+            outcome.notes.append("the disk is too full to recover the log: a broker does that when it starts, "
                                  "and needs room for its indexes")  # fmt: skip
         outcome.bytes_before, outcome.segments_before = planned.bytes_before, planned.segments_before
         removed = outcome.numbers.get("segmentsDeleted", 0) + count
@@ -264,8 +264,8 @@ class _Run:
         outcome.notes.append(f"the disk was full, so the oldest segments ({count:,}) went before the log was opened")
         return outcome
 
-    def _foretold(self, name: str) -> PartitionResult:
-        """What a dry run says of a partition."""
+    def _planned(self, name: str) -> PartitionResult:
+        """Return the result of a dry run for one partition."""
         options = dataclasses.replace(self._options, dry_run=True, jobs=1, on_outcome=None, on_bytes=None)
         run = _Run(self._place, [name], self._settings, options, self._work, self._takes)
         (outcome,) = run.run()
@@ -317,7 +317,7 @@ class _Run:
             return False  # a malformed file is what the load tells of
         return True
 
-    def _tried(self, name: str, advance: Advance, log_start: int = 0) -> PartitionResult:
+    def _attempt(self, name: str, advance: Advance, log_start: int = 0) -> PartitionResult:
         storage = self._storage
         if isinstance(storage, OverlayStorage):
             storage = self._overlay()  # of its own, so that its memory is given back
@@ -330,7 +330,7 @@ class _Run:
             self._work_on(name, storage, outcome, advance, log_start)
         except PylogsegError as error:
             if self._into is not None and is_of_disk(error):
-                raise  # half of a copy is none
+                raise  # a partial copy is useless
             outcome.state, outcome.reason, outcome.error = "failed", str(error), error
             outcome.remedy = outcome.remedy or _remedy(error)
         except Exception as error:  # a fault of ours: it must not keep the partitions after this one from their turn
@@ -407,7 +407,7 @@ def _is_deleted(name: str) -> bool:
 
 
 def reason_to_leave(place: Target, name: str, takes: Collection[str] = ()) -> str:
-    """Why a command does not touch a folder; empty if it does."""
+    """Return why a command leaves a folder alone; empty if it does not."""
     folder = parse_partition_folder(name)
     if folder is not None and folder.state in takes:
         return ""
@@ -420,11 +420,11 @@ def reason_to_leave(place: Target, name: str, takes: Collection[str] = ()) -> st
 
 def _remedy(error: PylogsegError) -> str:
     if isinstance(error, KeepError):
-        return "mend it first, by `pylogseg repair` or `pylogseg recover`; no record was touched"
+        return "repair it first with `pylogseg repair` or `pylogseg recover`; no record was touched"
     if isinstance(error, StorageError):
-        return "see to the disk or to the permissions, and start again: what was done stays so"
+        return "check the disk and the permissions, and start again: completed work is kept"
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.PARTITION_METADATA.value):
         return REMEDIES["metadata"]
     if isinstance(error, CorruptionError):
-        return "look at it by `pylogseg verify`, and put it in order by `pylogseg repair`"
+        return "check it with `pylogseg verify`, and repair it with `pylogseg repair`"
     return ""

@@ -1,4 +1,4 @@
-"""The settings that a command works by: flags, then the topics' own, then the broker's, then Kafka's defaults."""
+"""Settings for offline commands: flags, then the topics' own, then the broker's, then Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Settings:
             raise RequestError(f"{topic}: {error}") from None
 
     def _own(self, topic: str, name: str) -> dict[str, str] | None:
-        """What the metadata says of a topic; None if nothing, or if the partition is of another topic of that name."""
+        """Return a topic's settings from the metadata; None if there are none, or for another topic of that name."""
         if self._ids(topic, name):
             return dict(INTERNAL_TOPICS[topic]) if topic in INTERNAL_TOPICS else None
         return self._metadata.fields_of_topic(topic)
@@ -118,7 +118,7 @@ class Settings:
         return None if found == known else (found, known)
 
     def knows(self, topic: str, *fields: str, name: str = "") -> bool:
-        """Whether any of some fields of `LogConfig` is said of a topic, as opposed to being one of Kafka's defaults.
+        """Check whether any of some fields of `LogConfig` is set for a topic, and not only one of Kafka's defaults.
 
         The broker's file tells by its silence as well, for topics that are in the metadata.
         """
@@ -127,7 +127,7 @@ class Settings:
         return not said.isdisjoint(fields) or (own is not None and self._has_file)
 
     def why_unknown(self, topic: str, name: str = "") -> str:
-        """Why a topic's own settings are not known; empty if they are."""
+        """Return why a topic's own settings are not known; empty if they are."""
         if self._own(topic, name) is not None:
             return ""
         if ids := self._ids(topic, name):
@@ -163,7 +163,7 @@ def _properties(path: str | None) -> dict[str, str]:
 
 
 def _node_id(place: Target, options: Options, properties: Mapping[str, str]) -> str:
-    """As the log directory says, or else the settings; -1, which no broker has, if both are silent."""
+    """Return the node id from the log directory, or else from the settings; -1, which no broker has, if unknown."""
     path = options.storage.join(place.parent, FileKind.META_PROPERTIES.value)
     own = parse_properties(options.storage.read_all(path), path) if options.storage.exists(path) else {}
     return own.get("node.id") or own.get("broker.id") or properties.get("node.id") or "-1"

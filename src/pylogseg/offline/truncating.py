@@ -1,24 +1,27 @@
-"""`truncate`: a partition ends at an offset, as after a broker's truncation."""
+"""`truncate`: cut off the end of a partition at an offset, like a broker's truncation."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pylogseg.catalog.target import Target, chosen_in
 from pylogseg.errors import RequestError
 from pylogseg.log.log import Log
-from pylogseg.offline.options import Options
+from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
 
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
 
-def truncate(path: str | os.PathLike[str], to: int, **options: Any) -> Result:
+
+def truncate(path: str | os.PathLike[str], to: int, **options: Unpack[OptionKeywords]) -> Result:
     """Cut off the end of one partition, as a broker does that follows a new leader.
 
-    Batches that hold the offset or come behind it go, with their index entries, producer snapshots and leader epochs.
-    Where the offset lies inside of a batch the log ends in front of that batch, as a broker finds it that starts after
+    Batches that hold the offset or come after it go, with their index entries, producer snapshots and leader epochs.
+    Where the offset lies inside a batch the log ends before that batch, as a broker finds it that starts after
     such a truncation. Below the first segment everything goes, and the log goes on at the offset. Checkpoints follow:
     the recovery point, the high watermark, the log start offset, and that of the cleaner, which goes back to the
     beginning of the last segment.
@@ -30,7 +33,7 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Any) -> Result:
     to : int
         The lowest offset that must not be there any more.
     **options
-        Fields of `pylogseg.offline.options.Options`.
+        See `pylogseg.offline.options.Options`.
 
     Returns
     -------
@@ -40,11 +43,11 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Any) -> Result:
     """
     shared = Options.of(options)
     if to < 0:
-        raise RequestError(f"{to} is no offset: 0 is the lowest a log can end at")
+        raise RequestError(f"invalid offset {to}: a log cannot end below 0")
     chosen = chosen_in(Target.find_all(shared.storage, os.fspath(path)), shared.topics, shared.partitions)
     count = sum(len(names) for _, names in chosen)
     if count != 1:
-        raise RequestError(f"one offset for {count} partitions: name the one that shall end at {to}")
+        raise RequestError(f"{count} partitions are selected: name the one to truncate to {to}")
     return run(path, shared, lambda part: _truncate(part, part.open(), to))
 
 
@@ -75,7 +78,7 @@ def _truncate(part: Part, log: Log, to: int) -> None:
 
 
 def _end_below(log: Log, offset: int) -> int:
-    """Where the last batch below an offset ends, since a load knows of no gap in the offsets behind it."""
+    """Return the end of the last batch below an offset: a load does not know of a gap in the offsets after it."""
     segment = log.segments.floor(offset)
     if segment is None:
         return offset

@@ -45,4 +45,4 @@ def _check_ours(path: str) -> None:
     elif hasattr(os, "geteuid") and status.st_uid != os.geteuid():
         reason = f"the folder belongs to another user, with the number {status.st_uid}"
     if reason:
-        raise StorageError(path, "write to", f"{reason}: it was not left by an earlier run; see to it, and remove it")
+        raise StorageError(path, "write to", f"{reason}: it was not left by an earlier run; check and remove it")

@@ -1,1 +1,1 @@
-"""Reading a log from its files: windows of batches, seeking, damage, transactions, and the stream on top."""
+"""Read a log from its files: seeking, damage, transactions, and the stream on top."""

@@ -1,8 +1,8 @@
-"""The last record of each key, without a change to the log: what compaction would leave, found while reading.
+"""Read the last record of each key: what compaction would keep, without a change to the log.
 
-The log is read twice. The first pass notes the last offset of each key in a map of bounded memory; the second gives the
-records at these offsets, and decompresses no batch that holds none. Where the map gets full it goes on with half of the
-keys, told by their hash, and the others have a pass of their own later.
+The log is read twice. The first pass stores the last offset of each key in a map of bounded memory; the second returns
+the records at these offsets, and decompresses only batches that have one. If the map gets full it continues with half
+of the keys, chosen by hash; the others get another pass later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pylogseg.log.offset_map import OffsetMap
 from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.walker.findings import Finding, Gap
 
-#: Memory of the map, unless the caller says otherwise: as of Kafka's cleaner.
+#: Default memory of the map, as in Kafka's cleaner.
 MEMORY_BYTES = 128 << 20
 _LEAST_BYTES = 64 << 10
 
@@ -31,14 +31,14 @@ _Read = Callable[[ReadOptions], Iterator[Chunk]]
 
 
 class Latest(NamedTuple):
-    """How the last record of each key is wanted.
+    """Options for reading the last record of each key.
 
     Attributes
     ----------
     tombstones : bool
-        Keys whose last record has no value are given too.
+        Include keys whose last record has no value.
     memory_bytes : int
-        Of the map. Where it gets full there are more passes, and 8 bytes for each key go into a temporary file.
+        Memory of the map. If it gets full there are more passes, and a temporary file with 8 bytes for each key.
     """
 
     tombstones: bool = False
@@ -47,26 +47,26 @@ class Latest(NamedTuple):
     def check(self, options: ReadOptions) -> None:
         """Raise RequestError if the memory is too small for a map, or control records are wanted."""
         if options.control:
-            raise RequestError("control records have no latest one: not together with control")
+            raise RequestError("`latest` cannot be combined with control=True")
         if self.memory_bytes < _LEAST_BYTES:
             raise RequestError(f"a map of {self.memory_bytes} bytes is too small: give it {_LEAST_BYTES} or more")
 
     def chunks(self, read: _Read, options: ReadOptions) -> Iterator[Chunk]:
-        """The last record of each key, in the order of offsets. Records without a key are left out.
+        """Yield the last record of each key, in the order of offsets. Records without a key are left out.
 
         Parameters
         ----------
         read : callable
-            Reads the log once, with such options; called twice at least. What is appended behind the end that the
-            first call met is not seen.
+            Reads the log once, with the given options; called at least twice. Records appended after the end of the
+            first pass are ignored.
         options : ReadOptions
-            Its `gaps` tell what was passed over, and how many records went between the passes, because a broker's
-            cleaner or retention was at work.
+            Its `gaps` receive the gaps, and the number of records that a broker's cleaner or retention removed
+            between the passes.
 
         Yields
         ------
         Chunk
-            None is empty.
+            Never empty.
         """
         with tempfile.TemporaryFile(prefix="pylogseg-latest-") as spill:
             last = _last_offsets(read, options, self.memory_bytes, spill)
@@ -100,14 +100,14 @@ class _LastOffsets:
         return min(int(run[0]) for run in self._runs if len(run))
 
     def touch(self, batches: BatchTable) -> npt.NDArray[np.bool_]:
-        """Which batches hold one of the offsets; those that do not tell their first offset may."""
+        """Return a mask of the batches that have, or may have, one of the offsets."""
         held = np.asarray(batches.magic < 2)
         for run in self._runs:
             held |= np.searchsorted(run, batches.base_offset) < np.searchsorted(run, batches.last_offset, "right")
         return held
 
     def among(self, offsets: _Offsets) -> npt.NDArray[np.bool_]:
-        """Which offsets are among them."""
+        """Return a mask of the given offsets that are among them."""
         found = np.zeros(len(offsets), np.bool_)
         for run in self._runs:
             if len(run):
@@ -117,7 +117,7 @@ class _LastOffsets:
 
 
 def _last_offsets(read: _Read, options: ReadOptions, memory_bytes: int, spill: IO[bytes]) -> _LastOffsets:
-    """Read the log once, and once more for each part of the keys that found no room."""
+    """Read the log once, and again for each part of the keys that did not fit into the map."""
     offsets, path, end = OffsetMap(memory_bytes), "", -1
     runs: list[_Offsets] = []
     parts = [(0, 0)]
@@ -125,7 +125,7 @@ def _last_offsets(read: _Read, options: ReadOptions, memory_bytes: int, spill: I
         part_mask, part = parts.pop()
         offsets.clear()
         offsets.narrow(part_mask, part)
-        # What is passed over is told once, and what came behind the first pass is not seen by the others.
+        # Gaps are reported once, and records appended after the first pass are ignored by the others.
         for columns, segment in read(replace(options, gaps=[]) if runs else options):
             path = segment.path
             if not runs:
@@ -144,7 +144,7 @@ def _last_offsets(read: _Read, options: ReadOptions, memory_bytes: int, spill: I
 
 
 def _spilled(run: _Offsets, spill: IO[bytes]) -> _Offsets:
-    """A run that lies in a file, so that it needs memory only while it is looked at."""
+    """Move a run to a file, so that it needs memory only while it is used."""
     if not len(run):
         return run
     position = spill.seek(0, os.SEEK_END)
@@ -154,5 +154,5 @@ def _spilled(run: _Offsets, spill: IO[bytes]) -> _Offsets:
 
 
 def _gone(last: _LastOffsets, missed: int) -> Gap:
-    reason = f"{missed} records that were the last of their key went while the log was read: read it again"
+    reason = f"{missed} records that were the last of their key were deleted while the log was read: read it again"
     return Gap(last.path, Finding.REMOVED, 0, 0, last.lowest, None, reason, False)

@@ -1,4 +1,4 @@
-"""What is read as one log, and the records of it that somebody wants: ranges, filters, and how they are read."""
+"""Select what to read of a log: partitions, ranges of offsets and timestamps, filters."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Source(Protocol):
     """A log that a `Reader` reads.
 
     ``log_start_offset``
-        Records below it are not given.
+        Records below it are left out.
     ``log_end_offset``
-        What negative offsets count from.
+        Negative offsets count from here.
     ``offset_of_time(timestamp_ms) -> int``
-        Offset of the first record that is not older; `OPEN_END` without one.
+        Offset of the first record that is not older; `OPEN_END` if there is none.
     ``chunks(first_offset, end_offset, options) -> iterator of Chunk``
         The records of a half-open range.
     """
@@ -45,7 +45,7 @@ class Source(Protocol):
 
 
 class LogFiles(NamedTuple):
-    """What is read as one log: a partition's segments, or a file by itself.
+    """The files of one log: a partition's segments, or a single file.
 
     Attributes
     ----------
@@ -55,13 +55,13 @@ class LogFiles(NamedTuple):
     snapshots : dict of int to str
         Paths of producer snapshots by offset.
     name : str
-        Of the partition, or of the file where the folder tells none.
+        Name of the partition, or the path of the file if the folder has no partition's name.
     error : StorageError or None
-        Why the segments are not known.
+        Why the segments cannot be listed.
     path : str
-        Of the partition's folder, or of the file.
+        Path of the partition's folder, or of the file.
     tail : Tail or None
-        What somebody who reads it again and again knows of its end.
+        The known end of the log, for callers that read it repeatedly.
     """
 
     segments: Sequence[Segment]
@@ -82,11 +82,11 @@ class LogFiles(NamedTuple):
         return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
 
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
-        """See `Source`. An unknown log is an error, or a gap from the first wanted offset on."""
+        """See `Source`. A log that cannot be listed is an error, or a gap from the first offset on."""
         if self.error is None:
             yield from PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots, tail=self.tail)
         elif options.on_corrupt == "raise" and not options.skip_unreadable:
-            raise _again(self.error)
+            raise _copy_of(self.error)
         else:
             reason = f"cannot {self.error.operation}: {self.error.reason}"
             gap = Gap(self.error.path, Finding.UNREADABLE, 0, 0, first_offset, None, reason, True)
@@ -94,7 +94,7 @@ class LogFiles(NamedTuple):
 
 
 def whole_number(number: Any, name: str) -> int:
-    """A number as one of Python's; a text or a fraction is refused: it may not mean what it would become."""
+    """Return a number as int; raise RequestError for text and fractions."""
     try:
         return operator.index(number)
     except TypeError:
@@ -104,9 +104,9 @@ def whole_number(number: Any, name: str) -> int:
 def partitions_of(
     disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False
 ) -> list[Partition]:
-    """What of a disk is read: live partitions, and others only where they were asked for or are all there is.
+    """Return the partitions to read: live ones; others only if they are selected or if there are no others.
 
-    Those that cannot be listed come last, so that all that can be read is read before an error ends the reading.
+    Unreadable ones come last, so that everything readable is read before an error ends the reading.
 
     Raises
     ------
@@ -135,20 +135,20 @@ def _numbers(partition: int | Sequence[int] | None) -> set[int] | None:
 def logs_of(
     disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
 ) -> list[LogFiles]:
-    """Loose files and the partitions that `partitions_of` chooses, as logs.
+    """Return single files and the partitions that `partitions_of` selects, as logs.
 
     Raises
     ------
     RequestError
         If there is no partition with one of these numbers, or one lies in two folders.
     StorageError
-        If nothing of what was chosen can be listed.
+        If none of the selected partitions can be listed.
     """
     chosen = partitions_of(disk, partition, by_name=by_name)
     numbers = _numbers(partition)
     files = [segment for segment in disk.loose if numbers is None or segment.partition in numbers]
     if chosen and chosen[0].error is not None and not files:
-        raise _again(chosen[0].error)
+        raise _copy_of(chosen[0].error)
     logs = [
         LogFiles(
             p.segments,
@@ -175,8 +175,8 @@ def logs_of(
     return logs[:readable] + loose + logs[readable:]
 
 
-def _again(error: StorageError) -> StorageError:
-    """The same error, to be raised another time."""
+def _copy_of(error: StorageError) -> StorageError:
+    """Return a copy of an error that can be raised again."""
     return StorageError(error.path, error.operation, error.reason, error.errno)
 
 
@@ -201,10 +201,10 @@ def check_order(first: int | None, end: int | None) -> None:
 
 
 def range_of(log: Source, offsets: tuple[int, int], times: tuple[int | None, int | None]) -> tuple[int, int]:
-    """The offsets of a log that lie in a range of offsets and may lie in one of timestamps, both half-open.
+    """Return the offsets of a log in a range of offsets and, by its start, a range of timestamps; both half-open.
 
-    A negative offset counts from the end of the log. Timestamps need not rise: after the first record that is as late
-    as the end, others may come that are not.
+    A negative offset counts from the end of the log. Timestamps need not ascend: after a record that is later than the
+    end of the range, earlier ones may follow.
     """
     first, end = offsets
     if first < 0 or end < 0:
@@ -217,7 +217,7 @@ def range_of(log: Source, offsets: tuple[int, int], times: tuple[int | None, int
 
 
 def timed(options: ReadOptions, since: int | None, until: int | None) -> ReadOptions:
-    """The same without batches whose headers tell that no record is in a range of timestamps."""
+    """Return options that also leave out batches without a record in a range of timestamps, by their headers."""
     if since is None and until is None:
         return options
 
@@ -225,7 +225,7 @@ def timed(options: ReadOptions, since: int | None, until: int | None) -> ReadOpt
         mask = np.ones(len(rows), np.bool_) if options.batches is None else options.batches(rows)
         if since is not None:
             mask &= rows.max_timestamp >= since
-        if until is not None:  # of LogAppendTime all records have the time of their batch
+        if until is not None:  # with LogAppendTime all records have the time of their batch
             mask &= (rows.timestamp_type != 1) | (rows.max_timestamp < until)
         return mask
 
@@ -233,7 +233,7 @@ def timed(options: ReadOptions, since: int | None, until: int | None) -> ReadOpt
 
 
 def in_time(columns: RecordColumns, since: int | None, until: int | None) -> RecordColumns:
-    """The records in a range of timestamps: between those at its ends may lie others."""
+    """Return only the records in a range of timestamps."""
     if since is None and until is None:
         return columns
     mask = np.ones(len(columns), np.bool_)
@@ -246,7 +246,7 @@ def in_time(columns: RecordColumns, since: int | None, until: int | None) -> Rec
 
 @dataclass(frozen=True)
 class LogReader:
-    """A part of one log.
+    """Reads a part of one log.
 
     Attributes
     ----------
@@ -254,13 +254,13 @@ class LogReader:
     first_offset, end_offset : int
         Half-open.
     since, until : int or None
-        Records outside of these timestamps (half-open, ms) are left out; the offsets do the seeking.
+        Half-open range of timestamps, in ms; records outside are left out. The offsets are used for seeking.
     key : bytes or None
         Only records with this key.
     options : ReadOptions
-        Of one reading at a time: it has its report and, with ``scratch``, its memory.
+        For one reading at a time: it has the list of gaps and, with ``scratch``, the memory.
     latest : Latest or None
-        Only the last record of each key, of those that are chosen by all this.
+        Only the last record of each key among the selected records.
     """
 
     log: LogFiles
@@ -281,9 +281,9 @@ class LogReader:
         options: ReadOptions,
         key: bytes | None = None,
     ) -> LogReader:
-        """What lies in a range of offsets and one of timestamps, both half-open: times become offsets, by the indexes.
+        """Return a reader for a range of offsets and one of timestamps, both half-open.
 
-        A moment that no record has reached yet becomes the end of the log: what comes next may reach it.
+        The start time becomes an offset by the indexes; the end of the log, if no record has reached that time yet.
         """
         first, end = range_of(log, offsets, times)
         if times[0] is not None and first >= OPEN_END:
@@ -292,22 +292,22 @@ class LogReader:
 
     @property
     def gaps(self) -> list[Gap]:
-        """What was passed over."""
+        """The gaps so far."""
         return self.options.gaps
 
     @property
     def name(self) -> str:
-        """Of the partition, or of the file where the folder tells none."""
+        """See `LogFiles`."""
         return self.log.name
 
     def apart(self, on_bytes: Callable[[int], None] | None = None) -> LogReader:
-        """The same with a report of its own, for another thread; the throttle stays shared."""
+        """Return a copy with its own list of gaps, for another thread; the throttle stays shared."""
         return replace(self, options=replace(self.options, gaps=[], on_bytes=on_bytes))
 
     def by_segment(self) -> list[LogReader]:
-        """One part for each segment, to be read on their own in any order: together the same records and gaps.
+        """Split into a reader for each segment; in any order they read the same records and gaps.
 
-        Not where the outcome of one depends on those before it: read_committed ends at an open transaction, and
+        One reader is returned if segments depend on earlier ones: ``read_committed`` ends at an open transaction, and
         ``on_corrupt="stop"`` at damage.
         """
         if (
@@ -325,19 +325,19 @@ class LogReader:
         ]
 
     def read(self, options: ReadOptions | None = None) -> Iterator[Chunk]:
-        """Chunks of the range of offsets, unfiltered; some may be empty."""
+        """Yield the chunks of the range of offsets, unfiltered; some may be empty."""
         options = timed(options or self.options, self.since, self.until)
         yield from self.log.chunks(self.first_offset, self.end_offset, options)
 
     def filtered(self, chunk: Chunk) -> Chunk:
-        """The records of a chunk that are wanted."""
+        """Return only the selected records of a chunk."""
         columns = in_time(chunk.columns, self.since, self.until)
         if self.key is not None:
             columns = columns.take(has_key(columns, self.key))
         return chunk if columns is chunk.columns else Chunk(columns, chunk.segment)
 
     def chunks(self) -> Iterator[Chunk]:
-        """The wanted records; no chunk is empty."""
+        """Yield the selected records; no chunk is empty."""
         if self.latest is not None:
             yield from self.latest.chunks(lambda options: map(self.filtered, self.read(options)), self.options)
             return
@@ -347,7 +347,7 @@ class LogReader:
 
 
 def has_key(columns: RecordColumns, key: bytes) -> npt.NDArray[np.intp]:
-    """Numbers of the records that have a key."""
+    """Return the row numbers of the records with a given key."""
     rows = np.flatnonzero(columns.key_size == len(key))
-    # Of equal size: what holds it is it.
+    # With equal size, containing the key means being equal to it.
     return rows[text.find(columns.key_place[rows], columns.key_size[rows], columns.sources, key)]

@@ -1,4 +1,4 @@
-"""Several logs as one stream, by time: of each one chunk is held, whatever their size."""
+"""Merge several logs into one stream by time, with one chunk of each in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pylogseg.reading.partition import Chunk
 
-#: Records, and bytes of their keys and values, that are given at a time; one record may be larger.
+#: Most records, and bytes of keys and values, in a block; a single record may be larger.
 _BLOCK_RECORDS = 4096
 _BLOCK_BYTES = 1 << 20
 
@@ -22,9 +22,9 @@ class Block(NamedTuple):
     Attributes
     ----------
     pieces : list of (Chunk, int, int)
-        Chunks, and which of their records: half-open.
+        Chunks, each with a half-open range of its records.
     order : numpy.ndarray of int64
-        Numbers of the records of all pieces, one piece after the other.
+        The order of all records, numbered piece by piece.
     """
 
     pieces: list[tuple[Chunk, int, int]]
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 
 
 class _Head:
-    """The chunk of a log that is being merged, and how far it is."""
+    """The current chunk of a log, and the position in it."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
         self._chunks, self._latest = chunks, -1
@@ -41,29 +41,29 @@ class _Head:
         self.at = 0
 
     def advance(self) -> bool:
-        """Take the next chunk; whether there is one."""
+        """Take the next chunk; return False if there is none."""
         self.chunk = next(self._chunks, None)
         if self.chunk is None:
             return False
-        # A record that is older than one in front of it comes right behind that: offsets only rise.
+        # A record that is older than one before it comes right after that one: offsets must ascend.
         self.times = np.maximum(np.maximum.accumulate(self.chunk.columns.timestamp), self._latest)
         self._latest, self.at = int(self.times[-1]), 0
         return True
 
 
 def merge_by_time(logs: Sequence[Iterator[Chunk]]) -> Iterator[Block]:
-    """The records of several logs by timestamp; where they are the same, by the order of the logs.
+    """Yield the records of several logs by timestamp; for equal timestamps, by the order of the logs.
 
     Parameters
     ----------
     logs : sequence of iterators of Chunk
-        Their chunks hold records, and stay valid until the next one is asked for.
+        Their chunks must not be empty, and must stay valid until the next one is requested.
 
     Yields
     ------
     Block
-        Valid until the next one is asked for. A log keeps the order of its offsets: a record counts as being as late as
-        the latest one in front of it.
+        Valid until the next one is requested. Records of a log stay in the order of offsets: a record counts as at
+        least as late as all records before it.
     """
     heads = [_Head(chunks) for chunks in logs]
     there = [number for number, head in enumerate(heads) if head.advance()]
@@ -72,7 +72,7 @@ def merge_by_time(logs: Sequence[Iterator[Chunk]]) -> Iterator[Block]:
     heapq.heapify(starts)
     heapq.heapify(ends)
     while ends:
-        # Up to where the first of the chunks ends nothing can come in between.
+        # Up to the earliest end of a chunk, all records are known.
         time, number = bound = heapq.heappop(ends)
         found = []
         while starts and starts[0] <= bound:
@@ -89,7 +89,7 @@ def merge_by_time(logs: Sequence[Iterator[Chunk]]) -> Iterator[Block]:
 
 
 def _blocks(heads: list[_Head], numbers: list[int], time: int, last: int) -> Iterator[Block]:
-    """What some chunks have up to a moment, and which of their records these are noted."""
+    """Yield the records of some chunks up to a time, and advance their positions."""
     pieces, times, sizes = [], [], []
     for number in numbers:
         head = heads[number]
@@ -108,7 +108,7 @@ def _blocks(heads: list[_Head], numbers: list[int], time: int, last: int) -> Ite
 def _cut(
     pieces: list[tuple[Chunk, int, int]], order: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> Iterator[Block]:
-    """The same records in blocks of a bounded size."""
+    """Split records into blocks of bounded size."""
     counts = np.array([stop - start for _, start, stop in pieces])
     begins = np.cumsum(counts) - counts
     owner = np.repeat(np.arange(len(pieces)), counts)[order]

@@ -1,9 +1,9 @@
-"""Base offsets that cannot be: no checksum covers them, so they are compared with those around them.
+"""Check base offsets by their order: no checksum covers them.
 
-One rule for whoever reads a segment: its offsets rise, from its base offset on, and end before the base offset of the
-next segment. Batches that break it are damage, wherever the reading begins and however it is divided. So of segments
-that were swapped, misnamed or copied under another name no record is given twice or under another segment's offsets,
-and a batch that is in a file twice is given once, as a consumer of a broker gets it.
+All readers of a segment use one rule: offsets ascend from the base offset, and end before the base offset of the next
+segment. Batches that break it are damage, wherever the reading begins and however it is divided. So if segments were
+swapped, misnamed or copied, no record is returned twice or with another segment's offsets; and a duplicate batch in a
+file is returned once, as a broker's consumer gets it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _NONE = 2**63
 
 
 class Checked(NamedTuple):
-    """What came of a window.
+    """The result of checking a window.
 
     Attributes
     ----------
     rows : BatchTable
-        Batches whose offsets are right.
+        Batches with good offsets.
     gaps : list of Gap
-        The others; those next to each other are one.
+        The other batches; adjacent ones form one gap.
     is_done : bool
-        Whether all after the window is above the last offset that was asked for.
+        Whether everything after the window is above the last requested offset.
     """
 
     rows: BatchTable
@@ -44,7 +44,7 @@ class Checked(NamedTuple):
 
 
 def has_next(segment: Segment) -> bool:
-    """Whether the segment that followed one when their folder was listed is still there."""
+    """Check whether the segment after a segment, as listed, still exists."""
     if segment.next_base is None:
         return False
     files = segment.files
@@ -56,7 +56,7 @@ def has_next(segment: Segment) -> bool:
 
 
 class Order:
-    """Compares the offsets of a segment's batches, window after window.
+    """Checks the offsets of a segment's batches, window by window.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Order:
     view : Readable
         Its open file.
     starts_inside : bool
-        Whether the first window begins at a batch that the offset index names: then that batch is where it belongs.
+        Whether the first window begins at a batch from the offset index: then its offset is trusted.
     """
 
     def __init__(self, segment: Segment, view: Readable, *, starts_inside: bool = False) -> None:
@@ -75,14 +75,14 @@ class Order:
         self._open: Gap | None = None
 
     def check(self, rows: BatchTable, last: int = _NONE - 1) -> Checked:
-        """Look at the batches of the next window.
+        """Check the batches of the next window.
 
         Parameters
         ----------
         rows : BatchTable
             At least one.
         last : int
-            What comes after this offset does not matter.
+            The last requested offset.
         """
         found = rows.summary()
         if (
@@ -98,7 +98,7 @@ class Order:
         return self._one_by_one(rows, last)
 
     def _is_too_high(self, rows: BatchTable, expected: int) -> bool:
-        """Whether what follows the window shows that its last batch lies too high."""
+        """Check whether the batch after the window shows that the window's last offset is too high."""
         if self._trusts and len(rows) == 1:
             return False
         base = int(rows.base_offset[-1])
@@ -106,10 +106,10 @@ class Order:
         return following is not None and expected <= following < base
 
     def _following(self, position: int, expected: int, base: int) -> int | None:
-        """Offset of the batch that follows a window, of which the last one has `base` and not the expected offset.
+        """Return the offset of the batch after a window whose last batch has `base` and not the expected offset.
 
-        What the next bytes say is enough if it denies that offset; else the next good batch has its word, which may
-        lie behind damage.
+        The next header is enough if it contradicts `base`; otherwise the next good batch decides, which may come after
+        damage.
         """
         view = self._view
         if position >= view.size:
@@ -122,7 +122,7 @@ class Order:
                     return offset
             found = BatchSearch(view, position, view.size).next(position, expected)
             return None if found is None else int.from_bytes(bytes(view.read(found, 8)), "big", signed=True)
-        except StorageError:  # the walk meets it next, and tells of it
+        except StorageError:  # the walk will report it
             return None
 
     def _one_by_one(self, rows: BatchTable, last: int) -> Checked:
@@ -159,7 +159,7 @@ class Order:
         return Checked(rows[good], gaps, False)
 
     def _reason(self, base: int, end: int, following_of: Callable[[], int | None]) -> str | None:
-        """Why a batch cannot be where it is."""
+        """Return why a batch is misplaced; None if it is not."""
         trusts, self._trusts = self._trusts, False
         if base < self._expected:
             before = "the segment's base offset" if self._is_first else "the offset after the batch before it"
@@ -178,14 +178,14 @@ class Order:
         return None
 
     def _ends_there(self) -> bool:
-        """Whether the next segment is still there: a cleaning may have merged it, or a truncation removed it."""
+        """Check whether the next segment still exists: a cleaning may have merged it, or a truncation deleted it."""
         if not has_next(self._segment):
             self._limit = _NONE
         return self._limit != _NONE
 
     def finish(self, next_offset: int | None = None) -> list[Gap]:
-        """What is still open, when a good batch with that offset follows, or nothing does."""
-        self._trusts = False  # behind a gap lies another batch than the index names
+        """Return the open gap, if any; `next_offset` is that of the good batch after it, None at the end."""
+        self._trusts = False  # after a gap comes another batch than the one in the index
         found, self._open = self._open, None
         if found is None:
             return []

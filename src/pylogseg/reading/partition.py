@@ -1,4 +1,4 @@
-"""The records of one partition, segment after segment, as chunks of columns."""
+"""Read the records of one partition, segment by segment, as chunks of columns."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pylogseg.catalog.disk import Segment
 from pylogseg.env.filesystem import FileView
-from pylogseg.errors import RequestError
-from pylogseg.format.batches import BatchTable
+from pylogseg.errors import RequestError, Verdict
+from pylogseg.format.batches import BatchTable, Scan, scan
 from pylogseg.format.escape import printable
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, BatchDamage, RecordColumns
+from pylogseg.format.records import (
+    DECOMPRESSED_LIMIT_BYTES,
+    BatchDamage,
+    RecordColumns,
+    Slice,
+    check_and_decode,
+    decode_slices,
+)
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.offset_order import Order
-from pylogseg.reading.one_pass import OnePass
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.stable_offset import Tail
 from pylogseg.reading.transactions import Transactions, TxnIndexView
@@ -30,16 +36,16 @@ from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WIN
 
 OnCorrupt = Literal["raise", "stop", "skip"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
-#: Where a range of offsets ends that is open: above every offset there can be.
+#: End of an open range of offsets: above every possible offset.
 OPEN_END = 2**63
-#: Headers of a chunk; a record that has more is a chunk of its own.
+#: Most headers in a chunk; a record with more is a chunk of its own.
 HEADERS = 1 << 20
 
 _log = logging.getLogger("pylogseg.reading")
 
 
 class Chunk(NamedTuple):
-    """Records of one stretch of a segment.
+    """Records of one part of a segment.
 
     Attributes
     ----------
@@ -62,7 +68,7 @@ class Chunk(NamedTuple):
 
 
 class Throttle:
-    """Sleeps so that no more than so many bytes a second are read, by all threads that share it."""
+    """Limits the bytes read per second, over all threads that share it, by sleeping."""
 
     def __init__(self, max_bytes_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         if max_bytes_per_second <= 0:
@@ -83,9 +89,10 @@ class Throttle:
 
 @dataclass
 class ReadOptions:
-    """How to read; see `pylogseg.read`. Batches that `batches` does not want are not decoded.
+    """Options for reading; see `pylogseg.read`. Batches that `batches` masks out are not decoded.
 
-    With `skip_unreadable` what the disk refuses is a gap under ``on_corrupt="raise"`` too: for who tells of it later.
+    With `skip_unreadable`, bytes that the disk cannot read are a gap even with ``on_corrupt="raise"``, for callers that
+    report gaps later.
     """
 
     isolation_level: IsolationLevel = "read_uncommitted"
@@ -117,8 +124,67 @@ def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
 
 
 def small_window(limit: int | None) -> int:
-    """First window for a reader that may want little."""
+    """Return the size of the first window: smaller if only a few records are requested."""
     return MEDIUM_WINDOW_BYTES if limit is None or limit > 1000 else SMALL_WINDOW_BYTES
+
+
+Decoded = tuple[RecordColumns, list[BatchDamage]]
+
+
+class OnePass:
+    """Scans and decodes windows in one pass: the bytes of a batch are decoded while they are in the cache for the CRC.
+
+    A whole window is decoded ahead, in the scanner of the walk. If a batch is compressed, a CRC is bad or not all
+    batches are selected, it is scanned and decoded in two steps.
+
+    Parameters
+    ----------
+    limit_bytes : int
+        A batch that would decompress to more is damaged.
+    scratch : Scratch, optional
+        Reused memory.
+    """
+
+    def __init__(self, limit_bytes: int, scratch: Scratch | None) -> None:
+        self._limit_bytes, self._scratch = limit_bytes, scratch
+        self._buffer: Any = None
+        self._scanned = 0
+        self._decoded: Decoded | None = None
+        self._is_worth_it, self._is_compressed = True, False
+
+    def memory(self, size: int) -> memoryview | None:
+        """Return memory for a window; None if its bytes must outlive the window."""
+        return None if self._scratch is None else self._scratch.window(size)
+
+    def scan(self, buffer: Any, *, file_position: int, crc: bool) -> Scan:
+        """Scan a window; perhaps decode it too."""
+        self._buffer, self._decoded = buffer, None
+        ahead = crc and self._is_worth_it and not self._is_compressed
+        found = scan(buffer, file_position=file_position, crc=crc and not ahead)
+        self._scanned = len(found.batches)
+        # Assume that a window is like the one before it; otherwise its headers are read twice.
+        self._is_compressed = self._scanned > 0 and found.batches.summary().is_compressed
+        if ahead and self._scanned:
+            if not self._is_compressed:
+                self._decoded = check_and_decode(found.batches, buffer, file_position, self._scratch)
+            if self._decoded is None:
+                return scan(buffer, file_position=file_position, crc=True)
+        return found
+
+    def decode(self, batches: BatchTable, buffer: Any, file_position: int) -> Iterator[Slice]:
+        """Decode batches of the window that was scanned last, as `decode_slices`."""
+        decoded, self._decoded = self._decoded, None
+        is_whole = self._buffer is buffer and len(batches) == self._scanned
+        # If batches of this window are left out (aborted ones, markers), some of the next will be, too.
+        self._is_worth_it = is_whole
+        if decoded is None or not is_whole:
+            yield from decode_slices(
+                batches, buffer, file_position, limit_bytes=self._limit_bytes, scratch=self._scratch
+            )
+            return
+        for bad in decoded[1]:
+            batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
+        yield Slice(*decoded)
 
 
 class PartitionReader:
@@ -131,13 +197,13 @@ class PartitionReader:
     first_offset, end_offset : int
         The range, half-open.
     options : ReadOptions
-        Its `gaps` collect what was passed over.
+        Its `gaps` receive the gaps.
     snapshots : dict of int to str, optional
         Paths of producer snapshots by offset, for ``read_committed``.
     transactions : TxnIndexView, optional
-        What became of the transactions, where more is known of the log than these segments.
+        The outcomes of transactions, if more of the log is known than these segments.
     tail : Tail, optional
-        For ``read_committed``: what was known of the end of the log when it was read before.
+        For ``read_committed``: the end of the log as known from an earlier reading.
     """
 
     def __init__(
@@ -158,7 +224,7 @@ class PartitionReader:
         ]
         self._first, self._end, self._options = first_offset, end_offset, options
         self._is_from_segment_start = bool(self._segments) and first_offset <= self._segments[0].base_offset
-        # The end might not fit the columns it would be compared with.
+        # The end may not fit into the type of the columns that it is compared with.
         self._last = min(end_offset, OPEN_END) - 1
         self._one_pass = OnePass(options.limit_bytes, None if options.scratch is None else options.scratch())
         if transactions is None and options.isolation_level == "read_committed":
@@ -175,7 +241,7 @@ class PartitionReader:
                 yield chunk
 
     def _read(self, segment: Segment) -> Iterator[Chunk | None]:
-        """Chunks of a segment; None ends the partition."""
+        """Yield the chunks of a segment; None ends the partition."""
         options = self._options
         ends = [end for end in (segment.next_base, self._last + 1) if end is not None and end != OPEN_END]
         opened = open_or_gap(segment, self._first, min(ends, default=None))
@@ -209,7 +275,7 @@ class PartitionReader:
                 if options.on_corrupt != "skip":
                     gaps = gaps or order.finish()
                 breach = next((gap for gap in gaps if self._concerns(gap)), None)
-                if breach is not None and options.on_corrupt != "skip":  # what is good before it is given first
+                if breach is not None and options.on_corrupt != "skip":  # records before it are returned first
                     rows = rows[rows.position < breach.position]
                     rows = self._wanted(rows, segment)[0] if len(rows) else rows
                     yield from self._decode(segment, rows, item) if len(rows) else ()
@@ -231,7 +297,7 @@ class PartitionReader:
                 yield None
 
     def _account(self, view: FileView, window: Window, done: int, dropped: int) -> tuple[int, int]:
-        """Count the bytes of a window, wait for them to be paid for, and give back the pages before it."""
+        """Count the bytes of a window, wait for the throttle, and drop the pages before it from the cache."""
         options = self._options
         end = window.batches.summary().end_position
         if options.on_bytes is not None:
@@ -243,7 +309,7 @@ class PartitionReader:
         return end, window.file_position
 
     def _wanted(self, rows: BatchTable, segment: Segment) -> tuple[BatchTable, bool]:
-        """The batches that may hold records to give; and whether an open transaction ends the reading there."""
+        """Return the batches that may have selected records, and whether an open transaction ends the reading."""
         summary = rows.summary()
         if (
             self._transactions is None
@@ -254,7 +320,7 @@ class PartitionReader:
         ):
             return rows, False
         mask = rows.last_offset >= self._first
-        # A compressed legacy wrapper does not tell its base offset: it is kept, and its records are looked at.
+        # The header of a compressed legacy wrapper has no base offset: it is kept, and its records are checked.
         mask &= (rows.base_offset <= self._last) | (rows.magic < 2)
         if not self._options.control:
             mask &= ~rows.is_control
@@ -276,7 +342,7 @@ class PartitionReader:
             self._ends_at_any(below)
             for bad in damage:
                 ends = options.on_corrupt != "skip"
-                if ends:  # what is good in front of the damage is given first
+                if ends:  # records before the damage are returned first
                     yield from self._chunks(columns.take(columns.batch < bad.row), segment)
                 self._ends_at(records_gap(segment, columns.batches, bad))
                 if ends:
@@ -285,7 +351,7 @@ class PartitionReader:
             yield from self._chunks(columns, segment)
 
     def _chunks(self, columns: RecordColumns, segment: Segment) -> Iterator[Chunk]:
-        """Records as a chunk; as several, where they have more headers than are held at once."""
+        """Yield records as one chunk; as several if they have too many headers."""
         if columns.tally().headers <= HEADERS:
             yield self._chunk(columns, segment)
             return
@@ -297,21 +363,21 @@ class PartitionReader:
             begin = end
 
     def _chunk(self, columns: RecordColumns, segment: Segment) -> Chunk:
-        # Not the first and the last alone: in a damaged batch, and where damage has put one, offsets may go down.
+        # Check all offsets, not only the first and the last: in damaged batches they may descend.
         tally = columns.tally()
         if tally.lowest_offset < self._first or tally.highest_offset > self._last:
             columns = columns.take((columns.offset >= self._first) & (columns.offset <= self._last))
         return Chunk(columns, segment)
 
     def _concerns(self, gap: Gap) -> bool:
-        """Whether a gap may hold what is read; else it lies before that."""
+        """Check whether a gap may have selected offsets; otherwise it is before them."""
         return self._is_from_segment_start or gap.next_offset is None or gap.next_offset > self._first
 
     def _ends_at_any(self, gaps: list[Gap]) -> bool:
         return any(self._ends_at(gap) for gap in gaps)
 
     def _ends_at(self, gap: Gap) -> bool:
-        """Report a gap; whether the reading ends at it."""
+        """Report a gap; return True if the reading ends at it."""
         if not self._concerns(gap):
             return False
         is_skipped = self._options.skip_unreadable and gap.kind is Finding.UNREADABLE
@@ -323,10 +389,10 @@ class PartitionReader:
 
 
 def of_segment(segment: Segment, columns: RecordColumns) -> tuple[RecordColumns, list[Gap]]:
-    """Decoded records without those below their segment's base offset, and news of these.
+    """Return decoded records without those below the segment's base offset, and notices about these.
 
-    A compressed batch of magic 0 or 1 tells its last offset alone, so only its records show it. Such a batch is no
-    damage: a follower that begins in the middle of one names its first segment by the offset that it asked for.
+    The header of a compressed batch of magic 0 or 1 has only the last offset, so this shows only in the records. It is
+    not damage: a follower that begins in the middle of such a batch names its segment after the offset it fetched.
     """
     if columns.tally().lowest_offset >= segment.base_offset:
         return columns, []
@@ -342,7 +408,7 @@ def of_segment(segment: Segment, columns: RecordColumns) -> tuple[RecordColumns,
 
 
 def records_gap(segment: Segment, rows: BatchTable, bad: BatchDamage) -> Gap:
-    """What to report of a batch whose records cannot be had."""
+    """Return the gap for a batch whose records cannot be read."""
     row = rows.rows[bad.row]
     position, size = int(row["position"]), int(row["size"])
     first = int(row["base_offset"])

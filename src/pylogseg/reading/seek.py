@@ -1,7 +1,7 @@
-"""From an offset or a timestamp to a place in a segment, by its indexes.
+"""Find the position of an offset or a timestamp in a segment by its indexes.
 
-An index is a hint: after a crash, a truncation or a compaction it may name a place where no batch begins. So the place
-is looked at before it is believed; if it does not hold what the index says, the search begins at the start of the
+An index is a hint: after a crash, a truncation or a compaction an entry may point to a position where no batch begins.
+So the position is checked first; if the batch there does not match the entry, the search begins at the start of the
 segment.
 """
 
@@ -25,12 +25,12 @@ _HEADER_BYTES = 61
 
 
 def position_of_offset(segment: Segment, view: FileView, offset: int) -> int:
-    """Position of a batch from which a scan finds an offset, as near to it as the offset index tells.
+    """Return the position of a batch from which a scan finds an offset, as near as the offset index allows.
 
     Returns
     -------
     int
-        0 without an index, or with one that lies.
+        0 without an index, or with a wrong one.
     """
     if offset <= segment.base_offset:
         return 0
@@ -45,7 +45,7 @@ def position_of_offset(segment: Segment, view: FileView, offset: int) -> int:
 
 
 def _last_offset_at(view: FileView, position: int) -> int | None:
-    """Last offset of the batch that begins at a position; None if none can begin there."""
+    """Return the last offset of the batch at a position; None if no batch can begin there."""
     if not 0 <= position < view.size:
         return None
     head = bytes(view.read(position, _HEADER_BYTES))
@@ -58,18 +58,18 @@ def _last_offset_at(view: FileView, position: int) -> int | None:
 
 
 def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int, log_start_offset: int = 0) -> int:
-    """Offset of the first record whose timestamp is not below a moment, wherever in the log it is.
+    """Return the offset of the first record whose timestamp is not below a given one.
 
     Parameters
     ----------
     segments : sequence of Segment
         Of one partition, by base offset.
     timestamp_ms : int
-        The moment, in milliseconds since 1970.
+        Milliseconds since 1970.
     default : int
-        The answer if there is no such record.
+        Returned if there is no such record.
     log_start_offset : int
-        Records below it do not count.
+        Records below it are ignored.
     """
     late = late_segments(segments, timestamp_ms, log_start_offset, is_exact=True)
     return next((offset for offset in late if offset is not None), default)
@@ -78,17 +78,17 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
 def late_segments(
     segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int = 0, *, is_exact: bool = False
 ) -> Iterator[int | None]:
-    """Where each segment that may have records as late as a moment has the first of them.
+    """Yield the first offset since a timestamp for each segment that may have one.
 
     Parameters are those of `offset_of_time`; with `is_exact`, a time index is compared with the segment before it is
-    believed.
+    trusted.
 
     Yields
     ------
     int or None
-        For each segment whose greatest timestamp, or time of its last change if it has no timestamp, is not below the
-        moment: the offset of the first such record; None if there is none, since a cleaning emptied its batch or the
-        log starts behind it. A broker's look-up by time answers with the first of these, None included.
+        For each segment whose greatest timestamp (or modification time, without timestamps) is not below the given
+        one: the offset of the first such record; None if there is none, since a cleaning emptied its batch or the log
+        starts after it. A broker's lookup by time returns the first of these, None included.
     """
     for segment, following in itertools.zip_longest(segments, segments[1:]):
         index = _time_index(segment)
@@ -96,7 +96,7 @@ def late_segments(
             continue
         try:
             opened = open_unless_removed(segment)
-        except StorageError:  # it may have such a record: who reads on from there is told
+        except StorageError:  # it may have such a record: reading from there raises the error
             yield max(segment.base_offset, log_start_offset)
             continue
         if opened is None:
@@ -110,22 +110,21 @@ def late_segments(
 
 
 def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms: int) -> int | None:
-    """Where in a segment records that are not older than a moment may begin.
+    """Return an offset of a segment below which all records are older than a timestamp.
 
     Parameters
     ----------
     segment : Segment
-        In which to look.
+        The segment.
     following : Segment or None
-        The next one of its partition, if there is one.
+        The next segment of its partition.
     timestamp_ms : int
-        The moment, in milliseconds since 1970.
+        Milliseconds since 1970.
 
     Returns
     -------
     int or None
-        All records below this offset are older, by the time index; None if all of the segment are, which only a
-        sealed one can tell.
+        By the time index; None if all records of the segment are older, which is known only for a sealed segment.
     """
     index = _time_index(segment)
     if _tells_all_are_older(index, following, timestamp_ms):
@@ -146,10 +145,10 @@ def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms
 
 
 def _tells_all_are_older(index: TimeIndex | None, following: Segment | None, timestamp_ms: int) -> bool:
-    """Whether a time index says by itself that a sealed segment has nothing as late as a moment.
+    """Check whether all records of a sealed segment are older than a timestamp, by the time index alone.
 
-    A broker adds the greatest timestamp when it seals a segment. In most logs that is the last record's, and then the
-    index cannot have been cut off: the segment itself need not be opened.
+    A broker adds the greatest timestamp when it seals a segment. In most logs that is the last record's; then the index
+    is known to be complete, and the segment need not be opened.
     """
     if index is None or following is None:
         return False
@@ -168,13 +167,13 @@ def _time_index(segment: Segment) -> TimeIndex | None:
 def _largest_timestamp(segment: Segment, view: FileView, index: TimeIndex | None) -> int:
     start = 0
     if index is not None and _holds(segment, view, entry := index[len(index) - 1]):
-        # An index that was cut off holds, but says nothing of what lies behind its last entry.
+        # A truncated index is correct, but does not cover what comes after its last entry.
         start = position_of_offset(segment, view, entry.offset)
     return max((int(rows.max_timestamp.max()) for rows in _headers(view, segment, start)), default=-1)
 
 
 def _holds(segment: Segment, view: FileView, entry: TimestampOffset) -> bool:
-    """Whether the batch with an entry's offset has its timestamp as the greatest; else the index lies."""
+    """Check whether the batch with an entry's offset has the entry's timestamp; otherwise the index is wrong."""
     start = position_of_offset(segment, view, entry.offset)
     for rows in _headers(view, segment, start):
         if rows.last_offset[-1] >= entry.offset:
@@ -199,7 +198,7 @@ def _search(
     end = 2**63 if segment.next_base is None else segment.next_base
     before = max(segment.base_offset, log_start_offset) if start == 0 else first
     for found, item in _windows(view, segment, start):
-        # A batch of another segment, in a file that has a wrong name, is nothing that anybody reads here.
+        # Ignore batches of another segment, in a file with a wrong name.
         rows = found[(found.last_offset >= segment.base_offset) & (found.last_offset < end)]
         if not len(rows):
             continue
@@ -207,7 +206,7 @@ def _search(
         late = rows.max_timestamp >= timestamp_ms
         for row in late.nonzero()[0].tolist():
             columns, damage = decode(rows[row : row + 1], item.buffer, item.file_position)
-            if damage and is_exact:  # it may have such a record: who reads on from there is told, or has a higher limit
+            if damage and is_exact:  # it may have such a record: reading from there raises the error
                 known = int(rows.last_offset[row - 1]) + 1 if row else before
                 return max(known, log_start_offset)
             lowest = max(segment.base_offset, log_start_offset)
@@ -234,7 +233,7 @@ def _windows(view: FileView, segment: Segment, start: int) -> Iterator[tuple[Bat
 
 
 class LogEnd(NamedTuple):
-    """Where a log ends.
+    """The end of a log.
 
     Attributes
     ----------
@@ -249,16 +248,16 @@ class LogEnd(NamedTuple):
 
 
 def end_offset(segments: Sequence[Segment]) -> int:
-    """Offset after the last whole batch of a partition: its log end offset, 0 if it has no segment.
+    """Return the offset after the last whole batch of a partition; 0 if it has no segment.
 
-    The offset index of the last segment is the way in; headers from there on are read. Of a segment that cannot be read
-    no more is known than where it begins.
+    The headers after the last entry of the offset index are read. For an unreadable segment the base offset is
+    returned.
     """
     return end_of(segments).offset
 
 
 def end_of(segments: Sequence[Segment]) -> LogEnd:
-    """`end_offset`, and whether the file ends there too."""
+    """Return `end_offset`, and whether the file ends there too."""
     for last in reversed(segments):
         try:
             opened = open_unless_removed(last)
@@ -271,14 +270,14 @@ def end_of(segments: Sequence[Segment]) -> LogEnd:
 
 def _end_of(segment: Segment, opened: FileView) -> LogEnd:
     with opened as view:
-        # The batch that the last index entry names may be cut off: then the end is before it.
+        # The batch of the last index entry may be torn: then the end is before it.
         for start in dict.fromkeys((position_of_offset(segment, view, 2**63 - 1), 0)):
             end, position, is_highest = segment.base_offset, start, True
             for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
                 if isinstance(item, Window):
                     summary = item.batches.summary()
-                    behind = int(item.batches.last_offset[-1]) + 1
-                    end, is_highest = max(end, behind), behind >= end
+                    after = int(item.batches.last_offset[-1]) + 1
+                    end, is_highest = max(end, after), after >= end
                     position = summary.end_position
             if position > start:
                 break

@@ -1,7 +1,6 @@
-"""Where a log ends for a read_committed reader: before the first transaction that is open at its end.
+"""The last stable offset: a read_committed reader ends before the first transaction that is open at the log's end.
 
-The newest producer snapshot that can be read tells, and the headers after it; without one, all headers. What a reader
-asks for does not matter.
+It is found by the newest readable producer snapshot and the headers after it; without a snapshot, by all headers.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from pylogseg.walker.windows import Window
 
 @dataclass
 class Tail:
-    """What a reader that comes again knows of the end of a log, so that it reads headers from there on.
+    """The end of a log as known from an earlier reading, so that only later headers are read.
 
     Attributes
     ----------
     last_offset, crc : int
-        Of the last batch seen; -1 before the first one.
+        Of the last batch that was read; -1 before the first one.
     open_first : dict of int to int
-        Producers with an open transaction behind that batch, and its first offset.
+        Producers with an open transaction after that batch, and its first offset.
     """
 
     last_offset: int = -1
@@ -33,12 +32,12 @@ class Tail:
 
 
 class EndState(NamedTuple):
-    """What is open somewhere in a log.
+    """The open transactions at an offset of a log.
 
     Attributes
     ----------
     offset : int
-        Where: behind the last batch that was looked at.
+        The offset, after the last batch that was read.
     open_first : dict of int to int
         Producers with an open transaction there, and its first offset.
     """
@@ -48,7 +47,7 @@ class EndState(NamedTuple):
 
 
 def last_stable_offset(segments: list[Segment], snapshots: dict[int, str]) -> int | None:
-    """First offset of the oldest transaction that is open at the end of the log; None if none is.
+    """Return the first offset of the oldest transaction that is open at the end of the log; None if none is.
 
     Parameters
     ----------
@@ -61,7 +60,7 @@ def last_stable_offset(segments: list[Segment], snapshots: dict[int, str]) -> in
 
 
 def end_of_log(segments: list[Segment], snapshots: dict[int, str], tail: Tail | None = None) -> EndState:
-    """Where the log ends now, and what is open there: headers behind the newest snapshot, or behind a known tail."""
+    """Return the end of the log and the open transactions there; reads headers after the newest snapshot or `tail`."""
     if tail is not None and tail.last_offset >= 0:
         found = _read_on(segments, EndState(tail.last_offset, dict(tail.open_first)), tail, tail.crc)
         if found is not None:
@@ -73,7 +72,7 @@ def end_of_log(segments: list[Segment], snapshots: dict[int, str], tail: Tail | 
 
 
 def newest_snapshot(segments: list[Segment], snapshots: dict[int, str]) -> EndState | None:
-    """What the newest producer snapshot says that can be read; None without one."""
+    """Return the open transactions in the newest readable producer snapshot; None without one."""
     for offset in sorted(snapshots, reverse=True) if segments else ():
         state = open_at(segments[0].files, snapshots[offset])
         if state is not None:
@@ -82,14 +81,14 @@ def newest_snapshot(segments: list[Segment], snapshots: dict[int, str]) -> EndSt
 
 
 def _read_on(segments: list[Segment], state: EndState, tail: Tail | None, crc: int | None = None) -> EndState | None:
-    """Follow open transactions from an offset on to the end; None if the batch that ends there has another CRC."""
+    """Follow open transactions from an offset to the end; None if the batch that ends there has another CRC."""
     start, open_first = state
     end, last_crc = start + (crc is not None), -1 if crc is None else crc
     is_known = crc is None
     for i, segment in enumerate(segments):
         if i + 1 < len(segments) and segments[i + 1].base_offset <= start:
             continue
-        # A damaged batch opens nothing: whoever meets the log's first transaction as he reads has not seen it either.
+        # A damaged batch does not open a transaction, as for a reader from the start of the log.
         for window in windows(segment, start, crc=True):
             rows = window.batches
             if not is_known:
@@ -108,7 +107,7 @@ def _read_on(segments: list[Segment], state: EndState, tail: Tail | None, crc: i
 
 
 def _follow(open_first: dict[int, int], rows: BatchTable, window: Window) -> None:
-    """What is open after some transactional batches."""
+    """Update the open transactions by some transactional batches."""
     if not len(rows):
         return
     ended = {offset for _, offset, _ in marker_rows(rows[rows.is_control], window)}

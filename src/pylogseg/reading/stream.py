@@ -29,9 +29,9 @@ from pylogseg.reading.partition import (
 )
 from pylogseg.walker.findings import Gap
 
-#: What a record has, by the names and in the order of Spark's Kafka source.
+#: Columns of a record, with the names and in the order of Spark's Kafka source.
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-#: Columns that tell of the batch a record came in; given when they are asked for.
+#: Columns about the batch of a record; only on request.
 BATCH_COLUMNS = (
     "batchOffset",
     "leaderEpoch",
@@ -56,7 +56,7 @@ Moment = int | datetime.datetime
 
 
 class Record(NamedTuple):
-    """One record, its payloads copied.
+    """One record, with copied payloads.
 
     Attributes
     ----------
@@ -84,8 +84,8 @@ class Record(NamedTuple):
 class Reader:
     """A stream of records; iterate over it for `Record`s, or over `chunks()` for columns.
 
-    Each iteration reads from the start. `gaps` tells what the last one passed over: damage under
-    ``on_corrupt="skip"`` and ``"stop"``, and torn or zero-filled tails under any.
+    Each iteration reads from the start. `gaps` has the gaps of the last one: damage with ``on_corrupt="skip"`` and
+    ``"stop"``, and torn or zero-filled tails always.
     """
 
     def __init__(
@@ -102,20 +102,20 @@ class Reader:
         self._offsets, self._times, self._limit, self._options = offsets, times, limit, options
 
     def __repr__(self) -> str:
-        """Short: how much it is about, and no path."""
+        """Return a short text without paths."""
         return f"<pylogseg.Reader of {len(self.logs)} log{'' if len(self.logs) == 1 else 's'}>"
 
     @property
     def gaps(self) -> list[Gap]:
-        """What the last iteration passed over."""
+        """The gaps of the last iteration."""
         return self._options.gaps
 
     def use(self, scratch: Callable[[], Scratch]) -> None:
-        """Decode into such memory, whatever `reuse_buffers` was."""
+        """Decode into the given memory, whatever `reuse_buffers` was."""
         self._options.scratch = scratch
 
     def chunks(self) -> Iterator[Chunk]:
-        """Columns of the records, a stretch of a segment at a time; empty ones are left out."""
+        """Yield the records as columns, a part of a segment at a time; empty chunks are left out."""
         self._options.gaps.clear()
         left = self._limit
         for log in self.logs:
@@ -146,8 +146,8 @@ class Reader:
             yield from records_of(chunk, self.columns)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The stream as Arrow: what polars, duckdb and pyarrow call when they are given a reader."""
-        # The one step up to an edge: the interface has to be a method of the object that is handed over.
+        """Export the stream to Arrow; called by polars, duckdb and pyarrow."""
+        # The only import from a layer above: the interface has to be a method of the reader.
         import pyarrow as pa
 
         from pylogseg.arrow.columns import record_batches, schema
@@ -157,14 +157,14 @@ class Reader:
         return made.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> Any:
-        """All records as a pandas DataFrame with the columns of `pylogseg.read_arrow`; they have to fit into memory."""
+        """Return all records as a pandas DataFrame with the columns of `read_arrow`; they must fit in memory."""
         import pyarrow as pa
 
         return pa.RecordBatchReader.from_stream(self).read_pandas()
 
 
 def records_of(chunk: Chunk, wanted: Sequence[str] | None = None) -> Iterator[Record]:
-    """The records of a chunk as objects; payloads that are not wanted are None."""
+    """Yield the records of a chunk as objects; payloads that are not requested are None."""
     columns, topic, partition = chunk.columns, chunk.topic, chunk.partition
     count = len(columns)
     keys = _payloads(columns, columns.key_place, columns.key_size) if _is_wanted("key", wanted) else [None] * count
@@ -236,42 +236,41 @@ def read(
         First offset, or a half-open range; either end may be None. A negative one counts from the end of each
         partition: -3 are the last three offsets.
     timestamp : int (ms), datetime, or a pair, optional
-        Records whose timestamps are not below the start and below the end, wherever in the log they are: timestamps
-        need not rise, so with an end the log is read to its own. A datetime must have a zone.
+        Records with timestamps in this half-open range, anywhere in the log: timestamps need not ascend, so the log is
+        read to its end. A datetime must have a zone.
     limit : int, optional
-        Give at most so many records, over all partitions.
+        Most records to return, over all partitions.
     isolation_level : {"read_uncommitted", "read_committed"}
         ``read_committed`` leaves out the records of aborted transactions and ends at the first that is still open.
     on_corrupt : {"raise", "stop", "skip"}
-        At damage: raise `CorruptionError`; end that partition; or go on with the next good batch. `Reader.gaps` has
+        At damage: raise `CorruptionError`; end that partition; or continue with the next good batch. `Reader.gaps` has
         the report.
     columns : sequence of str, optional
-        What to give, by the names of the Arrow columns (``"key"``, ``"value"``, ``"headers"``, ...). A `Record` has
-        None or nothing in the place of payloads that are not asked for.
+        The columns to return, by their Arrow names (``"key"``, ``"value"``, ``"headers"``, ...). In a `Record`,
+        payloads that are not requested are None or empty.
     control : bool
-        Give control records (transaction markers and the like) too.
+        Include control records (transaction markers and the like).
     check_crc : bool
-        Check the CRC of each batch before its records are given.
+        Check the CRC of each batch before returning its records.
     from_log_start : bool
-        Leave out records below the log start offset, as a consumer sees the log, though they are still in the file.
+        Leave out records below the log start offset, like a consumer, even if they are still in the file.
     max_decompressed_bytes : int
         A batch that decompresses to more counts as damaged.
     max_bytes_per_second : float, optional
         Read no faster.
     drop_behind : bool
-        Give pages of the page cache back once they are read, so that reading a whole disk does not evict everything
-        else.
+        Drop pages from the page cache after reading them, so that reading a whole disk does not evict everything else.
     reuse_buffers : bool or "columns"
-        Decode into the same memory again and again: a chunk is then valid only until the next one. Faster; for loops
-        over `Reader.chunks` that keep nothing. ``"columns"``: what the columns point at is not overwritten.
+        Decode into the same memory: a chunk is then valid only until the next one. Faster, for loops over
+        `Reader.chunks` that keep nothing. ``"columns"``: the payloads that the columns point at are not overwritten.
     latest : bool
-        Give the last record of each key alone, of all that the other arguments choose, in the order of offsets: what
-        compaction would leave. Records without a key, and keys whose last record has no value, are left out. Each
-        partition is read twice.
+        Return only the last record of each key among the selected records, in the order of offsets, as compaction
+        would leave them. Records without a key, and keys whose last record has no value, are left out. Each partition
+        is read twice.
     tombstones : bool
-        With `latest`: give the last record of a key also if it has no value.
+        With `latest`: include the last record of a key even if it has no value.
     latest_memory_bytes : int
-        With `latest`: memory of the map of keys, 27 bytes for each. Keys beyond that have passes of their own.
+        With `latest`: memory of the map of keys, 27 bytes for each. More keys need more passes.
 
     Returns
     -------
@@ -280,7 +279,7 @@ def read(
     Raises
     ------
     RequestError
-        For arguments that make no sense, and names that are not there.
+        For invalid arguments and unknown names.
     StorageError
         If the disk fails.
     CorruptionError
@@ -308,8 +307,8 @@ def read(
         scratch=_scratch(reuse_buffers),
     )
     logs = logs_of(disk, partition, by_name=topic is not None or disk.is_named, from_log_start=from_log_start)
-    wish = Latest(tombstones, latest_memory_bytes) if latest else None
-    return reader_of(logs, offset, timestamp, limit, options, columns, wish)
+    last_only = Latest(tombstones, latest_memory_bytes) if latest else None
+    return reader_of(logs, offset, timestamp, limit, options, columns, last_only)
 
 
 def reader_of(
@@ -321,7 +320,7 @@ def reader_of(
     columns: Sequence[str] | None,
     latest: Latest | None = None,
 ) -> Reader:
-    """A reader of logs, from the arguments of `read`."""
+    """Return a reader of logs for the arguments of `read`."""
     if latest is not None:
         latest.check(options)
     if columns is not None:
@@ -347,11 +346,11 @@ def _scratch(reuse_buffers: Any) -> Callable[[], Scratch] | None:
     try:
         return _SCRATCH[reuse_buffers]
     except (KeyError, TypeError):
-        raise RequestError(f'reuse_buffers = {reuse_buffers!r}: allowed are False, True and "columns"') from None
+        raise RequestError(f'invalid reuse_buffers={reuse_buffers!r}: expected False, True or "columns"') from None
 
 
 def check_columns(columns: Sequence[str]) -> None:
-    """Raise RequestError unless each column is one that there is, and named once."""
+    """Raise RequestError for unknown and repeated columns."""
     if isinstance(columns, str):
         raise RequestError(f"columns are a sequence of names, not the string {columns!r}")
     names, known = list(columns), (*DEFAULT_COLUMNS, *BATCH_COLUMNS)

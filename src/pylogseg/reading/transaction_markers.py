@@ -1,4 +1,4 @@
-"""Transactional batches and markers of a segment, from its headers; what a producer snapshot says was open."""
+"""Transactional batches and markers of a segment, and the open transactions in a producer snapshot."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _ABORT = 0
 
 
 def windows(segment: Segment, first_offset: int, *, crc: bool) -> Iterator[Window]:
-    """Headers of a segment, from about an offset on; those whose base offset cannot be have no say."""
+    """Yield the headers of a segment from about an offset on, without batches with an impossible base offset."""
     opened = open_unless_removed(segment)
     if opened is None:
         return
     with opened as view:
         start = position_of_offset(segment, view, first_offset) if first_offset > segment.base_offset else 0
         order = Order(segment, view, starts_inside=start > 0)
-        # What a writer has not written whole has no say yet: its length may be there before its records are.
+        # A batch that is still being written must not count: its length may be in the file before its records.
         found = walk(
             view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=crc or segment.is_last
         )
@@ -41,14 +41,14 @@ def windows(segment: Segment, first_offset: int, *, crc: bool) -> Iterator[Windo
 
 
 def markers_of(segment: Segment, first_offset: int) -> Iterator[tuple[int, int, bool]]:
-    """Markers of a segment, from about an offset on: producer id, offset, whether it aborts."""
+    """Yield the markers of a segment from about an offset on: producer id, offset, whether it aborts."""
     for window in windows(segment, first_offset, crc=False):
         rows = window.batches
         yield from marker_rows(rows[rows.is_transactional & rows.is_control], window)
 
 
 def marker_rows(rows: BatchTable, window: Window) -> Iterator[tuple[int, int, bool]]:
-    """The same of control batches of a window."""
+    """Yield the markers among control batches of a window, as `markers_of`."""
     if not len(rows):
         return
     columns, _ = decode(rows, window.buffer, window.file_position)
@@ -60,7 +60,7 @@ def marker_rows(rows: BatchTable, window: Window) -> Iterator[tuple[int, int, bo
 
 
 def open_at(files: FileSystem, path: str | None) -> dict[int, int] | None:
-    """Producers with an open transaction and its first offset, from a snapshot; None if there is no readable one."""
+    """Return producers with an open transaction and its first offset from a snapshot; None if it is not readable."""
     if path is None:
         return None
     try:

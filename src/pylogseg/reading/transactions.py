@@ -1,29 +1,29 @@
-"""Which transactional batches a read_committed reader sees, from the files alone.
+"""Find the transactional batches that a read_committed reader sees, from the files alone.
 
 A batch is aborted if an abort marker of its producer ends its transaction. The aborts of a sealed segment are in its
-`.txnindex`; where that is missing (a segment without aborts has none, and neither has a damaged folder) or cannot be
-right, the headers of the segment are read for its markers.
+`.txnindex`; if that is missing (because there are no aborts, or because the folder is damaged) or inconsistent, the
+headers of the segment are read for its markers.
 
-One rule for each batch, whatever is asked for besides it: evidence is looked at segment after segment, from its own one
-on, and the first that decides has the last word. So a damaged folder gives the same records in whatever ranges it is
-read. In each segment that is, in this order:
+Each batch is decided by one rule, whatever range is read: evidence is collected segment by segment from its own one on,
+and the first evidence decides. So a damaged folder returns the same records for any ranges. In each segment the
+evidence is, in this order:
 
 - an index entry that covers the batch: aborted;
-- an index entry whose last stable offset lies behind it: committed, since all that was aborted below is in the indexes;
-- the next marker of its producer, where headers are read: what that says. Before an abort is believed, the indexed
-  segments passed by are looked through for a commit, which indexes do not name;
+- an index entry whose last stable offset is after the batch: committed, since all aborts below are in the indexes;
+- the next marker of its producer, if headers are read: the result in that marker. Before an abort is accepted, the
+  indexed segments in between are searched for a commit, which indexes do not have;
 - the producer snapshot where the next segment begins, if the transaction is not open there: committed.
 
-The end of what is stable is that of the oldest transaction still open at the end of the log.
+The last stable offset is the first offset of the oldest transaction that is open at the end of the log.
 
-A writer may be at work, and three rules keep its aborted records out, whatever it does between two steps of a reader:
+Three rules keep aborted records out while a writer is active:
 
-1. The log ends, for this reader, where it ended when open transactions were looked for. What came later, in a segment
-   that is opened later too, belongs to transactions that nobody has looked for.
-2. The index of the active segment is not believed: a writer appends an abort marker first and its entry then.
-   A segment that another one follows has all of its entries.
-3. Indexes are read before the segments that they tell of are opened: a cleaning drops entries whose records it removes,
-   so an older index goes with a newer segment, and never the other way round.
+1. For this reader, the log ends where it ended when open transactions were searched. Later records may belong to
+   transactions that were not found.
+2. The index of the active segment is not trusted: a writer appends an abort marker first, and its entry later.
+   A segment with a successor has all entries.
+3. Indexes are read before their segments are opened: a cleaning drops entries whose records it removes,
+   so an older index may be used with a newer segment, but not the other way round.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NEVER = 2**63
 
 
 class TxnIndexView(Protocol):
-    """What became of transactions.
+    """An object that knows the outcomes of transactions.
 
     ``committed(rows, segment) -> (kept, last_stable_offset)``
         See `Transactions.committed`.
@@ -58,7 +58,7 @@ class TxnIndexView(Protocol):
 
 
 class _Aborted(NamedTuple):
-    """What the index of a segment tells.
+    """The aborted transactions in the index of a segment.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class _Aborted(NamedTuple):
     decided_below: int
 
     def covers(self, producer_id: int, offset: int) -> bool:
-        """Whether a batch is in an aborted transaction."""
+        """Check whether a batch is in an aborted transaction."""
         ranges = self.ranges.get(producer_id, ())
         at = bisect_right(ranges, (offset, _NEVER)) - 1
         return at >= 0 and offset <= ranges[at][1]
@@ -83,23 +83,22 @@ _Markers = dict[int, list[tuple[int, bool]]]
 
 
 class Transactions:
-    """What became of the transactions of one partition; asked window by window, in the order of the log.
+    """Outcomes of the transactions of one partition; queried window by window, in the order of the log.
 
-    A reader from the start of the log costs nothing but a look at a snapshot before it meets the first transactional
-    batch.
+    For a reader from the start of the log the only cost before the first transactional batch is to read one snapshot.
 
     Parameters
     ----------
     segments : list of Segment
-        All of the partition, by base offset; none of them is opened yet.
+        All segments of the partition, by base offset; not opened yet.
     snapshots : dict of int to str
         Paths of producer snapshots by offset.
     first_offset : int
-        Where the reader begins.
+        The first offset of the reader.
     ends_stable : bool
-        Whether the reader is known to end before any open transaction: then none is looked for.
+        Whether the reader ends before any open transaction, so that these need not be searched.
     tail : Tail, optional
-        Kept by a reader that comes again.
+        Reused by repeated readings.
     """
 
     def __init__(
@@ -113,14 +112,14 @@ class Transactions:
     ) -> None:
         self._segments, self._snapshots, self._tail = segments, snapshots, tail
         self._bases = [segment.base_offset for segment in segments]
-        # A reader that begins in the middle of the log may begin behind the first batch of an open transaction.
+        # A reader in the middle of the log may begin after the first batch of an open transaction.
         self._starts_inside = bool(segments) and first_offset > segments[0].base_offset
         self._is_first, self._knows_end = True, ends_stable
         self._stable: int | None = None
-        self._aborted: dict[int, _Aborted | None] = {}  # these three by number of the segment, as far as was asked
+        self._aborted: dict[int, _Aborted | None] = {}  # these three by segment number, as far as needed
         self._markers: dict[int, _Markers] = {}
         self._open: dict[int, dict[int, int] | None] = {}
-        # Elsewhere nothing is replaced while it is read, and each look costs a request.
+        # Other file systems: nothing is replaced while it is read, and each access costs a request.
         self._indexes = {
             segment.path: segment.hint(FileKind.TXN_INDEX)
             for segment in segments[max(0, bisect_right(self._bases, first_offset) - 1) :]
@@ -128,23 +127,23 @@ class Transactions:
         }
 
     def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], int | None]:
-        """Which batches are not part of an aborted transaction, and the last stable offset.
+        """Return a mask of batches that are not part of an aborted transaction, and the last stable offset.
 
         Parameters
         ----------
         rows : BatchTable
             In the order of the log; at least one.
         segment : Segment
-            That they are read from.
+            The segment of the batches.
 
         Returns
         -------
         kept : numpy.ndarray of bool
-            Markers are kept: whoever wants no control records leaves them out by themselves.
+            Markers are kept; the caller leaves out control records.
         last_stable_offset : int or None
-            Where the reader ends; None as long as no transactional batch was met.
+            The end for the reader; None before the first transactional batch.
         """
-        if not self._knows_end and (rows.is_transactional.any() or (self._is_first and self._may_begin_behind_open())):
+        if not self._knows_end and (rows.is_transactional.any() or (self._is_first and self._may_begin_after_open())):
             end = end_of_log(self._segments, self._snapshots, self._tail)
             self._knows_end, self._stable = True, min([end.offset, *end.open_first.values()])
         self._is_first = False
@@ -161,15 +160,15 @@ class Transactions:
             ]
         return kept, self._stable
 
-    def _may_begin_behind_open(self) -> bool:
-        """Whether the first batch of an open transaction may be none that the reader meets."""
+    def _may_begin_after_open(self) -> bool:
+        """Check whether the first batch of an open transaction may be before the reader's first offset."""
         if self._starts_inside:
             return True
         newest = newest_snapshot(self._segments, self._snapshots)
         return newest is not None and bool(newest.open_first)
 
     def _forget(self, number: int) -> None:
-        """Drop what is known of the segments before one."""
+        """Drop the data of the segments before one."""
         for known in (self._aborted, self._markers, self._open):
             for old in [other for other in known if other < number]:
                 del known[old]
@@ -198,11 +197,11 @@ class Transactions:
         return False
 
     def _next_marker(self, producer_id: int, offset: int, number: int) -> bool | None:
-        """Whether the next marker of a producer in a segment aborts; None if there is none."""
+        """Return whether the next marker of a producer in a segment aborts; None if there is none."""
         known = self._markers.get(number)
         if known is None:
             known = {}
-            # All that is asked from now on lies at or behind this offset, if it lies in this segment.
+            # All later queries for this segment are about offsets from here on.
             for producer, position, is_abort in markers_of(self._segments[number], offset):
                 known.setdefault(producer, []).append((position, is_abort))
             self._markers[number] = known
@@ -211,7 +210,7 @@ class Transactions:
         return markers[at][1] if at < len(markers) else None
 
     def _aborted_in(self, number: int) -> _Aborted | None:
-        """What the index of a segment tells; None if its headers are to be asked."""
+        """Return the aborts in the index of a segment; None if its headers must be read."""
         if number not in self._aborted:
             segment = self._segments[number]
             data = None
@@ -222,7 +221,7 @@ class Transactions:
         return self._aborted[number]
 
     def _open_where(self, number: int) -> dict[int, int] | None:
-        """What was open where a segment begins, by the snapshot there; None without one."""
+        """Return the open transactions at the start of a segment, by the snapshot there; None without one."""
         if number not in self._open:
             segment = self._segments[number]
             self._open[number] = open_at(segment.files, self._snapshots.get(segment.base_offset))
@@ -230,7 +229,7 @@ class Transactions:
 
 
 def _parse(data: bytes, segment: Segment) -> _Aborted | None:
-    """The index of a segment; None if it is empty or cannot be right: the headers know as well."""
+    """Parse the index of a segment; None if it is empty or inconsistent, so that the headers are read."""
     try:
         index = TxnIndex(data, segment.path)
     except CorruptionError:

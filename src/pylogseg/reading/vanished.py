@@ -1,4 +1,4 @@
-"""Segments that went between the listing of their folder and their opening: a broker lives, deletes and truncates."""
+"""Segments that a running broker deleted or truncated away between listing their folder and opening them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pylogseg.errors import StorageError
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.walker.findings import Finding, Gap
 
-#: How often, and after how many seconds, to look again where the cleaner is just putting another file in place.
+#: Number of retries, and seconds between them, while the cleaner is replacing a file.
 _LOOKS, _PAUSE_SECONDS = 50, 0.02
 
 
@@ -20,14 +20,14 @@ def open_unless_removed(segment: Segment) -> FileView | None:
     Returns
     -------
     FileView or None
-        None if retention removed the segment: no segment in front of it is left, but one behind it is. Or if a
-        truncation did: none behind it is left, but one in front of it is.
+        None if retention deleted the segment: none before it is left, but one after it is. Or if a truncation did: none
+        after it is left, but one before it is.
 
     Raises
     ------
     StorageError
-        If it cannot be opened for another reason. One that is missing elsewhere is such a reason: where the cleaner
-        merged it into another one, its records are there, and to go on without them would lose them.
+        If it cannot be opened for another reason; also if it is missing between others: the cleaner may have merged it
+        into another segment, and continuing would lose its records.
     """
     for _ in range(_LOOKS):
         try:
@@ -45,14 +45,14 @@ def open_unless_removed(segment: Segment) -> FileView | None:
 
 
 def open_or_gap(segment: Segment, first_offset: int, next_offset: int | None) -> FileView | Gap:
-    """Open a segment's file of batches, or say why nothing of it is read.
+    """Open a segment's file of batches, or return the gap in its place.
 
     Parameters
     ----------
     segment : Segment
-        To be opened as by `open_unless_removed`.
+        See `open_unless_removed`.
     first_offset, next_offset : int, int or None
-        The offsets that a gap would begin with, and that follow it.
+        First offset of the gap, and the offset after it.
     """
     try:
         return open_unless_removed(segment) or removed_gap(segment, first_offset, next_offset)
@@ -61,7 +61,7 @@ def open_or_gap(segment: Segment, first_offset: int, next_offset: int | None) ->
 
 
 def _left(segment: Segment) -> tuple[set[int], bool]:
-    """Base offsets of the segments in the folder now, and whether the cleaner is about to put one of them in place."""
+    """Return the base offsets of the segments in the folder now, and whether the cleaner is replacing one."""
     folder = segment.files.split(segment.path)[0]
     names = [parse_file_name(entry.name) for entry in segment.files.list_folder(folder) if not entry.is_dir]
     logs = [name for name in names if name.kind is FileKind.LOG and name.offset is not None]
@@ -71,7 +71,7 @@ def _left(segment: Segment) -> tuple[set[int], bool]:
 
 
 def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) -> Gap:
-    """What to report of a segment that retention or a truncation removed."""
+    """Return the gap for a segment that retention or a truncation deleted."""
     return Gap(
         segment.path,
         Finding.REMOVED,
@@ -85,7 +85,7 @@ def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) ->
 
 
 def unreadable_gap(segment: Segment, error: StorageError, first_offset: int, next_offset: int | None) -> Gap:
-    """What to report of a segment of which nothing can be read."""
+    """Return the gap for an unreadable segment."""
     reason = f"cannot {error.operation}: {error.reason}"
     first = max(first_offset, segment.base_offset)
     return Gap(segment.path, Finding.UNREADABLE, 0, segment.size, first, next_offset, reason, True)

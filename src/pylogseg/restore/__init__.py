@@ -1,1 +1,1 @@
-"""Records back into partitions that a broker opens: written apart, put in place by renames."""
+"""Write records back into partitions that a broker opens: in a staging folder, then renamed into place."""

@@ -1,24 +1,50 @@
-"""What the checkpoints of one log directory say of some partitions, taken to another one."""
+"""Read and change the offset checkpoints of a log directory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import FileKind
-from pylogseg.log.directory import partition_of
+from pylogseg.log.directory import partition_of, read_offsets
 
 CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
 
 
+Entries = dict[FileKind, dict[tuple[str, int], int]]
+
+
+def read_checkpoints(storage: Storage, log_dir: str, notes: list[str] | None = None) -> Entries:
+    """Read the entries of all checkpoints.
+
+    Parameters
+    ----------
+    storage, log_dir
+        The log directory.
+    notes : list of str, optional
+        Gets a line for each unreadable checkpoint, which counts as empty, as for a broker.
+    """
+    found: Entries = {}
+    for kind in CHECKPOINTS:
+        try:
+            path = storage.join(log_dir, kind.value)
+            found[kind] = read_offsets(storage, path) if storage.exists(path) else {}
+        except CorruptionError as error:
+            found[kind] = {}
+            if notes is not None:
+                notes.append(f"{error}; it is taken for empty, as by a broker")
+    return found
+
+
 def entries_of(storage: Storage, folder: str, name: str) -> dict[str, int]:
-    """What the checkpoints of a folder say of a partition, by the names of the checkpoints.
+    """Return the entries for one partition, by the names of the checkpoints.
 
     Raises
     ------
     CorruptionError
-        If one of them cannot be read.
+        If a checkpoint cannot be read.
     """
     found = {}
     for kind in CHECKPOINTS:
@@ -29,19 +55,19 @@ def entries_of(storage: Storage, folder: str, name: str) -> dict[str, int]:
 
 
 def note_entries(storage: Storage, folder: str, entries: Mapping[str, Mapping[str, int]]) -> None:
-    """Let checkpoints say of partitions what is given, and nothing of what was there before.
+    """Replace the entries of some partitions in all checkpoints.
 
     Parameters
     ----------
     storage, folder
         The log directory; nobody else writes to it.
     entries : mapping
-        By the name of the partition, what `entries_of` gives: of an empty one nothing is said any more.
+        Entries as from `entries_of`, by the name of the partition; an empty mapping removes its entries.
 
     Raises
     ------
     CorruptionError
-        If one of them cannot be read: what it says of other partitions would be lost.
+        If a checkpoint cannot be read: the entries of other partitions would be lost.
     """
     keys = {partition_of(name): said for name, said in entries.items()}
     for kind in CHECKPOINTS:

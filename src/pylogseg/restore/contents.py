@@ -1,4 +1,4 @@
-"""What tells whether two logs of one partition are likely the same."""
+"""Summary of a log's contents, to compare two logs of one partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Content(NamedTuple):
 
 
 def content_of(partition: Partition) -> Content:
-    """Offsets and number of records of a partition, by its headers."""
+    """Return offsets and number of records of a partition, by its headers."""
     first, end, records = partition.log_start_offset, partition.log_start_offset, 0
     for segment in partition.segments:
         with segment.open() as view:

@@ -1,4 +1,4 @@
-"""One new partition from tables of records: segments with indexes, leader epochs, `partition.metadata`.
+"""Write one new partition from tables of records: segments with indexes, leader epochs, `partition.metadata`.
 
 The records go through the package's own log, as those that a replica fetches do: it rolls, indexes and keeps epochs.
 """
@@ -37,7 +37,7 @@ _MAX_RELATIVE = 2**31 - 1
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """How partitions are written.
+    """Options for writing partitions.
 
     Attributes
     ----------
@@ -71,11 +71,11 @@ class RestoreOptions:
 
     def __post_init__(self) -> None:
         if self.offsets not in ("keep", "assign"):
-            raise RequestError(f"offsets are kept or assigned: 'keep' or 'assign', not {self.offsets!r}")
+            raise RequestError(f"invalid offsets {self.offsets!r}; expected 'keep' or 'assign'")
         if self.timestamp_type not in ("keep", "create", "append"):
-            raise RequestError(f"timestampType is 'keep', 'create' or 'append', not {self.timestamp_type!r}")
+            raise RequestError(f"invalid timestampType {self.timestamp_type!r}; expected 'keep', 'create' or 'append'")
         if self.compression not in CODEC_NAMES:
-            raise RequestError(f"there is no compression {self.compression!r}: {', '.join(CODEC_NAMES)}")
+            raise RequestError(f"unknown compression {self.compression!r}; expected one of {', '.join(CODEC_NAMES)}")
         if not 1 <= self.batch_bytes <= self.segment_bytes:
             raise RequestError(
                 f"a batch of {self.batch_bytes} bytes must fit in a segment of {self.segment_bytes}: "
@@ -86,7 +86,7 @@ class RestoreOptions:
 
 
 class Written(NamedTuple):
-    """A partition, or a stretch of one, that was written apart.
+    """A partition, or a part of one, in the staging folder.
 
     Attributes
     ----------
@@ -169,18 +169,18 @@ class PartitionWriter:
     def _check_offsets(self, table: pa.RecordBatch) -> None:
         if "offset" not in table.schema.names:
             raise RequestError(
-                f"{self.topic}-{self.partition}: there is no column offset to keep; offsets=assign makes new ones"
+                f"{self.topic}-{self.partition}: there is no column 'offset' to keep; use offsets=assign for new ones"
             )
         column = table.column("offset")
         if column.null_count:
-            raise RequestError(f"{self.topic}-{self.partition}: an offset is null; offsets=assign makes new ones")
+            raise RequestError(f"{self.topic}-{self.partition}: an offset is null; use offsets=assign for new ones")
         offsets = column.to_numpy()
         before = np.concatenate(([self._next - 1], offsets[:-1]))
         bad = np.flatnonzero(offsets <= before)
         if len(bad):
             at = int(bad[0])
             raise RequestError(
-                f"{self.topic}-{self.partition}: offset {offsets[at]} comes behind {before[at]}, offsets must ascend: "
+                f"{self.topic}-{self.partition}: offset {offsets[at]} comes after {before[at]}; offsets must ascend: "
                 "sort by topic, partition and offset within partitions, or say offsets=assign"
             )
         if len(offsets):
@@ -195,10 +195,10 @@ class PartitionWriter:
 
     def _by_time_type(self, table: pa.Table) -> list[tuple[pa.Table, bool]]:
         """Stretches whose records may share batches: those of the broker's time have one time each."""
-        wish, count = self._options.timestamp_type, table.num_rows
-        if wish == "create" or (wish == "keep" and "timestampType" not in table.schema.names):
+        kind, count = self._options.timestamp_type, table.num_rows
+        if kind == "create" or (kind == "keep" and "timestampType" not in table.schema.names):
             return [(table, False)]
-        if wish == "append":
+        if kind == "append":
             by_broker = np.ones(count, np.bool_)
         else:
             by_broker = table.column("timestampType").fill_null(0).to_numpy() == _APPEND_TIME
@@ -292,7 +292,7 @@ def _pieces(rows: BatchTable, most_bytes: int) -> list[tuple[int, int]]:
         begin = int(rows.position[first])
         by_size = int(np.searchsorted(ends, begin + most_bytes, "right"))
         by_offset = int(np.searchsorted(last_offsets, int(rows.base_offset[first]) + _MAX_RELATIVE, "right"))
-        behind = max(first + 1, min(by_size, by_offset))
-        pieces.append((begin, int(ends[behind - 1])))
-        first = behind
+        stop = max(first + 1, min(by_size, by_offset))
+        pieces.append((begin, int(ends[stop - 1])))
+        first = stop
     return pieces

@@ -1,4 +1,4 @@
-"""Rows of any partitions, as they come, to the writers of those partitions."""
+"""Distribute rows to the writers of their partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a write was asked for.
+    """Options of a write.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class WriteOptions:
     topic : str
         Of all rows; empty if a column says it.
     partitions : int
-        How many a topic has, where rows do not say which they belong to; 0 if not given.
+        Number of partitions of a topic, for rows without a partition; 0 if not given.
     restore : RestoreOptions
     """
 
@@ -55,14 +55,14 @@ class WriteOptions:
 
 
 def write_rows(tables: Iterable[pa.RecordBatch], staging: Staging, task: str, options: WriteOptions) -> list[Written]:
-    """Write the rows of a task apart.
+    """Write the rows of a task into the staging folder.
 
     Parameters
     ----------
     tables : iterable of pyarrow.RecordBatch
         With the columns of `COLUMNS`: a value, and what `options` does not say.
     staging : Staging
-        Where to.
+        The staging folder.
     task : str
         A name for it; another attempt may have the same.
     options : WriteOptions
@@ -71,7 +71,7 @@ def write_rows(tables: Iterable[pa.RecordBatch], staging: Staging, task: str, op
     Returns
     -------
     list of Written
-        One for each partition.
+        One item for each partition.
 
     Raises
     ------

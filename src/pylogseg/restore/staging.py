@@ -1,8 +1,8 @@
-"""Partitions that were written apart are put in place, all of them or none, whatever dies in between.
+"""Move partitions from a staging folder into place: all of them or none, even after a crash.
 
-Writers work in a folder of their own beside the partitions. It has the name of a partition that waits for its deletion:
-readers pass by it, and a broker that finds a forgotten one removes it. A commit writes down what it is about to do;
-that file is the point of no return, and whoever comes next finishes what a crash left undone.
+The staging folder is beside the partitions. It has the name of a partition that is pending deletion: readers skip it,
+and a broker removes a forgotten one. A commit first writes a plan; from then on, the next run finishes the commit if a
+crash interrupts it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pylogseg.restore.partition import Written
 _TOPIC = "pylogseg-staging"
 _PLAN = "commit.json"
 _MARKER = ".pylogseg-committed-"
-#: A staging folder in which nothing moved for so long is forgotten; a mark of a commit is kept as long.
+#: A staging folder without changes for this long is removed; the marker of a commit is kept as long.
 FORGOTTEN_MS = 24 * 3600 * 1000
 _LOCK_SECONDS = 60.0
 
@@ -56,7 +56,7 @@ class Placed(NamedTuple):
 
 
 class Staging:
-    """What one write puts into a folder of partitions.
+    """The staging folder of one write.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def sweep(root: str, storage: Storage | None = None, now_ms: Callable[[], int] |
 
 
 def _last_change(storage: Storage, folder: str, modified_ms: int) -> int:
-    """When something last moved in a staging folder, down to the files that are being written."""
+    """Return the last modification time in a staging folder, including the files in it."""
     newest = modified_ms
     for entry in storage.list_folder(folder):
         inner = _last_change(storage, storage.join(folder, entry.name), 0) if entry.is_dir else 0
@@ -267,7 +267,7 @@ def _finish(storage: Storage, root: str, folder: str) -> None:
     for name, text in plan.get("files", {}).items():
         storage.write_whole(storage.join(root, name), text.encode())
     storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
-    # Readers pass by what has no plan, and nobody else touches it: it may go in any order.
+    # Readers skip what has no plan, and nobody else touches it: it may go in any order.
     storage.remove(path)
     storage.remove_folder(folder)
 

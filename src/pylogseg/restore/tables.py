@@ -47,7 +47,7 @@ class Stretch(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the partition."""
+        """Name of the partition."""
         return partition_folder_name(self.topic, self.partition)
 
 
@@ -58,7 +58,7 @@ class _File(NamedTuple):
 
 
 def is_table(path: str) -> bool:
-    """Whether a path is a file of an export, or a folder with such files in it."""
+    """Check whether a path is a file of an export, or a folder with such files in it."""
     return any(name.endswith((*_FORMS, *_TEXTS)) for name in _files_below(path))
 
 
@@ -121,13 +121,12 @@ class Tables:
         names = self.schema.names
         for name in _NEEDED:
             if name not in names or (name in _PLACE.names and pa.types.is_null(self.schema.field(name).type)):
-                raise RequestError(f"{self._path}: there is no column {name}; there are {', '.join(names)}")
+                raise RequestError(f"{self._path}: there is no column {name}; the columns are {', '.join(names)}")
         for name in ("key", "value"):
             kind = str(self.schema.field(name).type) if name in names else "binary"
             if "binary" not in kind:
                 raise RequestError(
-                    f"{self._path}: column {name} is of type {kind}, which does not tell all bytes there were: "
-                    "export it as binary"
+                    f"{self._path}: column {name} is of type {kind}, which does not keep all bytes: export it as binary"
                 )
         if not pa.types.is_integer(self.schema.field("offset").type):
             raise RequestError(f"{self._path}: column offset must hold integers")
@@ -142,7 +141,7 @@ class Tables:
             raise StorageError(fragment.path, "read", str(error)) from error
 
     def _stretches(self, fragment: Any) -> list[Stretch]:
-        """What a file has of each partition."""
+        """Return the records of each partition in a file."""
         tells = "isTransactional" in self.schema.names
         columns = [*_PLACE.names, "offset", *(["isTransactional"] if tells else [])]
         found: dict[tuple[str, int], Stretch] = {}
@@ -229,7 +228,7 @@ class Tables:
 
 
 def is_committed(path: str) -> bool:
-    """Whether a Parquet file notes that no record of an aborted transaction is in it.
+    """Check whether a Parquet file notes that no record of an aborted transaction is in it.
 
     Raises
     ------

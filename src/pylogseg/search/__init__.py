@@ -1,1 +1,1 @@
-"""Which records hold something: text, bytes, regular expressions."""
+"""Search records for text, bytes and regular expressions."""

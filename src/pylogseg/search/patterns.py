@@ -1,4 +1,4 @@
-"""Which records hold something: a text, bytes or a regular expression, in key, value or headers."""
+"""Search keys, values and headers of records for text, bytes or a regular expression."""
 
 from __future__ import annotations
 
@@ -17,29 +17,28 @@ from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 Mask = npt.NDArray[np.bool_]
 Needle = bytes | re.Pattern[bytes]
 
-#: From so many texts on they are looked for together, by an expression of alternatives: one pass for so many of them.
+#: From this many texts on, they are searched together by an expression of alternatives: one pass for so many of them.
 _FEW_NEEDLES = 8
 _JOINED_NEEDLES = 256
 
-#: Where to look; ``headers`` are their names and values.
+#: Fields to search; ``headers`` are their names and values.
 PLACES = ("key", "value", "headers")
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """What to look for.
+    """A pattern to search for.
 
     Attributes
     ----------
     needle : bytes or compiled pattern of bytes
-        Bytes are found as they are, by a kernel. An expression means what Python's `re` says; `search.regex` looks for
-        it.
+        Bytes are searched by a kernel. An expression has the meaning of Python's `re`; `search.regex` searches for it.
     places : sequence of str
         Out of `PLACES`.
     ignore_case : bool
         For a needle of bytes: letters of ASCII match in both cases. An expression has its own flag.
     invert : bool
-        The records that do not hold it.
+        Match the records without it.
     """
 
     needle: Needle
@@ -50,10 +49,10 @@ class Pattern:
     def __post_init__(self) -> None:
         for place in self.places:
             if place not in PLACES:
-                raise RequestError(f"cannot look in {place!r}: there are {', '.join(PLACES)}")
+                raise RequestError(f"cannot search in {place!r}; expected one of {', '.join(PLACES)}")
 
     def matches(self, columns: RecordColumns) -> Mask:
-        """Which records match."""
+        """Return a mask of the records that match."""
         mask = np.zeros(len(columns), np.bool_)
         if "key" in self.places:
             mask |= self._in_spans(columns.key_place, columns.key_size, columns.sources)
@@ -97,13 +96,13 @@ class Pattern:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """Which records hold one of several needles, or with `invert` none of them; else as `Pattern`.
+    """Several needles, of which a record must contain one, or with `invert` none; see `Pattern`.
 
     Attributes
     ----------
     needles : sequence of bytes and compiled patterns of bytes
     places, ignore_case, invert
-        As those of `Pattern`.
+        See `Pattern`.
     """
 
     needles: Sequence[Needle]
@@ -117,7 +116,7 @@ class AnyOf:
         object.__setattr__(self, "patterns", [Pattern(each, self.places, self.ignore_case) for each in needles])
 
     def matches(self, columns: RecordColumns) -> Mask:
-        """Which records match."""
+        """Return a mask of the records that match."""
         mask = np.zeros(len(columns), np.bool_)
         for pattern in self.patterns:
             mask |= pattern.matches(columns)
@@ -125,7 +124,7 @@ class AnyOf:
 
 
 def _joined(needles: list[Needle], ignore_case: bool) -> list[Needle]:
-    """Fewer needles that are found in the same records: many texts of ASCII become expressions that Arrow knows."""
+    """Merge many ASCII texts into fewer expressions that match the same records."""
     texts = [needle for needle in needles if isinstance(needle, bytes) and needle.isascii()]
     if len(texts) < _FEW_NEEDLES:
         return needles
@@ -145,7 +144,7 @@ def regular_expression(written: str, ignore_case: bool = False) -> re.Pattern[by
     try:
         pattern = re.compile(written.encode("utf-8", "surrogateescape"), re.IGNORECASE if ignore_case else 0)
     except (re.error, OverflowError) as error:
-        raise RequestError(f"{written!r} is no regular expression: {error}") from None
+        raise RequestError(f"invalid regular expression {written!r}: {error}") from None
     if in_re2(pattern.pattern) is None and may_explode(pattern.pattern):
         raise RequestError(
             f"{written!r} might take for ever: it repeats what is repeated, or alternatives, and only Python's re "

@@ -1,7 +1,7 @@
 r"""Regular expressions over columns: by Arrow's engine (RE2) where it means the same as Python's `re`, else by `re`.
 
 RE2 goes over a whole column in one call without the GIL, so threads search side by side; `re` wants an object of Python
-for each record, and may try for ever (`may_explode`). But the two are different languages: look-around and references
+for each record, and may try forever (`may_explode`). But the two are different languages: look-around and references
 are Python's alone, ``$``, ``{,3}`` and letters beyond ASCII mean different things. What is not in the small common
 part, and cannot be said in it, is left to `re`.
 """
@@ -83,7 +83,7 @@ def in_re2(expression: bytes) -> str | None:
 
 
 def may_explode(expression: bytes) -> bool:
-    r"""Whether `re` may take exponential time for an expression: it repeats what can be divided in many ways itself.
+    r"""Check whether `re` may take exponential time: the expression repeats what can be divided in many ways itself.
 
     That is one of alternatives, or of another repetition without anything fixed beside it.
 
@@ -115,7 +115,7 @@ def _divides(body: Any) -> bool:
 
 
 def _inner(operation: Any, argument: Any) -> list[Any]:
-    """The expressions inside of an operation of the parser."""
+    """The expressions inside an operation of the parser."""
     if operation is _constants.BRANCH:
         return list(argument[1])
     if operation in (_constants.SUBPATTERN, *_REPEATS):
@@ -128,7 +128,7 @@ def _inner(operation: Any, argument: Any) -> list[Any]:
 def search(
     pattern: re.Pattern[bytes], place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...]
 ) -> npt.NDArray[np.bool_] | None:
-    """Which spans hold what a pattern matches; None where RE2 is not the one to say so.
+    """Return a mask of the spans that match a pattern; None if RE2 cannot be used for it.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def search(
 
 
 def spans(pattern: re.Pattern[bytes], data: bytes) -> list[tuple[int, int]]:
-    r"""Where matches lie, each begin and end; empty ones are left out.
+    r"""Return begin and end of each match; empty ones are left out.
 
     >>> spans(re.compile(b"[0-9]+"), b"k17=42")
     [(1, 3), (4, 6)]

@@ -1,4 +1,4 @@
-"""What differs between versions of Spark, in one place; each difference has a test."""
+"""Differences between versions of Spark; each has a test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if VERSION >= (4, 2):
         ReadMinRows,
         SupportsTriggerAvailableNow,
     )
-else:  # limits are not told, and Trigger.AvailableNow is one batch
+else:  # read limits are not passed, and Trigger.AvailableNow is one batch
 
     class ReadAllAvailable:  # type: ignore[no-redef]
         """No limit."""
@@ -34,7 +34,7 @@ else:  # limits are not told, and Trigger.AvailableNow is one batch
     ReadMaxRows = ReadMinRows = _Rows
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Nothing that this version asks for."""
+        """Unused in this version."""
 
 
 __all__ = [
@@ -70,7 +70,7 @@ def check_data_sources() -> None:
 
 
 def pushes_filters() -> bool:
-    """Whether Spark is about to push filters into the reader that is being made.
+    """Check whether Spark is about to push filters into the reader that is being made.
 
     A reader with a method `pushFilters` is refused where `spark.sql.python.filterPushdown.enabled` is off, the default,
     and the planner's process cannot see the session's settings. But it can see who called it.
@@ -85,7 +85,7 @@ def pushes_filters() -> bool:
 
 
 def cores_of(spark: Any) -> int:
-    """Cores that work for a session; 0 where it does not tell."""
+    """Return the number of cores of a session; 0 if it is not known."""
     if is_connect(spark):  # it has no context, but a range has as many partitions
         from pyspark.sql.functions import spark_partition_id
 
@@ -98,12 +98,12 @@ def cores_of(spark: Any) -> int:
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether a session is one of Spark Connect, which has no context."""
+    """Check whether a session is one of Spark Connect, which has no context."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def cause_of(error: BaseException) -> tuple[str, str] | None:
-    """Kind and message of the error of this package that ended a task: Spark hands on no more than its text."""
+    """Return kind and message of this package's error that ended a task: Spark passes on only its text."""
     found = re.findall(r"^\s*(?:\w+\.)*(\w+Error): (.*)$", str(error), re.MULTILINE)
     ours = [(kind, message) for kind, message in found if hasattr(errors, kind)]
     return ours[-1] if ours else None
@@ -116,7 +116,7 @@ def enable_pushdown(spark: Any) -> None:
 
 
 def warn_of_pushdown() -> None:
-    """Say what filters that are pushed down cost."""
+    """Warn about the drawback of filters that are pushed down."""
     warnings.warn(
         "pushFilters: Spark keeps the plan of a DataFrame's first query, with its filters, for all queries of that "
         "DataFrame, so that others of them get too few rows: load a DataFrame for each query, join none with itself",

@@ -1,4 +1,4 @@
-"""A row for each record batch, as Arrow: the batch table of ranges of segments, and what is damaged between them."""
+"""Record batches and gaps of ranges of segments as Arrow rows."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _ARROW = pa.schema(
 
 
 def read_batches(task: Iterable[Range], options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Headers of a task as rows; of ``checkCrc`` depends whether payloads are read.
+    """Yield the headers of a task as rows; payloads are read only with ``checkCrc``.
 
     Raises
     ------
     StorageError
-        If a segment is gone.
+        If a segment was deleted.
     """
     logs = PlannedLogs(options)
     for part in task:

@@ -108,9 +108,9 @@ def _job(function: F) -> F:
 
 
 def _rewriting(function: F) -> F:
-    """Options of the jobs that write partitions anew."""
+    """Options of the jobs that rewrite partitions."""
     add = [
-        click.option("--overwrite", is_flag=True, help="Partitions in OUT give way."),
+        click.option("--overwrite", is_flag=True, help="Overwrite partitions in OUT."),
         click.option("--dry-run", is_flag=True, help=_DRY_RUN),
         _job,
     ]
@@ -217,17 +217,19 @@ def grep(
 @click.option("--columns", metavar="A,B", help="Of the table; all of a record, and the partition, if not given.")
 @click.option("--compression", default="zstd", show_default=True, help="zstd, snappy, gzip, lz4 or none.")
 @click.option("--since", metavar="TIME", callback=common.parsed(common.parse_moment), help="2h, 2026-01-31T12:00:00Z.")
-@click.option("--until", metavar="TIME", callback=common.parsed(common.parse_moment), help="Itself not included.")
+@click.option("--until", metavar="TIME", callback=common.parsed(common.parse_moment), help="Exclusive.")
 @common.isolation_option
 @common.on_corrupt_option()
-@click.option("--drop-deleted", is_flag=True, help="Also from the table, what retention removed from the log.")
-@click.option("--overwrite", is_flag=True, help="All that earlier runs wrote to OUT goes first.")
+@click.option(
+    "--drop-deleted", is_flag=True, help="Also delete records from the table that retention removed from the log."
+)
+@click.option("--overwrite", is_flag=True, help="Delete everything that earlier runs wrote to OUT first.")
 @click.option("--dry-run", is_flag=True, help=_DRY_RUN)
 @_job
 def export(
     session: Any, path: str, out: str, names: tuple[str, ...], columns: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Records as Parquet in OUT/topic=NAME/date=DAY; what is there and has not changed is skipped."""
+    """Export records as Parquet to OUT/topic=NAME/date=DAY; unchanged files are skipped."""
     from pylogseg.spark import jobs
 
     options["keep_deleted"] = not options.pop("drop_deleted")
@@ -248,7 +250,7 @@ def export(
 @click.argument("source")
 @click.argument("path")
 @click.option("--option", "-o", multiple=True, metavar="NAME=VALUE", help="offsets=assign, compression=zstd, topic=...")
-@click.option("--overwrite", is_flag=True, help="Partitions that are there give way.")
+@click.option("--overwrite", is_flag=True, help="Overwrite existing partitions.")
 @click.option(
     "--committed", is_flag=True, help="All records of the table were committed: it was exported read_committed."
 )
@@ -314,13 +316,13 @@ def diff(session: Any, a: str, b: str, names: tuple[str, ...], as_json: bool) ->
 
 
 def _print_outcomes(frame: Any, as_json: bool) -> None:
-    """What became of partitions; exit code 1 if one was given up."""
+    """Print results of partitions; exit code 1 if one failed."""
     _print(frame if as_json else frame.drop("detail"), as_json)
     common.end_with(frame.filter("state = 'failed'").count() > 0)
 
 
 def _print(frame: Any, as_json: bool) -> int:
-    """Rows of a DataFrame, as they come; how many there are."""
+    """Print the rows of a DataFrame; return their number."""
     names: Sequence[str] = frame.columns
     if as_json:
         count = 0

@@ -1,4 +1,4 @@
-"""Work on many items as one Spark job: what a function returns of each comes back to the driver, in their order."""
+"""Apply a function to many items in one Spark job; the results return to the driver, in order."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pylogseg.spark import _compat
-from pylogseg.spark.worker import settle
+from pylogseg.spark.worker import freeze_modules
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 #: Tasks for each core, so that they end at about the same time.
 _TASKS_PER_CORE = 4
-#: What a task is worth at least, in bytes that it reads.
+#: Least bytes that a task should read.
 _LEAST_BYTES = 16 << 20
 #: What it costs to open a file, in bytes that could be read meanwhile.
 _OPEN_BYTES = 64 << 10
@@ -39,7 +39,7 @@ def run(
     label: str = "pylogseg",
     progress: bool | None = None,
 ) -> list[_Result]:
-    """Do something with each item on the workers.
+    """Apply a function to each item on the workers.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def run(
                 done = packed([work(item) for item in unpacked(shipped[number])])
                 columns = [pa.array([number], pa.int64()), pa.array([done], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, ["share", "results"])
-        settle()
+        freeze_modules()
 
     frame = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, "share bigint, results binary")
     found: dict[int, _Result] = {}
@@ -95,7 +95,7 @@ def merged(
     label: str = "pylogseg",
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Do something with each item on the workers, and there put together what belongs together.
+    """Apply a function to each item on the workers, and merge the results by key there.
 
     The driver sees what `merge` gives, so that may be much less than what the items gave.
 
@@ -130,14 +130,14 @@ def merged(
                     for i, _, item in group:
                         fold(found, i, work(item))
                     yield _keyed(key, found)
-        settle()
+        freeze_modules()
 
     def finish(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pairs = (pair for batch in rows for pair in zip(*(batch.column(i).to_pylist() for i in (0, 1)), strict=True))
         for key, group in itertools.groupby(pairs, lambda pair: pair[0]):
             found = {i: done for _, data in group for part in unpacked(data) for i, done in part.items()}
             yield _keyed(key, merge(key, found))
-        settle()
+        freeze_modules()
 
     frame = spark.range(0, len(groups), 1, len(groups)).mapInArrow(task, schema)
     together = frame.repartition(min(len(groups), len(set(keys))), "key").sortWithinPartitions("key")
@@ -152,12 +152,12 @@ def _keyed(key: str, result: Any) -> pa.RecordBatch:
 
 
 def packed(items: list[Any]) -> bytes:
-    """Items for the way: those of one disk differ little, so compression makes a tenth of them."""
+    """Serialize items; those of one disk differ little, so compression saves 90 %."""
     return zlib.compress(pickle.dumps(items), 1)
 
 
 def unpacked(data: bytes) -> list[Any]:
-    """What `packed` was given."""
+    """Deserialize the items of `packed`."""
     found: list[Any] = pickle.loads(zlib.decompress(data))
     return found
 
@@ -181,7 +181,7 @@ def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
 
 
 def _followed(spark: Any, label: str, tasks: int, progress: bool | None) -> contextlib.AbstractContextManager[None]:
-    """Give what runs inside a name, show how far it is, and stop it on the workers if it is interrupted here."""
+    """Name the Spark job that runs inside, show its progress, and cancel it on the workers if it is interrupted."""
     group = f"pylogseg-{uuid.uuid4().hex}"
     shown = sys.stderr.isatty() if progress is None else progress
     follow = _followed_on_server if _compat.is_connect(spark) else _followed_here
@@ -210,14 +210,14 @@ def _followed_here(spark: Any, group: str, label: str, tasks: int, shown: bool) 
 
 @contextlib.contextmanager
 def _followed_on_server(spark: Any, group: str, label: str, tasks: int, shown: bool) -> Iterator[None]:
-    """The same by Spark Connect, which has tags in place of groups, and tells by itself how far it is."""
+    """The same for Spark Connect, which has tags instead of groups, and reports progress by itself."""
 
-    def tell(stages: Any, **_: Any) -> None:
-        _tell(label, sum(stage.num_completed_tasks for stage in stages or ()), tasks)
+    def show(stages: Any, **_: Any) -> None:
+        _show_progress(label, sum(stage.num_completed_tasks for stage in stages or ()), tasks)
 
     spark.addTag(group)
     if shown:
-        spark.registerProgressHandler(tell)
+        spark.registerProgressHandler(show)
     try:
         yield
     except KeyboardInterrupt:
@@ -226,21 +226,21 @@ def _followed_on_server(spark: Any, group: str, label: str, tasks: int, shown: b
     finally:
         spark.removeTag(group)
         if shown:
-            spark.removeProgressHandler(tell)
+            spark.removeProgressHandler(show)
             _wipe()
 
 
 def _show(tracker: Any, group: str, label: str, tasks: int, ended: threading.Event) -> None:
-    """Tell on stderr how many tasks are done, until the end."""
+    """Print the number of finished tasks on stderr until the job ends."""
     while not ended.wait(_POLL_SECONDS):
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
         done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-        _tell(label, done, tasks)
+        _show_progress(label, done, tasks)
     _wipe()
 
 
-def _tell(label: str, done: int, tasks: int) -> None:
+def _show_progress(label: str, done: int, tasks: int) -> None:
     print(f"\r{label}: {done} of {tasks} tasks", end="", file=sys.stderr, flush=True)
 
 

@@ -21,7 +21,7 @@ from pylogseg.spark.options import SourceOptions, as_text, parse, paths_of
 from pylogseg.spark.plan import Task, plan, url_of
 from pylogseg.spark.schema import columns_of, spark_schema
 from pylogseg.spark.task import read_task
-from pylogseg.spark.worker import settle
+from pylogseg.spark.worker import freeze_modules
 
 Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
@@ -94,7 +94,7 @@ def read_segments(
     schema: Any = None,
     **options: Any,
 ) -> Any:
-    """A DataFrame of records by the fast door: only the columns that are asked for are made, and sent.
+    """Return a DataFrame of records; faster than the data source, since only requested columns are made and sent.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def batches(spark: Any, path: Paths, **options: Any) -> Any:
 
 
 def segments(spark: Any, path: Paths, **options: Any) -> Any:
-    """A DataFrame with a row for each segment, from names and indexes; made by the driver alone.
+    """Return a DataFrame with a row for each segment, from names and indexes; only the driver works.
 
     Parameters
     ----------
@@ -243,6 +243,6 @@ def map_tasks(spark: Any, tasks: list[Task], work: _Work, schema: Any) -> Any:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 yield from work(tuple(unpacked(shipped[number])))
-        settle()
+        freeze_modules()
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, schema)

@@ -1,4 +1,4 @@
-"""Functions of columns for Spark, on the kernels of the package: a batch of values in one call, nothing for each.
+"""Column functions for Spark on the kernels of the package: one call for a batch of values.
 
 They are Arrow UDFs from Spark 4.1 on and pandas UDFs before. All of one `select` over the same columns share a worker.
 `decode_batches` and `encode_batches` take a whole DataFrame: no array has to be built and exploded.
@@ -148,7 +148,7 @@ def decode_batches(
     column : str
         That holds the batches.
     keep : sequence of str
-        Columns that are repeated for each record, in front of the record's own.
+        Columns that are repeated for each record, before the record's own.
     on_error : {"raise", "skip"}
         What becomes of a value that holds anything else than whole good batches.
 
@@ -235,7 +235,7 @@ def _of_two(function: _Function) -> Callable[[pa.Array, pa.Array], pa.Array]:
 
 
 def _partition_of(keys: pa.Array, counts: pa.Array) -> pa.Array:
-    """As `arrow_functions.kafka_partition`, with the number of partitions in a column: SQL has no other arguments."""
+    """Apply `arrow_functions.kafka_partition` with the number of partitions in a column, as SQL needs it."""
     found = pa.nulls(len(keys), pa.int32())
     for count in counts.drop_null().unique().to_pylist():
         here = pc.fill_null(pc.equal(counts, count), False)
@@ -256,7 +256,7 @@ def _apply(function: _Function, returns: str, column: Any, *args: Any, **options
 
 
 def _apply_pandas(function: _Function, returns: str, column: Any, *args: Any, **options: Any) -> Any:
-    """The same where Spark has no Arrow UDFs; of a struct that is null the fields are then."""
+    """Apply a function as a pandas UDF, for Spark without Arrow UDFs; a null struct becomes one with null fields."""
     import pandas as pd
 
     fields = [field.name for field in arrow_functions.CONFLUENT] if returns.startswith("struct") else []

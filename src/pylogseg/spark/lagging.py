@@ -1,4 +1,4 @@
-"""How far a stream is behind its logs: Spark has no place for it in the progress of a Python source."""
+"""The lag of a stream after its logs, which Spark's progress of a Python source does not include."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Lag(NamedTuple):
     Attributes
     ----------
     total, most, least : int
-        Of all partitions together, of the one that is furthest behind, and of the one that is least behind.
+        Of all partitions together, of the one that is furthest after, and of the one that is least after.
     partitions : dict of (str, int) to int
         By topic and partition.
     """
@@ -25,7 +25,7 @@ class Lag(NamedTuple):
 
 
 def lag(progress: Any) -> Lag:
-    """How many offsets the batch of a streaming query ended before the ends of the logs, as far as it looked.
+    """Return the number of offsets between the end of a streaming query's batch and the ends of the logs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Which partitions a read is about, and the offsets it begins and ends at in each."""
+"""Select the partitions of a read, and the start and end offset in each."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _require(there: set[str], wanted: Iterable[str], option: str) -> None:
 
 
 def is_all_damage(segments: Sequence[Segment], end: int) -> bool:
-    """Whether a log's last segment begins at its end and has bytes: no offset is wanted of it, and damage is met."""
+    """Check whether a log's last segment begins at its end but has bytes, all of them damage."""
     last = segments[-1] if segments else None
     return last is not None and last.size > 0 and last.base_offset == end >= end_offset([last])
 
@@ -112,7 +112,7 @@ def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning 
     ------
     RequestError
         If bounds do not name the partitions that are read, or lie outside of a log and ``failOnDataLoss`` is set; if a
-        start lies behind its end.
+        start lies after its end.
     """
     keys = [(log.topic, log.partition) for log in logs]
     check_named(options.starting, keys, "startingOffsets")
@@ -124,7 +124,7 @@ def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning 
         ends = Ends(log, options)
         first, end = ends.start(options.starting), ends.end(options.ending)
         if first > end:
-            raise RequestError(f"{ends.name} ({log.path}) would start at {first}, behind its end {end}")
+            raise RequestError(f"{ends.name} ({log.path}) would start at {first}, after its end {end}")
         first = max(first, ends.earliest)
         if pruning is not None:
             first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
@@ -151,7 +151,7 @@ def _names(keys: Iterable[TopicPartition]) -> str:
 
 
 class Ends:
-    """What the bounds of a read mean in one log; its end is looked for once, and only if it is needed."""
+    """Resolves the bounds of a read in one log; the end of the log is found once, and only if it is needed."""
 
     def __init__(self, log: Partition, options: SourceOptions) -> None:
         self._log, self._options = log, options
@@ -169,7 +169,7 @@ class Ends:
 
     @property
     def latest(self) -> int:
-        """Offset behind the last record that a consumer would get."""
+        """Offset after the last record that a consumer would get."""
         return max(self._found_end.offset, self.earliest)
 
     @property
@@ -201,7 +201,7 @@ class Ends:
         return asked
 
     def end(self, bound: Bound) -> int:
-        """Offset behind the last one."""
+        """Offset after the last one."""
         asked = bound.of.get((self._log.topic, self._log.partition), bound.default)
         assert asked is not None
         if bound.kind == "time":
@@ -218,7 +218,7 @@ class Ends:
         return min(asked, self.latest)
 
     def _check_tail(self) -> None:
-        """What lies after the last good batch is in no range of the plan, so damage there is looked for here."""
+        """Check for damage after the last good batch, which is not in any range of the plan."""
         check_tail(self._log, self._found_end, self._options)
 
     def _at(self, timestamp_ms: int) -> int:
@@ -277,7 +277,7 @@ def naming_option() -> Iterator[None]:
 
 
 def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
-    """Where a consumer would stop: end of the log, high watermark, or last stable offset.
+    """Return where a consumer would stop: end of the log, high watermark, or last stable offset.
 
     For ``read_committed`` the headers after the newest producer snapshot are read.
     """

@@ -1,6 +1,6 @@
-"""The options of a read: names, defaults, precedence and refusals of Spark's own Kafka source, and a few of ours.
+"""Options of a read: those of Spark's Kafka source, with its defaults and checks, and a few more.
 
-Names are case-insensitive, values are strings, as Spark hands them over. What is wrong shows before anything is read.
+Names are case-insensitive, values are strings, as Spark passes them. Errors are raised before anything is read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _Value = TypeVar("_Value")
 
 
 class Bound(NamedTuple):
-    """Where a read begins or ends, for all partitions or for each.
+    """The start or end of a read, for all partitions or for each.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ TO_LATEST = Bound("offset", LATEST, {})
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a read was asked for; `parse` makes it from strings."""
+    """The options of a read; `parse` makes them from strings."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -125,7 +125,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
     Raises
     ------
     RequestError
-        For a value that makes no sense, options that exclude each other, and names that look like a slip of the pen.
+        For an invalid value, options that exclude each other, and unknown names.
     """
     values = _Values(given)
     _check_names(values)
@@ -138,7 +138,9 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         raise RequestError(f"{' and '.join(chosen)}: only one of subscribe, subscribePattern and assign may be given")
     on_corrupt = values.word("onCorrupt", ("raise", "stop", "skip"))
     if streaming and on_corrupt == "stop":
-        raise RequestError("onCorrupt=stop: a stream would go on behind the damage with its next batch; raise or skip")
+        raise RequestError(
+            "onCorrupt=stop: a stream would continue after the damage with its next batch; use raise or skip"
+        )
     starting, ending = _bounds(values, streaming)
     return SourceOptions(
         topics=values.read("subscribe", _topics, ()),
@@ -291,7 +293,7 @@ def _check_names(values: _Values) -> None:
             continue
         close = difflib.get_close_matches(name, known, 1, 0.8)
         meant = _MEANT.get(name) or (known[close[0]] if close else None)
-        hint = f": is {meant!r} meant?" if meant else f"; there are: {', '.join(_NAMES)}"
+        hint = f". Did you mean {meant!r}?" if meant else f"; there are: {', '.join(_NAMES)}"
         raise RequestError(f"no option {name!r}{hint}")
     if ignored:
         warnings.warn(f"files have no broker: {', '.join(sorted(ignored))} have no effect", stacklevel=3)
@@ -315,7 +317,7 @@ def _bounds(values: _Values, streaming: bool) -> tuple[Bound, Bound]:
     for which, start in starting.of.items():
         end = ending.of.get(which, LATEST)
         if starting.kind == ending.kind and start >= 0 and end >= 0 and start > end:
-            raise RequestError(f"{which[0]}-{which[1]} would start at {start}, behind its end {end}")
+            raise RequestError(f"{which[0]}-{which[1]} would start at {start}, after its end {end}")
     return starting, ending
 
 

@@ -42,7 +42,7 @@ class Range(NamedTuple):
     base_offset : int
         Of the segment.
     next_offset : int
-        Base offset of the segment behind it; -1 without one: the active segment, which a broker may be writing.
+        Base offset of the segment after it; -1 without one: the active segment, which a broker may be writing.
     first_offset, end_offset : int
         Half-open. Exact: together, the ranges of a plan have each offset once.
     start, end : int
@@ -172,7 +172,7 @@ def _bytes_of(segment: Segment, index: OffsetIndex | None, first: int, end: int)
     if index is None:
         return 0, segment.size
     start = index.floor(first).position
-    behind = int(np.searchsorted(index.offsets, end - 1))  # the first entry at or behind the last wanted offset
+    behind = int(np.searchsorted(index.offsets, end - 1))  # the first entry at or after the last wanted offset
     behind += behind < len(index) and int(index.offsets[behind]) < end  # its batch still belongs to the range
     stop = int(index.positions[behind]) if behind < len(index) else segment.size
     return start, max(start, stop)

@@ -1,4 +1,4 @@
-"""Segments as a plan has them, and as they lie in their folder when a task comes to read them."""
+"""Segments as planned, and as they are in their folder when a task reads them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DELETED = ".deleted"
 
 
 class Vanished(Exception):
-    """A segment of the plan is there neither by its name nor as one that waits for its removal."""
+    """A segment of the plan is missing, and is not pending deletion either."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class PlannedSegment(Segment):
     """A segment that was there when the plan was made."""
 
     def open(self) -> FileView:
-        """As `Segment.open`; what retention is about to remove is read too.
+        """Open the file like `Segment.open`; also if it is pending deletion.
 
         Raises
         ------
         Vanished
-            If it is gone.
+            If it was deleted.
         """
         try:
             return super().open()
@@ -59,7 +59,7 @@ def _only_if_missing(error: StorageError) -> None:
 
 
 class PlannedLogs:
-    """What a task knows of the logs that its ranges are of."""
+    """The logs of a task's ranges."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -78,7 +78,7 @@ class PlannedLogs:
         ]
 
     def transactions(self, part: Range) -> Transactions | None:
-        """What became of the transactions of a range's log, one for all of its ranges; None if it does not matter."""
+        """Return the transactions of a range's log, one object for all its ranges; None if they are not needed."""
         if self._options.isolation_level != "read_committed":
             return None
         found = self._transactions.get(part.folder)

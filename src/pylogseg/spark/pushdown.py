@@ -1,4 +1,4 @@
-"""What Spark's filters allow a plan to leave out: whole partitions, and offsets that cannot hold a wanted row.
+"""Prune a plan by Spark's filters: whole partitions, and offsets that cannot have a matching row.
 
 A plan only prunes by them; Spark applies every filter again to the rows. So a filter that is not understood costs
 reading, never rows.
@@ -17,7 +17,7 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class Pruning:
-    """What a wanted row has, as far as the filters tell.
+    """Bounds of matching rows, derived from filters.
 
     Attributes
     ----------
@@ -36,14 +36,14 @@ class Pruning:
     since_ms: int | None = None
 
     def keeps(self, topic: str, partition: int) -> bool:
-        """Whether a partition may have wanted rows."""
+        """Check whether a partition may have wanted rows."""
         return (self.topics is None or topic in self.topics) and (
             self.partitions is None or partition in self.partitions
         )
 
 
 def pruning_of(filters: Iterable[Any]) -> Pruning:
-    """What filters of `pyspark.sql.datasource` say together; those of other columns or forms say nothing."""
+    """Combine filters of `pyspark.sql.datasource`; those on other columns or of other forms are ignored."""
     found = Pruning()
     for item in filters:
         column = getattr(item, "attribute", None)

@@ -16,7 +16,7 @@ from pylogseg.spark.plan import plan
 from pylogseg.spark.pushdown import Pruning, pruning_of
 from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, with_options
 from pylogseg.spark.task import read_task
-from pylogseg.spark.worker import settle
+from pylogseg.spark.worker import freeze_modules
 
 #: How the names of options begin that a batch and a stream take differently.
 _OF_ONE = ("starting", "ending", "maxoffsets", "minoffsets", "maxtrigger")
@@ -27,7 +27,7 @@ class PylogsegSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """Return the name for `format`."""
         return "pylogseg"
 
     def schema(self) -> StructType:
@@ -106,11 +106,11 @@ class SegmentReader(DataSourceReader):
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Rows of a task; Spark makes a partition without a value where there is none."""
         yield from read_task(partition.value or (), self._options, self._columns)
-        settle()
+        freeze_modules()
 
 
 class PruningReader(SegmentReader):
-    """The same where Spark pushes filters down; it applies them again, so that here they only spare reading.
+    """Reads segments with pushed-down filters; Spark applies them again, so here they only save reading.
 
     Spark (4.1 to 4.3) keeps the last plan of a DataFrame: another query of the same one, or its other side in a join,
     would get what these filters left. So it is only for who asks for it with ``pushFilters=true``.
@@ -124,5 +124,5 @@ class PruningReader(SegmentReader):
         return filters
 
     def partitions(self) -> list[Any]:
-        """As of `SegmentReader`, without what the filters rule out."""
+        """Return the partitions of `SegmentReader`, without those that the filters exclude."""
         return self._planned(self._pruning)

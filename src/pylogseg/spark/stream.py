@@ -18,7 +18,7 @@ from pylogseg.spark.logs import Ends, Extent, check_named, check_tail, find_logs
 from pylogseg.spark.options import SourceOptions, TopicPartition
 from pylogseg.spark.plan import tasks_of
 from pylogseg.spark.task import read_task
-from pylogseg.spark.worker import settle
+from pylogseg.spark.worker import freeze_modules
 
 #: ``{"orders": {"0": 23}}``: the next offset to read, and nothing else, so that a checkpoint fits the Kafka source too.
 Offsets = dict[str, dict[str, int]]
@@ -48,7 +48,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch = -math.inf
 
     def initialOffset(self) -> Offsets:
-        """Where a query without a checkpoint begins."""
+        """Return the start of a query without a checkpoint."""
         logs = find_logs(self._paths, self._options)
         check_named(self._options.starting, [(log.topic, log.partition) for log in logs], "startingOffsets")
         found = {(log.topic, log.partition): Ends(log, self._options).start(self._options.starting) for log in logs}
@@ -56,7 +56,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_offsets(found)
 
     def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:
-        """Where the next batch ends: at the ends of the logs, or before, as limits have it.
+        """Return the end of the next batch: the ends of the logs, or less by the limits.
 
         Parameters
         ----------
@@ -80,7 +80,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_offsets(latest)
 
     def _waits(self, count: int) -> bool:
-        """Whether there are too few new offsets for a batch; as long as ``maxTriggerDelay`` at most."""
+        """Check whether there are too few new offsets for a batch; as long as ``maxTriggerDelay`` at most."""
         now = time.monotonic()
         if (
             count < self._options.min_offsets
@@ -104,7 +104,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known[1]
 
     def getDefaultReadLimit(self) -> Any:
-        """What the options say; both of them are applied by `latestOffset`, since there is no limit for both."""
+        """Return the limit in the options; `latestOffset` applies both, since Spark has no limit for both."""
         if self._options.max_offsets:
             return ReadMaxRows(self._options.max_offsets)
         return ReadMinRows(self._options.min_offsets) if self._options.min_offsets else ReadAllAvailable()
@@ -150,7 +150,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(f"{name} is new and starts at {earliest}: records before that were not read")
             return earliest
         if stop < asked:
-            self._lost(f"{name} ends at {stop} and was read up to {asked}: truncated, or made anew")
+            self._lost(f"{name} ends at {stop} and was read up to {asked}: truncated, or created again")
         elif asked < earliest < stop:
             self._lost(f"{name} starts at {earliest}, records from {asked} on were not read yet")
         elif asked < stop <= earliest:
@@ -165,7 +165,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of a task."""
         yield from read_task(partition.value or (), self._options, self._columns)
-        settle()
+        freeze_modules()
 
 
 def as_offsets(found: Mapping[TopicPartition, int]) -> Offsets:

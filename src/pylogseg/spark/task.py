@@ -1,4 +1,4 @@
-"""What a task does: ranges of segments in, Arrow record batches out, with nothing known but the plan."""
+"""The work of a task: read ranges of segments, return Arrow record batches."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def chunks(task: Iterable[Range], options: SourceOptions, columns: Sequence[str]
         if part.folder in ended:
             continue
         how.gaps.clear()
-        # A short range is one short window: bytes behind it are not read for nothing.
+        # A short range is one short window: bytes after it are not read for nothing.
         window = min(WINDOW_BYTES, part.size + SMALL_WINDOW_BYTES)
         sized = replace(how, window_bytes=window, first_window_bytes=window)
         yield from (chunk for chunk in _RangeReader(part, options, sized, logs) if len(chunk.columns))
@@ -87,7 +87,7 @@ def _no_batch(rows: BatchTable) -> npt.NDArray[np.bool_]:
 
 
 class _RangeReader:
-    """The records of one range, wherever they are by now; what is gone is said, or an error."""
+    """Reads the records of one range, wherever they are by now; deleted ones are logged or raise."""
 
     def __init__(self, part: Range, options: SourceOptions, how: ReadOptions, logs: PlannedLogs) -> None:
         self._part, self._options, self._how, self._logs = part, options, how, logs
@@ -142,7 +142,7 @@ class _RangeReader:
         self._how.gaps += how.gaps
 
     def _check_end(self) -> None:
-        """Whether a log that gave fewer records than planned still has its end: a follower may have truncated it."""
+        """Check for a truncation by a follower, if a log gave fewer records than planned."""
         log = self._logs.listed(self._part)
         end = 0 if log is None else end_offset(log.segments)
         if end < self._part.end_offset:

@@ -1,4 +1,4 @@
-"""The Python process that a task runs in: Spark keeps it for the next ones."""
+"""The Python process of a task, which Spark reuses for later tasks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ import gc
 
 
 @functools.lru_cache(maxsize=1)
-def settle() -> None:
-    """Take what this process has loaded out of the sight of the garbage collector, once; called at the end of a task.
+def freeze_modules() -> None:
+    """Exclude all loaded objects from garbage collection, once; called at the end of a task.
 
-    Between two tasks Spark lets a worker collect garbage, which looks at each object of all modules: 40 ms, as much as
-    a task takes to read 50 MB.
+    Spark collects garbage between tasks. Visiting each object of all modules takes 40 ms, as long as a task needs to
+    read 50 MB.
     """
-    gc.collect()  # what is garbage by now would stay for ever
+    gc.collect()  # garbage would otherwise be kept forever
     gc.freeze()
+
+
+def task_name() -> str:
+    """Return a name for the current task and its attempt."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return "driver" if context is None else f"{context.partitionId()}-{context.attemptNumber()}"

@@ -33,7 +33,7 @@ def parse_write(given: Mapping[str, Any]) -> WriteOptions:
     for name in texts:
         if name not in known and not _OF_SPARK.fullmatch(name):
             close = difflib.get_close_matches(name, known, 1, 0.7)
-            meant = f": is {known[close[0]]!r} meant?" if close else f"; there are: {', '.join(_OPTIONS)}"
+            meant = f". Did you mean {known[close[0]]!r}?" if close else f"; there are: {', '.join(_OPTIONS)}"
             raise RequestError(f"no option {name!r} for a write{meant}")
     restored = {_FIELDS[name]: values[name] for name in values.keys() & _FIELDS.keys()}
     topic, partitions = values.get("topic", ""), values.get("partitions", 0)
@@ -46,7 +46,7 @@ def check_columns(names: Mapping[str, str], options: WriteOptions) -> None:
     Parameters
     ----------
     names : mapping of str to str
-        Types by name, as Spark writes them (``bigint``); other columns are passed by.
+        Types by name, as Spark writes them (``bigint``); other columns are skipped.
     options : WriteOptions
         Of the write.
 

@@ -12,12 +12,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pylogseg.restore.partition import Written
 from pylogseg.restore.rows import WriteOptions, write_rows
 from pylogseg.restore.staging import Staging
-from pylogseg.spark.rows import task_name
+from pylogseg.spark.worker import task_name
 
 
 @dataclass
 class TaskWrote(WriterCommitMessage):
-    """What one attempt of a task wrote apart."""
+    """The partitions that one attempt of a task wrote."""
 
     written: list[Written]
 
@@ -44,7 +44,7 @@ class PartitionsWriter(DataSourceArrowWriter):
         return Staging(self._options.root, self._write_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrote:
-        """In a task: write its rows apart."""
+        """Write the rows of a task into the staging folder."""
         return TaskWrote(write_rows(iterator, self._staging, task_name(), self._options))
 
     def commit(self, messages: list[Any]) -> None:

@@ -40,7 +40,7 @@ def stats(
     progress: bool | None = None,
     top: int = 0,
 ) -> Any:
-    """What is in the records, as `pylogseg stats` counts it, or when they came, or which keys have most.
+    """Count records like `pylogseg stats`, or by hour, or by key.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def stats(
     Returns
     -------
     pyspark.sql.DataFrame
-        ``dirtyRatio`` is the share of bytes in segments that end behind what the cleaner has compacted; null where no
+        ``dirtyRatio`` is the share of bytes in segments that end after what the cleaner has compacted; null where no
         checkpoint of the cleaner names a partition.
     """
     names = asked_for(names)
@@ -78,7 +78,7 @@ def stats(
 def counted(
     spark: Any, path: Any, names: Sequence[str], by: str, *, progress: bool | None = None
 ) -> list[tuple[_Counted, float | None]]:
-    """What was counted of each group, with its dirty ratio.
+    """Return the counts of each group, with its dirty ratio.
 
     Keys and sizes of a segment are known by some 64 KB; they are put together by the workers, and stay there.
     """

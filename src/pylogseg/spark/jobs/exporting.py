@@ -89,11 +89,11 @@ def export(
     """
     if "://" in out:
         raise RequestError(f"{out}: files get their names at the end by renames, which no object store has")
-    target, wish = Path(out).absolute(), Form(form, tuple(columns), compression)
+    target, layout = Path(out).absolute(), Form(form, tuple(columns), compression)
     options = ReadOptions(isolation_level, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
     names, disk = asked_for(names), open_dir(path)
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
-    table = Table(target, wish, isolation_level, dry_run=dry_run, overwrite=overwrite)
+    table = Table(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite)
 
     def work(parts: list[Part]) -> list[ExportedPart]:
         return export_parts(parts, table)

@@ -1,4 +1,4 @@
-"""What jobs are asked for by name."""
+"""Check the names that a job is given."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def asked_for(names: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(names, str):
         raise RequestError(f"names are a sequence of names, not the string {names!r}")
     if not len(names):
-        raise RequestError("names is empty: leave it out (or None) for all that there are")
+        raise RequestError("names is empty: leave it out (or None) to select all")
     if "" in names:
         raise RequestError("names: a name is empty")
     return tuple(names)

@@ -19,7 +19,7 @@ from pylogseg.restore.rows import COLUMNS, WriteOptions, write_rows
 from pylogseg.restore.staging import Placed, Staging, sweep
 from pylogseg.restore.tables import is_committed
 from pylogseg.spark.distribute import run
-from pylogseg.spark.rows import task_name
+from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns, parse_write
 
 MANIFEST = (
@@ -152,7 +152,7 @@ def _decided(spark: Any, rows: Any, path: str, committed: bool, without: bool) -
 
 
 def _is_said(file: str) -> bool:
-    """Whether a file, as Spark names it, notes that all in it was committed; of what is no local file nobody knows."""
+    """Check whether a file, as Spark names it, notes that all its records were committed; False if it is not local."""
     parts = urlsplit(file)
     return parts.scheme == "file" and is_committed(unquote(parts.path))
 

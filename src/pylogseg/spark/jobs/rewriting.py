@@ -1,4 +1,4 @@
-"""`compact` and `redact`: partitions written anew by the commands for a broker's disk, a task for each.
+"""`compact` and `redact`: partitions rewritten by the commands for a broker's disk, a task for each.
 
 The engine that works on a partition is that of `pylogseg.offline`, so the bytes are the same; Spark gives out the
 partitions, and puts what came of them in place at the end.
@@ -36,7 +36,7 @@ _NOTES = ".pylogseg-made-of.json"
 
 
 class _Made(NamedTuple):
-    """What became of a partition in a task, and where it lies; None in a dry run and where it failed."""
+    """The result for a partition in a task, and where it is; None in a dry run and after a failure."""
 
     row: dict[str, Any]
     written: Written | None
@@ -188,7 +188,7 @@ def _written(folder: str) -> Written:
 
 
 def _fingerprint(folder: str, command: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What a partition that is made depends on: its files, and what is done to them."""
+    """Return what a result depends on: the input files, and the command with its options."""
     entries = [e for e in LocalStorage().list_folder(folder) if e.name.endswith(FileKind.LOG.value)]
     # As Spark ships it: the text of a function names its place in memory, not what it does.
     how = hashlib.sha256(cloudpickle.dumps((command, sorted(options.items())))).hexdigest()

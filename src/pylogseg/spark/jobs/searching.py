@@ -58,13 +58,13 @@ def grep(
     -------
     pyspark.sql.DataFrame
     """
-    wish = Pattern(_needle(pattern, regex, ignore_case), places, ignore_case, invert)
+    needle = Pattern(_needle(pattern, regex, ignore_case), places, ignore_case, invert)
     paths, parsed = read_options(path, options, columns)
     names = columns_of(parsed)
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
         wanted = arrow.schema(names)
-        return of_even_size(_found(chunks(task, parsed, ()), wish, wanted), parsed.batch_rows)
+        return of_even_size(_found(chunks(task, parsed, ()), needle, wanted), parsed.batch_rows)
 
     return map_tasks(spark, plan(paths, parsed, cores=_compat.cores_of(spark)), work, spark_schema(names))
 
@@ -74,8 +74,8 @@ def _needle(pattern: str | bytes, regex: bool, ignore_case: bool) -> bytes | re.
     return regular_expression(text, ignore_case) if regex else text.encode("utf-8", "surrogateescape")
 
 
-def _found(found: Iterator[Chunk], wish: Pattern, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _found(found: Iterator[Chunk], needle: Pattern, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
     for columns, segment in found:
-        rows = np.flatnonzero(wish.matches(columns))
+        rows = np.flatnonzero(needle.matches(columns))
         if len(rows):
             yield arrow.record_batch(Chunk(columns.take(rows), segment), wanted)
