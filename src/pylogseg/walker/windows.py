@@ -337,7 +337,7 @@ def _explain(
     if len(head) == 17 and head[16] <= 2 and _SMALLEST[head[16]] <= 12 + length <= end - position:
         return Finding.CRC_BAD, f"CRC mismatch, and no batch begins after its length of {length} bytes"
     if ending is Ending.UNKNOWN_MAGIC:
-        return Finding.UNKNOWN_MAGIC, f"unknown magic {head[16]}; expected 0, 1 or 2"
+        return Finding.UNKNOWN_MAGIC, f"magic {head[16]} is unknown; expected 0, 1 or 2"
     if ending is Ending.TORN and not goes_on:
         left = end - position
         least = int.from_bytes(head[:8].ljust(8, b"\0"), "big", signed=True)
