@@ -28,8 +28,8 @@ from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
-from pylogseg.log.stretches import check_length
 from pylogseg.testing.clock import ManualClock, ManualScheduler
+from pylogseg.walker.broker_windows import check_length
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.dump.kafka_failure import KafkaFailure, number_of, too_small
-from pylogseg.dump.kafka_log import stretches
+from pylogseg.dump.kafka_log import dump_windows
 from pylogseg.dump.kafka_options import Complaints, KafkaOptions, Write, absolute
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import StorageError
@@ -237,7 +237,7 @@ class _Log:
 
     def _rows(self, start: int, end: int) -> _Rows:
         if start not in self._from:
-            parts = [stretch.batches.rows for stretch in stretches(self._view, start, end, crc=False)]
+            parts = [window.batches.rows for window in dump_windows(self._view, start, end, crc=False)]
             table = joined_rows(parts)
             last_offsets = np.ascontiguousarray(table["last_offset"])
             ascending = bool((last_offsets[1:] >= last_offsets[:-1]).all())

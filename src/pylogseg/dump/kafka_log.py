@@ -32,7 +32,7 @@ _VALUE_LABELS = {
 }
 
 
-class Stretch(NamedTuple):
+class DumpWindow(NamedTuple):
     """Batches that follow each other, as Kafka reads a file: it continues after a bad CRC or an unknown magic.
 
     Attributes
@@ -52,7 +52,7 @@ class Stretch(NamedTuple):
     magic: int = -1
 
 
-def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = MAX_INT) -> Iterator[Stretch]:
+def dump_windows(view: FileView, start: int, end: int, *, crc: bool, limit: int = MAX_INT) -> Iterator[DumpWindow]:
     """Yield batches by Kafka's rules for files.
 
     Parameters
@@ -76,7 +76,7 @@ def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = M
         buffer = view.read(position, min(size, end - position))
         found = scan(buffer, file_position=position, crc=crc)
         if len(found.batches):
-            yield Stretch(found.batches, buffer, position)
+            yield DumpWindow(found.batches, buffer, position)
         reached, position = position + len(buffer), found.position
         size = min(max(size, 1 << 16) * 2, WINDOW_BYTES)
         if found.ending is Ending.COMPLETE or not len(buffer):
@@ -91,7 +91,7 @@ def stretches(view: FileView, start: int, end: int, *, crc: bool, limit: int = M
         yield odd
 
 
-def _at(view: FileView, position: int, end: int, crc: bool) -> tuple[Stretch | None, int]:
+def _at(view: FileView, position: int, end: int, crc: bool) -> tuple[DumpWindow | None, int]:
     """Return the batch at which a scan ended, and the position after it; None if Kafka ends there too."""
     if position >= end - 17:
         return None, position
@@ -110,7 +110,7 @@ def _at(view: FileView, position: int, end: int, crc: bool) -> tuple[Stretch | N
     if not len(found.batches):
         reason = f"Record is corrupt: {size} bytes of magic {magic} at position {position}"
         raise KafkaFailure("org.apache.kafka.common.errors.CorruptRecordException", reason)
-    return Stretch(found.batches, buffer, position, magic if magic > 2 else -1), position + 12 + size
+    return DumpWindow(found.batches, buffer, position, magic if magic > 2 else -1), position + 12 + size
 
 
 def dump_log(
@@ -135,9 +135,9 @@ def dump_log(
         size = view.size
         end = min(size, options.max_bytes)
         position = 0
-        for stretch in stretches(view, 0, end, crc=True):
-            dump.stretch(stretch)
-            last = stretch.batches.rows[-1]
+        for window in dump_windows(view, 0, end, crc=True):
+            dump.window(window)
+            last = window.batches.rows[-1]
             position = int(last["position"]) + int(last["size"])
     if position < end and options.max_bytes == MAX_INT:
         write(f"Found {end - position} invalid bytes at the end of {name}\n".encode())
@@ -163,17 +163,17 @@ class _Dump:
         self._scratch = Scratch()
         self._out = TextBuffer()
 
-    def stretch(self, stretch: Stretch) -> None:
+    def window(self, window: DumpWindow) -> None:
         """Write the lines of some batches."""
         if not self._options.is_deep:
-            self._part(stretch, _no_records(stretch.batches), None)
+            self._part(window, _no_records(window.batches), None)
             return
-        verdicts = stretch.batches.verdict.copy()
+        verdicts = window.batches.verdict.copy()
         done = 0
         for columns, damage, continues, _ in decode_slices(
-            stretch.batches,
-            stretch.buffer,
-            stretch.file_position,
+            window.batches,
+            window.buffer,
+            window.file_position,
             limit_bytes=self._options.max_decompressed_bytes,
             scratch=self._scratch,
         ):
@@ -182,13 +182,15 @@ class _Dump:
             done -= count if continues else 0
             columns.batches.rows["verdict"] = verdicts[done : done + count]
             done += count
-            self._part(stretch, columns, damage[0] if damage else None, continues)
+            self._part(window, columns, damage[0] if damage else None, continues)
 
-    def _part(self, stretch: Stretch, columns: RecordColumns, bad: BatchDamage | None, continues: bool = False) -> None:
+    def _part(
+        self, window: DumpWindow, columns: RecordColumns, bad: BatchDamage | None, continues: bool = False
+    ) -> None:
         try:
             self._lines(columns, len(columns.batches) if bad is None else bad.row + 1, continues)
         finally:
-            self._flush(stretch)
+            self._flush(window)
         if bad is not None:
             raise KafkaFailure(_INVALID, in_shell(bad.reason))
 
@@ -235,9 +237,9 @@ class _Dump:
             self._jumps[int(before[i])] = int(offsets[i])
         self._last_offset = int(offsets[-1])
 
-    def _flush(self, stretch: Stretch) -> None:
-        if stretch.magic >= 0:
-            text = bytes(self._out).replace(b" magic: 2 ", b" magic: %d " % stretch.magic, 1)
+    def _flush(self, window: DumpWindow) -> None:
+        if window.magic >= 0:
+            text = bytes(self._out).replace(b" magic: 2 ", b" magic: %d " % window.magic, 1)
             self._write(text)
         elif len(self._out):
             self._write(self._out)

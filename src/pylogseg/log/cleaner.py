@@ -21,7 +21,7 @@ from pylogseg.log.cleaner_filter import (
     LastRecord,
     Retention,
     decoded_parts,
-    filter_stretch,
+    filter_window,
     meet_transactions,
 )
 from pylogseg.log.cleaner_range import Cleanable, dirtiness
@@ -30,7 +30,7 @@ from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.reads import aborted_between
 from pylogseg.log.segment import LogSegment
-from pylogseg.log.segment_rewrite import Change, SegmentWriter, rewrite, whole_stretches
+from pylogseg.log.segment_rewrite import Change, SegmentWriter, rewrite, whole_windows
 
 _log = logging.getLogger(__name__)
 _MAX_RELATIVE = 2**31 - 1
@@ -128,16 +128,16 @@ class Cleaner:
     def _read_segment_keys(self, segment: LogSegment, start: int, txns: CleanedTxns, stats: CleanerStats) -> bool:
         """Put the keys of a segment into the map; return False if the map is full."""
         position = segment.offset_index.floor(start)[1]
-        for stretch in whole_stretches(segment, position, crc=self._crc):
+        for window in whole_windows(segment, position, crc=self._crc):
             self._check()
-            rows = stretch.batches
+            rows = window.batches
             size = int(rows.size.sum(dtype=np.int64))
             self._throttle(size)
-            skipped = meet_transactions(rows, stretch.view, stretch.start, segment.path, txns)
+            skipped = meet_transactions(rows, window.view, window.start, segment.path, txns)
             control = rows.is_control & (rows.magic == 2)
             data = ~skipped & ~control
             stats.map_bytes_read += size
-            for part, records in decoded_parts(rows, data, stretch.view, stretch.start, segment.path, self._limit):
+            for part, records in decoded_parts(rows, data, window.view, window.start, segment.path, self._limit):
                 count = self._offsets.put(records, start)
                 full = count < len(records)
                 if full:
@@ -193,7 +193,7 @@ class Cleaner:
                 round_end,
                 self._limit,
             )
-            return lambda stretch: filter_stretch(stretch, segment.path, txns, rule, stats)
+            return lambda window: filter_window(window, segment.path, txns, rule, stats)
 
         rewrite(log, group, begin, crc=self._crc, check=self._check, throttle=self._throttle)
 

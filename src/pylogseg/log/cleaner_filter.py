@@ -1,4 +1,4 @@
-"""Filters a stretch of a segment for compaction: batches are dropped, kept, emptied or rewritten."""
+"""Filters a window of a segment for compaction: batches are dropped, kept, emptied or rewritten."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.log.cleaner_transactions import CleanedTxns
 from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble, joined
-from pylogseg.log.stretches import Stretch
+from pylogseg.walker.broker_windows import BrokerWindow
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -44,7 +44,7 @@ class CleanerStats:
 
 
 class Retention(NamedTuple):
-    """The rules for keeping records, the same for all stretches of a segment.
+    """The rules for keeping records, the same for all windows of a segment.
 
     Attributes
     ----------
@@ -86,11 +86,11 @@ def decoded_parts(
     Parameters
     ----------
     batches : BatchTable
-        Of a stretch.
+        Of a window.
     which : numpy.ndarray of bool
         The batches to decode.
     view, start, path
-        The bytes of the stretch, their position, and the file, for errors.
+        The bytes of the window, their position, and the file, for errors.
     limit_bytes : int, optional
         As of `Retention`.
 
@@ -149,12 +149,12 @@ def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txn
     return gone
 
 
-def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retention, stats: CleanerStats) -> Filtered:
-    """Decide about every batch of a stretch and every record of those that are not dropped whole.
+def filter_window(window: BrokerWindow, path: str, txns: CleanedTxns, rule: Retention, stats: CleanerStats) -> Filtered:
+    """Decide about every batch of a window and every record of those that are not dropped whole.
 
     Parameters
     ----------
-    stretch : Stretch
+    window : BrokerWindow
         Of a segment.
     path : str
         The file, for errors.
@@ -172,7 +172,7 @@ def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retenti
     UncleanableError
         If an empty batch would be needed in magic 0 or 1, which have none.
     """
-    batches, view, start = stretch.batches, stretch.view, stretch.start
+    batches, view, start = window.batches, window.view, window.start
     ended = meet_transactions(batches, view, start, path, txns)
     modern = batches.magic == 2
     # A marker is kept for a time after its data were deleted; its delete horizon says how long.
@@ -182,17 +182,17 @@ def filter_stretch(stretch: Stretch, path: str, txns: CleanedTxns, rule: Retenti
     kept_empty = _kept_empty(batches, control, rule)
     parts = []
     for rows, columns in decoded_parts(batches, ~discard | kept_empty, view, start, path, rule.limit_bytes):
-        part = _Part(stretch._replace(batches=batches[rows]), ended[rows], discard[rows], kept_empty[rows])
+        part = _Part(window._replace(batches=batches[rows]), ended[rows], discard[rows], kept_empty[rows])
         parts.append(_filter_part(part, columns, path, rule, stats))
     return joined(parts)
 
 
 class _Part(NamedTuple):
-    """Consecutive batches of a stretch, and what their headers decide.
+    """Consecutive batches of a window, and what their headers decide.
 
     Attributes
     ----------
-    stretch : Stretch
+    window : BrokerWindow
     ended : numpy.ndarray of bool
         Aborted data, and markers without data.
     discard : numpy.ndarray of bool
@@ -201,7 +201,7 @@ class _Part(NamedTuple):
         Batches that are kept without records.
     """
 
-    stretch: Stretch
+    window: BrokerWindow
     ended: _Mask
     discard: _Mask
     kept_empty: _Mask
@@ -209,7 +209,7 @@ class _Part(NamedTuple):
 
 def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention, stats: CleanerStats) -> Filtered:
     """Filter batches, given the records of those that are not dropped whole."""
-    batches = part.stretch.batches
+    batches = part.window.batches
     read = np.flatnonzero(~part.discard | part.kept_empty)
     keep = _kept_records(columns, read, part, rule, stats)
     modern, has_horizon = batches.magic[read] == 2, batches.has_delete_horizon[read]
@@ -234,7 +234,7 @@ def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention
     stats.messages_read += len(columns)
     stats.messages_written += int(count.sum())
     rows = _new_rows(batches[read[changed]], count[changed], new_horizon[changed], rule)
-    filtered = assemble(part.stretch, fate, columns.take(keep & changed[columns.batch]), rows)
+    filtered = assemble(part.window, fate, columns.take(keep & changed[columns.batch]), rows)
     stats.bytes_written += len(filtered.data)
     return filtered
 
@@ -256,7 +256,7 @@ def _kept_empty(batches: BatchTable, control: _Mask, rule: Retention) -> _Mask:
 def _kept_records(
     columns: RecordColumns, read: npt.NDArray[np.intp], part: _Part, rule: Retention, stats: CleanerStats
 ) -> _Mask:
-    batches = part.stretch.batches
+    batches = part.window.batches
     modern = batches.magic == 2
     control = batches.is_control & modern
     held = np.where(

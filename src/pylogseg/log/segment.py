@@ -1,6 +1,6 @@
 """A segment: a file of batches with its indexes; appending, reading, recovering and truncating.
 
-It knows nothing about producers and leader epochs: recovery passes every stretch of batches to the caller.
+It knows nothing about producers and leader epochs: recovery passes every window of batches to the caller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pylogseg.log.indexes import AbortedTxns, MutableOffsetIndex, MutableTimeInd
 from pylogseg.log.segment_located import Located
 from pylogseg.log.segment_lookup import DAMAGED, find, opening_at
 from pylogseg.log.segment_tail import end_of
-from pylogseg.log.stretches import Stretch, check_length, stretches
+from pylogseg.walker.broker_windows import BrokerWindow, broker_windows, check_length
 
 Offsets = npt.NDArray[np.int64]
 #: Many offsets are searched in a copy of the whole file, if that is cheaper than a search for each.
@@ -267,9 +267,9 @@ class LogSegment:
 
     # ---- reading ----
 
-    def windows(self, start: int = 0, *, recovering: bool = False) -> Iterator[Stretch]:
-        """Yield whole batches from a position on, a few megabytes at a time; see `stretches`."""
-        return stretches(self.log, self.path, start, recovering=recovering)
+    def windows(self, start: int = 0, *, recovering: bool = False) -> Iterator[BrokerWindow]:
+        """Yield whole batches from a position on, a few megabytes at a time; see `windows`."""
+        return broker_windows(self.log, self.path, start, recovering=recovering)
 
     def place_of(self, offset: int) -> BatchLocation | None:
         """Return the batch that holds an offset, or the next one; None after the end.
@@ -338,7 +338,7 @@ class LogSegment:
         Parameters
         ----------
         visit : callable
-            Called with every stretch of good batches (table, buffer, position of the buffer in the file), in order.
+            Called with every window of good batches (table, buffer, position of the buffer in the file), in order.
         before_cut : callable, optional
             Called with the position after the last good batch, if anything follows, before it is cut off.
 
@@ -354,14 +354,14 @@ class LogSegment:
         run = Run()
         before = (self.base_offset - 1, -1)
         self._set_indexes(run)
-        for stretch in self.windows(recovering=True):
-            rows = stretch.batches
+        for window in self.windows(recovering=True):
+            rows = window.batches
             bad = ((rows.verdict == Verdict.CRC_BAD) | torn_offsets(rows, before)).nonzero()[0]
             good = rows[: int(bad[0])] if len(bad) else rows
             try:
                 self._index(good, run)
             finally:  # as in a broker, batches before one that the indexes refuse count
-                visit(good[: int((good.position < run.position).sum())], stretch.view, stretch.start)
+                visit(good[: int((good.position < run.position).sum())], window.view, window.start)
             if len(bad):
                 break
             if len(rows):
@@ -414,8 +414,8 @@ class LogSegment:
 
     def _read_max_timestamp(self) -> tuple[int, int]:
         best = self.time_index.last_entry()
-        for stretch in self.windows(self.offset_index.floor(best[1])[1]):
-            for timestamp, offset, _ in batch_facts(stretch.batches):
+        for window in self.windows(self.offset_index.floor(best[1])[1]):
+            for timestamp, offset, _ in batch_facts(window.batches):
                 if timestamp > best[0]:
                     best = (timestamp, offset)
         return best

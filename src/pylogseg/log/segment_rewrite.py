@@ -17,7 +17,7 @@ from pylogseg.log.batch_headers import batch_facts
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment, OffsetOverflowError, SegmentOwner
 from pylogseg.log.segment_replace import new_cleaned_segment
-from pylogseg.log.stretches import Stretch
+from pylogseg.walker.broker_windows import BrokerWindow
 
 #: What `assemble` does with a batch; a number above `REWRITTEN` is how many new ones replace it.
 STAYS, GOES, REWRITTEN = -1, 0, 1
@@ -34,12 +34,12 @@ class Filtered(NamedTuple):
     batches: BatchTable
 
 
-#: Filters the batches of each stretch.
-Change = Callable[[Stretch], Filtered]
+#: Filters the batches of each window.
+Change = Callable[[BrokerWindow], Filtered]
 
 
 def assemble(
-    stretch: Stretch,
+    window: BrokerWindow,
     fate: npt.NDArray[np.integer[Any]],
     records: RecordColumns,
     new: npt.NDArray[Any],
@@ -49,7 +49,7 @@ def assemble(
 
     Parameters
     ----------
-    stretch : Stretch
+    window : BrokerWindow
         Where they come from.
     fate : numpy.ndarray of int
         Of each batch: `STAYS`, `GOES`, `REWRITTEN` or a higher number.
@@ -60,7 +60,7 @@ def assemble(
     levels : int or mapping of int to int, optional
         Of the codecs; see `rebuild`.
     """
-    batches, view, start = stretch.batches, stretch.view, stretch.start
+    batches, view, start = window.batches, window.view, window.start
     if (fate == STAYS).all():
         rows = np.array(batches.rows)
         first = int(rows["position"][0]) if len(rows) else start
@@ -95,7 +95,7 @@ def assemble(
 
 
 def joined(parts: list[Filtered]) -> Filtered:
-    """Join the filtered parts of a stretch."""
+    """Join the filtered parts of a window."""
     if len(parts) == 1:
         return parts[0]
     rows = joined_rows([part.batches.rows for part in parts])
@@ -268,16 +268,16 @@ def _rewrite_into(
     check: Callable[[], None],
     throttle: Callable[[int], None],
 ) -> None:
-    for stretch in whole_stretches(source, crc=crc):
+    for window in whole_windows(source, crc=crc):
         check()
-        throttle(int(stretch.batches.size.sum(dtype=np.int64)))
-        kept = change(stretch)
+        throttle(int(window.batches.size.sum(dtype=np.int64)))
+        kept = change(window)
         if len(kept.data):
             writer.append(kept)
             throttle(len(kept.data))
 
 
-def whole_stretches(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[Stretch]:
+def whole_windows(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[BrokerWindow]:
     """Yield the batches of a segment from a position on; all have to be readable.
 
     Parameters
@@ -291,19 +291,19 @@ def whole_stretches(source: LogSegment, position: int = 0, *, crc: bool) -> Iter
 
     Yields
     ------
-    Stretch
+    BrokerWindow
 
     Raises
     ------
     CorruptionError
         At the first batch that is not whole.
     """
-    for stretch in source.windows(position, recovering=crc):
-        rows = stretch.batches
+    for window in source.windows(position, recovering=crc):
+        rows = window.batches
         bad = np.flatnonzero(rows.verdict == Verdict.CRC_BAD)
         if len(bad):
             raise CorruptionError(source.path, int(rows.position[bad[0]]), "the CRC of the batch does not match")
-        yield stretch
+        yield window
         position += int(rows.size.sum(dtype=np.int64))
     if position < source.size:
         raise CorruptionError(source.path, position, "no whole batch is readable here; the log was not changed")

@@ -8,7 +8,7 @@ from pylogseg import _codec
 from pylogseg.env.storage import AppendFile
 from pylogseg.log.batch_headers import BatchLocation
 from pylogseg.log.indexes import MutableOffsetIndex
-from pylogseg.log.stretches import Viewed, stretches
+from pylogseg.walker.broker_windows import Viewed, broker_windows
 
 _MOST_BYTES = 1 << 17
 
@@ -49,10 +49,10 @@ def end_of(
             return base_offset, 0
         found = place.position, file
     last, position = base_offset, found[0]
-    for stretch in stretches(found[1], path, position, recovering=False):
-        if len(stretch.batches):
-            last = int(stretch.batches.last_offset[-1]) + 1
-            position = int(stretch.batches.position[-1] + stretch.batches.size[-1])
+    for window in broker_windows(found[1], path, position, recovering=False):
+        if len(window.batches):
+            last = int(window.batches.last_offset[-1]) + 1
+            position = int(window.batches.position[-1] + window.batches.size[-1])
     return last, position
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.log.batch_headers import first_offset
 from pylogseg.log.segment_located import Located
-from pylogseg.log.stretches import check_length
+from pylogseg.walker.broker_windows import check_length
 
 
 def find_opening(view: memoryview, path: str, offset: int, position: int, start: int = 0) -> Located | None:

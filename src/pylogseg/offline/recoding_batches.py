@@ -14,7 +14,7 @@ from pylogseg.format.builder import CODEC_MASK, LOG_APPEND, Levels
 from pylogseg.format.records import RecordColumns
 from pylogseg.log.cleaner_filter import decoded
 from pylogseg.log.segment_rewrite import GOES, STAYS, Filtered, assemble
-from pylogseg.log.stretches import Stretch
+from pylogseg.walker.broker_windows import BrokerWindow
 
 Mask = npt.NDArray[np.bool_]
 _ZSTD = CODEC_NAMES.index("zstd")
@@ -71,25 +71,25 @@ class Recoding:
     merging: Merging | None = field(default=None)
     limit_bytes: int | None = None
 
-    def count(self, stretch: Stretch, path: str) -> int:
+    def count(self, window: BrokerWindow, path: str) -> int:
         """Return the number of batches that would be rewritten or merged."""
-        rows = stretch.batches
+        rows = window.batches
         if self.merging is None:
             return int(self._wanted(rows, path).sum())
-        fate, _, _ = self._plan(stretch, path)
+        fate, _, _ = self._plan(window, path)
         return int((fate != STAYS).sum())
 
-    def apply(self, stretch: Stretch, path: str) -> Filtered:
+    def apply(self, window: BrokerWindow, path: str) -> Filtered:
         """The batches in their new form."""
-        fate, records, new = self._plan(stretch, path)
-        return assemble(stretch, fate, records, new, self.levels)
+        fate, records, new = self._plan(window, path)
+        return assemble(window, fate, records, new, self.levels)
 
-    def _plan(self, stretch: Stretch, path: str) -> tuple[npt.NDArray[np.int32], RecordColumns, npt.NDArray[Any]]:
-        rows = stretch.batches
+    def _plan(self, window: BrokerWindow, path: str) -> tuple[npt.NDArray[np.int32], RecordColumns, npt.NDArray[Any]]:
+        rows = window.batches
         wanted = self._wanted(rows, path)
         mergeable = self._mergeable(rows)
         read = np.flatnonzero(wanted | mergeable)
-        columns = decoded(rows[read], stretch.view, stretch.start, path, self.limit_bytes)
+        columns = decoded(rows[read], window.view, window.start, path, self.limit_bytes)
         new = self._new_rows(rows[read])
         new["count"] = np.bincount(columns.batch, minlength=len(read))
         joins = mergeable[read[1:]] & mergeable[read[:-1]] & (np.diff(read) == 1)

@@ -18,7 +18,7 @@ from pylogseg.format.scratch import COLUMN_NAMES
 from pylogseg.log.cleaner_filter import decoded
 from pylogseg.log.offset_map import OLDER, SLOT_BYTES, OffsetMap
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble
-from pylogseg.log.stretches import Stretch
+from pylogseg.walker.broker_windows import BrokerWindow
 
 Mask = npt.NDArray[np.bool_]
 #: Says of each record whether it is to be redacted.
@@ -176,17 +176,17 @@ class Redaction:
     levels: Levels = None
     limit_bytes: int | None = None
 
-    def count(self, stretch: Stretch, path: str) -> int:
+    def count(self, window: BrokerWindow, path: str) -> int:
         """Return the number of records that would change."""
-        rows = _data(stretch.batches)
-        gone, blanked = self._split(decoded(rows, stretch.view, stretch.start, path, self.limit_bytes), rows)
+        rows = _data(window.batches)
+        gone, blanked = self._split(decoded(rows, window.view, window.start, path, self.limit_bytes), rows)
         return int((gone | blanked).sum())
 
-    def apply(self, stretch: Stretch, path: str) -> Filtered:
+    def apply(self, window: BrokerWindow, path: str) -> Filtered:
         """The batches without those records."""
-        data = np.flatnonzero(~stretch.batches.is_control)
-        rows = stretch.batches[data]
-        columns = decoded(rows, stretch.view, stretch.start, path, self.limit_bytes)
+        data = np.flatnonzero(~window.batches.is_control)
+        rows = window.batches[data]
+        columns = decoded(rows, window.view, window.start, path, self.limit_bytes)
         gone, blanked = self._split(columns, rows)
         hit = np.bincount(columns.batch[gone | blanked], minlength=len(rows)) > 0
         left = np.bincount(columns.batch[~gone], minlength=len(rows))
@@ -194,13 +194,13 @@ class Redaction:
         needed |= np.isin(rows.base_offset, self.epoch_starts)
         drops = hit & (left == 0) & ((rows.magic < 2) | ~needed)
         anew = hit & ~drops
-        fate = np.full(len(stretch.batches), STAYS, np.int8)
+        fate = np.full(len(window.batches), STAYS, np.int8)
         fate[data[anew]], fate[data[drops]] = REWRITTEN, GOES
         new = np.array(rows.rows[anew])
         new["count"] = left[anew]
         if blanked.any():
             columns = (self.blank or _NOTHING_LEFT).apply(columns, blanked)
-        return assemble(stretch, fate, columns.take(~gone & anew[columns.batch]), new, self.levels)
+        return assemble(window, fate, columns.take(~gone & anew[columns.batch]), new, self.levels)
 
     def _split(self, columns: RecordColumns, rows: BatchTable) -> tuple[Mask, Mask]:
         """Return masks of the records to delete and of those to blank."""

@@ -17,10 +17,10 @@ from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.log.batch_headers import first_offset
 from pylogseg.log.segment_rewrite import Filtered
-from pylogseg.log.stretches import stretches
 from pylogseg.log.transaction_markers import marker_of
 from pylogseg.verify.records import RecordsCheck
 from pylogseg.walker.batch_search import BatchSearch
+from pylogseg.walker.broker_windows import broker_windows
 from pylogseg.walker.findings import Finding, Gap
 from pylogseg.walker.windows import Window, walk
 
@@ -184,13 +184,13 @@ def _without_leap(at: npt.NDArray[np.intp], rows: BatchTable, base_offset: int) 
 def kept_batches(file: AppendFile, runs: list[tuple[int, int]]) -> Iterator[Filtered]:
     """The batches of some runs of a file, in pieces of a few megabytes."""
     for start, end in runs:
-        for stretch in stretches(file, file.path, start, recovering=True):
-            rows = stretch.batches[stretch.batches.position < end]
+        for window in broker_windows(file, file.path, start, recovering=True):
+            rows = window.batches[window.batches.position < end]
             if len(rows):
                 size = int(rows.size.sum(dtype=np.int64))
-                at = int(rows.position[0]) - stretch.start
-                yield Filtered(stretch.view[at : at + size], rows)
-            if len(rows) < len(stretch.batches):
+                at = int(rows.position[0]) - window.start
+                yield Filtered(window.view[at : at + size], rows)
+            if len(rows) < len(window.batches):
                 break
 
 

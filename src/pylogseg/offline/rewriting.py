@@ -14,22 +14,22 @@ from pylogseg.format.codec_error import ArenaFullError
 from pylogseg.format.records import runs
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
-from pylogseg.log.segment_rewrite import Filtered, joined, rewrite, whole_stretches
-from pylogseg.log.stretches import Stretch
+from pylogseg.log.segment_rewrite import Filtered, joined, rewrite, whole_windows
 from pylogseg.offline.partition import Part
+from pylogseg.walker.broker_windows import BrokerWindow
 
 
 class BatchChange(Protocol):
-    """A change of batches, each independent of the others, so that a stretch may be split anywhere.
+    """A change of batches, each independent of the others, so that a window may be split anywhere.
 
-    ``count(stretch, path) -> int``
-        How much it would change: 0 if the stretch stays as it is.
-    ``apply(stretch, path) -> Filtered``
+    ``count(window, path) -> int``
+        How much it would change: 0 if the window stays as it is.
+    ``apply(window, path) -> Filtered``
         The batches as they are to be.
     """
 
-    def count(self, stretch: Stretch, path: str) -> int: ...
-    def apply(self, stretch: Stretch, path: str) -> Filtered: ...
+    def count(self, window: BrokerWindow, path: str) -> int: ...
+    def apply(self, window: BrokerWindow, path: str) -> Filtered: ...
 
 
 def change_part(part: Part, log: Log, change: BatchChange, counted: str) -> None:
@@ -107,25 +107,25 @@ def change_log(log: Log, change: BatchChange, on_bytes: Callable[[int], None]) -
 
 
 def _count(segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]) -> int:
-    def counted(stretch: Stretch) -> list[int]:
-        return [change.count(stretch, segment.path)]
+    def counted(window: BrokerWindow) -> list[int]:
+        return [change.count(window, segment.path)]
 
     count = 0
-    for stretch in whole_stretches(segment, crc=True):
-        count += sum(_by_parts(counted, stretch))
-        on_bytes(int(stretch.batches.size.sum(dtype=np.int64)))
+    for window in whole_windows(segment, crc=True):
+        count += sum(_by_parts(counted, window))
+        on_bytes(int(window.batches.size.sum(dtype=np.int64)))
     return count
 
 
 def _change(log: Log, segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]) -> list[LogSegment]:
-    def applied(stretch: Stretch) -> list[Filtered]:
+    def applied(window: BrokerWindow) -> list[Filtered]:
         on_bytes(0)
-        return [change.apply(stretch, segment.path)]
+        return [change.apply(window, segment.path)]
 
     return rewrite(
         log,
         [segment],
-        lambda source, writer: lambda stretch: joined(_by_parts(applied, stretch)),
+        lambda source, writer: lambda window: joined(_by_parts(applied, window)),
         most_bytes=max(log.config.segment_bytes, segment.size),
         keeps_aborted=True,
         crc=True,
@@ -135,19 +135,19 @@ def _change(log: Log, segment: LogSegment, change: BatchChange, on_bytes: Callab
 _Result = TypeVar("_Result")
 
 
-def _by_parts(work: Callable[[Stretch], list[_Result]], stretch: Stretch) -> list[_Result]:
-    """Work on a stretch, or on parts of it where its batches have too many records to be held at once."""
-    return [result for part in runs(stretch.batches) for result in _halved(work, stretch._replace(batches=part))]
+def _by_parts(work: Callable[[BrokerWindow], list[_Result]], window: BrokerWindow) -> list[_Result]:
+    """Work on a window, or on parts of it where its batches have too many records to be held at once."""
+    return [result for part in runs(window.batches) for result in _halved(work, window._replace(batches=part))]
 
 
-def _halved(work: Callable[[Stretch], list[_Result]], stretch: Stretch) -> list[_Result]:
-    """Work on a stretch, or on its halves where its batches decompress to too much."""
+def _halved(work: Callable[[BrokerWindow], list[_Result]], window: BrokerWindow) -> list[_Result]:
+    """Work on a window, or on its halves where its batches decompress to too much."""
     try:
-        return work(stretch)
+        return work(window)
     except ArenaFullError:
-        half = len(stretch.batches) // 2
-        parts = (stretch.batches[:half], stretch.batches[half:])
-        return [result for part in parts for result in _halved(work, stretch._replace(batches=part))]
+        half = len(window.batches) // 2
+        parts = (window.batches[:half], window.batches[half:])
+        return [result for part in parts for result in _halved(work, window._replace(batches=part))]
 
 
 def levels_of(config: LogConfig) -> dict[int, int]:

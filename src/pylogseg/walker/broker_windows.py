@@ -1,4 +1,4 @@
-"""The batches of a segment's file, in stretches of a few megabytes."""
+"""The batches of a segment's file, in windows of a few megabytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEAST_READ_BYTES, _LEAST_SIZE = 17, 14
 _MAGIC_AT = 16
 
 
-class Stretch(NamedTuple):
+class BrokerWindow(NamedTuple):
     """Whole batches, the buffer that they are in, the position of that buffer in the file, and how they end."""
 
     batches: BatchTable
@@ -33,7 +33,7 @@ class Viewed(Protocol):
     def read(self, position: int, size: int) -> bytes | memoryview: ...
 
 
-def stretches(file: Viewed, path: str, start: int, *, recovering: bool) -> Iterator[Stretch]:
+def broker_windows(file: Viewed, path: str, start: int, *, recovering: bool) -> Iterator[BrokerWindow]:
     """Yield whole batches from a position on; end where the file's end cuts one off.
 
     An impossible length is an error as in a broker, but not in a recovery, which checks the CRC too.
@@ -50,7 +50,7 @@ def stretches(file: Viewed, path: str, start: int, *, recovering: bool) -> Itera
             want *= 2
             continue
         want = _WINDOW_BYTES
-        yield Stretch(found.batches, view, start, found.ending)
+        yield BrokerWindow(found.batches, view, start, found.ending)
         if found.position == start:
             if not recovering:
                 check_length(view, path, start)
