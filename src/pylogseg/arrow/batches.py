@@ -279,8 +279,3 @@ def encoder(batch_bytes: int = 16384, **options: Any) -> Iteration:
             yield pa.RecordBatch.from_arrays([pa.array(c) if c is not raw else c for c in columns], schema=_ENCODED)
 
     return run
-
-
-def encoded_schema() -> pa.Schema:
-    """Return the schema of the tables of an `encoder`."""
-    return _ENCODED

@@ -166,11 +166,6 @@ class LeaderEpochs:
         at = bisect_right(entries, offset, key=_start_of)
         return entries[at - 1].epoch if at else UNKNOWN
 
-    def previous_epoch(self, epoch: int) -> int:
-        """Return the next lower epoch that is known; -1 if there is none."""
-        lower = [entry.epoch for entry in self._entries if entry.epoch < epoch]
-        return lower[-1] if lower else UNKNOWN
-
     def entries_between(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
         """Return the entries of a stretch of the log, the first one moved to its start; a negative start moves none."""
         entries = self._entries if start_offset < 0 else _cut_start(self._entries, start_offset)

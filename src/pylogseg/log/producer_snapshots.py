@@ -135,12 +135,6 @@ class Snapshots:
             del self._names[offset]
             self._storage.remove(path)
 
-    def remove_before(self, offset: int) -> None:
-        """Remove all snapshots below an offset."""
-        for snapshot in self.offsets:
-            if snapshot < offset:
-                self.remove(snapshot)
-
     def mark_deleted(self, offset: int) -> str | None:
         """Rename the snapshot at an offset to ``.deleted``; return the new path, None if there was none."""
         path = self.path(offset)

@@ -25,8 +25,7 @@ from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.batch_headers import BatchLocation, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, MutableOffsetIndex, MutableTimeIndex
-from pylogseg.log.segment_located import Located
-from pylogseg.log.segment_lookup import DAMAGED, find, opening_at
+from pylogseg.log.segment_lookup import DAMAGED, Located, find, opening_at
 from pylogseg.log.segment_tail import end_of
 from pylogseg.walker.broker_windows import BrokerWindow, broker_windows, check_length
 

@@ -7,12 +7,14 @@ needed: touching a mapped page that the disk has lost, or that another program h
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pylogseg import _codec
 from pylogseg.env.storage import AppendFile
+from pylogseg.format.batches import BatchTable, scan
+from pylogseg.log.batch_headers import first_offset
 from pylogseg.log.indexes import MutableOffsetIndex
-from pylogseg.log.segment_located import Located
-from pylogseg.log.segment_wrappers import find_opening
+from pylogseg.walker.broker_windows import check_length
 
 #: Bytes of the first look: some distances between index entries, and the batch after; and the most for headers alone.
 _FIRST_BYTES, _GROWTH, _MOST_BYTES = 1 << 14, 2, 4 << 20
@@ -24,6 +26,36 @@ _HEADER_BYTES = 61  # of magic 2, the largest
 _PREFIX_BYTES, _LEAST_BYTES = 12, 17
 _LOWEST = -(2**63)
 DAMAGED, _MORE_NEEDED = -2, -3  # results of a search: an impossible length, and more bytes needed
+
+
+class Located(NamedTuple):
+    """A batch, and bytes around it.
+
+    Attributes
+    ----------
+    offset, position, size : int
+        Its base offset, position in the file and size.
+    view : memoryview
+        Bytes of the file, including the batch.
+    start : int
+        Their position.
+    """
+
+    offset: int
+    position: int
+    size: int
+    view: memoryview
+    start: int
+
+    def data(self, file: AppendFile, size: int) -> memoryview:
+        """Return up to `size` bytes from the batch on."""
+        here = self.view[self.position - self.start : self.position - self.start + size]
+        if len(here) >= size:
+            return here
+        more = file.view(self.position, size)
+        # After a truncation in between, the bytes that were read are returned.
+        head = here[:_HEADER_BYTES]
+        return more if more[: len(head)] == head else here
 
 
 def find(
@@ -111,3 +143,41 @@ def _shows_next(found: Located, file_size: int) -> bool:
     length = int.from_bytes(found.view[at + 8 : at + _PREFIX_BYTES], "big", signed=True)
     end = at + _PREFIX_BYTES + length
     return end <= len(found.view) or found.start + end > file_size
+
+
+# ---- compressed batches of magic 0 and 1: their headers have the last offset but not the first ----
+
+
+def find_opening(view: memoryview, path: str, offset: int, position: int, start: int = 0) -> Located | None:
+    """Find the batch for an offset from a position on, as a broker does; decompress batches if needed.
+
+    Parameters
+    ----------
+    view : memoryview
+        Bytes of a segment's file.
+    path : str
+        Its name, for an error.
+    offset : int
+        The offset to find.
+    position : int
+        Of a batch.
+    start : int
+        Position of the bytes in the file.
+    """
+    before, last_before = None, -1
+    while len(rows := _first_batch(view, position - start, start)):
+        base, last, size = int(rows.base_offset[0]), int(rows.last_offset[0]), int(rows.size[0])
+        if base >= offset and rows.magic[0] < 2:
+            base = first_offset(rows, view, path, start)
+        found = Located(base, position, size, view, start)
+        if base == offset:
+            return found
+        if base > offset:
+            return before if before is not None and last_before >= offset else found
+        before, last_before, position = found, last, position + size
+    check_length(view[position - start :], path, position)
+    return before if last_before >= offset else None
+
+
+def _first_batch(view: memoryview, at: int, start: int) -> BatchTable:
+    return scan(view, start=at, file_position=start, crc=False, max_rows=1, any_magic=True).batches
