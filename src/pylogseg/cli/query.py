@@ -107,7 +107,7 @@ def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Cal
             "--since",
             metavar="TIME",
             callback=common.parsed(common.parse_moment),
-            help="From this time on: 2h, 30m or 7d (ago); 2026-01-31T12:00:00Z; or milliseconds.",
+            help="From this time on: 2h, 30m, 7d or 1w (ago); 2026-01-31T12:00:00Z; or milliseconds.",
         ),
         click.option(
             "--until",
