@@ -102,7 +102,7 @@ def test_what_goes_is_kept(golden: Path, tmp_path: Path) -> None:
     for keep in (folder, folder / "damaged-1" / "x"):
         refused = pylogseg("repair", folder, "--keep", keep)
         assert refused.code == 2
-        assert "where a broker looks" in refused.err
+        assert "which a broker reads" in refused.err
 
 
 def test_unreadable_leader_epochs(golden: Path, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def with_bad_ones() -> bytes:
 def test_slices_are_the_same_records(monkeypatch: pytest.MonkeyPatch, slots: int, besides: Any) -> None:
     data = with_bad_ones()
     whole, damage = decode(scan(data).batches, data)
-    bad = [(int(whole.batches.position[row]), reason) for row, reason, _ in damage]
+    bad = [(int(whole.batches.position[row]), reason) for row, reason in damage]
     monkeypatch.setattr(format_records, "SLOTS", slots)
     found: list[Any] = []
     spans: list[Any] = []
@@ -187,7 +187,7 @@ def test_slices_are_the_same_records(monkeypatch: pytest.MonkeyPatch, slots: int
         *rows, headers = facts(columns)
         found += rows
         spans += headers
-        reasons += [(int(columns.batches.position[row]), reason) for row, reason, _ in damage]
+        reasons += [(int(columns.batches.position[row]), reason) for row, reason in damage]
         begun += [] if continues else columns.batches.position.tolist()
         assert ends or len(columns) == slots
         copies = columns.values

@@ -222,7 +222,7 @@ def test_last_stable_offsets() -> None:
         unstable = producers.first_unstable
         assert (unstable.first_offset if unstable else -1) == first
     assert producers.first_unstable is None
-    with pytest.raises(RequestError, match="no transaction"):
+    with pytest.raises(RequestError, match="no open transaction"):
         producers.complete(completed)
 
 

@@ -460,7 +460,7 @@ def test_interrupted(tmp_path: Path, into: bool) -> None:
         running.send_signal(signal.SIGINT)
         said = running.communicate(timeout=30)[1]
         assert running.returncode == 130
-    assert (b"is as it was" if into else b"each log is whole") in said
+    assert (b"is unchanged" if into else b"each log is whole") in said
     assert sorted(os.listdir(tmp_path)) == ["data"]
     assert not list(log_dir.glob("users-0/*.cleaned"))
     assert {r.key: r.value for r in read(log_dir / "users-0", columns=["key", "value"])} == before
@@ -738,7 +738,7 @@ def test_a_copy_is_not_made_where_a_broker_looks(golden: Path, tmp_path: Path) -
     for place in (log_dir / "copy", log_dir / "ret-bytes-0" / "copy"):
         for target in (log_dir, log_dir / "ret-bytes-0"):
             done = pylogseg("retain", target, "--ms", "0", "--into", place)
-            assert (done.code, "where a broker looks" in done.err) == (2, True)
+            assert (done.code, "which a broker reads" in done.err) == (2, True)
     assert tree(log_dir) == before
 
 

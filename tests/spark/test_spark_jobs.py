@@ -298,8 +298,10 @@ def test_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
     out, back = tmp_path / "out", tmp_path / "back"
     assert "written" in command("export", examples, out, "txn-a").stdout
     assert "unchanged" in command("export", examples, out, "txn-a", "--dry-run").stdout
-    assert "to do" in command("restore", out, back, "--dry-run").stdout
-    assert "written" in command("restore", out, back, "-o", "compression=zstd").stdout
+    refused = command("restore", out, back, "--dry-run")
+    assert (refused.exit_code, "committed" in refused.stderr) == (2, True)
+    assert "to do" in command("restore", out, back, "--committed", "--dry-run").stdout
+    assert "written" in command("restore", out, back, "--committed", "-o", "compression=zstd").stdout
     nothing = command("grep", "no such thing", back, "--json")
     assert (nothing.stdout, nothing.exit_code) == ("", 1)
     assert command("grep", "no such thing", back, "--out", tmp_path / "found").exit_code == 1

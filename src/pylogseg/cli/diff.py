@@ -148,7 +148,7 @@ def _lines(row: Difference) -> Iterator[str]:
     elif row.is_same:
         yield f"{row.name}: the same, {row.records_a} records, {offsets_text(*row.compared)}"
     elif not (row.missing or row.changed or row.extra):
-        yield f"{row.name}: damaged; the readable part is the same ({row.records_a} records)"
+        yield f"{row.name}: damaged; no difference in what can be read ({row.records_a} records)"
     else:
         yield (
             f"{row.name}: {row.missing} missing, {row.changed} changed, {row.extra} extra"

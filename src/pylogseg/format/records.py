@@ -209,13 +209,26 @@ class BatchDamage(NamedTuple):
     row : int
         Row in the batch table.
     reason : str
-    is_limit : bool
-        Whether a limit is why they were not read: nothing is known to be wrong with the batch.
     """
 
     row: int
     reason: str
-    is_limit: bool = False
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether a limit is why they were not read: nothing is known to be wrong with the batch."""
+        return False
+
+
+class BatchOverLimit(BatchDamage):
+    """A batch that was not read because of a limit."""
+
+    __slots__ = ()
+
+    @property
+    def is_limit(self) -> bool:
+        """True: nothing is known to be wrong with the batch."""
+        return True
 
 
 def decode(
@@ -424,7 +437,7 @@ def _damage_of_one(
             return BatchDamage(0, REASONS[status])
         most = int(arrays[_HEADER_COUNT][:count].max(initial=0))
         if most > _most_headers(limit_bytes) and table.codec[0]:
-            return BatchDamage(0, _many_headers(most, limit_bytes), is_limit=True)
+            return BatchOverLimit(0, _many_headers(most, limit_bytes))
         done, at = done + count, int(place - bodies["place"][0])
     return None
 
@@ -462,7 +475,7 @@ def _without_many_headers(columns: RecordColumns, damage: list[BatchDamage], lim
         return columns
     counts = columns.header_count[many][first]
     damage += [
-        BatchDamage(row, _many_headers(n, limit_bytes), is_limit=True)
+        BatchOverLimit(row, _many_headers(n, limit_bytes))
         for row, n in zip(rows.tolist(), counts.tolist(), strict=True)
     ]
     damage.sort()
@@ -502,7 +515,11 @@ def _bodies(
         if scratch is not None and scratch.with_arena:
             scratch.arena = arena
         bodies, data, errors = compression.fill_bodies(batches, buffer, file_position, limit=limit_bytes, arena=arena)
-        return bodies, (buffer, data), [BatchDamage(row, str(error), error.is_limit) for row, error in errors]
+        return (
+            bodies,
+            (buffer, data),
+            [(BatchOverLimit if error.is_limit else BatchDamage)(row, str(error)) for row, error in errors],
+        )
     bodies = np.empty(len(batches), BODY_DTYPE)
     _records.plain_bodies(batches.rows, file_position, bodies)
     return bodies, (buffer, b""), []
