@@ -13,7 +13,19 @@ if TYPE_CHECKING:
     from pylogseg.embedded.log import EmbeddedLog
     from pylogseg.embedded.opening import open_log
     from pylogseg.embedded.producer import Producer
-    from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
+    from pylogseg.errors import (
+        ClosedError,
+        CorruptionError,
+        FencedError,
+        InvalidRecordError,
+        OffsetOutOfRangeError,
+        OutOfOrderSequenceError,
+        PylogsegError,
+        RequestError,
+        StorageError,
+        TooLargeError,
+        TransactionStateError,
+    )
     from pylogseg.format.batches import BatchTable, scan
     from pylogseg.format.records import RecordColumns, decode
     from pylogseg.log.log import Appended
@@ -31,11 +43,15 @@ _HOMES = {
     "CorruptionError": "pylogseg.errors",
     "Disk": "pylogseg.catalog.disk",
     "EmbeddedLog": "pylogseg.embedded.log",
+    "FencedError": "pylogseg.errors",
     "Finding": "pylogseg.walker.findings",
     "Gap": "pylogseg.walker.findings",
+    "InvalidRecordError": "pylogseg.errors",
     "LogConfig": "pylogseg.config",
     "LogDir": "pylogseg.catalog.disk",
     "LogManager": "pylogseg.manager.manager",
+    "OffsetOutOfRangeError": "pylogseg.errors",
+    "OutOfOrderSequenceError": "pylogseg.errors",
     "Partition": "pylogseg.catalog.disk",
     "Producer": "pylogseg.embedded.producer",
     "PylogsegError": "pylogseg.errors",
@@ -45,6 +61,8 @@ _HOMES = {
     "RequestError": "pylogseg.errors",
     "Segment": "pylogseg.catalog.disk",
     "StorageError": "pylogseg.errors",
+    "TooLargeError": "pylogseg.errors",
+    "TransactionStateError": "pylogseg.errors",
     "decode": "pylogseg.format.records",
     "encode": "pylogseg.arrow.encode",
     "open_dir": "pylogseg.catalog.disk",
@@ -62,11 +80,15 @@ __all__ = [
     "CorruptionError",
     "Disk",
     "EmbeddedLog",
+    "FencedError",
     "Finding",
     "Gap",
+    "InvalidRecordError",
     "LogConfig",
     "LogDir",
     "LogManager",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
     "Partition",
     "Producer",
     "PylogsegError",
@@ -76,6 +98,8 @@ __all__ = [
     "RequestError",
     "Segment",
     "StorageError",
+    "TooLargeError",
+    "TransactionStateError",
     "decode",
     "encode",
     "open_dir",

@@ -1,4 +1,4 @@
-"""The compiled door that reads a partition's folder ahead of a load: a hint to the system, and no answer but a count.
+"""Read a partition's folder ahead of a load: a hint to the system; it returns only a count.
 
 It is the one that opens files. A hundred system calls from Python ask for the interpreter's lock a hundred times, and so
 hold up the thread that loads; this asks once.

@@ -1,6 +1,6 @@
-"""The compiled door to appends: what is asked of them, their batches, and those that keep their offsets.
+"""Bindings for appends: the rules, the batches, and batches that keep their offsets.
 
-A door that meets anything but the usual returns None; `log/append_validation.py` then finds out what is wrong. Batches that
+A function that meets anything unusual returns None; `log/append_validation.py` then finds out what is wrong. Batches that
 get their offsets here are judged by `_run`.
 """
 

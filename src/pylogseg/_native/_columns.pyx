@@ -1,4 +1,4 @@
-"""The compiled door to columns of binary values as Arrow lays them out: a function of every value in one call.
+"""Functions of columns of binary values as Arrow lays them out: all values in one call.
 
 Value ``i`` lies in ``data[offsets[i]:offsets[i + 1]]``; offsets are int32 or int64 and may begin anywhere, as those of
 a slice do. Every pair is checked against the data before it is followed. Nulls are the caller's: what the pair of a

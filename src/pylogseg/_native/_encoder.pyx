@@ -1,4 +1,4 @@
-"""The compiled door: record columns to record batches of magic 0, 1 and 2.
+"""Encode record columns as record batches of magic 0, 1 and 2.
 
 Two steps, each for many batches in one call: `write` (which record goes into which batch, the records, and before
 uncompressed ones header and CRC), `pack` (records compressed, header and CRC around them).

@@ -1,4 +1,4 @@
-"""The compiled door to the framing of compressed payloads: block tables and sizes of many batches at once, xxHash32.
+"""Framing of compressed payloads: block tables and sizes of many batches at once, xxHash32.
 
 The codecs themselves are other packages', whose functions are called for each block or payload.
 """

@@ -1,4 +1,4 @@
-"""The compiled door: a flat table from the hash of a key to the last offset of that key.
+"""A flat table from the hash of a key to the last offset of that key.
 
 The table belongs to the caller: an array of bytes, 24 for each slot (hash, offset + 1; zeros are an empty slot).
 Spans are checked against their sources, as in `_records`.

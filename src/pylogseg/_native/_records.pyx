@@ -1,4 +1,4 @@
-"""The compiled door: batch bodies to record columns, and columns of places to Arrow's layouts.
+"""Decode batch bodies into record columns, and gather columns of places into Arrow's layouts.
 
 Functions on buffers, as in `_codec`. A span is a place and a size; every span is checked against its source before
 its bytes are touched, so columns that a caller made up cannot make a kernel read where it must not.

@@ -1,4 +1,4 @@
-"""The compiled door to appends of many batches: runs of them, judged and made ready for one write.
+"""Appends of many batches: runs of them are checked and prepared for one write.
 
 A run holds what has to be known of the log to judge the next batch as if those before it were written already. It stops
 before the first batch that is not as it should be, or that something must be done for first (a roll, a flush); the

@@ -1,4 +1,4 @@
-"""The compiled door: record columns to text, and the search for bytes in them.
+"""Write record columns as text, and search them for bytes.
 
 Text goes into a `TextBuffer`, which grows between two calls of a kernel; a kernel never writes where it has not checked
 for room. Every span is checked against its source before its bytes are touched.
