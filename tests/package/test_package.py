@@ -44,8 +44,8 @@ def test_wheel_content(wheel: Path) -> None:
     written = {path.relative_to(SOURCE).as_posix() for kind in ("*.py", "*.pyi") for path in SOURCE.rglob(kind)}
     assert written | {"py.typed"} <= ours
     compiled = ours - written - {"py.typed"}
-    doors = {stub.stem for stub in SOURCE.glob("*.pyi")}
-    assert {name.split(".")[0] for name in compiled} == doors
+    stubs = {stub.relative_to(SOURCE).with_suffix("").as_posix() for stub in SOURCE.rglob("*.pyi")}
+    assert {name.split(".")[0] for name in compiled} == stubs
     assert all(name.endswith((".so", ".pyd")) for name in compiled), "sources of the compiled part have no use here"
     assert max(sizes[f"pylogseg/{name}"] for name in compiled) < LARGEST_MODULE_BYTES
 
