@@ -27,7 +27,7 @@ if [ ! -e "$work/stamp" ] || [ -n "$(find src setup.py pyproject.toml -newer "$w
   rm -rf "$work"
   mkdir -p "$work/tree"
   # A tree of its own: objects of the two builds must not meet.
-  git ls-files -z src setup.py pyproject.toml README.md LICENSE MANIFEST.in | xargs -0 cp --parents -t "$work/tree"
+  git ls-files -z src setup.py pyproject.toml README.md LICENSE NOTICE MANIFEST.in | xargs -0 cp --parents -t "$work/tree"
   isolation=()
   if "$python" -c 'import Cython, setuptools' 2>/dev/null; then isolation=(--no-build-isolation); fi
   PYLOGSEG_SANITIZE=address,undefined "$python" -m pip install -q --disable-pip-version-check --no-deps "${isolation[@]}" \
@@ -44,8 +44,10 @@ if [ "$mode" = soak ]; then
   export PYTHONMALLOC=default
   exec "$python" tests/hostile.py "${@:2}"
 fi
-tests=(varint crc search batches bodies records windows index txnindex snapshot hostile)
-for name in framing compression lz4 xerial snappy gzip zstd text encode patch append log_lookups offset_map arrow_functions; do
-  for path in tests/test_"$name"*.py; do if [ -e "$path" ]; then tests+=("$(basename "$path" .py | cut -c6-)"); fi; done
+tests=()
+for name in format/{varint,crc,batches,bodies,records,compression,text,text_safety,encode,encode_kafka,patch} \
+    files/{search,index,txnindex,snapshot} reading/windows arrow/arrow_functions \
+    log/{hostile,append,append_golden,append_many,log_lookups,offset_map}; do
+  tests+=("tests/${name%/*}/test_${name#*/}.py")
 done
-exec "$python" -m pytest -p no:cacheprovider -x $(printf 'tests/test_%s.py ' "${tests[@]}")
+exec "$python" -m pytest -p no:cacheprovider -x "${tests[@]}"

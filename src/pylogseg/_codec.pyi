@@ -22,7 +22,6 @@ def survey(rows: npt.NDArray[Any]) -> tuple[int, int, int, int, int, int, bool, 
 def find_batch(
     buffer: Any, start: int, end: int, lowest_offset: int, budget: int, behind: int
 ) -> tuple[int, int, int]: ...
-def find_offset(buffer: Any, start: int, end: int, offset: int) -> tuple[int, int, int, int]: ...
 def search(
     buffer: Any, entry_size: int, key_at: int, key_size: int, count: int, key: int, ceiling: bool = False
 ) -> int: ...
@@ -41,6 +40,20 @@ def search_many(
 def frames(data: Any) -> tuple[npt.NDArray[np.int64], bool]: ...
 def place(entries: Any, count: int, log: Any, end: int, base_offset: int, offset: int) -> tuple[int, int, int]: ...
 def place_in_part(log: Any, end: int, offset: int) -> tuple[int, int, int]: ...
+def place_in_file(
+    descriptor: int, entries: Any, count: int, end: int, base_offset: int, offset: int
+) -> tuple[int, int, int]: ...
+def places_in_file(
+    descriptor: int,
+    entries: Any,
+    count: int,
+    end: int,
+    base_offset: int,
+    offsets: Any,
+    positions: Any,
+    base_offsets: Any,
+    sizes: Any,
+) -> int: ...
 def places(
     entries: Any,
     count: int,

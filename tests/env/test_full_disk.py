@@ -146,11 +146,11 @@ def test_freed_segments_are_told() -> None:
     inner.remove(f"{DIR}/.kafka_cleanshutdown")
     storage = FullUntilFreed(MemoryStorage(inner.state))
     result = offline.delete_records(DIR, {"users-0": 21}, storage=storage, config=CONFIG, now_ms=NOW + 100_000)
-    (outcome,) = result
-    assert (outcome.state, outcome.log_start, result.exit_code) == ("done", 21, 0), outcome
-    assert outcome.numbers == {"segmentsDeleted": 1, "logStartBefore": 0, "offsetsGone": 21}
-    assert outcome.bytes_before > outcome.bytes_after > 0
-    assert any("disk was full" in note for note in outcome.notes)
+    (part_result,) = result
+    assert (part_result.state, part_result.log_start, result.exit_code) == ("done", 21, 0), part_result
+    assert part_result.numbers == {"segmentsDeleted": 1, "logStartBefore": 0, "offsetsGone": 21}
+    assert part_result.bytes_before > part_result.bytes_after > 0
+    assert any("disk was full" in note for note in part_result.notes)
     assert contents(storage.inner)["users-0"] == [record for record in BEFORE["users-0"] if record[0] >= 21]
 
 
@@ -166,7 +166,7 @@ def test_one_that_frees_nothing_waits_for_the_others() -> None:
     assert result.exit_code == 2
     result = offline.retain(
         DIR, max_bytes=900, topics=["users"], storage=storage, config=CONFIG, now_ms=NOW + 100_000,
-        on_outcome=lambda outcome: told.append(outcome.name),
+        on_result=lambda part_result: told.append(part_result.name),
     )  # fmt: skip
-    assert [outcome.state for outcome in result] == ["done", "unchanged"]
-    assert [outcome.name for outcome in result] == sorted(told) == sorted(BATCHES)
+    assert [part_result.state for part_result in result] == ["done", "unchanged"]
+    assert [part_result.name for part_result in result] == sorted(told) == sorted(BATCHES)

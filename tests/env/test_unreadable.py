@@ -21,7 +21,7 @@ from pylogseg import encode
 from pylogseg.env import positions
 from pylogseg.env.scheduler import ThreadScheduler
 from pylogseg.errors import StorageError
-from pylogseg.walker.findings import Finding
+from pylogseg.walker.gaps import GapKind
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="rights and errors are others there")
 
@@ -92,7 +92,7 @@ def test_records_around_lost_bytes_are_read(
     assert offsets == sorted(offsets)
     assert 2 <= len(missing) <= 4
     assert missing == list(range(gap.first_offset, gap.next_offset))
-    assert gap.kind is Finding.UNREADABLE
+    assert gap.kind is GapKind.UNREADABLE
     assert gap.is_damage
     assert gap.position <= PAGE < PAGE + 4096 <= gap.end_position
     assert f"bytes {PAGE} to {PAGE + 4096} cannot be read: Input/output error" in gap.reason
@@ -225,7 +225,7 @@ def test_skip_goes_on_behind_a_file_that_cannot_be_opened(logs: Path) -> None:
     assert done.code == 1
     reader = pylogseg.read("d", "b", on_corrupt="skip")
     assert [record.offset for record in reader] == list(range(100, 120))
-    assert [(gap.kind, gap.first_offset, gap.next_offset) for gap in reader.gaps] == [(Finding.UNREADABLE, 0, 100)]
+    assert [(gap.kind, gap.first_offset, gap.next_offset) for gap in reader.gaps] == [(GapKind.UNREADABLE, 0, 100)]
     with pytest.raises(StorageError, match=segment_name(0)):
         list(pylogseg.read("d", "b"))
 

@@ -67,7 +67,7 @@ def test_as_a_broker(data, in_order, ceiling, padding):
 
 
 def test_arguments_are_checked():
-    with pytest.raises(IndexError, match="3 entries of 8 bytes are not in a buffer of 16"):
+    with pytest.raises(IndexError, match="3 entries of 8 bytes do not fit into a buffer of 16"):
         _codec.search(bytes(16), 8, 0, 4, 3, 1)
     with pytest.raises(ValueError, match="does not fit"):
         _codec.search(bytes(16), 8, 5, 4, 2, 1)

@@ -176,7 +176,7 @@ def test_find_batch_that_runs_past_the_end():
         assert _codec.find_batch(data, 0, end, 0, 0, len(data) - end) == (7, len(V2), 0)
         assert _codec.find_batch(data, 0, end, 0, 0, len(data) - end - 1) == (-1, 0, 0)
     assert _codec.find_batch(data, 0, 7 + 60, 0, 0, len(data)) == (-1, 0, 0)  # not all of its header
-    with pytest.raises(ValueError, match="-1 bytes behind"):
+    with pytest.raises(ValueError, match="-1 bytes after the end"):
         _codec.find_batch(data, 0, len(data), 0, 0, -1)
 
 

@@ -386,7 +386,7 @@ def test_runs_stay_within_their_target() -> None:
     for used, first in ((-1, 0), (0, -1), (0, 4)):
         with pytest.raises(IndexError, match="out of range"):
             run(8, used, first)
-    with pytest.raises(IndexError, match="row 6 is not among 6 bodies"):
+    with pytest.raises(IndexError, match="row 6 is out of range of 6 bodies"):
         run(8, 0, 0, rows + 1)
     with pytest.raises(ValueError, match="length"):
         run(8, 0, 0, rows[:2])
@@ -419,7 +419,7 @@ def test_runs_stay_within_their_target() -> None:
     with pytest.raises(ValueError, match="more blocks than there are"):
         blocks_of(13, 0, 0, blocks[:48])
     for outside in ((-1, 3, 3), (9, 3, 3), (12, 0, 3), (0, -1, 3)):
-        with pytest.raises(IndexError, match="are not among 11"):
+        with pytest.raises(IndexError, match="are outside of a buffer of 11"):
             blocks_of(13, 0, 0, np.array([outside] * 4, BLOCK_DTYPE).view(np.uint8))
     counts = counts[:3]
     with pytest.raises(ValueError, match="length"):

@@ -1,7 +1,7 @@
 """Bindings for appends: the rules, the batches, and batches that keep their offsets.
 
-A function that meets anything unusual returns None; `log/append_validation.py` then finds out what is wrong. Batches that
-get their offsets here are judged by `_run`.
+A function returns None for anything that it cannot accept; `log/append_validation.py` then finds what is wrong. `_run`
+validates batches that get their offsets here.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
@@ -26,14 +26,14 @@ cdef int64_t HIGHEST_OFFSET = INT64_MAX - 1   # the log's end comes after it
 
 
 cdef class Batch:
-    """What an append needs to know of a batch: its header, and where it lies among the bytes appended.
+    """The header of a batch in an append, and its position in the appended bytes.
 
     Attributes
     ----------
     position, size : int
         In bytes.
     base_offset, last_offset : int
-        A compressed legacy wrapper does not tell the first: there it is the last.
+        A compressed legacy wrapper does not have the first: there it is the last.
     max_timestamp : int
         ms; -1 none.
     producer_id, producer_epoch, base_sequence, leader_epoch : int
@@ -88,12 +88,12 @@ cdef class Batch:
 
     @property
     def codec(self):
-        """Number of the codec; 5 to 7 are none."""
+        """The number of the codec; 5 to 7 are invalid."""
         return self.row.attributes & header.CODEC_MASK
 
     @property
     def is_transactional(self):
-        """Whether it belongs to a transaction, its marker included."""
+        """Whether it belongs to a transaction, also as its marker."""
         return self.row.magic == 2 and self.row.attributes & TRANSACTIONAL != 0
 
     @property
@@ -103,16 +103,16 @@ cdef class Batch:
 
     @property
     def is_append_time(self):
-        """Whether its timestamps are those of the broker's clock."""
+        """Whether its timestamps come from the broker's clock."""
         return self.row.magic > 0 and self.row.attributes & header.LOG_APPEND_TIME != 0
 
     @property
     def last_sequence(self):
-        """Of its last record; -1 without sequences. Goes on with 0 after 2^31 - 1."""
+        """The sequence of its last record; -1 without sequences. 0 follows 2^31 - 1."""
         cdef int64_t delta = <int32_t>(<uint64_t>self.row.last_offset - <uint64_t>self.row.base_offset)
         if self.row.base_sequence == -1:
             return -1
-        # As Java's int arithmetic, which wraps where a hostile delta makes it.
+        # Like Java's int arithmetic, which wraps for a hostile delta.
         if self.row.base_sequence > <int32_t>(INT32_MAX - delta):
             return <int32_t>(delta - (INT32_MAX - <int64_t>self.row.base_sequence) - 1)
         return <int32_t>(self.row.base_sequence + delta)
@@ -128,19 +128,19 @@ cdef class Prepared:
     Attributes
     ----------
     records : buffer
-        The bytes to write: new ones, or those given where the caller allowed that or nothing had to be changed.
+        The bytes to write: new ones, or the caller's if it allowed changes or none were needed.
     batches : list of Batch
         All batches of them.
     first_offset, last_offset : int
-        -1 for a first offset that a legacy batch does not tell, and for both if there is nothing to write.
+        -1 for the first offset if a legacy batch does not have it, and for both if there is nothing to write.
     last_offset_of_first : int
-        Of the first batch.
+        Last offset of the first batch.
     max_timestamp : int
         ms; -1 none.
     append_time_ms : int
         -1 unless the log's clock set the timestamps.
     valid_bytes : int
-        Bytes of whole batches that were given.
+        Bytes of whole batches in the input.
     """
     cdef readonly object records
     cdef readonly list batches
@@ -162,22 +162,22 @@ cdef class Prepared:
 
 
 cdef class Rules:
-    """What a log asks of what is appended to it, and how it stores it.
+    """The rules of a log for appended batches, and how it stores them.
 
     Parameters
     ----------
     size_limit : int
         Most bytes of a batch.
     codec : int
-        That batches are stored with; -1 keeps the producer's.
+        Codec of stored batches; -1 keeps the producer's.
     append_time : bool
         Whether the log's clock sets the timestamps.
     key_required : bool
         Whether records without a key are refused.
     before_ms, after_ms : int
-        How far a timestamp may lie in the past, and in the future.
+        How far a timestamp may be in the past, and in the future.
     level : int or None
-        Of the codec.
+        Level of the codec.
     """
     cdef append.RecordRules rules
     cdef readonly int64_t size_limit
@@ -220,15 +220,15 @@ cdef Prepared made(object records, list batches, int64_t first_offset, int64_t l
     return prepared
 
 
-def ready(records not None, int64_t first_offset, int64_t append_time_ms):
-    """A v2 batch that the fast judge has made ready, as what is to be written.
+def prepare_validated(records not None, int64_t first_offset, int64_t append_time_ms):
+    """Return a v2 batch that `Run.validate_one` accepted as `Prepared`.
 
     Parameters
     ----------
     records : buffer
         Exactly one batch.
     first_offset : int
-        Of its first record.
+        Offset of its first record.
     append_time_ms : int
         -1 unless the log's clock set the timestamps.
     """
@@ -243,15 +243,15 @@ def ready(records not None, int64_t first_offset, int64_t append_time_ms):
                 view.shape[0])
 
 
-def given(data not None, int32_t leader_epoch, bint raft, int64_t size_limit):
-    """Judge batches that keep their offsets, in one pass.
+def prepare_with_offsets(data not None, int32_t leader_epoch, bint raft, int64_t size_limit):
+    """Validate batches that keep their offsets, in one pass.
 
     Parameters
     ----------
     data : buffer
         Any number of batches; a partial one at the end is left out.
     leader_epoch : int
-        Batches are left out from the first one on that has a higher epoch; with `raft`, all must have this one.
+        From the first batch with a higher epoch on, batches are left out; with `raft`, all must have this epoch.
     raft : bool
     size_limit : int
         Most bytes of a batch; negative for no limit.
@@ -259,7 +259,7 @@ def given(data not None, int32_t leader_epoch, bint raft, int64_t size_limit):
     Returns
     -------
     Prepared or None
-        None if anything is not as it should be. The records are a view of `data`.
+        None if anything is wrong. The records are a view of `data`.
     """
     cdef const uint8_t[::1] view = memoryview(data).cast("B") if len(data) else b""
     cdef int64_t start = 0, size = 0, valid = 0, last = -1, first = -1, last_of_first = -1, greatest = -1, length = view.shape[0]
@@ -305,7 +305,7 @@ def given(data not None, int32_t leader_epoch, bint raft, int64_t size_limit):
 
 
 def read_batch(data not None, int64_t position, int64_t size):
-    """Read the header of a whole batch; ValueError if it is not whole. Returns it and whether its CRC holds."""
+    """Read the header of a whole batch; return it and whether its CRC matches. ValueError if it is not whole."""
     cdef const uint8_t[::1] view = data
     cdef Batch batch
     if position < 0 or size < header.V0_SMALLEST or size > view.shape[0] - position or not append.readable(&view[position], size):
@@ -318,7 +318,7 @@ def read_batch(data not None, int64_t position, int64_t size):
 
 
 def batches_of(rows not None, bint producers):
-    """Rows of a batch table as batches; with `producers`, only those that have one."""
+    """Return rows of a batch table as batches; with `producers`, only those that have a producer."""
     cdef const uint8_t[::1] raw
     cdef const header.BatchRow *row
     cdef Py_ssize_t i
@@ -344,7 +344,7 @@ def end_marker(data not None, int64_t position, int64_t size):
     Returns
     -------
     tuple of (int, int, int) or None
-        Its type (0 abort, 1 commit), the coordinator epoch and its timestamp. None if it is anything else.
+        Its type (0 abort, 1 commit), the coordinator epoch and its timestamp. None for anything else.
     """
     cdef const uint8_t[::1] view = data
     cdef const uint8_t *p

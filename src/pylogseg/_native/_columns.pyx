@@ -1,8 +1,8 @@
 """Functions of columns of binary values as Arrow lays them out: all values in one call.
 
-Value ``i`` lies in ``data[offsets[i]:offsets[i + 1]]``; offsets are int32 or int64 and may begin anywhere, as those of
-a slice do. Every pair is checked against the data before it is followed. Nulls are the caller's: what the pair of a
-null says is computed like any other.
+Value ``i`` is ``data[offsets[i]:offsets[i + 1]]``; offsets are int32 or int64 and may begin anywhere, as in a slice.
+Every pair is checked against the data before it is followed. Nulls are up to the caller: they are computed like other
+values.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -20,7 +20,7 @@ ctypedef fused Offset:
 
 cdef enum:
     TRAILING = 3           # bytes remain after the number
-    OUTSIDE = 4            # the value does not lie in the data
+    OUTSIDE = 4            # the value is outside of the data
     WIDEST = 10            # bytes of a varint
 
 
@@ -30,17 +30,17 @@ cdef inline bint lies_in(int64_t start, int64_t end, int64_t size) noexcept nogi
 
 cdef int64_t count_of(Py_ssize_t offsets, Py_ssize_t out) except -1:
     if offsets < 1 or out != offsets - 1:
-        raise ValueError(f"{offsets} offsets do not go with {out} results")
+        raise ValueError(f"{offsets} offsets for {out} results: expected one more than results")
     return out
 
 
 cdef refuse(int64_t row, int64_t count):
     if row < count:
-        raise IndexError(f"value {row} does not lie in the data")
+        raise IndexError(f"value {row} is outside of the data")
 
 
 def crc32c(const Offset[::1] offsets not None, const uint8_t[::1] data not None, uint32_t[::1] out not None):
-    """CRC-32C of every value."""
+    """Compute the CRC-32C of every value."""
     cdef int64_t i = 0, count = count_of(offsets.shape[0], out.shape[0]), size = data.shape[0]
     cdef const uint8_t *first = address(data)
     with nogil:
@@ -51,7 +51,7 @@ def crc32c(const Offset[::1] offsets not None, const uint8_t[::1] data not None,
 
 
 def murmur2(const Offset[::1] offsets not None, const uint8_t[::1] data not None, int32_t[::1] out not None):
-    """The hash of every value by which Kafka's producers choose a partition, with its sign as in Java."""
+    """Compute the hash of every value by which Kafka's producers choose a partition, signed as in Java."""
     cdef int64_t i = 0, count = count_of(offsets.shape[0], out.shape[0]), size = data.shape[0]
     cdef const uint8_t *first = address(data)
     with nogil:
@@ -65,12 +65,12 @@ def read_varints(
     const Offset[::1] offsets not None, const uint8_t[::1] data not None, int64_t[::1] out not None, bint zigzag,
     uint8_t[::1] status not None,
 ):
-    """The number that every value is: a ZigZag varint of 64 bits, or an unsigned one of 32.
+    """Decode every value as a ZigZag varint of 64 bits, or an unsigned one of 32.
 
     Parameters
     ----------
     status : uint8 array
-        An item a value: 0, or an index of `VARINT_REASONS`; the number is then 0.
+        One item per value: 0, or an index of `VARINT_REASONS`; the number is then 0.
     """
     cdef int64_t i, count = count_of(offsets.shape[0], out.shape[0]), size = data.shape[0]
     cdef const uint8_t *first = address(data)
@@ -99,14 +99,14 @@ def read_varints(
 
 
 def write_varints(const int64_t[::1] numbers not None, bint zigzag, int32_t[::1] offsets not None, uint8_t[::1] data not None):
-    """Write numbers as varints, back to back; returns the bytes used.
+    """Write numbers as varints, back to back; return the bytes used.
 
     Parameters
     ----------
     zigzag : bool
         ZigZag of 64 bits; otherwise the low 32 bits, unsigned.
     offsets : int32 array
-        One more than numbers: filled.
+        Filled; one item more than there are numbers.
     data : uint8 array
         10 bytes for each number.
     """
@@ -114,7 +114,7 @@ def write_varints(const int64_t[::1] numbers not None, bint zigzag, int32_t[::1]
     cdef uint8_t *first
     cdef uint8_t *p
     if data.shape[0] < WIDEST * count or WIDEST * count > 0x7FFFFFFF:
-        raise ValueError(f"{data.shape[0]} bytes are no room for {count} varints")
+        raise ValueError(f"{data.shape[0]} bytes are too few for {count} varints")
     offsets[0] = 0
     if count == 0:
         return 0
@@ -126,7 +126,7 @@ def write_varints(const int64_t[::1] numbers not None, bint zigzag, int32_t[::1]
     return offsets[count]
 
 
-#: What a status of `read_varints` means.
+#: The meaning of each status of `read_varints`.
 VARINT_REASONS = (
     "",
     "the varint is cut off",

@@ -35,7 +35,7 @@ def write(
     columns: Columns,
     start: int,
     rows: npt.NDArray[Any],
-    given: bool,
+    planned: bool,
     out: Any,
     at: int,
     batch_bytes: int = 0,

@@ -1,7 +1,7 @@
 """Encode record columns as record batches of magic 0, 1 and 2.
 
-Two steps, each for many batches in one call: `write` (which record goes into which batch, the records, and before
-uncompressed ones header and CRC), `pack` (records compressed, header and CRC around them).
+There are two steps, each for many batches in one call: `write` distributes the records over batches and writes them,
+with header and CRC if they are not compressed; `pack` compresses records and writes header and CRC.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
@@ -13,6 +13,7 @@ from libc.string cimport memcpy
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
 from pylogseg._native.kernels cimport record_write as record
+from pylogseg._native.kernels.buffers cimport Source
 from pylogseg._native.kernels.endian cimport load_be32
 from pylogseg._native.kernels.pages cimport ask_large_pages
 
@@ -24,21 +25,21 @@ checksum.pls_crc_init()
 
 
 cdef class Columns:
-    """Columns of records, held and unpacked once for all calls.
+    """Columns of records, unpacked once for all calls.
 
     Parameters
     ----------
     count : int
-        Items of every column.
+        Number of items in every column.
     offset, timestamp : int64 arrays or None
-        None stands for consecutive offsets from `base_offset`, and for `default_timestamp` everywhere.
+        None means consecutive offsets from `base_offset`, or `default_timestamp` for all records.
     key_place, key_size, value_place, value_size, headers_place, header_count : arrays or None
-        Spans as in `RecordColumns`; a pair of None stands for nulls, and for no headers.
+        Spans as in `RecordColumns`; a pair of None means nulls, or no headers.
     sources : sequence of buffers
-        What places point into, any number of them.
+        The buffers that places point into, any number of them.
     """
     cdef record.Input input
-    cdef record.Source *buffers
+    cdef Source *buffers
     cdef list held
 
     def __cinit__(
@@ -51,8 +52,8 @@ cdef class Columns:
         if count < 0 or (key_place is None) != (key_size is None) or (value_place is None) != (value_size is None) or (
             (headers_place is None) != (header_count is None)
         ):
-            raise ValueError("a column of places needs one of sizes, and the other way round")
-        self.buffers = <record.Source *>malloc((total + 1) * sizeof(record.Source))
+            raise ValueError("columns of places and sizes must come in pairs")
+        self.buffers = <Source *>malloc((total + 1) * sizeof(Source))
         if self.buffers == NULL:
             raise MemoryError
         for source in sources:
@@ -110,7 +111,7 @@ cdef uint8_t[::1] rows_of(rows):
 
 
 cdef inline int32_t next_sequence(int32_t sequence, int64_t records) noexcept nogil:
-    """Sequences count the records of a producer and wrap to 0 after 2^31 - 1."""
+    """Return a later sequence: sequences count the records of a producer, and 0 follows 2^31 - 1."""
     if sequence < 0:
         return sequence
     return <int32_t>((<int64_t>sequence + records) & INT32_MAX)
@@ -125,12 +126,12 @@ cdef inline bint given_row_holds(const header.BatchRow *row, int64_t left) noexc
 
 
 def blank(Py_ssize_t size):
-    """Return a bytearray whose bytes are whatever memory held: for output that is written whole."""
+    """Return a bytearray with uninitialized bytes, for output that is written completely."""
     return PyByteArray_FromStringAndSize(NULL, size)
 
 
 def resize(bytearray data not None, Py_ssize_t size):
-    """Cut a bytearray, or make it longer by bytes that are whatever memory held."""
+    """Cut a bytearray, or extend it by uninitialized bytes."""
     PyByteArray_Resize(data, size)
     ask_large_pages(PyByteArray_AS_STRING(data), size)
 
@@ -138,7 +139,7 @@ def resize(bytearray data not None, Py_ssize_t size):
 def likely_size(Columns columns not None, int magic, int64_t batch_bytes, int64_t batch_records):
     """Estimate the bytes of all batches of some records, before compression: `resize` corrects it.
 
-    Never much more than sources and columns have themselves, whatever the columns say of sizes.
+    Never much more than the bytes of sources and columns, whatever sizes the columns claim.
     """
     cdef int64_t i, size, batches, held = 0, count = columns.input.count
     with nogil:
@@ -147,8 +148,8 @@ def likely_size(Columns columns not None, int magic, int64_t batch_bytes, int64_
         size = min(payload(columns.input.key_size, count) + payload(columns.input.value_size, count), held)
     if magic < 2:
         return size + count * record.V1_RECORD
-    size += count * record.USUAL_OVERHEAD
-    # Two neighbours that are no fuller than they must be have more than `batch_bytes` together.
+    size += count * record.TYPICAL_OVERHEAD
+    # Two neighbouring batches together have more than `batch_bytes`.
     batches = min(size // batch_bytes * 2 + count // batch_records, count) + 1
     return size + batches * header.V2_HEADER + record.MOST_OVERHEAD
 
@@ -162,35 +163,35 @@ cdef inline int64_t payload(const int32_t *sizes, int64_t count) noexcept nogil:
 
 
 def write(
-    Columns columns not None, int64_t start, rows not None, bint given, uint8_t[::1] out not None, int64_t at,
+    Columns columns not None, int64_t start, rows not None, bint planned, uint8_t[::1] out not None, int64_t at,
     int64_t batch_bytes=0, int64_t batch_records=0,
 ):
     """Write batches from record `start` on into `out` from byte `at` on, as many as there are rows and room for.
 
-    Those without a codec are whole: header, CRC and records. Before the records of those with one the room of the
-    header is left as it was. A call ends where magic or codec change.
+    Batches without a codec are complete: header, CRC and records. Before the records of those with a codec there is
+    unwritten room for the header. A call ends where magic or codec change.
 
     Parameters
     ----------
     rows
-        If `given`, what `format.builder.rebuild` says of a table; the rows take the records in order. Else ``rows[0]``
-        has what all batches share (`record_write.write_batch`) and the base sequence of the first one; a batch takes
-        up to `batch_records` records until the next would make it larger than `batch_bytes`. Filled with all that is
-        known before compression; positions are those in `out`.
+        If `planned`, the rows of `format.builder.rebuild`, which take the records in order. Otherwise ``rows[0]``
+        has the fields that all batches share (`record_write.write_batch`) and the base sequence of the first one; a
+        batch takes up to `batch_records` records until the next would make it larger than `batch_bytes`. Filled with
+        everything that is known before compression; positions are those in `out`.
 
     Returns
     -------
     record : int
-        The first record that was not written; at an error, the one that may not be.
+        The first record that was not written; at an error, the invalid one.
     count : int
-        Rows filled; if not `given`, at most ``len(rows) - 1``, and the one after is prepared for the next call.
+        Rows filled; if not `planned`, at most ``len(rows) - 1``, and the next row is prepared for the next call.
     end : int
-        The byte after what was written.
+        The byte after the last written one.
     status : int
         0; 9 (`WRITE_ROOM`) if `out` is too short for the next batch; or an index of `format.builder.REASONS`.
     """
     cdef uint8_t[::1] raw = rows_of(rows)
-    cdef Py_ssize_t k = 0, count = len(rows) if given else len(rows) - 1
+    cdef Py_ssize_t k = 0, count = len(rows) if planned else len(rows) - 1
     cdef int64_t room = out.shape[0], bad = start, most
     cdef int status = record.WRITE_OK
     cdef header.BatchRow shared
@@ -198,16 +199,16 @@ def write(
     cdef uint8_t *p
     cdef const uint8_t *end
     cdef bint packed
-    if not 0 <= start <= columns.input.count or not 0 <= at <= room or count < 1 or (not given and batch_records < 1):
-        raise ValueError("start or at lies outside, there are too few rows, or batches of no records are asked for")
+    if not 0 <= start <= columns.input.count or not 0 <= at <= room or count < 1 or (not planned and batch_records < 1):
+        raise ValueError("start or at is out of range, there are too few rows, or batch_records is below 1")
     with nogil:
         row = <header.BatchRow *>&raw[0]
         shared = row[0]
         packed = shared.attributes & header.CODEC_MASK != 0
         p = &out[0] + at if room else NULL
         end = p + (room - at)
-        while k < count and (given or start < columns.input.count):
-            if not given:
+        while k < count and (planned or start < columns.input.count):
+            if not planned:
                 row[k] = shared
             elif row[k].magic != shared.magic or (row[k].attributes ^ shared.attributes) & header.CODEC_MASK:
                 break
@@ -219,9 +220,9 @@ def write(
                 row[k].size = header.V2_HEADER
                 row[k].base_timestamp = -1
             row[k].position = room - (end - p)
-            if not given or row[k].count:
-                most = row[k].count if given else batch_records
-                status = record.write_batch(&columns.input, start, most, batch_bytes, given, p, end - p, &row[k], &bad)
+            if not planned or row[k].count:
+                most = row[k].count if planned else batch_records
+                status = record.write_batch(&columns.input, start, most, batch_bytes, planned, p, end - p, &row[k], &bad)
             elif end - p < row[k].size:
                 status = record.WRITE_ROOM
             if status != record.WRITE_OK:
@@ -235,7 +236,7 @@ def write(
             start += row[k].count
             shared.base_sequence = next_sequence(shared.base_sequence, row[k].last_offset - row[k].base_offset + 1)
             k += 1
-        if not given:
+        if not planned:
             row[k] = shared
     return start if status in (record.WRITE_OK, record.WRITE_ROOM) else bad, k, room - (end - p), status
 
@@ -243,29 +244,29 @@ def write(
 def pack(function, rows not None, scratch not None, uint8_t[::1] out not None, int64_t at, Py_ssize_t row, bytes body=None):
     """Compress records, and write them as batches, back to back from byte `at` on.
 
-    Each body is copied and gets its header and CRC while it is near, and its memory goes to the next one.
+    Each body is copied and gets its header and CRC while it is in the cache, and its memory is used for the next one.
 
     Parameters
     ----------
     function : callable
-        That makes `bytes` of a memory view.
+        Compresses a memory view to `bytes`.
     rows : array of BATCH_DTYPE
-        As `write` left them for batches with a codec. Position and size become those of the batch in `out`.
+        As filled by `write` for batches with a codec. Position and size become those of the batch in `out`.
     scratch : buffer
-        What `write` wrote to.
+        The output of `write`.
     out : buffer
     at : int
     row : int
-        The row to begin with.
+        The first row.
     body : bytes, optional
-        What has been compressed of that row already.
+        The compressed records of that row, if a call returned them.
 
     Returns
     -------
     row, at : int
-        How far it came.
+        The next row and byte.
     body : bytes or None
-        None if all is done; else what is too long for the room in `out`.
+        None if all rows are done, else the compressed records for which `out` has no room.
     """
     cdef uint8_t[::1] raw = rows_of(rows)
     cdef Py_ssize_t count = len(rows), k
@@ -284,7 +285,7 @@ def pack(function, rows not None, scratch not None, uint8_t[::1] out not None, i
         prefix = record.header_size(b)
         if body is None:
             if prefix == 0 or b.position < 0 or not prefix <= b.size <= len(whole) - b.position:
-                raise ValueError(f"row {k} has no header, or its records do not lie in the scratch")
+                raise ValueError(f"row {k} has no header, or its records are outside of the scratch")
             body = <bytes?>function(whole[b.position + prefix:b.position + b.size])
         size = prefix + PyBytes_GET_SIZE(body)
         if size > INT32_MAX:
@@ -310,17 +311,17 @@ def wire_headers(Columns headers not None, const int32_t[::1] header_count not N
     Parameters
     ----------
     headers : Columns
-        The headers of all records back to back, names as keys.
+        The headers of all records, back to back, with names as keys.
     header_count : int32 array
-        An item a record, none negative.
+        One item per record, none negative.
 
     Returns
     -------
     arena : numpy.ndarray of uint8
     place : numpy.ndarray of int64
-        An item a record: where its headers begin in the arena.
+        One item per record: where its headers begin in the arena.
     bad : int
-        -1, or the record of a header that has no name or lies outside of its source; the rest is then void.
+        -1, or the record of a header that has no name or is outside of its source; then the rest is invalid.
     """
     cdef Py_ssize_t i, records = header_count.shape[0]
     cdef int64_t[::1] place = np.empty(records, np.int64)
@@ -332,7 +333,7 @@ def wire_headers(Columns headers not None, const int32_t[::1] header_count not N
         raise ValueError("headers need names and values")
     for i in range(records):
         if header_count[i] < 0 or header_count[i] > headers.input.count - n:
-            raise ValueError(f"record {i} counts more headers than there are")
+            raise ValueError(f"record {i} has a higher header count than there are headers")
         n += header_count[i]
     with nogil:
         for i in range(records):

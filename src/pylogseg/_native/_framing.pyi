@@ -64,7 +64,7 @@ def run_payloads(
     start: npt.NDArray[np.int64],
     end: npt.NDArray[np.int64],
     rooms: npt.NDArray[np.int64],
-    usual: int,
+    first_room: int,
     rows: npt.NDArray[np.int64],
     first: int,
     bodies: npt.NDArray[np.uint8],

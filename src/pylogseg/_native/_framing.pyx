@@ -1,6 +1,6 @@
 """Framing of compressed payloads: block tables and sizes of many batches at once, xxHash32.
 
-The codecs themselves are other packages', whose functions are called for each block or payload.
+The codecs themselves come from other packages, whose functions are called for each block or payload.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -13,7 +13,7 @@ from pylogseg._native.kernels cimport framing
 
 
 def xxh32(buffer, seed: int = 0) -> int:
-    """xxHash32 of a buffer."""
+    """Compute the xxHash32 of a buffer."""
     cdef const uint8_t[::1] view = buffer
     cdef const uint8_t *data = address(view)
     cdef uint32_t start = seed
@@ -24,7 +24,7 @@ def xxh32(buffer, seed: int = 0) -> int:
 
 
 def lz4_blocks(buffer, start, end, unchecked, limit: int, row: int, counts, blocks) -> tuple[int, int]:
-    """Block tables of payloads that are plain lz4 frames.
+    """Fill the block tables of payloads that are plain lz4 frames.
 
     Parameters
     ----------
@@ -33,27 +33,27 @@ def lz4_blocks(buffer, start, end, unchecked, limit: int, row: int, counts, bloc
     start, end : array of int64
         Payloads, as positions in the buffer.
     unchecked : array of uint8
-        Not 0 where the header checksum is not looked at (magic 0).
+        Not 0 if the header checksum is ignored (magic 0).
     limit : int
-        Payloads whose blocks have room for more bytes than that are not plain.
+        Payloads whose blocks have room for more bytes are not plain.
     row : int
-        The payload to begin with.
+        The first payload.
     counts : array of int32
-        Filled: blocks of each payload; -1 where it is not plain.
+        Filled: the number of blocks of each payload; -1 if it is not plain.
     blocks : writable buffer
-        Filled: 16 bytes for each block (`BLOCK_DTYPE` of `format/compression.py`), those of plain payloads alone.
+        Filled: 16 bytes for each block of a plain payload (`BLOCK_DTYPE` of `format/compression.py`).
 
     Returns
     -------
     row, used : int
-        The payload to go on with, len(start) when done, and the blocks filled. A payload with more blocks than
-        the whole of ``blocks`` holds counts as not plain, so that every call gets on.
+        The next payload, len(start) when done, and the number of blocks filled. A payload with more blocks than all of
+        ``blocks`` can hold counts as not plain, so that every call makes progress.
     """
     return tables(buffer, start, end, unchecked, limit, row, counts, blocks, False)
 
 
 def xerial_blocks(buffer, start, end, limit: int, row: int, counts, blocks) -> tuple[int, int]:
-    """Block tables of payloads that are plain xerial snappy streams; the parameters are those of `lz4_blocks`."""
+    """Fill the block tables of payloads that are plain xerial snappy streams; parameters as for `lz4_blocks`."""
     return tables(buffer, start, end, None, limit, row, counts, blocks, True)
 
 
@@ -63,13 +63,13 @@ def zstd_frame(buffer, position: int) -> tuple[int, int, int]:
     Returns
     -------
     end, declared, most : int
-        Position after the frame; its content size, -1 where the header has none; the bytes that its blocks
-        can become at most.
+        Position after the frame; its content size, -1 if the header has none; the most bytes that its blocks
+        decompress to.
 
     Raises
     ------
     ValueError
-        Where there is no whole frame.
+        If there is no whole frame.
     """
     cdef const uint8_t[::1] view = buffer
     cdef int64_t start = position
@@ -91,14 +91,14 @@ ZSTD_REASONS = ("", "the stream ends early", "no frame", "a reserved bit is set"
 def zstd_rooms(
     const uint8_t[::1] buffer, const int64_t[::1] start, const int64_t[::1] end, int64_t limit, int64_t[::1] rooms
 ) -> None:
-    """Fill, for each payload, the most bytes that it becomes; -1 unless it is one frame, known to keep to the limit."""
+    """Fill the most decompressed bytes of each payload; -1 unless it is one frame that surely keeps to the limit."""
     fill_rooms(buffer, start, end, limit, rooms, framing.zstd_room)
 
 
 def gzip_rooms(
     const uint8_t[::1] buffer, const int64_t[::1] start, const int64_t[::1] end, int64_t limit, int64_t[::1] rooms
 ) -> None:
-    """Fill, for each payload, the bytes that it says it becomes; -1 unless it is one member, sure to keep to the limit."""
+    """Fill the declared size of each payload; -1 unless it is one member that surely keeps to the limit."""
     fill_rooms(buffer, start, end, limit, rooms, framing.gzip_room)
 
 
@@ -162,7 +162,7 @@ cdef tuple tables(
 
 
 cdef class Bodies:
-    """Rows of bodies that a run fills, and those that it leaves to careful readers."""
+    """The bodies that a run fills, and the rows that it leaves to the careful readers."""
     cdef header.Body *all
     cdef int64_t count
     cdef object held
@@ -174,14 +174,14 @@ cdef class Bodies:
         self.count = bodies.shape[0] // <int64_t>sizeof(header.Body)
 
     cdef int fill(self, int64_t row, int64_t begin, int64_t size) except -1:
-        """The body of a row lies in the arena; a size below 0: it could not be had."""
+        """Set the body of a row, in the arena; a negative size if it cannot be decompressed."""
         if size < 0:
             self.late.append(row)
         elif 0 <= row < self.count:
             self.all[row].place = begin | <int64_t>1 << header.SOURCE_SHIFT
             self.all[row].size = size
         else:
-            raise IndexError(f"row {row} is not among {self.count} bodies")
+            raise IndexError(f"row {row} is out of range of {self.count} bodies")
         return 0
 
 
@@ -205,7 +205,7 @@ cdef class Span:
 
     cdef int show(self, int64_t begin, int64_t size) except -1:
         if begin < 0 or size < 0 or size > self.total - begin:
-            raise IndexError(f"{size} bytes at {begin} are not among {self.total}")
+            raise IndexError(f"{size} bytes at {begin} are outside of a buffer of {self.total}")
         self.at, self.size = self.base + begin, size
         return 0
 
@@ -222,40 +222,40 @@ def run_blocks(
     Parameters
     ----------
     into : callable
-        ``into(block, room)`` for buffers, a block and where it goes, or ``into(block, room, size)``; returns the bytes
-        it made. The buffers are others when it has returned.
+        ``into(block, room)`` or ``into(block, room, size)``, with buffers for a block and its output; returns the
+        number of bytes written. After its return the buffers are used for other blocks.
     failure : type or tuple of type
-        What it raises.
+        The errors that it raises.
     source : buffer
         The bytes of the file.
     target : buffer
-        Where the bytes go, from the byte `used` on.
+        The output, from byte `used` on.
     used : int
     blocks : buffer
         As `lz4_blocks` and `xerial_blocks` fill them.
     counts : array of int32
-        Blocks of each payload, -1 where it is not plain.
+        Number of blocks of each payload, -1 if it is not plain.
     rows : array of int64
         The row of each payload.
     first : int
-        The payload to begin with.
+        The first payload.
     bodies : buffer
-        Of `BODY_DTYPE`. Filled for the row of each payload that was decompressed.
+        Items of `BODY_DTYPE`. Filled for the row of each payload that was decompressed.
     late : list
-        Gets the rows of the others.
+        The rows of the others are appended to it.
     exact : bool
-        Whether the room of a block is what it becomes (snappy), not the most of it (lz4).
+        Whether the room of a block is its exact size (snappy) or the most bytes (lz4).
 
     Returns
     -------
     next, used, needed : int
-        The payload to go on with, and how far the target is used. If the target has no room for that payload, the bytes
-        it has to have; else 0, and all is done.
+        The next payload, and the bytes of the target in use. If the target has no room for that payload, the bytes that
+        it needs; 0 if all payloads are done.
 
     Raises
     ------
     ValueError, IndexError
-        For arrays of unequal lengths, counts of more blocks than there are, and rows, payloads or bytes out of range.
+        For arrays of unequal lengths, too high counts of blocks, and rows, payloads or bytes out of range.
     """
     cdef int64_t table = blocks.shape[0] // <int64_t>sizeof(framing.Block)
     cdef const framing.Block *block = <const framing.Block *><const void *>address(blocks)
@@ -304,22 +304,22 @@ def run_blocks(
 
 def run_payloads(
     quick, failure, const uint8_t[::1] source, uint8_t[::1] target, int64_t used, const int64_t[::1] start, const int64_t[::1] end,
-    const int64_t[::1] rooms, int64_t usual, const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late
+    const int64_t[::1] rooms, int64_t first_room, const int64_t[::1] rows, int64_t first, uint8_t[::1] bodies, list late
 ) -> tuple[int, int, int]:
-    """Decompress payloads back to back by a library's function that makes `bytes`.
+    """Decompress payloads back to back by a library's function that returns `bytes`.
 
     Parameters
     ----------
     quick : callable
-        ``quick(payload, room)`` for a buffer, another one when it has returned, and the bytes that it may become.
+        ``quick(payload, room)`` with a buffer, which is used for others after its return, and the most bytes.
     start, end : array of int64
         Payloads, as positions in the source.
     rooms : array of int64
-        Bytes that each may become; one without room is not tried.
-    usual : int
-        Room to try first where there is more, since that may be too large for most.
+        The most bytes of each; a payload without room is skipped.
+    first_room : int
+        Room to try first if a payload's own is larger, because most payloads need less.
 
-    For all others, what is returned and what is raised see `run_blocks`.
+    For the other parameters, the results and the errors see `run_blocks`.
     """
     cdef int64_t payload, room, size
     cdef bytes data
@@ -334,9 +334,9 @@ def run_payloads(
         if room > 0:
             piece.show(start[payload], end[payload] - start[payload])
             try:
-                data = quick(piece, min(room, usual))
+                data = quick(piece, min(room, first_room))
             except failure:
-                if room > usual:
+                if room > first_room:
                     try:
                         data = quick(piece, room)
                     except failure:

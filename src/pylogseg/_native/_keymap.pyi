@@ -17,7 +17,7 @@ def put(
     part_mask: int = 0,
     part: int = 0,
 ) -> tuple[int, int]: ...
-def judge(
+def classify(
     table: Any,
     secret: tuple[int, int],
     latest_offset: int,

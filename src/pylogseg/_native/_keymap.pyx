@@ -8,16 +8,16 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from pylogseg._native.kernels cimport record_write as record
 from pylogseg._native.kernels.batch cimport prefetch
+from pylogseg._native.kernels.buffers cimport SOURCES, Source, hold
 from pylogseg._native.kernels.siphash cimport Hash, siphash_many
 
 cdef enum:
-    SOURCES = 4
-    BLOCK = 64             # keys hashed ahead, so that their slots are on the way from memory when they are looked at
+    BLOCK = 64             # keys hashed ahead, so that their slots are prefetched before they are read
 
 cdef enum:
     OLDER = 0              # a later record has the same key
-    LAST = 1               # none has
-    BEYOND = 2             # after what the table covers
+    LAST = 1               # no later record has it
+    BEYOND = 2             # after the offsets that the table covers
     NO_KEY = 3
 
 cdef struct Slot:
@@ -36,29 +36,7 @@ cdef struct Keys:
     const int32_t *size
     const int64_t *offset
     int64_t count
-    record.Source[SOURCES] sources
-
-
-cdef class _Sources:
-    """The buffers that places point into, held for a call."""
-    cdef record.Source[SOURCES] all
-    cdef list held
-
-    def __cinit__(self, sources):
-        cdef const uint8_t[::1] view
-        cdef int i
-        if len(sources) > SOURCES:
-            raise ValueError(f"at most {SOURCES} sources, not {len(sources)}")
-        self.held = []
-        for i in range(SOURCES):
-            self.all[i].first = <const uint8_t *>b""
-            self.all[i].size = 0
-        for i, source in enumerate(sources):
-            view = source
-            self.held.append(view)
-            if view.shape[0]:
-                self.all[i].first = &view[0]
-                self.all[i].size = view.shape[0]
+    Source[SOURCES] sources
 
 
 cdef inline Slot *home(const Table *table, const Hash *hash) noexcept nogil:
@@ -66,7 +44,7 @@ cdef inline Slot *home(const Table *table, const Hash *hash) noexcept nogil:
 
 
 cdef inline Slot *find(const Table *table, const Hash *hash) noexcept nogil:
-    """The slot of a hash, or the empty one where it belongs; NULL if it is in none of a full table."""
+    """Return the slot of a hash, or the empty slot for it; NULL if a full table does not have it."""
     cdef Slot *slot = home(table, hash)
     cdef Slot *end = table.slots + table.count
     cdef uint64_t looked
@@ -81,7 +59,7 @@ cdef inline Slot *find(const Table *table, const Hash *hash) noexcept nogil:
 
 cdef int open_table(Table *table, uint8_t[::1] raw, secret) except -1:
     if raw.shape[0] < <Py_ssize_t>sizeof(Slot) or raw.shape[0] // <Py_ssize_t>sizeof(Slot) > 0x7FFFFFFF:
-        raise ValueError(f"a table of {raw.shape[0]} bytes")
+        raise ValueError(f"invalid size of a table: {raw.shape[0]} bytes")
     table.slots = <Slot *>&raw[0]
     table.count = <uint64_t>(raw.shape[0] // <Py_ssize_t>sizeof(Slot))
     table.k0, table.k1 = secret
@@ -89,20 +67,18 @@ cdef int open_table(Table *table, uint8_t[::1] raw, secret) except -1:
 
 
 cdef int open_keys(
-    Keys *keys, const int64_t[::1] place, const int32_t[::1] size, const int64_t[::1] offset, _Sources sources
+    Keys *keys, const int64_t[::1] place, const int32_t[::1] size, const int64_t[::1] offset
 ) except -1:
     keys.count = place.shape[0]
     if size.shape[0] != keys.count or offset.shape[0] != keys.count:
         raise ValueError("columns differ in length")
     if keys.count:
         keys.place, keys.size, keys.offset = &place[0], &size[0], &offset[0]
-    for i in range(SOURCES):
-        keys.sources[i] = sources.all[i]
     return 0
 
 
 cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t first, int64_t count, Hash *hashes) noexcept nogil:
-    """Hash keys ahead; how many: fewer than `count` where a place lies outside of its source."""
+    """Hash keys ahead; return how many: fewer than `count` if a place is outside of its source."""
     cdef const uint8_t *key[BLOCK]
     cdef int64_t size[BLOCK]
     cdef int64_t i, ahead
@@ -112,7 +88,7 @@ cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t fir
         if ahead < keys.count:
             prefetch(record.locate(keys.sources, SOURCES, keys.place[ahead], 0))
         size[i] = keys.size[first + i]
-        if size[i] < 0:                        # it has none, and nobody looks at its hash
+        if size[i] < 0:                        # no key: its hash is not used
             size[i] = 0
             key[i] = <const uint8_t *>b""
             continue
@@ -124,7 +100,7 @@ cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t fir
     for i in range(count):
         slot = home(table, &hashes[i])
         prefetch(slot)
-        prefetch(&slot.offset)                 # which may lie in the next line
+        prefetch(&slot.offset)                 # it may be in the next cache line
     return count
 
 
@@ -133,30 +109,30 @@ def put(
     const int64_t[::1] key_place not None, const int32_t[::1] key_size not None, const int64_t[::1] offset not None,
     sources not None, int64_t first, uint64_t part_mask=0, uint64_t part=0,
 ):
-    """Note the offset of each key, from record `first` on, until one is met while `used` keys are at the limit.
+    """Put the offset of each key into the table, from record `first` on, until a new key exceeds the limit of `used`.
 
-    Only keys of a part are noted: those whose second half of the hash, under a mask, is `part`.
+    Only keys of a part are put in: those whose second half of the hash, under a mask, is `part`.
 
     Returns
     -------
     (record, used) : tuple of int
-        The record that was not put in, or the number of records; keys in the table.
+        The first record that was not put in, or the number of records; the number of keys in the table.
     """
     cdef Table t
     cdef Keys keys
     cdef Hash[BLOCK] hashes
     cdef Slot *slot
-    cdef int64_t i = first, j, count, wanted
+    cdef int64_t i = first, j, count, ahead
     cdef bint full = False
-    cdef _Sources held = _Sources(sources)
+    cdef list held = hold(sources, keys.sources)
     open_table(&t, table, secret)
-    open_keys(&keys, key_place, key_size, offset, held)
+    open_keys(&keys, key_place, key_size, offset)
     if not 0 <= first <= keys.count or limit > <int64_t>t.count:
-        raise ValueError("a record or a limit out of range")
+        raise ValueError("a record or a limit is out of range")
     with nogil:
         while i < keys.count and not full:
-            wanted = keys.count - i if keys.count - i < BLOCK else BLOCK
-            count = hash_block(&keys, &t, i, wanted, hashes)
+            ahead = keys.count - i if keys.count - i < BLOCK else BLOCK
+            count = hash_block(&keys, &t, i, ahead, hashes)
             for j in range(count):
                 if keys.size[i + j] < 0 or keys.offset[i + j] < start_offset:
                     continue
@@ -167,7 +143,7 @@ def put(
                     i += j
                     break
                 slot = find(&t, &hashes[j])
-                if slot == NULL:               # more keys are in than `used` says
+                if slot == NULL:               # the table has more keys than `used`
                     full = True
                     i += j
                     break
@@ -177,33 +153,33 @@ def put(
                 slot.offset = <uint64_t>keys.offset[i + j] + 1
             if not full:
                 i += count
-                if count < wanted:
+                if count < ahead:
                     break
     if not full and i < keys.count:
         raise ValueError(f"the key of record {i} lies outside of its buffer")
     return i, used
 
 
-def judge(
+def classify(
     table not None, secret not None, int64_t latest_offset,
     const int64_t[::1] key_place not None, const int32_t[::1] key_size not None, const int64_t[::1] offset not None,
     sources not None, uint8_t[::1] verdict not None,
 ):
-    """Say of each record whether a later one has its key: 0 yes, 1 no, 2 it lies after `latest_offset`, 3 it has no key."""
+    """Classify records: 0 a later one has its key, 1 none has, 2 it is after `latest_offset`, 3 it has no key."""
     cdef Table t
     cdef Keys keys
     cdef Hash[BLOCK] hashes
     cdef Slot *slot
     cdef int64_t i = 0, j, count, wanted
-    cdef _Sources held = _Sources(sources)
+    cdef list held = hold(sources, keys.sources)
     open_table(&t, table, secret)
-    open_keys(&keys, key_place, key_size, offset, held)
+    open_keys(&keys, key_place, key_size, offset)
     if verdict.shape[0] != keys.count:
         raise ValueError("columns differ in length")
     with nogil:
         while i < keys.count:
-            wanted = keys.count - i if keys.count - i < BLOCK else BLOCK
-            count = hash_block(&keys, &t, i, wanted, hashes)
+            ahead = keys.count - i if keys.count - i < BLOCK else BLOCK
+            count = hash_block(&keys, &t, i, ahead, hashes)
             for j in range(count):
                 if keys.offset[i + j] > latest_offset:
                     verdict[i + j] = BEYOND
@@ -213,7 +189,7 @@ def judge(
                     slot = find(&t, &hashes[j])
                     verdict[i + j] = LAST if slot == NULL or <uint64_t>keys.offset[i + j] + 1 >= slot.offset else OLDER
             i += count
-            if count < wanted:
+            if count < ahead:
                 break
     if i < keys.count:
         raise ValueError(f"the key of record {i} lies outside of its buffer")
@@ -240,4 +216,4 @@ def rehash(old not None, new not None):
                     break
                 slot[0] = source.slots[i]
     if full:
-        raise ValueError("the new table is full: it has to be an empty one")
+        raise ValueError("the new table is full: it must be empty")

@@ -1,7 +1,7 @@
 """Decode batch bodies into record columns, and gather columns of places into Arrow's layouts.
 
-Functions on buffers, as in `_codec`. A span is a place and a size; every span is checked against its source before
-its bytes are touched, so columns that a caller made up cannot make a kernel read where it must not.
+Functions on buffers, as in `_codec`. A span is a place and a size. Every span is checked against its source before
+its bytes are read, so invalid columns of a caller cannot make a kernel read outside of the buffers.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -11,15 +11,13 @@ from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
 from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels.batch cimport SOURCE_SHIFT, Body
+from pylogseg._native.kernels.buffers cimport SOURCES, Source, hold
 from pylogseg._native.kernels.varint cimport read_varint
 
 import numpy as np
 
 checksum.pls_crc_init()
 record.pls_copies_init(True)
-
-cdef enum:
-    SOURCES = 4
 
 cdef extern from *:
     """
@@ -28,51 +26,23 @@ cdef extern from *:
     const int64_t HIGHEST_OFFSET "INT64_MAX"
     const int64_t POSITION_MASK "PLS_POSITION_MASK"   # of SOURCE_SHIFT bits
 
-cdef struct Source:
-    const uint8_t *first
-    int64_t size
-
-
-cdef class Sources:
-    """The buffers that places point into, held and unpacked once a call."""
-    cdef Source[SOURCES] all
-    cdef list held
-
-    def __cinit__(self, sources):
-        cdef const uint8_t[::1] view
-        cdef int i = 0
-        if len(sources) > SOURCES:
-            raise ValueError(f"at most {SOURCES} sources, not {len(sources)}")
-        self.held = []
-        memset(self.all, 0, sizeof(self.all))
-        for source in sources:
-            view = source
-            self.held.append(view)
-            if view.shape[0]:
-                self.all[i].first = &view[0]
-                self.all[i].size = view.shape[0]
-            i += 1
-
-
 cdef inline const uint8_t *resolve(const Source *sources, int64_t place, int64_t size) noexcept nogil:
-    """Address of a span, NULL if any byte of it lies outside of its source. An empty span may end a source."""
+    """Return the address of a span; NULL if a byte is outside of its source. An empty span may be at the end."""
     cdef int64_t number = place >> SOURCE_SHIFT
     cdef int64_t position = place & POSITION_MASK
     if number < 0 or number >= SOURCES or size < 0 or position > sources[number].size or size > sources[number].size - position:
         return NULL
-    if sources[number].first == NULL:
-        return <const uint8_t *>b""
     return sources[number].first + position
 
 
 cdef bytes_of(array, Py_ssize_t itemsize, str what):
     if array.dtype.itemsize != itemsize:
         raise TypeError(f"{what} has {array.dtype.itemsize} bytes an item, not {itemsize}")
-    return np.frombuffer(array, np.uint8)   # a third of the time of a `view`, which looks for objects in a structure
+    return np.frombuffer(array, np.uint8)   # three times as fast as `view`, which searches a structure for objects
 
 
 def capacity(rows not None, bodies not None) -> tuple[int, int]:
-    """Records that columns must have room for (an upper bound from sizes, not from what headers claim), bytes of bodies."""
+    """Return the most records of the batches (from sizes, not from the counts in headers), and the bytes of bodies."""
     cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
     cdef Py_ssize_t i, count = len(rows)
@@ -91,15 +61,15 @@ def capacity(rows not None, bodies not None) -> tuple[int, int]:
 
 
 def plain_bodies(rows not None, int64_t file_position, bodies not None, int64_t buffer_size=0) -> bool:
-    """Fill the bodies of batches that are not compressed, in a buffer whose first byte lies at `file_position`.
+    """Fill the bodies of uncompressed batches, in a buffer whose first byte is at `file_position`.
 
-    Returns whether all of them lie in the buffer's bytes, and there is none without records.
+    Return whether all of them are in the buffer, and all have records.
     """
     cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
     cdef Py_ssize_t i, count = len(rows)
     cdef int64_t head
-    cdef bint is_usual = True
+    cdef bint is_simple = True
     if len(bodies) != count:
         raise ValueError("rows and bodies differ in length")
     if count == 0:
@@ -111,12 +81,12 @@ def plain_bodies(rows not None, int64_t file_position, bodies not None, int64_t 
             head = header.V2_HEADER if row[i].magic == 2 else 0
             body[i].place = row[i].position - file_position + head
             body[i].size = row[i].size - head
-            is_usual &= row[i].count != 0 and 0 <= body[i].place <= buffer_size and 0 <= body[i].size <= buffer_size - body[i].place
-    return is_usual
+            is_simple &= row[i].count != 0 and 0 <= body[i].place <= buffer_size and 0 <= body[i].size <= buffer_size - body[i].place
+    return is_simple
 
 
 cdef inline int crc_status(const Source *sources, const header.BatchRow *row, const Body *body) noexcept nogil:
-    """Whether the CRC of a batch that is not compressed holds, whose body must lie in source 0 after its header."""
+    """Check the CRC of an uncompressed batch, whose body must be in source 0 after its header."""
     cdef int64_t head = header.V2_HEADER if row.magic == 2 else 0
     cdef const uint8_t *p = resolve(sources, body.place - head, row.size)
     if p == NULL or body.place >> SOURCE_SHIFT or body.size != row.size - head or row.size < header.V0_SMALLEST:
@@ -125,11 +95,11 @@ cdef inline int crc_status(const Source *sources, const header.BatchRow *row, co
 
 
 cdef int64_t copies_into(record.Copies *to, int32_t[::1] ends, uint8_t[::1] data, int64_t n, int64_t room) except -1:
-    """Where payloads are copied, from the one of slot `n` on; slots that there is room for."""
+    """Set the output of copied payloads from slot `n` on; return the number of slots with room."""
     if ends is None or data is None:
         return room
     if n >= ends.shape[0] or not 0 <= ends[n] <= data.shape[0]:
-        raise ValueError("the payloads before the first are not among those copied")
+        raise ValueError("the payloads before the first slot were not copied")
     to.ends = &ends[0]
     to.data = &data[0] if data.shape[0] else NULL
     to.room = min(data.shape[0], 0x7FFFFFFF)
@@ -162,45 +132,46 @@ def decode(
     Parameters
     ----------
     key_view, value_view : uint8 arrays, both or none
-        Filled too: keys and values as Arrow binary views, `VIEW_BYTES` each, whose buffers are the sources.
+        Also filled: keys and values as Arrow binary views, `VIEW_BYTES` each, whose buffers are the sources.
     value_ends, value_data, key_ends, key_data : int32 array of one more item, uint8 array; both or none
-        Filled too: the payloads, copied back to back from byte ``value_ends[n]`` on, and where each ends. There
-        must be room for as many bytes as the bodies have; a few more make the last copies faster.
+        Also filled: the payloads, copied back to back from byte ``value_ends[n]`` on, and the end of each. There
+        must be room for the bytes of all bodies; a few more make the last copies faster.
     crc : bool
-        Check the CRC of each batch right before its records, so that its bytes come from memory once; it stops in front
-        of one that does not hold. The bodies must be those of `plain_bodies`.
+        Check the CRC of each batch right before its records are decoded, so that its bytes are loaded once; stop before
+        a batch with a CRC mismatch. The bodies must be those of `plain_bodies`.
     done, at : int
-        Decode a part of a single batch of magic 2 instead: from record number `done` on, which begins at byte `at` of
-        the body, as many records as there are slots.
+        Decode a part of a single batch of magic 2: from record number `done` on, which begins at byte `at` of the body,
+        as many records as there are slots.
 
     Returns
     -------
     next_row : int
-        ``len(rows)`` if all went well, else the damaged row.
+        ``len(rows)``, or the row of a damaged batch.
     n : int
         Slots filled.
     tally : tuple of int
-        Of the records added: lowest and highest offset, null keys, null values, headers. Without records the offsets
-        are the greatest and the least there can be.
+        Counts of the added records: lowest and highest offset, null keys, null values, headers. Without records the
+        offsets are the highest and the lowest possible.
     status : int
         0, or what is wrong (`format.records.REASONS`).
     place : int
-        Where it is wrong; of a part, where it ends.
+        Place of the damage; for a part, of its end.
     """
     cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
-    cdef Sources held = Sources(sources)
+    cdef Source[SOURCES] buffers
+    cdef list held = hold(sources, buffers)
     cdef Py_ssize_t i, count = len(rows), room = offset.shape[0]
-    cdef int64_t most, begin, wanted
+    cdef int64_t most, begin, records
     cdef bint in_parts = done >= 0
     cdef int status = record.RECORD_OK
     cdef record.Columns columns
     cdef record.Walk walk
     cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
     if len(bodies) != count or not 0 <= first_row <= count:
-        raise ValueError("rows and bodies differ in length, or the first row is not among them")
+        raise ValueError("rows and bodies differ in length, or the first row is out of range")
     if n < 0:
-        raise ValueError(f"slot {n} is not in the columns")
+        raise ValueError(f"slot {n} is outside of the columns")
     if in_parts and (count != 1 or first_row or crc or at < 0):
         raise ValueError("only a single batch is decoded in parts, without its CRC")
     room = min(room, timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0], value_size.shape[0],
@@ -215,7 +186,7 @@ def decode(
         return count, n, tally_of(&tally), 0, 0
     cdef const header.BatchRow *rows_of = <const header.BatchRow *>&raw[0]
     cdef const Body *bodies_of = <const Body *>&raw_bodies[0]
-    # Copies: another thread may write into the table between a check and its use.
+    # Copies: another thread may write to the table between check and use.
     cdef header.BatchRow row = rows_of[first_row]
     cdef Body body = bodies_of[first_row]
     if in_parts and (row.magic != 2 or at > body.size or done > row.count or room <= n):
@@ -239,7 +210,7 @@ def decode(
                 row, body = rows_of[i], bodies_of[i]
             begin = n
             most = record.room_for(&row, body.size)
-            walk.p = resolve(held.all, body.place, body.size)
+            walk.p = resolve(buffers, body.place, body.size)
             walk.source = (body.place >> SOURCE_SHIFT) << SOURCE_SHIFT
             if (walk.p == NULL or (most > room - n and not in_parts) or not has_room(&columns.keys, n, body.size)
                     or not has_room(&columns.values, n, body.size)):
@@ -250,20 +221,20 @@ def decode(
             walk.origin = walk.p - (body.place - walk.source)
             walk.p += at
             if crc:
-                status = crc_status(held.all, &row, &body)
+                status = crc_status(buffers, &row, &body)
                 if status != record.RECORD_OK:
                     break
             if row.magic == 2:
                 if row.count < 0 or (row.count > most):
                     status = record.RECORD_COUNT
-                wanted = min(row.count - done, room - n) if in_parts else row.count
-                if status == record.RECORD_OK and wanted:   # count 0: Kafka does not touch what may lie there
-                    status = record.decode_v2(&walk, &row, <int32_t>i, &columns, n, wanted)
-                    if status == record.RECORD_OK and walk.p != walk.end and (not in_parts or done + wanted == row.count):
+                records = min(row.count - done, room - n) if in_parts else row.count
+                if status == record.RECORD_OK and records:   # count 0: Kafka ignores any bytes there
+                    status = record.decode_v2(&walk, &row, <int32_t>i, &columns, n, records)
+                    if status == record.RECORD_OK and walk.p != walk.end and (not in_parts or done + records == row.count):
                         status = record.RECORD_REMAINS
                 if status != record.RECORD_OK:
                     break
-                n += wanted
+                n += records
             elif row.attributes & header.CODEC_MASK:
                 most = 0
                 status = record.decode_wrapped(&walk, &row, <int32_t>i, &columns, n, &most)
@@ -286,15 +257,15 @@ def decode(
     return i, n, tally_of(&tally), status, body.place if walk.p == NULL else walk.source + (walk.p - walk.origin)
 
 
-def use_wide_copies(bint wanted):
-    """Choose, for tests, whether payloads are copied by registers of 32 bytes; returns whether they are now."""
-    return record.pls_copies_init(wanted) != 0
+def use_wide_copies(bint wide):
+    """Choose, for tests, whether payloads are copied by registers of 32 bytes; return whether they are now."""
+    return record.pls_copies_init(wide) != 0
 
 
 # ---- gathering ----
 
 cdef inline void end_bits(uint8_t[::1] validity, Py_ssize_t count, uint8_t valid) noexcept nogil:
-    """The last bits of a bitmap, which do not fill a byte, and zeros after them."""
+    """Write the last bits of a bitmap, which do not fill a byte, with zeros after them."""
     cdef Py_ssize_t whole = count >> 3
     if count & 7:
         validity[whole] = valid >> (8 - (count & 7))
@@ -317,21 +288,22 @@ def gather_binary(
     offsets : int32 array of one more item
         Filled.
     data : uint8 array
-        Filled; it needs as many bytes as the sizes that are not null. A few more make the last copies faster.
+        Filled; it needs the sum of the non-null sizes. A few more bytes make the last copies faster.
     validity : uint8 array
-        A bit an item, least significant first; all of it is written.
+        One bit per item, least significant first; all of it is written.
 
     Returns
     -------
     int
         How many are null.
     """
-    cdef Sources held = Sources(sources)
+    cdef Source[SOURCES] buffers
+    cdef list held = hold(sources, buffers)
     cdef Py_ssize_t i, count = place.shape[0], bad = -1
     cdef int64_t room = data.shape[0], at = 0, nulls = 0, left
     cdef int64_t where
     cdef int32_t span
-    cdef uint8_t valid = 0   # eight bits at a time: to set each in memory is to wait for the one before it
+    cdef uint8_t valid = 0   # eight bits at a time: setting each in memory would wait for the previous one
     cdef const uint8_t *p
     if size.shape[0] != count or offsets.shape[0] < count + 1 or validity.shape[0] < (count + 7) // 8:
         raise ValueError("columns and outputs differ in length")
@@ -345,12 +317,12 @@ def gather_binary(
             valid >>= 1
             if span >= 0:
                 where = place[i]
-                p = resolve(held.all, where, span)
+                p = resolve(buffers, where, span)
                 if p == NULL or span > room - at:
                     bad = i
                     break
                 if span:
-                    left = held.all[where >> SOURCE_SHIFT].size - (where & POSITION_MASK)
+                    left = buffers[where >> SOURCE_SHIFT].size - (where & POSITION_MASK)
                     record.pls_copy_span(out + at, p, span, min(left, room - at))
                     at += span
                 valid |= 0x80
@@ -361,7 +333,7 @@ def gather_binary(
             offsets[i + 1] = <int32_t>at
         end_bits(validity, count, valid)
     if bad >= 0:
-        raise ValueError(f"span {bad} lies outside of its source, or the data buffer is too small")
+        raise ValueError(f"span {bad} is outside of its source, or the data buffer is too small")
     return nulls
 
 
@@ -369,12 +341,13 @@ def gather_views(
     const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
     uint8_t[::1] views not None, uint8_t[::1] validity not None,
 ):
-    """Describe spans as Arrow binary views: 16 bytes each, no payload copied but those of at most 12 bytes.
+    """Describe spans as Arrow binary views of 16 bytes; only payloads of at most 12 bytes are copied.
 
-    `views` has 16 bytes an item; the variadic buffers of the array are the sources, in their order. The bytes of the
-    sources must stay alive and unchanged as long as the array. Returns how many are null.
+    `views` has 16 bytes per item; the variadic buffers of the array are the sources, in their order. The bytes of the
+    sources must stay alive and unchanged as long as the array. Return how many are null.
     """
-    cdef Sources held = Sources(sources)
+    cdef Source[SOURCES] buffers
+    cdef list held = hold(sources, buffers)
     cdef Py_ssize_t i, count = place.shape[0], bad = -1
     cdef int64_t nulls = 0, where
     cdef int32_t span
@@ -391,7 +364,7 @@ def gather_views(
             if span < 0:
                 nulls += 1
             else:
-                p = resolve(held.all, where, span)
+                p = resolve(buffers, where, span)
                 if p == NULL or (where & POSITION_MASK) > 0x7FFFFFFF:
                     bad = i
                     break
@@ -402,12 +375,12 @@ def gather_views(
             out += record.VIEW_BYTES
         end_bits(validity, count, valid)
     if bad >= 0:
-        raise ValueError(f"span {bad} lies outside of its source, or too far in it for a view")
+        raise ValueError(f"span {bad} is outside of its source, or too far from its start for a view")
     return nulls
 
 
 def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not None):
-    """Write times a thousand times as large to another array; what does not fit becomes the nearest whole millisecond."""
+    """Write times in microseconds to another array; one that does not fit becomes the nearest whole millisecond."""
     cdef Py_ssize_t i, count = milliseconds.shape[0]
     cdef int64_t most = 0x7FFFFFFFFFFFFFFF // 1000
     cdef uint64_t time, beyond = 0
@@ -415,17 +388,17 @@ def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not 
         raise ValueError("columns and outputs differ in length")
     if count == 0:
         return
-    # Plain pointers, and shifts for a multiplication that not every processor has for vectors: several at once.
-    cdef const int64_t *given = &milliseconds[0]
+    # Plain pointers and shifts, so that the compiler vectorizes: not every processor multiplies vectors of 64 bits.
+    cdef const int64_t *source = &milliseconds[0]
     cdef int64_t *to = &out[0]
     with nogil:
         for i in range(count):
-            time = <uint64_t>given[i]
+            time = <uint64_t>source[i]
             beyond |= (time + (<uint64_t>1 << 52)) >> 53
             to[i] = <int64_t>(((time << 7) - (time << 2) + time) << 3)
         if beyond:
             for i in range(count):
-                to[i] = min(max(given[i], -most), most) * 1000
+                to[i] = min(max(source[i], -most), most) * 1000
 
 
 def header_spans(
@@ -433,8 +406,9 @@ def header_spans(
     int64_t[::1] key_place not None, int32_t[::1] key_size not None,
     int64_t[::1] value_place not None, int32_t[::1] value_size not None,
 ):
-    """Spans of the names and values of all headers of all records, in order. Returns how many there are."""
-    cdef Sources held = Sources(sources)
+    """Fill the spans of the names and values of all headers of all records, in order; return their number."""
+    cdef Source[SOURCES] buffers
+    cdef list held = hold(sources, buffers)
     cdef Py_ssize_t i, count = headers_place.shape[0], room = key_place.shape[0], bad = -1
     cdef int64_t n = 0, where
     cdef int32_t k, most
@@ -446,13 +420,13 @@ def header_spans(
             where, most = headers_place[i], header_count[i]
             if most <= 0:
                 continue
-            walk.p = resolve(held.all, where, 0)
+            walk.p = resolve(buffers, where, 0)
             if walk.p == NULL or most > room - n:
                 bad = i
                 break
             walk.source = (where >> SOURCE_SHIFT) << SOURCE_SHIFT
-            walk.origin = held.all[where >> SOURCE_SHIFT].first
-            walk.end = walk.origin + held.all[where >> SOURCE_SHIFT].size
+            walk.origin = buffers[where >> SOURCE_SHIFT].first
+            walk.end = walk.origin + buffers[where >> SOURCE_SHIFT].size
             if walk.origin == NULL:
                 bad = i
                 break
@@ -465,5 +439,5 @@ def header_spans(
             if bad >= 0:
                 break
     if bad >= 0:
-        raise ValueError(f"the headers of record {bad} lie outside of their source, or there is no room for them")
+        raise ValueError(f"the headers of record {bad} are outside of their source, or there is no room for them")
     return n

@@ -1,9 +1,9 @@
-"""Appends of many batches: runs of them are checked and prepared for one write.
+"""Appends of many batches: a run of batches is validated and prepared for one write.
 
-A run holds what has to be known of the log to judge the next batch as if those before it were written already. It stops
-before the first batch that is not as it should be, or that something must be done for first (a roll, a flush); the
-caller writes what there is and appends that batch by itself. `Run.one` judges a single batch, and tells which of the two
-it is: only what is not as it should be has to be judged again, by `log/append_validation.py`.
+A run holds the state of the log after its batches, so that it can validate the next batch before they are written. It
+stops before the first batch that it cannot accept, or that needs another step first (a roll, a flush); the
+caller writes the run and appends that batch separately. `Run.validate_one` validates a single batch and tells the two
+cases apart: only a batch that it cannot accept is validated again, by `log/append_validation.py`.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -23,38 +23,38 @@ import numpy as np
 pls_crc_init()
 
 cdef enum:
-    MOST_PRODUCERS = 64        # of one run
-    ENTRY_ROOM = 1024          # index entries of one run
+    MOST_PRODUCERS = 64        # in one run
+    ENTRY_ROOM = 1024          # index entries in one run
 
 cpdef enum:                    # why a run stopped
-    ALL = 0                    # nothing is left
-    FULL = 1                   # the run is as large as it may become, or a flush is due
-    ALONE = 2                  # the next batch is not as it should be, or not stored as it is
-    PRODUCER = 3               # the producer of the next batch is not known to the run
-    BODY = 4                   # the next batch is compressed, and its records were not given
-    STEPS = 5                  # the next batch begins a segment, or is no mere continuation of its producer's
+    ALL = 0                    # all batches were taken
+    FULL = 1                   # the run has its largest size, or a flush is due
+    ALONE = 2                  # the next batch cannot be accepted here, or is not stored unchanged
+    PRODUCER = 3               # the run does not know the producer of the next batch
+    BODY = 4                   # the next batch is compressed, and its decompressed records were not passed
+    STEPS = 5                  # the next batch begins a segment, or does not simply continue its producer's sequence
 
 
 cdef class Run:
-    """Batches that follow on each other in one segment.
+    """Consecutive batches in one segment.
 
     Parameters
     ----------
     rules : Rules, optional
-        Of the log; without them batches can be added, not judged.
+        Rules of the log; without them batches can be added, but not validated.
     leader_epoch : int
-        That batches get.
+        The leader epoch for the batches.
     client : bool
-        Whether the rules for clients hold.
+        Whether the rules for clients apply.
     now_ms : int
-        The log's clock.
+        The time of the log's clock.
 
     Attributes
     ----------
     next_offset : int
-        That the next record gets.
+        The offset of the next record.
     base_offset, position : int
-        Where the segment begins, and where it ends.
+        Base offset of the segment, and the end of its file.
     max_timestamp, max_timestamp_offset : int
         The greatest timestamp of the segment, and the last offset of the first batch that has it.
     entry_timestamp, entry_timestamp_offset : int
@@ -62,33 +62,33 @@ cdef class Run:
     entry_offset : int
         Offset of the last entry of the offset index.
     since_entry, interval : int
-        Bytes since the last index entry, and bytes until there is one.
+        Bytes since the last index entry, and bytes between entries.
     entries_left : int
-        That offset and time index have room for.
+        Entries for which offset and time index have room.
     first_timestamp, created_ms, roll_age_ms : int
-        Timestamp of the segment's first batch, and when it was made, which counts if that is -1; how far timestamps, or
-        the clock, may be after that.
+        Timestamp of the segment's first batch; when the segment was created, which counts if that is -1; and how far
+        timestamps, or the clock, may be after that.
     roll_bytes : int
-        The segment does not become larger.
+        The largest size of the segment.
     flush_offset : int
-        The run ends when this is reached.
+        The run ends at this offset.
     reason : int
         Why the last call stopped.
     used : int
         Bytes of the run.
     timestamp : int
-        The greatest of the batch that was taken last.
+        The greatest timestamp of the last batch.
     has_entries, has_producers : bool
         Whether there are index entries to write, and batches of producers.
     """
-    cdef append.Judge by
+    cdef append.BatchRules by
     cdef int32_t leader_epoch
     cdef public int64_t next_offset, base_offset, position, max_timestamp, max_timestamp_offset, entry_timestamp, entry_timestamp_offset, entry_offset
     cdef public int64_t since_entry, interval, entries_left, first_timestamp, created_ms, roll_age_ms, roll_bytes, flush_offset
     cdef readonly int64_t used, timestamp
     cdef readonly int reason
     cdef int producer_count, entry_count, time_count
-    cdef header.BatchRow judged     # by `one`
+    cdef header.BatchRow validated     # by `validate_one`
     cdef Producer producers[MOST_PRODUCERS]
     cdef uint8_t offset_entries[8 * ENTRY_ROOM]
     cdef uint8_t time_entries[12 * ENTRY_ROOM]
@@ -113,16 +113,16 @@ cdef class Run:
     def has_producers(self): return self.producer_count > 0
 
     cpdef begin(self):
-        """Forget batches, index entries and producers: another run begins."""
+        """Begin another run: forget batches, index entries and producers."""
         self.used = self.producer_count = self.entry_count = self.time_count = 0
 
     cpdef begin_nowhere(self):
-        """Go on in no segment, as a new run does: what is judged is not taken, and the reason is STEPS."""
+        """Begin outside of a segment: validated batches are not taken, and the reason is STEPS."""
         self.begin()
         self.position = self.roll_bytes = 0
 
-    def know(self, int64_t producer_id, int32_t producer_epoch, int32_t last_sequence, bint in_transaction):
-        """Tell of a producer, of whom a batch is known; whether there was room for one more."""
+    def add_producer(self, int64_t producer_id, int32_t producer_epoch, int32_t last_sequence, bint in_transaction):
+        """Add a producer and its last batch; return whether there was room for it."""
         cdef Producer *one
         if self.producer_count == MOST_PRODUCERS:
             return False
@@ -131,8 +131,8 @@ cdef class Run:
         one.id, one.epoch, one.last_sequence, one.in_transaction, one.count = producer_id, producer_epoch, last_sequence, in_transaction, 0
         return True
 
-    def known(self):
-        """What the run wrote of each producer: its id, number of batches, and the last of them.
+    def producer_states(self):
+        """Return id, number of batches and last batches of each producer in the run.
 
         Returns
         -------
@@ -154,35 +154,35 @@ cdef class Run:
         return found
 
     def entries(self):
-        """The index entries of the run, as they lie in the files.
+        """Return the index entries of the run, in the form of the files.
 
         Returns
         -------
         tuple of (bytes, bytes)
-            Of the offset index and of the time index.
+            Entries of the offset index and of the time index.
         """
         return (<char *>self.offset_entries)[:8 * self.entry_count], (<char *>self.time_entries)[:12 * self.time_count]
 
-    def judge(self, data, const int64_t[::1] starts not None, int64_t row, out, int64_t room, int64_t[::1] first_offsets not None,
+    def validate(self, data, const int64_t[::1] starts not None, int64_t row, out, int64_t room, int64_t[::1] first_offsets not None,
               int64_t[::1] last_offsets not None, int64_t[::1] timestamps not None, bodies=None, arena=None):
         """Take batches into the run, until something stops it.
 
         Parameters
         ----------
         data : buffer
-            Of batches; writable if `out` is None.
+            The batches; writable if `out` is None.
         starts : array of int64
-            From `frames`.
+            The result of `frames`.
         row : int
             Number of the first batch to take.
         out : buffer or None
-            Where the run goes, after what it has already; None changes the batches where they are.
+            The output, appended to; None changes the batches in place.
         room : int
             Most bytes of the run.
         first_offsets, last_offsets, timestamps : array of int64
             Filled for each batch that is taken.
         bodies : array of BODY_DTYPE, optional
-            For each batch of `data` where its records lie, for compressed ones in `arena`.
+            The place of the records of each batch of `data`; in `arena` if they are compressed.
         arena : buffer, optional
 
         Returns
@@ -250,8 +250,8 @@ cdef class Run:
                 row += 1
         return row
 
-    def one(self, data, int32_t leader_epoch, int64_t now_ms, bint client, bint in_place, body=None):
-        """Judge one batch, make it ready to be written, and take it as a run of its own.
+    def validate_one(self, data, int32_t leader_epoch, int64_t now_ms, bint client, bint in_place, body=None):
+        """Validate one batch, prepare it for writing, and take it as a run of its own.
 
         Parameters
         ----------
@@ -261,22 +261,22 @@ cdef class Run:
         now_ms : int
         client : bool
         in_place : bool
-            Whether `data` may be changed, if it can be.
+            Whether `data` may be changed, if it is writable.
         body : buffer, optional
-            Its records, decompressed, once the reason was BODY.
+            Its decompressed records, after the reason was BODY.
 
         Returns
         -------
         buffer or None
-            What to write. It was taken only if the reason is ALL: with STEPS, and with PRODUCER unless `place` can be
-            called, the caller has to do what a run does. None for ALONE and BODY.
+            The batch to write. It was taken only if the reason is ALL. With STEPS, and with PRODUCER unless
+            `take_validated` succeeds, the caller has to do the steps of a run. None for ALONE and BODY.
         """
         cdef Py_buffer source, records
         cdef bint writable = False
         cdef int64_t size = 0, greatest = -1
         cdef uint8_t *p
         cdef int status
-        cdef header.BatchRow batch   # here and not in the object, so that the judge has its fields in registers
+        cdef header.BatchRow batch   # here and not in the object, so that its fields stay in registers
         self.begin()
         self.leader_epoch, self.by.now_ms, self.by.client = leader_epoch, now_ms, client
         self.reason = ALONE
@@ -294,16 +294,16 @@ cdef class Run:
                 return None
             if body is None:
                 with nogil:
-                    status = append.judge(p, size, NULL, 0, &self.by, self.next_offset, &batch, &greatest)
+                    status = append.validate(p, size, NULL, 0, &self.by, self.next_offset, &batch, &greatest)
             else:
                 PyObject_GetBuffer(body, &records, PyBUF_SIMPLE)
                 with nogil:
-                    status = append.judge(p, size, <const uint8_t *>records.buf, records.len, &self.by, self.next_offset, &batch, &greatest)
+                    status = append.validate(p, size, <const uint8_t *>records.buf, records.len, &self.by, self.next_offset, &batch, &greatest)
                 PyBuffer_Release(&records)
-            if status != append.USUAL:
+            if status != append.VALID:
                 if status == append.COMPRESSED:
                     self.reason = BODY
-                    self.judged = batch
+                    self.validated = batch
                 return None
             made = data
             if not writable:
@@ -311,56 +311,56 @@ cdef class Run:
                 p = <uint8_t *>PyBytes_AS_STRING(made)
             self.timestamp = now_ms if self.by.rules.append_time else greatest
             self.assign(p, size, &batch, self.next_offset + batch.count - 1)
-            self.judged = batch
-            self.place()
+            self.validated = batch
+            self.take_validated()
             return made
         finally:
             PyBuffer_Release(&source)
 
     def codec(self):
-        """Number of the codec of the batch that `one` judged last."""
-        return self.judged.attributes & header.CODEC_MASK
+        """Return the number of the codec of the last batch of `validate_one`."""
+        return self.validated.attributes & header.CODEC_MASK
 
     def producer_id(self):
-        """Id of its producer."""
-        return self.judged.producer_id
+        """Return the id of its producer."""
+        return self.validated.producer_id
 
-    cpdef bint place(self):
-        """Take the batch that `one` judged; whether it could be. Again, when its producer was told since."""
+    cpdef bint take_validated(self):
+        """Take the last batch of `validate_one`, also after its producer was added; return whether it was taken."""
         cdef Producer *producer = NULL
-        self.reason = self.stops(&self.judged, self.judged.size, self.judged.last_offset, self.timestamp, &producer)
+        self.reason = self.reason_to_stop(&self.validated, self.validated.size, self.validated.last_offset, self.timestamp, &producer)
         if self.reason == ALL:
-            self.take_in(&self.judged, self.judged.size, producer)
+            self.note_batch(&self.validated, self.validated.size, producer)
         return self.reason == ALL
 
     cdef int step(self, uint8_t *p, int64_t size, const uint8_t *body, int64_t body_size, uint8_t *out) noexcept nogil:
-        """Takes a whole batch into the run, copied to `out` unless that is NULL; ALL, or why not."""
+        """Take a whole batch into the run, copied to `out` unless that is NULL; return ALL, or why not."""
         cdef header.BatchRow batch
         cdef int64_t greatest = -1, last
         cdef Producer *producer = NULL
         cdef int status
         if self.next_offset >= self.flush_offset or self.entry_count == ENTRY_ROOM:
             return FULL
-        status = append.judge(p, size, body, body_size, &self.by, self.next_offset, &batch, &greatest)
-        if status != append.USUAL:
+        status = append.validate(p, size, body, body_size, &self.by, self.next_offset, &batch, &greatest)
+        if status != append.VALID:
             return BODY if status == append.COMPRESSED else ALONE
         self.timestamp = self.by.now_ms if self.by.rules.append_time else greatest
         last = self.next_offset + batch.count - 1
-        status = self.stops(&batch, size, last, self.timestamp, &producer)
+        status = self.reason_to_stop(&batch, size, last, self.timestamp, &producer)
         if status != ALL:
             return status
         if out != NULL:
             memcpy(out, p, size)
             p = out
         self.assign(p, size, &batch, last)
-        self.take_in(&batch, size, producer)
+        self.note_batch(&batch, size, producer)
         return ALL
 
     cdef void assign(self, uint8_t *p, int64_t size, header.BatchRow *batch, int64_t last) noexcept nogil:
         append.assign(p, size, batch, last, self.leader_epoch, self.by.rules.append_time, self.timestamp)
 
-    cdef int stops(self, const header.BatchRow *batch, int64_t size, int64_t last, int64_t timestamp, Producer **producer) noexcept nogil:
-        """Why a batch that was judged cannot be taken; ALL if it can, and its producer if it has one."""
+    cdef int reason_to_stop(self, const header.BatchRow *batch, int64_t size, int64_t last, int64_t timestamp, Producer **producer) noexcept nogil:
+        """Return why a validated batch cannot be taken, or ALL; and its producer if it has one."""
         if self.rolls(size, last, timestamp):
             return STEPS
         if batch.producer_id < 0:
@@ -370,8 +370,8 @@ cdef class Run:
             return PRODUCER
         return ALL if follows(producer[0], batch) else STEPS
 
-    cdef void take_in(self, const header.BatchRow *batch, int64_t size, Producer *producer) noexcept nogil:
-        """Note a batch that has its offsets."""
+    cdef void note_batch(self, const header.BatchRow *batch, int64_t size, Producer *producer) noexcept nogil:
+        """Update the state of the run for a batch that has its offsets."""
         if producer != NULL:
             note(producer, batch)
         self.index(size, batch.last_offset, self.timestamp)
@@ -379,20 +379,20 @@ cdef class Run:
         self.next_offset = batch.last_offset + 1
 
     def add(self, rows not None, int64_t row):
-        """Take batches that are in the file already into the run, for their index entries and timestamps.
+        """Take batches that are already in the file into the run, for their index entries and timestamps.
 
         Parameters
         ----------
         rows : numpy.ndarray of BATCH_DTYPE
-            One after the other.
+            Consecutive batches.
         row : int
             The first to take.
 
         Returns
         -------
         int
-            The first that was not taken: all if `reason` is ALL; FULL when entries have to be written first; ALONE if
-            the entry that is due does not fit the indexes, or the batch not the segment.
+            The first row that was not taken. `reason` is ALL if all were, FULL if entries have to be written first, and
+            ALONE if a due entry does not fit into the indexes, or the batch not into the segment.
         """
         cdef const uint8_t[::1] raw
         cdef const header.BatchRow *batch
@@ -417,7 +417,7 @@ cdef class Run:
         return row
 
     cdef bint fits(self, const header.BatchRow *batch) noexcept nogil:
-        """Whether the batch can be written in the indexes, also if it gets an entry."""
+        """Check whether the indexes can hold the batch, also if it gets an entry."""
         cdef int64_t offset = self.max_timestamp_offset
         if batch.last_offset < self.base_offset or batch.last_offset - self.base_offset > INT32_MAX:
             return False
@@ -428,7 +428,7 @@ cdef class Run:
         return self.entries_left > 0 and batch.last_offset > self.entry_offset and offset >= self.entry_timestamp_offset
 
     cdef bint rolls(self, int64_t size, int64_t last, int64_t timestamp) noexcept nogil:
-        """Whether the batch belongs into another segment."""
+        """Check whether the batch belongs in another segment."""
         if size > self.roll_bytes - self.position or self.entries_left <= 0:
             return True
         if self.position > 0 and (timestamp - self.first_timestamp if self.first_timestamp >= 0 else self.by.now_ms - self.created_ms) > self.roll_age_ms:
@@ -436,7 +436,7 @@ cdef class Run:
         return last < self.base_offset or last - self.base_offset > INT32_MAX
 
     cdef void index(self, int64_t size, int64_t last, int64_t timestamp) noexcept nogil:
-        """Note the batch, with index entries if it is time for them."""
+        """Count the batch, and add index entries if they are due."""
         cdef uint8_t *p
         if self.position == 0:
             self.first_timestamp = timestamp

@@ -1,7 +1,7 @@
 """Write record columns as text, and search them for bytes.
 
-Text goes into a `TextBuffer`, which grows between two calls of a kernel; a kernel never writes where it has not checked
-for room. Every span is checked against its source before its bytes are touched.
+Text goes into a `TextBuffer`, which grows between two calls of a kernel; a kernel checks for room before it writes.
+Every span is checked against its source before its bytes are read.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -40,15 +40,15 @@ cdef enum:
 
 
 cdef class TextBuffer:
-    """Bytes that functions append text to, in memory that stays when it is cleared.
+    """Bytes to which functions append text; clearing keeps the memory.
 
-    Supports the buffer protocol (read-only), ``len`` and ``bytes``. While a memoryview of it lives, or another thread
-    writes, it can be neither written nor cleared (`BufferError`).
+    Supports the buffer protocol (read-only), ``len`` and ``bytes``. While a memoryview of it exists, or another thread
+    writes to it, it can be neither written nor cleared (`BufferError`).
 
     Parameters
     ----------
     capacity : int
-        Bytes to reserve; it grows by itself.
+        Bytes to reserve; the buffer grows when needed.
     """
     cdef uint8_t *data
     cdef readonly int64_t capacity
@@ -58,7 +58,7 @@ cdef class TextBuffer:
 
     def __cinit__(self, int64_t capacity=0):
         if capacity < 0:
-            raise RequestError(f"a capacity of {capacity} bytes")
+            raise RequestError(f"invalid capacity of {capacity} bytes")
         if capacity:
             self.resize(capacity)
 
@@ -83,13 +83,13 @@ cdef class TextBuffer:
             self.views -= 1
 
     def clear(self):
-        """Forget the text; the memory is kept for the next one."""
+        """Clear the text; the memory is kept for the next one."""
         self.acquire()
         self.size = 0
         self.busy = False
 
     def append(self, text):
-        """Copy bytes after the text: what a caller knows and the kernels do not."""
+        """Append bytes to the text."""
         cdef const uint8_t[::1] view = text
         cdef int64_t size = view.shape[0]
         self.acquire()
@@ -105,13 +105,13 @@ cdef class TextBuffer:
     cdef acquire(self):
         with cython.critical_section(self):
             if self.busy or self.views:
-                raise BufferError("the buffer is in use: a view of it lives, or another thread writes to it")
+                raise BufferError("the buffer is in use: a view of it exists, or another thread writes to it")
             self.busy = True
 
     cdef resize(self, int64_t capacity):
         cdef uint8_t *data = <uint8_t *>realloc(self.data, capacity)
         if data == NULL:
-            raise MemoryError(f"no {capacity} bytes for text")
+            raise MemoryError(f"cannot allocate {capacity} bytes for text")
         self.data = data
         self.capacity = capacity
 
@@ -126,7 +126,7 @@ cdef class TextBuffer:
 
 
 cdef class Records:
-    """Record columns as the kernels want them; holds what the pointers point into."""
+    """Record columns in the form of the kernels; keeps the buffers alive that the pointers point into."""
     cdef pls_records c
     cdef pls_source[PLS_SOURCES] sources
     cdef int64_t count
@@ -179,7 +179,7 @@ cdef take_sources(tuple buffers, pls_source *sources, list held):
     cdef int i
     if len(buffers) > PLS_SOURCES:
         raise RequestError(f"at most {PLS_SOURCES} sources, not {len(buffers)}")
-    for i in range(PLS_SOURCES):   # an empty source has an address too: arithmetic on NULL is undefined
+    for i in range(PLS_SOURCES):   # an empty source needs an address too: arithmetic on NULL is undefined
         sources[i].first = <const uint8_t *>b""
         sources[i].size = 0
     for i in range(len(buffers)):
@@ -191,21 +191,21 @@ cdef take_sources(tuple buffers, pls_source *sources, list held):
 
 
 def render(columns not None, ops not None, labels not None, uint8_t delimiter, int64_t start, int64_t stop, TextBuffer out not None):
-    """Append records ``[start, stop)`` to `out`, each as the operations say (`format.text.Program` makes them)."""
+    """Append records ``[start, stop)`` to `out` by a list of operations, made by `format.text.Program`."""
     cdef Records records = Records(columns)
     cdef const int32_t[:, ::1] table = ops
-    # A label is copied by 16 bytes, so 16 must be readable after the last one.
+    # Labels are copied 16 bytes at a time, so 16 bytes must be readable after the last one.
     cdef const uint8_t[::1] label_bytes = bytes(labels) + bytes(16)
     cdef int64_t i, room = label_bytes.shape[0] - 16
     cdef pls_program program
     check_range(start, stop, records.count, "records")
     if table.shape[1] != 4:
-        raise RequestError("an operation has four numbers")
+        raise RequestError("an operation must have four numbers")
     for i in range(table.shape[0]):
         if not (0 <= table[i, 0] < PLS_OP_COUNT and 0 <= table[i, 1] < PLS_AS_COUNT):
             raise RequestError(f"unknown operation {i}")
         if table[i, 2] < 0 or table[i, 3] < 0 or table[i, 2] > room or table[i, 3] > room - table[i, 2]:
-            raise RequestError(f"the label of operation {i} lies outside of the labels")
+            raise RequestError(f"the label of operation {i} is outside of the labels")
     program.ops = <const pls_op *>&table[0, 0] if table.shape[0] else NULL
     program.op_count = table.shape[0]
     program.labels = &label_bytes[0]
@@ -233,7 +233,7 @@ def dump_lines(
     """Append the lines of Kafka's dump tool for batch rows ``[start_batch, stop_batch)`` and their records ``[start, stop)``.
 
     `what` is a sum: 1 metadata of records, 2 keys and payloads, 4 lines of batches. A record of a control batch gets
-    its metadata and no end of line, for the caller to say what the record means.
+    its metadata and no end of line: the caller adds what the record means.
     """
     cdef Records records = Records(columns)
     cdef pls_dump_state state
@@ -268,18 +268,18 @@ cdef check_range(int64_t start, int64_t stop, int64_t count, str what):
 
 def find(const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None, needle not None,
          uint8_t[::1] found not None, bint ignore_case=False):
-    """Set ``found[i]`` to 1 where the bytes of `needle` lie in span `i`, else to 0; a null holds nothing."""
+    """Set ``found[i]`` to 1 if span `i` contains the bytes of `needle`, else to 0; a null contains nothing."""
     cdef pls_source[PLS_SOURCES] places
     cdef list held = []
-    cdef bytes wanted = bytes(needle).lower() if ignore_case else bytes(needle)   # bytes.lower knows only ASCII, as wished
+    cdef bytes folded = bytes(needle).lower() if ignore_case else bytes(needle)   # bytes.lower changes only ASCII, as intended
     cdef pls_needle what
     cdef pls_span span
     cdef int64_t i, count = place.shape[0], bad = -1
     if size.shape[0] != count or found.shape[0] != count:
         raise RequestError("the columns differ in length")
     take_sources(tuple(sources), places, held)
-    what.bytes = <const uint8_t *>wanted
-    what.size = len(wanted)
+    what.bytes = <const uint8_t *>folded
+    what.size = len(folded)
     what.fold = ignore_case
     with nogil:
         for i in range(count):

@@ -7,12 +7,15 @@ import errno
 import os
 import socket as sockets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from pylogseg.env.handles import Handles, open_descriptor, open_folder
 from pylogseg.env.maps import Mapping
 from pylogseg.env.positions import Data, copy_head, read_at, write_at, write_buffers, write_once
 from pylogseg.errors import ClosedError, RequestError, StorageError
+
+_T = TypeVar("_T")
 
 
 def storage_error(path: str, operation: str, error: OSError) -> StorageError:
@@ -69,7 +72,6 @@ class LocalAppendFile:
         self._maps: list[Mapping] = []
 
     def append(self, data: Data) -> int:
-        """Write at the end with one system call; return the position of the data."""
         lock = self._lock
         lock.acquire()
         try:
@@ -90,7 +92,6 @@ class LocalAppendFile:
             lock.release()
 
     def append_many(self, buffers: Sequence[Data]) -> int:
-        """Write several buffers back to back with few system calls; return the position of the first."""
         with self._lock:
             descriptor = self._opened()
             self.recently_used = True
@@ -113,7 +114,6 @@ class LocalAppendFile:
         return StorageError(self.path, "append", reason, error.errno)
 
     def read(self, position: int, size: int) -> bytes:
-        """Return a copy of up to `size` bytes."""
         descriptor = self._borrow()
         try:
             while True:
@@ -128,6 +128,24 @@ class LocalAppendFile:
                     raise StorageError(self.path, "read", f"it was cut to {left} bytes by another program")
                 return data
         except StorageError:
+            raise
+        except OSError as error:
+            raise storage_error(self.path, "read", error) from error
+        finally:
+            self._give_back()
+
+    def by_descriptor(self, search: Callable[[int, int], _T]) -> _T | None:
+        """Return what a function finds that gets the descriptor, for `pread`, and the size; None without `pread`."""
+        if not hasattr(os, "pread"):
+            return None
+        descriptor = self._borrow()
+        try:
+            while True:
+                cuts = self._cuts
+                found = search(descriptor, self.size)
+                if cuts == self._cuts:
+                    return found
+        except StorageError:  # of another file
             raise
         except OSError as error:
             raise storage_error(self.path, "read", error) from error
@@ -168,7 +186,6 @@ class LocalAppendFile:
         return view
 
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
-        """Send up to `size` bytes to a socket without copying them through this process; return how many went."""
         size = min(size, self.size - position)
         if size <= 0:
             return 0
@@ -185,7 +202,6 @@ class LocalAppendFile:
             self._give_back()
 
     def truncate(self, size: int, *, aside: bool = False) -> None:
-        """Cut the file to `size` bytes, and with it what was preallocated; see `AppendFile`."""
         with self._lock:
             end = self.size
             if not 0 <= size <= end:
@@ -238,7 +254,6 @@ class LocalAppendFile:
         sync_names(os.path.dirname(self.path) or ".")
 
     def sync(self) -> None:
-        """Wait until everything that was appended is on the disk."""
         if self._sync_failed:
             raise StorageError(self.path, "sync", "an earlier sync failed, so what is on the disk is not known")
         descriptor = self._borrow()
@@ -251,7 +266,6 @@ class LocalAppendFile:
             self._give_back()
 
     def modified_ms(self) -> int:
-        """Return the modification time, by the file system's clock."""
         with self._lock:  # else a rename might come in between
             try:
                 return os.stat(self.path).st_mtime_ns // 1_000_000
@@ -259,7 +273,6 @@ class LocalAppendFile:
                 raise storage_error(self.path, "stat", error) from error
 
     def set_modified_ms(self, ms: int) -> None:
-        """Set the modification time."""
         with self._lock:
             try:
                 times = (ms * 1_000_000, ms * 1_000_000)

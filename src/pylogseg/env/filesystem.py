@@ -64,12 +64,7 @@ class FileView(Protocol):
 
 
 def check_small(path: str, size: int) -> None:
-    """Refuse to read a large file into memory, such as a hole of gigabytes in place of an index.
-
-    Raises
-    ------
-    CorruptionError
-    """
+    """Refuse to read a large file into memory, such as a hole of gigabytes in place of an index."""
     if size > SMALL_FILE_BYTES:
         reason = (
             f"the file has {size} bytes, and no checkpoint, snapshot or index has more than {SMALL_FILE_BYTES}"
@@ -159,12 +154,10 @@ class MappedReader(_Closing):
         return self._view[position : position + size]
 
     def read_into(self, position: int, memory: memoryview) -> int:
-        """See the function `read_into`."""
         with _named(self.path, "read"):
             return _read_into(self._descriptor, position, memory[: max(0, self._size - position)])
 
     def next_data(self, position: int) -> int:
-        """See the function `next_data`."""
         return position if self._closed else _behind_hole(self._descriptor, position, self._size)
 
     def drop(self, start: int, end: int) -> None:
@@ -188,14 +181,7 @@ class MappedReader(_Closing):
 
 
 class PositionedFile(_Closing):
-    """A local file that may change or shrink while it is read; `read` copies.
-
-    Parameters
-    ----------
-    path : str
-    sealed : bool
-        Whether its length is final: a shorter file is an error then.
-    """
+    """A local file that may change or shrink while it is read; `read` copies. If `sealed`, it must not be shorter."""
 
     is_copied = True
 
@@ -224,15 +210,18 @@ class PositionedFile(_Closing):
         return data
 
     def read_into(self, position: int, memory: memoryview) -> int:
-        """See the function `read_into`."""
         memory = memory[: max(0, self.size - position)]
         with _named(self.path, "read"):
             done = _read_into(self._descriptor, position, memory)
         self._check(position, done, len(memory))
         return done
 
-    def _check(self, position: int, done: int, wanted: int) -> None:
-        if done < wanted and self._sealed_size >= 0:
+    def fileno(self) -> int:
+        """Return the descriptor, for kernels that read by themselves; only local files have one."""
+        return self._descriptor
+
+    def _check(self, position: int, done: int, expected: int) -> None:
+        if done < expected and self._sealed_size >= 0:
             reason = (
                 f"it had {self._sealed_size} bytes when it was opened, and was cut to {position + done} while it was"
                 " read: start again, to read what is there now"
@@ -240,7 +229,6 @@ class PositionedFile(_Closing):
             raise StorageError(self.path, "read", reason)
 
     def next_data(self, position: int) -> int:
-        """See the function `next_data`."""
         return _behind_hole(self._descriptor, position, self.size)
 
     def drop(self, start: int, end: int) -> None:
@@ -249,7 +237,6 @@ class PositionedFile(_Closing):
             os.posix_fadvise(self._descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Close the descriptor."""
         if not self._closed:
             self._closed = True
             os.close(self._descriptor)
@@ -315,7 +302,6 @@ class LocalFiles:
         return entries
 
     def stat(self, path: str) -> Entry:
-        """Return the entry of a file or folder."""
         with _named(path, "stat"):
             return _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))
 
@@ -333,19 +319,15 @@ class LocalFiles:
                 os.close(descriptor)
 
     def open(self, path: str, *, sealed: bool) -> FileView:
-        """Open a file, to be read by position."""
         return PositionedFile(path, sealed=sealed)
 
     def join(self, path: str, name: str) -> str:
-        """Return a path in a folder."""
         return f"{path}/{name}" if os.sep == "/" and path and path[-1] != "/" != name[:1] else os.path.join(path, name)
 
     def split(self, path: str) -> tuple[str, str]:
-        """Split a path into folder and last name."""
         return os.path.split(os.path.abspath(path))
 
     def real(self, path: str) -> str:
-        """Return the canonical path: absolute, without links."""
         return os.path.realpath(path)
 
     def glob(self, pattern: str) -> list[str]:

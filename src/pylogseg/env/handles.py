@@ -28,16 +28,11 @@ class Idle(Protocol):
 
 
 class Handles:
-    """The open files, at most `limit`; the least recently used are closed for others.
+    """The open files, at most `limit`; the least recently used are closed for others. Safe for several threads.
 
     A use only sets `recently_used` (an append has no time for more); a file that is looked at for closing and has it
     set gets a second chance. A file in use is never closed, so there can be more than `limit` while that many are used
-    at once. Safe to use from several threads.
-
-    Parameters
-    ----------
-    limit : int
-        At least 1.
+    at once.
     """
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:

@@ -29,21 +29,12 @@ if hasattr(os, "register_at_fork"):
 
 
 class FolderLock:
-    """The lock of a folder, held from the call until `release` or the end of the process.
+    """The lock of a log directory, held from the call until `release` or the end of the process.
 
     It is the POSIX record lock of the whole file ``.lock`` that Java's ``FileChannel.tryLock`` takes, so a broker and
-    this program exclude each other. As a broker does, `release` removes the file. Such a lock is lost when this
-    process closes any descriptor of the file: nothing else here may open it.
-
-    Parameters
-    ----------
-    folder : str
-        The log directory (the folder that holds partition folders).
-
-    Raises
-    ------
-    StorageError
-        Somebody has the lock (operation "lock"), or the file cannot be made.
+    this program exclude each other. As a broker does, `release` removes the file. Such a lock is lost when this process
+    closes any descriptor of the file: nothing else here may open it. If another process has it, the operation of the
+    StorageError is "lock".
     """
 
     def __init__(self, folder: str) -> None:
@@ -96,13 +87,7 @@ class FolderLock:
 
 
 def check_unlocked(folder: str) -> None:
-    """Raise if somebody has the lock of a folder, without changing the disk.
-
-    Raises
-    ------
-    StorageError
-        As for `FolderLock`.
-    """
+    """Raise as `FolderLock` if somebody has the lock of a folder, without changing the disk."""
     path = os.path.join(folder, _NAME)
     try:
         status = os.stat(folder)

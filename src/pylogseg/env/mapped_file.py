@@ -60,7 +60,6 @@ class LocalMappedFile:
 
     @property
     def buffer(self) -> memoryview:
-        """A read-only view of the whole file."""
         view = self._view
         size = self.size
         if view is None or view is not self._view:  # as in LocalAppendFile.view
@@ -154,7 +153,6 @@ class LocalMappedFile:
         return steps[1]
 
     def resize(self, size: int) -> None:
-        """Extend the file by zeros, or cut it."""
         if size < 0:
             raise RequestError(f"{self.path}: cannot resize to {size} bytes")
         with self._lock:
@@ -181,7 +179,6 @@ class LocalMappedFile:
             self._handles.remove(self)
 
     def sync(self) -> None:
-        """Wait until what was written, and the size, is on the disk."""
         if self._sync_failed:
             raise StorageError(self.path, "sync", "an earlier sync failed, so what is on the disk is not known")
         with self._lock:

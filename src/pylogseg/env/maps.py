@@ -77,18 +77,10 @@ _LIBRARY = _library()
 
 
 class Mapping:
-    """The pages of one file in memory, longer than the file if the system allows.
+    """The pages of one file in memory, longer than the file (of at least one byte) if the system allows.
 
-    Parameters
-    ----------
-    descriptor : int
-        An open descriptor; it may be closed afterwards.
-    size : int
-        Bytes of the file now, at least 1.
-    writable : bool
-        Whether writing into the map changes the file.
-
-    The pages stay mapped as long as `whole` or a slice of it lives, whatever becomes of this object.
+    The descriptor may be closed afterwards. The pages stay mapped as long as `whole` or a slice of it lives, whatever
+    becomes of this object.
     """
 
     __slots__ = ("_address", "_length", "_pages", "_view")
@@ -120,16 +112,11 @@ class Mapping:
         return self._pages() is not None
 
     def keep(self, start: int, end: int) -> None:
-        """Replace the pages ``[start, end)`` by a copy, under live views.
+        """Replace the pages ``[start, end)`` by a copy, under live views; OSError if there was no room for it.
 
         Called before the file is cut at `start`: the cut would take whole pages away and zero the rest of the page at
         `start`, which later appends fill with other bytes. The copy replaces the pages in one step, so a reader in
         another thread sees the old bytes throughout.
-
-        Raises
-        ------
-        OSError
-            There was no room for the copy.
         """
         pages = self._pages()
         page = mmap.PAGESIZE

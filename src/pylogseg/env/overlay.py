@@ -49,11 +49,6 @@ class OverlayStorage:
     """See `pylogseg.env.storage.Storage`: the disks of this machine, or another storage, which stay as they are.
 
     `sync_file`, `sync_folder` and locks do nothing: a folder that somebody writes may change meanwhile.
-
-    Parameters
-    ----------
-    under : Storage, optional
-        What is read; the disks of this machine if not given.
     """
 
     def __init__(self, under: Storage | None = None) -> None:
@@ -71,7 +66,6 @@ class OverlayStorage:
     def open_log(
         self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None
     ) -> AppendFile:
-        """Open a file to append to."""
         found = self._writable(path, "open")
         if found is None:
             if not create:
@@ -83,7 +77,6 @@ class OverlayStorage:
         return OverlayAppendFile(path, file, file.size, self.rename)
 
     def open_index(self, path: str, size: int | None = None) -> MappedFile:
-        """Open a file to write in place."""
         found = self._writable(path, "open")
         if found is None:
             if size is None:
@@ -94,13 +87,11 @@ class OverlayStorage:
         return OverlayMappedFile(path, self._as_file(found, path, "open"), self.rename, created=False)
 
     def read_all(self, path: str) -> bytes:
-        """Return a small file, whole."""
         file = self._as_file(self._find(path), path, "read")
         check_small(path, file.size)
         return bytes(file.view(0, file.size))
 
     def write_plain(self, path: str, data: Data) -> None:
-        """Write a file in place."""
         found = self._writable(path, "write")
         if found is None:
             self._create(path, data, "write")
@@ -110,7 +101,6 @@ class OverlayStorage:
     write_synced = write_plain
 
     def write_whole(self, path: str, data: Data) -> None:
-        """Replace a file."""
         self.remove(f"{path}.tmp")
         self.write_plain(f"{path}.tmp", data)
         self.rename(f"{path}.tmp", path)
@@ -125,7 +115,6 @@ class OverlayStorage:
     # ---- names ----
 
     def list_folder(self, path: str) -> list[Entry]:
-        """Return names in a folder, sorted."""
         folder = self._folder(path, "list")
         there = {} if folder.base is None else {entry.name: entry for entry in self._disk.list_folder(folder.base)}
         for name, node in folder.names.items():
@@ -135,18 +124,15 @@ class OverlayStorage:
         return sorted(there.values())
 
     def stat(self, path: str) -> Entry:
-        """One file or folder."""
         node = self._find(path)
         if node is None:
             raise StorageError(path, "stat", "there is no such file")
         return _entry(self.split(path)[1], node)
 
     def exists(self, path: str) -> bool:
-        """Return whether something has this name."""
         return self._find(path) is not None
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file or folder another name, replacing a file."""
         operation = f"rename to {new_path}"
         node = self._find(path)
         if node is None:
@@ -160,7 +146,6 @@ class OverlayStorage:
         new_folder.names[new_name] = node
 
     def remove(self, path: str) -> bool:
-        """Remove a file; return False if there is none."""
         node = self._find(path)
         if isinstance(node, _Folder):
             raise StorageError(path, "remove", "it is a folder")
@@ -171,7 +156,6 @@ class OverlayStorage:
         return True
 
     def make_folder(self, path: str) -> None:
-        """Make a folder with those above it."""
         node = self._find(path)
         if isinstance(node, File):
             raise StorageError(path, "make folder", "it is a file")
@@ -181,7 +165,6 @@ class OverlayStorage:
             folder.names[name] = _Folder(None)
 
     def remove_folder(self, path: str) -> None:
-        """Remove a folder with everything in it."""
         if self._find(path) is not None:
             folder, name = self._place(path, "remove folder")
             folder.names[name] = None

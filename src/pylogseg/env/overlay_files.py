@@ -34,17 +34,7 @@ def read_disk(path: str, position: int, size: int) -> memoryview:
 
 
 class File:
-    """Content of a file: the first `kept` bytes of one on the disk, then `tail`.
-
-    Parameters
-    ----------
-    base : str or None
-        Of the file on the disk; opened only to read.
-    kept : int
-    modified_ms : int
-    read : callable
-        Gives bytes of a file on the disk, by its path, a position and a size.
-    """
+    """Content of a file: the first `kept` bytes of the one at `base` on the disk, which `read` gives, then `tail`."""
 
     __slots__ = ("_kept", "_read", "base", "modified_ms", "tail")
 
@@ -54,7 +44,6 @@ class File:
 
     @property
     def size(self) -> int:
-        """Bytes."""
         return self._kept + len(self.tail)
 
     def view(self, start: int, end: int) -> memoryview:
@@ -94,7 +83,6 @@ class File:
         self._touch()
 
     def replace(self, data: Data) -> None:
-        """Replace the content."""
         self._kept, self.tail = 0, bytearray(data)
         self._touch()
 
@@ -148,12 +136,10 @@ class _Open:
         self._content()
 
     def rename(self, path: str) -> None:
-        """Give the file another name."""
         self._rename(self.path, path)
         self.path = path
 
     def close(self) -> None:
-        """Close the file."""
         self._closed = True
 
 
@@ -166,7 +152,6 @@ class OverlayAppendFile(_Open):
         return self.size
 
     def append(self, data: Data) -> int:
-        """Write at the end; return the position of the data."""
         file, position = self._content(), self.size
         if position == file.size:
             file.append(data)
@@ -176,24 +161,22 @@ class OverlayAppendFile(_Open):
         return position
 
     def append_many(self, buffers: Sequence[Data]) -> int:
-        """Write several buffers as one."""
         return self.append(b"".join(buffers))
 
     def read(self, position: int, size: int) -> bytes:
-        """Return a copy of up to `size` bytes."""
         return bytes(self.view(position, size))
 
+    def by_descriptor(self, search: Callable[[int, int], object]) -> None:
+        """Return None: there is no descriptor."""
+
     def view(self, position: int, size: int) -> memoryview:
-        """Up to `size` bytes, read-only."""
         return self._content().view(position, min(position + size, self.size))
 
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
-        """Send up to `size` bytes to a socket; return how many went."""
         data = self.view(position, size)
         return socket.send(data) if data else 0
 
     def truncate(self, size: int, *, aside: bool = False) -> None:
-        """Cut the file, and with it what was preallocated."""
         if not 0 <= size <= self.size:
             raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {self.size}")
         if self._content().size > size:
@@ -205,7 +188,6 @@ class OverlayAppendFile(_Open):
         return self._file.modified_ms
 
     def set_modified_ms(self, ms: int) -> None:
-        """Set when the file was last written."""
         self._file.modified_ms = ms
 
 
@@ -218,11 +200,9 @@ class OverlayMappedFile(_Open):
 
     @property
     def buffer(self) -> memoryview:
-        """A read-only view of the whole file."""
         return memoryview(self._content().take_in()).toreadonly()
 
     def read(self, position: int, size: int) -> bytes:
-        """Return a copy of some bytes."""
         return bytes(self.buffer[position : position + size])
 
     def put(self, position: int, data: Data) -> None:
@@ -234,7 +214,6 @@ class OverlayMappedFile(_Open):
         self._file.modified_ms = time.time_ns() // 1_000_000
 
     def resize(self, size: int) -> None:
-        """Make the file longer by zeros, or shorter."""
         if size < 0:
             raise RequestError(f"{self.path}: cannot resize to {size} bytes")
         if size != self.size:

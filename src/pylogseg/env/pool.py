@@ -30,22 +30,10 @@ def map_ordered(
 ) -> Iterator[R]:
     """Yield the results of a function for each item, in the order of the items.
 
-    Parameters
-    ----------
-    function : callable
-        Gets an item and an `Advance`, which it calls every few megabytes.
-    items : iterable
-        Taken as they are needed, at most two a thread ahead of the results.
-    jobs : int
-        Threads; with 1 the caller's own thread does the work.
-    on_progress : callable, optional
-        Gets the sums that jobs report, from their threads.
-
-    Yields
-    ------
-    object
-        The first exception of a job is raised in its place. Then, or when the caller ends the iteration (also by
-        Ctrl-C), running jobs end at their next report, and no other is begun.
+    With one job the caller's own thread does the work. The function calls its `Advance` every few megabytes;
+    `on_progress` gets the sums, from the threads. Items are taken at most two a thread ahead of the results. The first
+    exception of a job is raised in its place. Then, or when the caller ends the iteration (also by Ctrl-C), running
+    jobs end at their next report, and no other is begun.
     """
     stop = threading.Event()
     advance = _advance(stop, on_progress)
@@ -76,14 +64,8 @@ def stream_ordered(
 ) -> Iterator[bytes | R]:
     """Yield the output of jobs while they run, in the order of the items: each one's pieces, then its result.
 
-    Parameters
-    ----------
-    function : callable
-        Gets an item, a function that takes a piece of output, and an `Advance`. Its result is not ``bytes``.
-    items, jobs, on_progress
-        As for `map_ordered`.
-    pieces_ahead : int
-        A job whose turn has not come waits when it has so many pieces: this bounds memory, whatever the output.
+    As `map_ordered`, but the function also gets one that takes a piece of output, and its result is not ``bytes``. A
+    job whose turn has not come waits when it has `pieces_ahead` pieces: this bounds memory, whatever the output.
     """
     stop = threading.Event()
 

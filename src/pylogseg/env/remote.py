@@ -36,11 +36,9 @@ class RemoteFile(_Closing):
 
     @property
     def size(self) -> int:
-        """Bytes when it was opened."""
         return self._size
 
     def read(self, position: int, size: int) -> bytes:
-        """One ranged request."""
         end = min(position + size, self._size)
         if end <= position:
             return b""
@@ -65,7 +63,6 @@ class RemoteFiles:
         self._scheme = scheme
 
     def list_folder(self, path: str) -> list[Entry]:
-        """Return names in a folder, sorted."""
         try:
             found = self._system.ls(path, detail=True)
         except OSError as error:
@@ -74,14 +71,12 @@ class RemoteFiles:
         return sorted(_entry(item) for item in found if item["name"].rstrip("/") != path.rstrip("/"))
 
     def stat(self, path: str) -> Entry:
-        """Return the entry of a file or folder."""
         try:
             return _entry(self._system.info(path))
         except OSError as error:
             raise StorageError(f"{self._scheme}://{path}", "stat", str(error) or "no such file") from error
 
     def read_all(self, path: str) -> bytes:
-        """Return a small file, whole."""
         try:
             data: bytes = self._system.cat_file(path)
         except OSError as error:
@@ -93,11 +88,9 @@ class RemoteFiles:
         return RemoteFile(self._system, path, self.stat(path).size, self._scheme)
 
     def join(self, path: str, name: str) -> str:
-        """Return a path in a folder."""
         return f"{path.rstrip('/')}/{name}"
 
     def split(self, path: str) -> tuple[str, str]:
-        """Split a path into folder and last name."""
         folder, _, name = path.rstrip("/").rpartition("/")
         return folder, name
 
@@ -106,7 +99,6 @@ class RemoteFiles:
         return f"{self._scheme}://{path.rstrip('/')}"
 
     def glob(self, pattern: str) -> list[str]:
-        """Return the paths that match."""
         if not any(sign in pattern for sign in "*?["):
             return [pattern]
         return sorted(self._system.glob(pattern))

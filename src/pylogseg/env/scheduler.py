@@ -25,11 +25,9 @@ class Handle(Protocol):
 class Scheduler(Protocol):
     """Runs tasks at their time.
 
-    ``schedule(name, task, delay_ms=0, period_ms=None) -> Handle``
-        Calls ``task()`` after `delay_ms`, and then every `period_ms` if that is given. A task without delay may run
-        before `schedule` returns, in the caller's thread: do not hold a lock that the task takes.
-    ``shutdown()``
-        No task is started any more; returns when none is running.
+    ``schedule`` calls ``task()`` after `delay_ms`, and then every `period_ms` if that is given. A task without delay
+    may run before `schedule` returns, in the caller's thread: do not hold a lock that the task takes. ``shutdown``
+    starts no task any more, and returns when none is running.
     """
 
     def schedule(
@@ -73,7 +71,6 @@ class ThreadScheduler:
     def schedule(
         self, name: str, task: Callable[[], object], delay_ms: int = 0, period_ms: int | None = None
     ) -> Handle:
-        """Call a task later; see `Scheduler`."""
         if delay_ms < 0 or (period_ms is not None and period_ms <= 0):
             raise RequestError(f"{name}: cannot run in {delay_ms} ms, every {period_ms} ms")
         period = None if period_ms is None else period_ms / 1000

@@ -44,6 +44,9 @@ class AppendFile(Protocol):
     ``copied_below``
         What was there when the file was opened, up to this position, is always copied: a disk that has lost some of it
         fails a read, and would end a process that touches it in a map.
+    ``by_descriptor(search)``
+        Returns ``search(descriptor, size)``, which reads the file by `pread`, and does it again if the file was cut
+        meanwhile; None if there is no descriptor: `view` then.
     ``view(position, size) -> memoryview``
         The same, read-only, and without a copy from `copied_below` on. The bytes stay valid and unchanged whatever
         happens to the file or to this object: a view of bytes that `truncate` cuts off goes on showing what was there.
@@ -75,6 +78,7 @@ class AppendFile(Protocol):
     def append_many(self, buffers: Sequence[Data]) -> int: ...
     def read(self, position: int, size: int) -> bytes: ...
     def view(self, position: int, size: int) -> memoryview: ...
+    def by_descriptor(self, search: Callable[[int, int], _Result]) -> _Result | None: ...
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int: ...
     def truncate(self, size: int, *, aside: bool = False) -> None: ...
     def sync(self) -> None: ...
@@ -188,13 +192,7 @@ class Storage(Protocol):
 
 
 class LocalStorage:
-    """The disks of this machine.
-
-    Parameters
-    ----------
-    handles : Handles, optional
-        Bounds how many files are open; share one between all logs of a process. At most 128 if not given.
-    """
+    """The disks of this machine; `handles` bounds how many files are open: share one between the logs of a process."""
 
     def __init__(self, handles: Handles | None = None) -> None:
         self.handles = Handles(DEFAULT_LIMIT) if handles is None else handles
@@ -208,7 +206,6 @@ class LocalStorage:
     def open_log(
         self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None
     ) -> AppendFile:
-        """Open a file to append to; see `Storage`."""
         if size is None and (size := _size_of(path)) is None:
             if not create:
                 raise StorageError(path, "open", "there is no such file")
@@ -217,7 +214,6 @@ class LocalStorage:
         return LocalAppendFile(path, size, self.handles)
 
     def open_index(self, path: str, size: int | None = None) -> MappedFile:
-        """Open a file to write in place; see `Storage`."""
         found = _size_of(path)
         if found is None:
             if size is None:
@@ -238,26 +234,21 @@ class LocalStorage:
         _tried(path, "create", create)
 
     def exists(self, path: str) -> bool:
-        """Return whether something has this name."""
         return os.path.lexists(path)
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give a file or folder another name, replacing a file."""
         _tried(path, f"rename to {new_path}", lambda: os.replace(path, new_path))
 
     def remove(self, path: str) -> bool:
-        """Remove a file; return False if there is none."""
         with contextlib.suppress(FileNotFoundError):
             _tried(path, "remove", lambda: os.unlink(path), passing=FileNotFoundError)
             return True
         return False
 
     def make_folder(self, path: str) -> None:
-        """Create a folder with its parents."""
         _tried(path, "make folder", lambda: os.makedirs(path, exist_ok=True))
 
     def remove_folder(self, path: str) -> None:
-        """Remove a folder with everything in it."""
         with contextlib.suppress(FileNotFoundError):
             _tried(path, "remove folder", lambda: shutil.rmtree(path), passing=FileNotFoundError)
 
@@ -277,15 +268,12 @@ class LocalStorage:
             )
 
     def write_plain(self, path: str, data: Data) -> None:
-        """Write a file in place."""
         self._write(path, data, synced=False)
 
     def write_synced(self, path: str, data: Data) -> None:
-        """Write a file in place and wait until its bytes are on the disk."""
         self._write(path, data, synced=True)
 
     def write_whole(self, path: str, data: Data) -> None:
-        """Replace a file: after a crash it has the old bytes or the new ones."""
         self.remove(f"{path}.tmp")  # left by a crash, or a link that somebody put there
         self._write(f"{path}.tmp", data, os.O_EXCL, synced=True)
         self.rename(f"{path}.tmp", path)
@@ -304,17 +292,11 @@ class LocalStorage:
         _tried(path, "write", write)
 
     def lock(self, folder: str) -> Lock:
-        """Take the lock of a folder of partitions; see `Storage`."""
         return FolderLock(folder)
 
 
 def check_no_link(folder: str) -> None:
-    """Refuse to write into a folder whose name is a symbolic link.
-
-    Raises
-    ------
-    StorageError
-    """
+    """Refuse to write into a folder whose name is a symbolic link."""
     if os.path.islink(folder):
         raise StorageError(folder, "write into", LINKED)
 

@@ -27,17 +27,10 @@ _INT64 = (-(2**63), 2**63 - 1)
 
 
 class EpochEntry(NamedTuple):
-    """The start of a leader epoch.
-
-    Attributes
-    ----------
-    epoch : int
-    start_offset : int
-        First offset that this leader wrote.
-    """
+    """The start of a leader epoch."""
 
     epoch: int
-    start_offset: int
+    start_offset: int  #: First offset that this leader wrote.
 
 
 def _plain_words(form: re.Pattern[bytes], data: Any) -> list[str] | None:
@@ -49,25 +42,10 @@ def _plain_words(form: re.Pattern[bytes], data: Any) -> list[str] | None:
 
 
 def parse_offset_checkpoint(data: Any, path: str = "<offset checkpoint>") -> dict[tuple[str, int], int]:
-    """Read one of the four offset checkpoints of a log directory.
+    """Read one of the four offset checkpoints of a log directory; an empty file, or one with a version alone, is empty.
 
-    Parameters
-    ----------
-    data : buffer
-        The whole file.
-    path : str
-        For errors.
-
-    Returns
-    -------
-    dict of (topic, partition) to offset
-        In the order of the file. An empty file, or one with a version alone, is an empty checkpoint. Of a partition
-        that comes twice the later line counts.
-
-    Raises
-    ------
-    CorruptionError
-        If the version is not 0, a line is malformed, or the number of entries is not the one declared.
+    Of a partition that comes twice the later line counts. Raises CorruptionError if the version is not 0, a line is
+    malformed, or the number of entries is not the one declared.
     """
     if (words := _plain_words(_PLAIN_OFFSETS, data)) is not None:
         return dict(zip(zip(words[::3], map(int, words[1::3]), strict=True), map(int, words[2::3]), strict=True))
@@ -79,17 +57,9 @@ def parse_offset_checkpoint(data: Any, path: str = "<offset checkpoint>") -> dic
 
 
 def encode_offset_checkpoint(offsets: Mapping[tuple[str, int], int]) -> bytes:
-    """Make the text of an offset checkpoint.
+    """Make the text of an offset checkpoint, in the order of the mapping.
 
-    Parameters
-    ----------
-    offsets : mapping of (topic, partition) to offset
-        In the order in which they are written.
-
-    Raises
-    ------
-    RequestError
-        If a topic is empty or has white space in it, or a number does not fit.
+    Raises RequestError if a topic is empty or has white space in it, or a number does not fit.
     """
     for (topic, partition), offset in offsets.items():
         if not topic or _SPACES.search(topic):
@@ -100,25 +70,7 @@ def encode_offset_checkpoint(offsets: Mapping[tuple[str, int], int]) -> bytes:
 
 
 def parse_leader_epochs(data: Any, path: str = "<leader-epoch-checkpoint>") -> list[EpochEntry]:
-    """Read the leader epochs of a partition.
-
-    Parameters
-    ----------
-    data : buffer
-        The whole file.
-    path : str
-        For errors.
-
-    Returns
-    -------
-    list of EpochEntry
-        In the order of the file, which is that of the epochs. An empty file has none.
-
-    Raises
-    ------
-    CorruptionError
-        As `parse_offset_checkpoint`.
-    """
+    """Read the leader epochs of a partition, in the order of the file; errors as of `parse_offset_checkpoint`."""
     if (words := _plain_words(_PLAIN_EPOCHS, data)) is not None:
         numbers = list(map(int, words))
         return list(map(EpochEntry, numbers[::2], numbers[1::2]))
@@ -130,18 +82,7 @@ def parse_leader_epochs(data: Any, path: str = "<leader-epoch-checkpoint>") -> l
 
 
 def encode_leader_epochs(epochs: Iterable[EpochEntry]) -> bytes:
-    """Make the text of a leader epoch checkpoint.
-
-    Parameters
-    ----------
-    epochs : iterable of EpochEntry
-        Epochs and start offsets both ascending.
-
-    Raises
-    ------
-    RequestError
-        If an entry is not above the one before it, or a number does not fit.
-    """
+    """Make the text of a leader epoch checkpoint; RequestError if epochs or offsets do not ascend."""
     lines = []
     before = EpochEntry(-1, -1)
     for entry in epochs:

@@ -41,23 +41,8 @@ class TimestampOffset(NamedTuple):
 class _Index:
     """Base of both kinds: slots, the zero tail, the checks of the entries' order.
 
-    Parameters
-    ----------
-    buffer : buffer
-        The whole file. It is viewed, not copied, and kept alive by the index and by every array it gives out.
-    base_offset : int
-        Of the segment; the file's name has it.
-    path : str
-        For errors.
-
-    Attributes
-    ----------
-    count : int
-        Entries before the zero tail.
-    slot_count : int
-        Entries that the file has room for, the zero tail included.
-    odd_bytes : int
-        Bytes after the last whole slot; a whole file has none.
+    The buffer is viewed, not copied, and kept alive by the index and by every array it gives out. `slot_count` includes
+    the zero tail, `count` does not; `odd_bytes` follow the last whole slot, where a whole file has none.
     """
 
     _entry: ClassVar[Structure]
@@ -101,10 +86,8 @@ class _Index:
     def check(self) -> None:
         """Look at the size, the first and the last entry, as Kafka's tools do.
 
-        Raises
-        ------
-        CorruptionError
-            If bytes are left after the last whole slot, or the last entry lies before the first, or below the segment.
+        Raises CorruptionError if bytes are left after the last whole slot, or the last entry lies before the first, or
+        below the segment.
         """
         if self.odd_bytes:
             reason = f"{self.odd_bytes} bytes after the last entry: the size is no multiple of {self._entry.size}"
@@ -122,11 +105,8 @@ class _Index:
     def check_entries(self) -> None:
         """Look at every entry and at the zero tail, as a broker never does.
 
-        Raises
-        ------
-        CorruptionError
-            As `check`, and if the order is broken anywhere (old entries that a truncation left do that) or something
-            follows in the zero tail.
+        Raises CorruptionError as `check`, and if the order is broken anywhere (old entries that a truncation left do
+        that) or something follows in the zero tail.
         """
         self.check()
         negative = np.flatnonzero(self.entries["relative_offset"] < 0)
@@ -166,10 +146,10 @@ class _Index:
             key = _MIN_INT64 if key < 0 else _MAX_INT64
         return _codec.search(self.buffer, self._entry.size, field.offset, field.width, self.count, key, ceiling)
 
-    def _search_many(self, name: str, keys: npt.NDArray[np.int64], ceiling: bool = False) -> npt.NDArray[np.int64]:
+    def _search_many(self, name: str, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         field = self._entry[name]
         return _codec.search_many(
-            self.buffer, self._entry.size, field.offset, field.width, self.count, np.ascontiguousarray(keys), ceiling
+            self.buffer, self._entry.size, field.offset, field.width, self.count, np.ascontiguousarray(keys), False
         )
 
 
@@ -191,29 +171,12 @@ class OffsetIndex(_Index):
         return OffsetPosition(self.base_offset + relative, position)
 
     def floor(self, offset: int) -> OffsetPosition:
-        """Find the place to begin a scan for an offset.
-
-        Returns
-        -------
-        OffsetPosition
-            The last entry at or below the offset; base offset and position 0 if there is none.
-        """
+        """Find the last entry at or below an offset; base offset and position 0 if there is none."""
         slot = self._search("relative_offset", offset - self.base_offset)
         return self[slot] if slot >= 0 else OffsetPosition(self.base_offset, 0)
 
     def floor_positions(self, offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Find the places of many offsets.
-
-        Parameters
-        ----------
-        offsets : array_like of int64
-            In any order.
-
-        Returns
-        -------
-        numpy.ndarray of int64
-            Position of each, as `floor` has it.
-        """
+        """Return for each offset, in any order, the position that `floor` has."""
         keys = np.asarray(offsets, np.int64) - self.base_offset
         slots = self._search_many("relative_offset", keys)
         found = np.zeros(len(slots), np.int64)
@@ -222,18 +185,7 @@ class OffsetIndex(_Index):
         return found
 
     def upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
-        """Find the first entry at or after the end of a fetch.
-
-        Parameters
-        ----------
-        position, size_bytes : int
-            Where the fetch begins in the log, and how long it is.
-
-        Returns
-        -------
-        OffsetPosition or None
-            None if the index ends before.
-        """
+        """Find the first entry at or after the end of a fetch; None if the index ends before."""
         slot = self._search("position", position + size_bytes, ceiling=True)
         return self[slot] if slot < self.count else None
 
@@ -256,30 +208,15 @@ class TimeIndex(_Index):
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     def floor(self, timestamp_ms: int) -> TimestampOffset:
-        """Find the offset to begin a search for a timestamp from.
+        """Find the last entry at or below a timestamp; timestamp -1 and the base offset if there is none.
 
-        Returns
-        -------
-        TimestampOffset
-            The last entry at or below the timestamp; timestamp -1 and the base offset if there is none. Records with a
-            later timestamp come at or after that offset, but for those that are out of order.
+        Records with a later timestamp come at or after its offset, but for those that are out of order.
         """
         slot = self._search("timestamp", timestamp_ms)
         return self[slot] if slot >= 0 else TimestampOffset(-1, self.base_offset)
 
     def floor_offsets(self, timestamps_ms: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Find the offsets of many timestamps.
-
-        Parameters
-        ----------
-        timestamps_ms : array_like of int64
-            In any order.
-
-        Returns
-        -------
-        numpy.ndarray of int64
-            Offset of each, as `floor` has it.
-        """
+        """Return for each timestamp, in any order, the offset that `floor` has."""
         slots = self._search_many("timestamp", np.asarray(timestamps_ms, np.int64))
         found = np.full(len(slots), self.base_offset, np.int64)
         hits = slots >= 0
@@ -288,37 +225,17 @@ class TimeIndex(_Index):
 
 
 def encode_offset_index(base_offset: int, offsets: npt.ArrayLike, positions: npt.ArrayLike) -> bytes:
-    """Make the bytes of an offset index.
+    """Make the bytes of an offset index from the last offset and position of each batch that gets an entry.
 
-    Parameters
-    ----------
-    base_offset : int
-        Of the segment.
-    offsets, positions : array_like of int
-        Last offset and byte position of each batch that gets an entry, both strictly ascending.
-
-    Raises
-    ------
-    RequestError
-        If they do not ascend, differ in number, or lie outside of what 32 bits hold.
+    Raises RequestError if they do not strictly ascend, differ in number, or do not fit 32 bits.
     """
     return _encode(OFFSET_INDEX_ENTRY, base_offset, offsets, "position", positions, (True, True))
 
 
 def encode_time_index(base_offset: int, timestamps_ms: npt.ArrayLike, offsets: npt.ArrayLike) -> bytes:
-    """Make the bytes of a time index.
+    """Make the bytes of a time index from greatest timestamps so far, and the last offset of the batch that has each.
 
-    Parameters
-    ----------
-    base_offset : int
-        Of the segment.
-    timestamps_ms, offsets : array_like of int
-        Greatest timestamp so far, strictly ascending, and the last offset of the batch that has it, not descending.
-
-    Raises
-    ------
-    RequestError
-        If they do not ascend, differ in number, or lie outside of what the entries hold.
+    Raises RequestError if timestamps do not strictly ascend, offsets descend, or numbers differ or do not fit.
     """
     return _encode(TIME_INDEX_ENTRY, base_offset, offsets, "timestamp", timestamps_ms, (False, True))
 

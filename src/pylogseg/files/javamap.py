@@ -26,26 +26,11 @@ def hash_of_text(text: str) -> int:
 
 
 def map_order(items: Iterable[Item], hash_code: Callable[[Item], int], most_items: int = 0) -> list[Item]:
-    """Sort items as a ``HashMap`` lists them after they were put in one by one.
+    """Sort items as a ``HashMap`` lists them after they were put in one by one: by bucket, then by insertion.
 
-    Parameters
-    ----------
-    items : iterable
-        In the order of insertion, without repeats.
-    hash_code : callable
-        Java's hash code of an item, unsigned.
-    most_items : int
-        How many items the map ever had: it keeps its number of buckets when it shrinks.
-
-    Returns
-    -------
-    list
-
-    Notes
-    -----
-    By bucket, and within a bucket by insertion. Two things are not followed: eight or more items of one bucket may
-    become a tree, and the map after ``Properties``, which is another one, may turn a bucket round when it grows beyond
-    12 items.
+    `hash_code` is Java's, unsigned; `most_items` is how many items the map ever had, as it keeps its number of buckets
+    when it shrinks. Two things are not followed: eight or more items of one bucket may become a tree, and the map after
+    ``Properties``, which is another one, may turn a bucket round when it grows beyond 12 items.
     """
     listed = list(items)
     buckets = 16

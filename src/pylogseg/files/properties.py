@@ -26,24 +26,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
 
 
 def parse_properties(data: Any, path: str = "<properties>") -> dict[str, str]:
-    r"""Read Java properties text.
+    r"""Read Java properties text: UTF-8, or Latin-1 where it is not that (Java's readers and writers differ in this).
 
-    Parameters
-    ----------
-    data : buffer
-        The whole file: UTF-8, or Latin-1 where it is not that (Java's readers and writers differ in this).
-    path : str
-        For errors.
-
-    Returns
-    -------
-    dict of str to str
-        In the order of the file; of a key that comes twice the later value.
-
-    Raises
-    ------
-    CorruptionError
-        If ``\u`` is not followed by four hex digits.
+    Of a key that comes twice the later value counts. Raises CorruptionError if ``\u`` is not followed by four hex
+    digits.
     """
     raw = bytes(byte_view(data))
     encoding = "utf-8"
@@ -66,19 +52,10 @@ def parse_properties(data: Any, path: str = "<properties>") -> dict[str, str]:
 
 
 def encode_properties(properties: Mapping[str, str], date: str) -> bytes:
-    """Make Java properties text, as Kafka writes it.
+    """Make Java properties text, as Kafka writes it, in the order of Java's map.
 
-    Parameters
-    ----------
-    properties : mapping of str to str
-        Written in the order of Java's map.
-    date : str
-        For the second comment line, such as ``Sat Nov 21 06:35:13 UTC 2026``: one line.
-
-    Raises
-    ------
-    RequestError
-        If the date has a line end in it.
+    `date` is the second comment line, such as ``Sat Nov 21 06:35:13 UTC 2026``; RequestError if it has a line end in
+    it.
     """
     if re.search(r"[\r\n]", date):
         raise RequestError(f"date {date!r} has more than one line")
@@ -93,39 +70,19 @@ def encode_properties(properties: Mapping[str, str], date: str) -> bytes:
 
 
 class MetaProperties(NamedTuple):
-    """Whose log directory it is.
+    """Whose log directory it is."""
 
-    Attributes
-    ----------
-    version : int
-        0 (written with ZooKeeper) or 1 (KRaft).
-    cluster_id : str or None
-    node_id : int or None
-        ``broker.id`` in version 0, ``node.id`` in version 1.
-    directory_id : str or None
-        UUID of the directory itself, as 22 characters (see `pylogseg.format.control.format_uuid`).
-    """
-
-    version: int
+    version: int  #: 0 (written with ZooKeeper) or 1 (KRaft).
     cluster_id: str | None = None
-    node_id: int | None = None
-    directory_id: str | None = None
+    node_id: int | None = None  #: `broker.id` in version 0, `node.id` in version 1.
+    directory_id: str | None = None  #: UUID of the directory itself, as 22 characters.
 
 
 def parse_meta_properties(data: Any, path: str = "<meta.properties>") -> MetaProperties:
     """Read ``meta.properties``.
 
-    Parameters
-    ----------
-    data : buffer
-        The whole file.
-    path : str
-        For errors.
-
-    Raises
-    ------
-    CorruptionError
-        If the version is not 0 or 1, a number or UUID is not one, or version 1 lacks a cluster or node id.
+    Raises CorruptionError if the version is not 0 or 1, a number or UUID is not one, or version 1 lacks a cluster or
+    node id.
     """
     found = parse_properties(data, path)
     version = _integer(found.get("version", "0"), "version", path)
@@ -144,19 +101,9 @@ def parse_meta_properties(data: Any, path: str = "<meta.properties>") -> MetaPro
 
 
 def encode_meta_properties(meta: MetaProperties, date: str) -> bytes:
-    """Make the text of ``meta.properties``.
+    """Make the text of ``meta.properties``; fields that are None are left out.
 
-    Parameters
-    ----------
-    meta : MetaProperties
-        Fields that are None are left out.
-    date : str
-        As in `encode_properties`.
-
-    Raises
-    ------
-    RequestError
-        If the version is not 0 or 1, or version 1 lacks a cluster or node id.
+    Raises RequestError if the version is not 0 or 1, or version 1 lacks a cluster or node id.
     """
     if meta.version not in (0, 1):
         raise RequestError(f"meta.properties has no version {meta.version}")

@@ -21,32 +21,16 @@ VERSION = 1
 
 
 class ProducerEntry(NamedTuple):
-    """The state of one producer.
-
-    Attributes
-    ----------
-    producer_id : int
-    producer_epoch : int
-    last_sequence, last_offset : int
-        Of its last batch; -1 if no batch is remembered (only a marker was seen).
-    offset_delta : int
-        Last less first sequence of that batch.
-    timestamp : int
-        Of its last batch or marker, ms.
-    coordinator_epoch : int
-        Of its last marker; -1 none.
-    first_txn_offset : int
-        First offset of its open transaction; -1 none is open.
-    """
+    """The state of one producer."""
 
     producer_id: int
     producer_epoch: int
-    last_sequence: int
+    last_sequence: int  #: Of its last batch; -1, as the last offset, if only a marker was seen.
     last_offset: int
-    offset_delta: int
-    timestamp: int
-    coordinator_epoch: int
-    first_txn_offset: int
+    offset_delta: int  #: Last less first sequence of that batch.
+    timestamp: int  #: Of its last batch or marker, ms.
+    coordinator_epoch: int  #: Of its last marker; -1 none.
+    first_txn_offset: int  #: First offset of its open transaction; -1 none is open.
 
     @property
     def has_batch(self) -> bool:
@@ -60,29 +44,14 @@ class ProducerEntry(NamedTuple):
 
     @property
     def has_open_txn(self) -> bool:
-        """True if a transaction is open."""
         return self.first_txn_offset >= 0
 
 
 def parse_snapshot(data: Any, path: str = "<producer snapshot>") -> list[ProducerEntry]:
-    """Read a producer snapshot.
+    """Read a producer snapshot; the order of the file means nothing.
 
-    Parameters
-    ----------
-    data : buffer
-        The whole file.
-    path : str
-        For errors.
-
-    Returns
-    -------
-    list of ProducerEntry
-        In the order of the file, which means nothing.
-
-    Raises
-    ------
-    CorruptionError
-        If the file is too short for its header or its count, the version is not 1, or the CRC does not match.
+    Raises CorruptionError if the file is too short for its header or its count, the version is not 1, or the CRC does
+    not match.
     """
     view = byte_view(data)
     if len(view) < SNAPSHOT_HEADER.size:
@@ -104,20 +73,10 @@ def parse_snapshot(data: Any, path: str = "<producer snapshot>") -> list[Produce
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry], *, most_entries: int = 0) -> bytes:
-    """Make the bytes of a producer snapshot.
+    """Make the bytes of a producer snapshot, in the order of Kafka's map.
 
-    Parameters
-    ----------
-    entries : iterable of ProducerEntry
-        In the order in which the producers were first seen. They are written in the order that Kafka's map would give
-        them.
-    most_entries : int
-        How many producers that map ever had, which its order depends on.
-
-    Raises
-    ------
-    RequestError
-        If a producer id comes twice, or a number does not fit its field.
+    The entries come in the order in which the producers were first seen; `most_entries` is how many that map ever had,
+    which its order depends on. Raises RequestError if a producer id comes twice, or a number does not fit its field.
     """
     ordered = map_order(entries, lambda entry: hash_of_long(entry.producer_id), most_entries)
     if len({entry.producer_id for entry in ordered}) != len(ordered):

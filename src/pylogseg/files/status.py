@@ -19,34 +19,17 @@ _INT32_DIGITS = 10
 
 
 class PartitionMetadata(NamedTuple):
-    """Content of ``partition.metadata``: the id of the topic that a partition's folder belongs to.
+    """Content of ``partition.metadata``: the id of the topic that a partition's folder belongs to."""
 
-    Attributes
-    ----------
-    topic_id : str
-        UUID as 22 characters (see `pylogseg.format.control.format_uuid`).
-    version : int
-        0; later ones are read alike.
-    """
-
-    topic_id: str
-    version: int = 0
+    topic_id: str  #: UUID as 22 characters.
+    version: int = 0  #: 0; later ones are read alike.
 
 
 def parse_partition_metadata(data: Any, path: str = "<partition.metadata>") -> PartitionMetadata:
     """Read ``partition.metadata``.
 
-    Parameters
-    ----------
-    data : buffer
-        The whole file.
-    path : str
-        For errors.
-
-    Raises
-    ------
-    CorruptionError
-        If a line is malformed, the version is negative or missing, or the topic id is missing, no UUID, or zero.
+    Raises CorruptionError if a line is malformed, the version is negative or missing, or the topic id is missing, no
+    UUID, or zero.
     """
     fields: dict[str, str] = {}
     position = 0
@@ -69,60 +52,25 @@ def parse_partition_metadata(data: Any, path: str = "<partition.metadata>") -> P
 
 
 def encode_partition_metadata(metadata: PartitionMetadata) -> bytes:
-    """Make the text of ``partition.metadata``, which ends without a line end.
-
-    Raises
-    ------
-    RequestError
-        If the topic id is no UUID.
-    """
+    """Make the text of ``partition.metadata``, without a line end; RequestError if the topic id is no UUID."""
     parse_uuid(metadata.topic_id)
     return f"version: {metadata.version}\ntopic_id: {metadata.topic_id}".encode()
 
 
 class QuorumState(NamedTuple):
-    """Content of ``quorum-state``: the node that this node of a KRaft quorum voted for and follows.
+    """Content of ``quorum-state``: the node that this node of a KRaft quorum voted for and follows."""
 
-    Attributes
-    ----------
-    version : int
-        0 (static voters) or 1.
-    leader_id, leader_epoch : int
-        -1 for no known leader.
-    voted_id : int
-        -1 for no vote in this epoch.
-    voted_directory_id : str or None
-        Version 1 only.
-    voters : tuple of int
-        Version 0 only.
-    cluster_id : str or None
-        Version 0 only; mostly empty.
-    """
-
-    version: int
+    version: int  #: 0 (static voters) or 1.
     leader_id: int
     leader_epoch: int
     voted_id: int
-    voted_directory_id: str | None = None
-    voters: tuple[int, ...] = ()
-    cluster_id: str | None = None
+    voted_directory_id: str | None = None  #: Version 1 only.
+    voters: tuple[int, ...] = ()  #: Version 0 only.
+    cluster_id: str | None = None  #: Version 0 only; mostly empty.
 
 
 def parse_quorum_state(data: Any, path: str = "<quorum-state>") -> QuorumState:
-    """Read ``quorum-state``, a JSON object.
-
-    Parameters
-    ----------
-    data : buffer
-        The whole file.
-    path : str
-        For errors.
-
-    Raises
-    ------
-    CorruptionError
-        If it is not such an object.
-    """
+    """Read ``quorum-state``; CorruptionError if it is not such a JSON object."""
     fields = _json_object(data)
     if fields is None:
         raise CorruptionError(path, 0, "not a JSON object")
@@ -142,13 +90,7 @@ def parse_quorum_state(data: Any, path: str = "<quorum-state>") -> QuorumState:
 
 
 def encode_quorum_state(state: QuorumState) -> bytes:
-    """Make the text of ``quorum-state``, as Kafka writes it: JSON without spaces or line end.
-
-    Raises
-    ------
-    RequestError
-        If the version is not 0 or 1.
-    """
+    """Make the text of ``quorum-state``, as Kafka writes it: JSON without spaces or line end."""
     names = {"leaderId": state.leader_id, "leaderEpoch": state.leader_epoch, "votedId": state.voted_id}
     fields: dict[str, Any]
     if state.version == 0:
@@ -162,17 +104,10 @@ def encode_quorum_state(state: QuorumState) -> bytes:
 
 
 def parse_clean_shutdown(data: Any) -> int | None:
-    """Read the broker epoch from ``.kafka_cleanshutdown``.
+    """Read the broker epoch from ``.kafka_cleanshutdown``; None where there is none.
 
-    Parameters
-    ----------
-    data : buffer
-        The whole file. That the file exists is what tells of a clean stop; older brokers left it empty.
-
-    Returns
-    -------
-    int or None
-        None where the file does not tell; unreadable text is no error to a broker either.
+    That the file exists says that the stop was clean: older brokers left it empty, and text that cannot be read is no
+    error to a broker either.
     """
     fields = _json_object(data) or {}
     epoch = fields.get("brokerEpoch")

@@ -21,46 +21,21 @@ _SIZE = TXN_INDEX_ENTRY.size
 
 
 class AbortedTxn(NamedTuple):
-    """An aborted transaction.
-
-    Attributes
-    ----------
-    producer_id : int
-    first_offset : int
-        Of its first record.
-    last_offset : int
-        Of its abort marker.
-    last_stable_offset : int
-        Of the log at the time of the abort: the first offset of the oldest transaction that was still open then, or
-        the one after the marker.
-    """
+    """An aborted transaction."""
 
     producer_id: int
-    first_offset: int
-    last_offset: int
+    first_offset: int  #: Of its first record.
+    last_offset: int  #: Of its abort marker.
+    #: At the abort: where the oldest other open transaction began, or the offset after the marker.
     last_stable_offset: int
 
 
 class TxnIndex:
-    """A transaction index (``.txnindex``).
+    """A transaction index (``.txnindex``); the buffer is viewed, not copied.
 
-    Parameters
-    ----------
-    buffer : buffer
-        The whole file; viewed, not copied.
-    path : str
-        For errors.
-
-    Attributes
-    ----------
-    odd_bytes : int
-        Bytes after the last whole entry: of an entry cut off by a crash. They are skipped.
-
-    Raises
-    ------
-    CorruptionError
-        If an entry's version is not 0. As in Kafka only the first of the version's two bytes counts, and only as a
-        signed number: version 1 passes.
+    Raises CorruptionError if an entry's version is not 0. As in Kafka only the first of the version's two bytes counts,
+    and only as a signed number: version 1 passes. `odd_bytes` after the last whole entry, of one that a crash cut off,
+    are skipped.
     """
 
     __slots__ = ("buffer", "count", "odd_bytes", "path")
@@ -94,19 +69,10 @@ class TxnIndex:
         return np.frombuffer(self.buffer, TXN_INDEX_ENTRY.dtype, self.count)
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
-        """Find the aborted transactions that overlap a range of offsets.
+        """Find the aborted transactions that overlap a half-open range of offsets; and whether that is all.
 
-        Parameters
-        ----------
-        fetch_offset, upper_bound : int
-            The range, half-open.
-
-        Returns
-        -------
-        transactions : list of AbortedTxn
-        complete : bool
-            Whether that is all: no later segment can hold another one. An entry whose last stable offset is at or above
-            the upper bound proves it, since every earlier transaction had ended by then.
+        All means: no later segment can hold another one. An entry whose last stable offset is at or above the upper
+        bound proves it, since every earlier transaction had ended by then.
         """
         found = []
         for txn in self:
@@ -117,45 +83,27 @@ class TxnIndex:
         return found, False
 
     def check(self, base_offset: int) -> None:
-        """Look at every entry.
-
-        Parameters
-        ----------
-        base_offset : int
-            Of the segment.
-
-        Raises
-        ------
-        CorruptionError
-            If a marker lies below the segment's first offset or the markers do not ascend. A broker checks the first
-            of these when it loads the segment, and recovers the segment then.
-        """
+        """Raise CorruptionError if a marker lies below the segment's first offset or the markers do not ascend."""
+        self.check_base(base_offset)
         last_offsets = self.entries["last_offset"]
-        below = np.flatnonzero(last_offsets < base_offset)
-        if len(below):
-            slot = int(below[0])
-            reason = f"entry {slot} has last offset {last_offsets[slot]}, below the segment's first, {base_offset}"
-            raise CorruptionError(self.path, slot * _SIZE, reason)
         broken = last_offsets[1:] <= last_offsets[:-1]
         if broken.any():
             slot = int(broken.argmax()) + 1
             reason = f"entry {slot} has last offset {last_offsets[slot]}, not above {last_offsets[slot - 1]} before it"
             raise CorruptionError(self.path, slot * _SIZE, reason)
 
+    def check_base(self, base_offset: int) -> None:
+        """Raise CorruptionError if a marker lies below the segment's first offset, as a broker that loads it does."""
+        last_offsets = self.entries["last_offset"]
+        below = np.flatnonzero(last_offsets < base_offset)
+        if len(below):
+            slot = int(below[0])
+            reason = f"entry {slot} has last offset {last_offsets[slot]}, below the segment's first, {base_offset}"
+            raise CorruptionError(self.path, slot * _SIZE, reason)
+
 
 def encode_txn_index(transactions: Iterable[AbortedTxn]) -> bytes:
-    """Make the bytes of a transaction index.
-
-    Parameters
-    ----------
-    transactions : iterable of AbortedTxn
-        In the order of their markers.
-
-    Raises
-    ------
-    RequestError
-        If a last offset is not above the one before it, or a number does not fit 64 bits.
-    """
+    """Make the bytes of a transaction index, in the order of the markers; RequestError if these do not ascend."""
     rows = [(0, *txn) for txn in transactions]
     for before, after in itertools.pairwise(rows):
         if after[3] <= before[3]:

@@ -76,11 +76,8 @@ def shared_row(
 ) -> Rows:
     """Return a batch row with what all batches of one call share, checked against the rules of the format.
 
-    Raises
-    ------
-    RequestError
-        For a combination that no batch may have: zstd, producers or epochs below magic 2, a transaction without a
-        producer, a producer without epoch or sequence, a number that its field cannot hold.
+    Raises RequestError for what no batch may have: zstd, producers or epochs below magic 2, a transaction without a
+    producer, a producer without epoch or sequence, a number that its field cannot hold.
     """
     codec = codec_number(compression)
     if magic not in (0, 1, 2):
@@ -144,23 +141,9 @@ def build(
 ) -> tuple[bytearray, BatchTable]:
     """Encode records into as many batches as they need: the bytes, and the table that a scan of them would give.
 
-    Parameters
-    ----------
-    columns : Columns
-        The records.
-    shared : row of `BATCH_DTYPE`
-        From `shared_row`. Base sequences go on from batch to batch.
-    batch_bytes : int
-        A batch takes records as long as it stays, uncompressed and with its header, at or below this; at least one.
-    batch_records : int, optional
-        The most records of a batch. An uncompressed legacy message is always alone.
-    level : int, optional
-        Of the codec.
-
-    Returns
-    -------
-    tuple of (bytearray, BatchTable)
-        In a compressed legacy wrapper the table tells the base offset and the count, which a scan cannot see.
+    A batch takes records as long as it stays, uncompressed and with its header, within `batch_bytes`; at least one, and
+    an uncompressed legacy message is always alone. Base sequences of `shared` go on from batch to batch. In a
+    compressed legacy wrapper the table has the base offset and the count, which a scan cannot see.
     """
     if batch_bytes < 1 or (batch_records is not None and batch_records < 1):
         raise RequestError(f"a batch cannot have {batch_bytes} bytes and {batch_records} records")
@@ -173,7 +156,7 @@ def build(
     while work.start < len(columns):
         rows = np.empty(room + 1, BATCH_DTYPE)
         rows[0] = before[0]
-        count, status = work.run(rows, given=False)
+        count, status = work.run(rows, planned=False)
         if status:
             raise RequestError(f"record {work.start}: {REASONS[status]}")
         parts.append(rows[:count])
@@ -184,23 +167,12 @@ def build(
 
 
 def rebuild(columns: Columns, batches: BatchTable, *, level: Levels = None) -> tuple[bytearray, BatchTable]:
-    """Encode records into batches whose headers are given, as compaction does.
+    """Encode records with their offsets into batches whose headers are given, as compaction does; bytes and new table.
 
-    Parameters
-    ----------
-    columns : Columns
-        Records with their offsets. Each batch takes its ``count`` of them, in order.
-    batches : BatchTable
-        Base offset, last offset, flags, codec, producer fields and leader epoch are kept. Where the flags say so, so
-        are the delete horizon (base timestamp) and the append time (max timestamp); else both come from the records.
-        A batch of magic 2 and no records becomes the empty batch of 61 bytes that keeps its producer's state.
-    level : int or mapping of int to int, optional
-        Of all codecs, or of each by its number.
-
-    Returns
-    -------
-    tuple of (bytearray, BatchTable)
-        The bytes, and the table that describes them; the one given is not changed.
+    Each batch takes its ``count`` of the records, in order. Base offset, last offset, flags, codec, producer fields and
+    leader epoch are kept, and where the flags say so the delete horizon (base timestamp) and the append time (max
+    timestamp); else both come from the records. A batch of magic 2 and no records becomes the empty batch of 61 bytes
+    that keeps its producer's state.
     """
     rows = np.array(batches.rows)
     rows["verdict"] = 0
@@ -208,7 +180,7 @@ def rebuild(columns: Columns, batches: BatchTable, *, level: Levels = None) -> t
     work = _Work(columns, level)
     row = 0
     while row < len(rows):
-        count, status = work.run(rows[row:], given=True)
+        count, status = work.run(rows[row:], planned=True)
         row += count
         if status:
             raise RequestError(f"record {work.start}: batch {row}: {REASONS[status]}")
@@ -247,7 +219,7 @@ class _Work:
         self.out, self.end = bytearray(), 0  # after `end` there is only room
         self.scratch = _kept.take()
 
-    def run(self, rows: Rows, *, given: bool) -> tuple[int, int]:
+    def run(self, rows: Rows, *, planned: bool) -> tuple[int, int]:
         """Write batches for as many rows as one call of the kernel does, and compress them: how many, and a status."""
         magic, codec = int(rows["magic"][0]), int(rows["attributes"][0]) & CODEC_MASK
         target, at = (self.scratch, 0) if codec else (self.out, self.end)
@@ -258,7 +230,7 @@ class _Work:
                 _encoder.resize(target, size)
         done = self.start
         self.start, count, end, status = _encoder.write(
-            self.columns, done, rows, given, target, at, self.batch_bytes, self.batch_records
+            self.columns, done, rows, planned, target, at, self.batch_bytes, self.batch_records
         )
         if not codec:
             self.end = end
@@ -287,14 +259,13 @@ class _Work:
             _encoder.resize(self.out, self.end + max(size, min(left + left // 16, self.likely)))
 
     def result(self, rows: Rows) -> tuple[bytearray, BatchTable]:
-        """Return the bytes, and the table of all rows."""
         _kept.give(self.scratch)
         _encoder.resize(self.out, self.end)
         return self.out, BatchTable(rows)
 
 
 def columns_of(records: RecordColumns, *, base_offset: int | None = None) -> Columns:
-    """Decoded records as columns to encode; their payloads stay where they are.
+    """Return decoded records as columns to encode; their payloads stay where they are.
 
     `base_offset` numbers them again and consecutively; without it they keep their offsets.
     """

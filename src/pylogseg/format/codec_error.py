@@ -5,19 +5,11 @@ DECOMPRESSED_LIMIT_BYTES = 64 << 20
 
 
 class CodecError(ValueError):
-    """Compressed bytes that cannot be read; the text says why.
-
-    It knows no file: the caller turns it into a `pylogseg.errors.CorruptionError` with path and position.
-
-    Attributes
-    ----------
-    is_limit : bool
-        Whether they were not read because of a limit; they may be valid.
-    """
+    """Compressed bytes that cannot be read; the caller, who knows the file, makes a `CorruptionError` of it."""
 
     def __init__(self, reason: str, *, is_limit: bool = False) -> None:
         super().__init__(reason)
-        self.is_limit = is_limit
+        self.is_limit = is_limit  #: Not read because of a limit; the bytes may be valid.
 
 
 def over(limit: int) -> CodecError:

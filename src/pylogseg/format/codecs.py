@@ -54,27 +54,10 @@ def codec_number(codec: int | str) -> int:
 
 
 def decompress(codec: int | str, data: Any, *, magic: int = 2, limit: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:
-    """Decompress the payload of one batch.
+    """Decompress the payload of one batch, by number or name of the codec, to at most `limit` bytes.
 
-    Parameters
-    ----------
-    codec : int or str
-        Number or name, as in `CODEC_NAMES`.
-    data : buffer
-        The bytes after a magic 2 header, or the value of a compressed message of magic 0 or 1.
-    magic : int
-        Of the batch. lz4 differs (KAFKA-3160), and zstd is not known before 2.
-    limit : int
-        Most bytes to make.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    CodecError
-        For any bytes that are not what the codec and Kafka's framing allow, and for more than `limit` bytes.
+    `data` is what follows a magic 2 header, or the value of a compressed message of magic 0 or 1, where lz4 differs
+    (KAFKA-3160) and zstd is not known. Raises CodecError for bytes that the codec or Kafka's framing does not allow.
     """
     return decompress_view(codec_number(codec), byte_view(data), magic, limit)
 
@@ -97,26 +80,10 @@ def decompress_view(number: int, view: memoryview, magic: int, limit: int) -> by
 
 
 def compress(codec: int | str, data: Any, *, magic: int = 2, level: int | None = None) -> bytes:
-    """Compress the payload of one batch with the framing of Kafka's own writers.
+    """Compress records (magic 2) or whole inner messages (0 and 1) with the framing of Kafka's own writers.
 
-    Parameters
-    ----------
-    codec, magic
-        As for `decompress`.
-    data : buffer
-        Records (magic 2), or whole inner messages (0 and 1).
-    level : int, optional
-        In the range of `LEVELS`; `DEFAULT_LEVELS` otherwise. snappy has none. For lz4, 9 is the fast compressor
-        and every other level the thorough one, which knows no difference above 12.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    CodecError
-        For a codec or level that does not exist.
+    `level` is in the range of `LEVELS`, else `DEFAULT_LEVELS`; snappy has none. For lz4, 9 is the fast compressor and
+    every other level the thorough one, which knows no difference above 12.
     """
     return compressor(codec, magic=magic, level=level)(byte_view(data))
 

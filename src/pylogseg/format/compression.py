@@ -58,8 +58,8 @@ _ARENA = 1 << SOURCE_SHIFT
 _V2_HEADER_BYTES = 61
 _KEY_AT = {0: 18, 1: 26}
 #: What a batch of Kafka's usual 16 KiB fits in.
-_USUAL_BYTES = 20 << 10
-_NO_USUAL = 2**62
+_FIRST_ROOM_BYTES = 20 << 10
+_NO_FIRST_ROOM = 2**62
 # Rows of a block table at a time; a payload with more blocks than this goes the careful way.
 _BLOCK_ROWS = 4096
 
@@ -67,13 +67,6 @@ _BLOCK_ROWS = 4096
 class Arena:
     """Memory for decompressed bytes, which grows and is used again by the next `fill_bodies` with it.
 
-    Parameters
-    ----------
-    capacity : int
-        Bytes to begin with.
-
-    Notes
-    -----
     What `fill_bodies` returns keeps its memory alive, but the next call with the same arena overwrites it; who keeps
     the bytes passes a fresh arena, or none. One thread at a time uses an arena.
     """
@@ -107,38 +100,15 @@ def fill_bodies(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8], list[tuple[int, CodecError]]]:
     """Find the bodies of all batches of a table, and decompress those that are compressed.
 
-    Parameters
-    ----------
-    table : BatchTable
-        From `scan`.
-    buffer : buffer
-        The bytes of the file that the table was scanned from.
-    file_position : int
-        Where byte 0 of the buffer lies in the file.
-    limit : int
-        Most bytes that one batch may become.
-    arena : Arena, optional
-        Memory to use again; a fresh one by default.
-
-    Returns
-    -------
-    bodies : numpy.ndarray of BODY_DTYPE
-        For each row, where its body lies: in source 0 (the buffer) or source 1 (the arena).
-    data : numpy.ndarray of uint8
-        The used part of the arena, a view.
-    errors : list of (int, CodecError)
-        Rows whose body could not be had (their size is -1), in ascending order.
-
-    Raises
-    ------
-    ArenaFullError
-        If several batches become more than `ARENA_BYTES` together.
+    Returns for each row where its body lies (source 0 is the buffer, 1 the arena), a view of the arena's used part,
+    and, ascending, the rows whose body could not be had (size -1). `limit` is for one batch; ArenaFullError is raised
+    if several become more than `ARENA_BYTES` together. `file_position` is that of the buffer's byte 0.
     """
     bodies = np.empty(len(table), BODY_DTYPE)
     view = byte_view(buffer)
-    is_usual = _records.plain_bodies(np.ascontiguousarray(table.rows), file_position, bodies, len(view))
+    is_simple = _records.plain_bodies(np.ascontiguousarray(table.rows), file_position, bodies, len(view))
     work = _Work(table, view, limit, Arena() if arena is None else arena, bodies)
-    payload_rows = work.payloads(is_usual)
+    payload_rows = work.payloads(is_simple)
     # One batch keeps to the limit by itself; of several, each within it, the sum may still be too much.
     work.arena.most = ARENA_BYTES if sum(map(len, payload_rows.values())) > 1 else None
     work.arena.reserve(min(4 * int(bodies["size"].sum()), ARENA_BYTES), 0)
@@ -168,15 +138,15 @@ class _Work:
         self.bodies["size"][row] = -1
         self.errors.append((row, error))
 
-    def payloads(self, is_usual: bool) -> dict[int, npt.NDArray[np.intp]]:
-        """Turn the bodies of compressed rows into their payloads; the rows that have one, by codec.
+    def payloads(self, is_simple: bool) -> dict[int, npt.NDArray[np.intp]]:
+        """Turn the bodies of compressed rows into their payloads; return the rows that have one, by codec.
 
-        It is usual that all rows lie in the buffer and have records.
+        `is_simple`: all rows are in the buffer and have records.
         """
         bodies, table = self.bodies, self.table
         summary = table.summary() if len(table) else None
         # Nearly every table is of batches of one codec.
-        if is_usual and summary and summary.codec and summary.lowest_magic == 2:
+        if is_simple and summary and summary.codec and summary.lowest_magic == 2:
             return {summary.codec: np.arange(len(table))}
         begins = bodies["place"]
         ends = begins + bodies["size"]
@@ -227,7 +197,7 @@ class _Work:
         if quick is None:
             self.store(rows, self.careful(rows))
         else:  # room for a frame's worst case is far more than most need
-            self._quickly(rows, _framing.zstd_rooms, quick, zstd_frames.Failure, _USUAL_BYTES)
+            self._quickly(rows, _framing.zstd_rooms, quick, zstd_frames.Failure, _FIRST_ROOM_BYTES)
 
     def gzip(self, rows: npt.NDArray[np.intp]) -> None:
         """Decompress at once where a kernel found one member that keeps to the limit, all others carefully."""
@@ -239,11 +209,11 @@ class _Work:
         rooms_of: Callable[..., None],
         quick: Callable[[memoryview, int], bytes],
         failure: type[Exception] | tuple[type[Exception], ...],
-        usual: int = _NO_USUAL,
+        first_room: int = _NO_FIRST_ROOM,
     ) -> None:
         """Decompress each payload by one call of a library's function, which is given the room that it may need.
 
-        `usual` is the room to try first, where a payload's own may be too large for most.
+        `first_room` is the room to try first, where a payload's own may be too large for most.
         """
         begins = self.bodies["place"][rows]
         ends = begins + self.bodies["size"][rows]
@@ -255,7 +225,7 @@ class _Work:
         while needed:
             memory = self.arena.memory
             at, self.used, needed = _framing.run_payloads(
-                quick, failure, self.view, memory, self.used, begins, ends, rooms, usual, rows, at, self.raw, late
+                quick, failure, self.view, memory, self.used, begins, ends, rooms, first_room, rows, at, self.raw, late
             )
             self.arena.reserve(needed, self.used)
         self.store_carefully(late)

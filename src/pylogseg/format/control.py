@@ -47,56 +47,23 @@ _KRAFT_NAMES = {
 
 
 class ControlKey(NamedTuple):
-    """The key of a control record.
+    """The key of a control record."""
 
-    Attributes
-    ----------
-    kind : ControlKind
-        ``UNKNOWN`` for a type that is not in the list; readers pass such records by.
-    version : int
-        Any version above 0 is read as 0.
-    type : int
-        The number as stored.
-    """
-
-    kind: ControlKind
-    version: int
-    type: int
+    kind: ControlKind  #: `UNKNOWN` for a type that is not in the list; readers skip such records.
+    version: int  #: Any version above 0 is read as 0.
+    type: int  #: The number as stored.
 
 
 class ControlRecord(NamedTuple):
-    """A decoded control record.
-
-    Attributes
-    ----------
-    key : ControlKey
-    fields : dict
-        The value's fields under the names of Kafka's JSON, in the order of the bytes. Of a marker ``version`` and
-        ``coordinatorEpoch``; empty for an unknown kind. UUIDs are in their text form (see `format_uuid`).
-    rest : bytes
-        What the known fields leave over: of a newer version, or the whole value of an unknown kind.
-    """
+    """A decoded control record."""
 
     key: ControlKey
-    fields: dict[str, Any]
-    rest: bytes = b""
+    fields: dict[str, Any]  #: The value's, under the names of Kafka's JSON, in the order of the bytes; UUIDs as text.
+    rest: bytes = b""  #: What the known fields leave over: of a newer version, or the value of an unknown kind.
 
 
 def decode_control_key(key: Any, path: str = "<control record>", position: int = 0) -> ControlKey:
-    """Read the key of a control record.
-
-    Parameters
-    ----------
-    key : buffer
-        As in the record; None is read as empty.
-    path, position : str, int
-        Where the key lies, for the error.
-
-    Raises
-    ------
-    CorruptionError
-        If the key is shorter than 4 bytes or has a negative version.
-    """
+    """Read the key of a control record; CorruptionError if it is shorter than 4 bytes or has a negative version."""
     view = byte_view(b"" if key is None else key)
     if len(view) < CONTROL_KEY.size:
         raise CorruptionError(path, position, f"control record key of {len(view)} bytes, it needs {CONTROL_KEY.size}")
@@ -108,24 +75,10 @@ def decode_control_key(key: Any, path: str = "<control record>", position: int =
 
 
 def decode_control(key: Any, value: Any, path: str = "<control record>", position: int = 0) -> ControlRecord:
-    """Decode a control record.
+    """Decode a control record; `path` and `position` are the value's, for errors.
 
-    Parameters
-    ----------
-    key, value : buffer
-        As in the record; None is read as empty.
-    path, position : str, int
-        Where the value lies, for the error.
-
-    Returns
-    -------
-    ControlRecord
-
-    Raises
-    ------
-    CorruptionError
-        If the key or the value is cut off, has a negative version, or holds a length that its bytes do not allow.
-        A newer version than this package knows is read by the newest one that it knows.
+    A newer version is read as the newest known one. Raises CorruptionError if the key or the value is cut off, has a
+    negative version, or holds a length that its bytes do not allow.
     """
     head = decode_control_key(key, path, position)
     data = b"" if value is None else bytes(byte_view(value))
@@ -148,23 +101,9 @@ def decode_control(key: Any, value: Any, path: str = "<control record>", positio
 
 
 def encode_control(kind: ControlKind, fields: dict[str, Any]) -> tuple[bytes, bytes]:
-    """Make the key and value of a control record.
+    """Make key and value of a control record from the fields of `decode_control`; ``version`` is 0 by default.
 
-    Parameters
-    ----------
-    kind : ControlKind
-        Any but ``UNKNOWN``.
-    fields : dict
-        As `decode_control` returns them. ``version`` is 0 where it is not given.
-
-    Returns
-    -------
-    tuple of (bytes, bytes)
-
-    Raises
-    ------
-    RequestError
-        If a field is missing, is unknown, or does not fit its type.
+    Raises RequestError if a field is missing, is unknown, or does not fit its type.
     """
     if kind is ControlKind.UNKNOWN:
         raise RequestError("a control record of an unknown kind cannot be made")
@@ -197,13 +136,7 @@ def format_uuid(raw: bytes) -> str:
 
 
 def parse_uuid(text: str) -> bytes:
-    """Return the 16 bytes of a UUID from its text.
-
-    Raises
-    ------
-    RequestError
-        If the text is not the form of `format_uuid`.
-    """
+    """Return the 16 bytes of a UUID from the text that `format_uuid` gives; RequestError for another form."""
     try:
         raw = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):

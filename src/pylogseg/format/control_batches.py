@@ -26,22 +26,10 @@ def control_batch(
     transactional: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """Encode one control record as a batch of its own.
+    """Encode one control record, from `format.control.encode_control`, as a batch of its own.
 
-    Parameters
-    ----------
-    key, value : bytes
-        From `format.control.encode_control`.
-    base_offset : int
-        The record's offset.
-    timestamp_ms : int
-        The record's timestamp.
-    leader_epoch : int
-        Of the partition's leader; -1 unknown.
-    producer_id, producer_epoch, transactional
-        Of the transaction that a marker ends; KRaft's records have none.
-    delete_horizon_ms : int, optional
-        When a marker may go (KIP-534).
+    The producer is that of the transaction that a marker ends; KRaft's records have none. A marker may go at
+    `delete_horizon_ms` (KIP-534).
     """
     shared = shared_row(
         leader_epoch=leader_epoch,

@@ -24,16 +24,7 @@ _LETTERS = {"i8": "b", "i16": "h", "i32": "i", "u32": "I", "i64": "q"}
 
 
 class Field(NamedTuple):
-    """A field of a fixed structure.
-
-    Attributes
-    ----------
-    offset : int
-        Bytes from the start of the structure.
-    type : str
-        One of `WIDTHS`.
-    name : str
-    """
+    """A field of a fixed structure, some bytes from its start; `type` is one of `WIDTHS`."""
 
     offset: int
     type: str
@@ -46,20 +37,7 @@ class Field(NamedTuple):
 
 
 class Structure:
-    """A run of bytes with fields at fixed places and no gaps between them.
-
-    Parameters
-    ----------
-    name : str
-        As the heading of its table in `docs/format.md`.
-    *fields : tuple of (int, str, str)
-        Offset, type and name of each field, in order.
-
-    Raises
-    ------
-    ValueError
-        If the fields leave a gap or overlap: a mistake in this file.
-    """
+    """A run of bytes with fields at fixed places and no gaps between them; docs/format.md has a table of that name."""
 
     def __init__(self, name: str, *fields: tuple[int, str, str]) -> None:
         self.name = name

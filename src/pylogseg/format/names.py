@@ -14,8 +14,6 @@ from pylogseg.errors import RequestError
 
 #: The longest file name that Kafka makes, in characters.
 MAX_NAME_LENGTH = 255
-#: The longest topic name.
-MAX_TOPIC_LENGTH = 249
 #: The partition that holds the metadata of a KRaft cluster; its folder also has `.checkpoint` files.
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -50,6 +48,9 @@ class FileKind(enum.Enum):
     LOCK = ".lock"
     UNKNOWN = ""
 
+    # Members are single objects: their identity is a hash that costs no call of Python, and a disk has many files.
+    __hash__ = object.__hash__
+
     @property
     def is_segment_file(self) -> bool:
         """True if each segment has its own: the log, its indexes and the producer snapshot."""
@@ -74,6 +75,7 @@ class FileKind(enum.Enum):
 _SEGMENT_KINDS = frozenset(
     [FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.PRODUCER_SNAPSHOT]
 )
+_BY_EXTENSION = {kind.value: kind for kind in _SEGMENT_KINDS}
 _OFFSET_CHECKPOINTS = frozenset(
     [FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS]
 )
@@ -85,24 +87,13 @@ BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
 
 
 class FileName(NamedTuple):
-    """A file name, taken apart.
-
-    Attributes
-    ----------
-    kind : FileKind
-    offset : int or None
-        Of a segment file the base offset; of a snapshot the offset after the last record that it covers.
-    epoch : int or None
-        Of a KRaft snapshot the leader epoch.
-    suffix : str
-        ``""``, ``".deleted"`` (waits for its removal), ``".cleaned"`` (being written by the cleaner), ``".swap"``
-        (cleaned, about to replace older segments), ``".part"`` (a KRaft snapshot being written), ``".tmp"`` (a text
-        file being written).
-    """
+    """A file name, taken apart."""
 
     kind: FileKind
+    #: Of a segment file the base offset; of a snapshot the offset after the last record that it covers.
     offset: int | None = None
-    epoch: int | None = None
+    epoch: int | None = None  #: Of a KRaft snapshot the leader epoch.
+    #: ".deleted", ".cleaned", ".swap" (to replace older segments), ".part" (KRaft snapshot), ".tmp" or "".
     suffix: str = ""
 
     @property
@@ -112,26 +103,15 @@ class FileName(NamedTuple):
 
 
 def parse_file_name(name: str) -> FileName:
-    """Tell what a file is from its name.
-
-    Parameters
-    ----------
-    name : str
-        The last part of the path.
-
-    Returns
-    -------
-    FileName
-        Of kind ``UNKNOWN`` for any name that Kafka does not make. Leading zeros may be missing.
-    """
+    """Tell what a file is from its name: ``UNKNOWN`` for any that Kafka does not make. Leading zeros may be missing."""
+    if match := _SEGMENT_FILE.fullmatch(name):
+        return _file_name(_BY_EXTENSION[match[2]], match[1], None, match[3])
     if name in _FIXED_NAMES:
         return FileName(_FIXED_NAMES[name])
     if name.endswith(".tmp") and name[:-4] in _FIXED_NAMES:
         return FileName(_FIXED_NAMES[name[:-4]], suffix=".tmp")
     if name == BOOTSTRAP_SNAPSHOT:
         return FileName(FileKind.KRAFT_SNAPSHOT)
-    if match := _SEGMENT_FILE.fullmatch(name):
-        return _file_name(FileKind(match[2]), match[1], None, match[3])
     if match := _KRAFT_SNAPSHOT.fullmatch(name):
         return _file_name(FileKind.KRAFT_SNAPSHOT, match[1], match[2], match[3])
     return FileName(FileKind.UNKNOWN)
@@ -139,9 +119,10 @@ def parse_file_name(name: str) -> FileName:
 
 def _file_name(kind: FileKind, offset: str, epoch: str | None, suffix: str | None) -> FileName:
     # The length is checked first: int() of a thousand digits is slow, and an error beyond 4,300.
-    if len(offset) > 255 or int(offset) > _MAX_INT64 or (epoch is not None and int(epoch) > _MAX_INT32):
+    number = int(offset) if len(offset) <= 255 else -1
+    if not 0 <= number <= _MAX_INT64 or (epoch is not None and int(epoch) > _MAX_INT32):
         return FileName(FileKind.UNKNOWN)
-    return FileName(kind, int(offset), None if epoch is None else int(epoch), suffix or "")
+    return FileName(kind, number, None if epoch is None else int(epoch), suffix or "")
 
 
 def segment_file_name(offset: int, kind: FileKind, suffix: str = "") -> str:
@@ -162,19 +143,6 @@ def segment_file_name(offset: int, kind: FileKind, suffix: str = "") -> str:
     return f"{_digits(offset)}{kind.value}{suffix}"
 
 
-def kraft_snapshot_name(offset: int, epoch: int, suffix: str = "") -> str:
-    """Return the name of the KRaft snapshot that ends before an offset.
-
-    >>> kraft_snapshot_name(1725413, 27)
-    '00000000000001725413-0000000027.checkpoint'
-    """
-    if suffix not in ("", ".part", ".deleted"):
-        raise RequestError(f"KRaft snapshots have no suffix {suffix!r}")
-    if not 0 <= epoch <= _MAX_INT32:
-        raise RequestError(f"leader epoch {epoch} is not in 0..{_MAX_INT32}")
-    return f"{_digits(offset)}-{epoch:010d}.checkpoint{suffix}"
-
-
 def _digits(offset: int) -> str:
     if not 0 <= offset <= _MAX_INT64:
         raise RequestError(f"offset {offset} is not in 0..{_MAX_INT64}")
@@ -182,39 +150,19 @@ def _digits(offset: int) -> str:
 
 
 class PartitionFolder(NamedTuple):
-    """The name of a partition's folder, taken apart.
+    """The name of a partition's folder, taken apart."""
 
-    Attributes
-    ----------
-    topic : str
-        May be cut short where ``state`` is ``"delete"`` or ``"stray"``: names have at most 255 characters.
-    partition : int
-    state : str
-        ``""`` (live), ``"delete"`` (waits for its removal), ``"future"`` (being moved here from another log directory),
-        ``"stray"`` (a replica that this broker should not have).
-    unique_id : str
-        What keeps the names of several such folders apart, 32 hex digits; ``""`` for a live one.
-    """
-
-    topic: str
+    topic: str  #: May be cut short in states "delete" and "stray": names have at most 255 characters.
     partition: int
-    state: str = ""
-    unique_id: str = ""
+    state: str = ""  #: "" (live), "delete" (pending), "future" (being moved to this log directory) or "stray".
+    unique_id: str = ""  #: 32 hex digits that keep several such folders apart; empty for a live one.
 
 
 def parse_partition_folder(name: str) -> PartitionFolder | None:
-    """Take the name of a partition's folder apart.
+    """Take the name of a partition's folder apart; None if no partition can have it.
 
-    Parameters
-    ----------
-    name : str
-        The last part of the path.
-
-    Returns
-    -------
-    PartitionFolder or None
-        None if no partition can have this name; a broker refuses to start on such a folder (but for those it knows,
-        such as ``remote-log-index-cache``), a reader passes it by.
+    A broker refuses to start on such a folder (but for those it knows, such as ``remote-log-index-cache``); a reader
+    skips it.
     """
     state = unique_id = ""
     if name.endswith(("-delete", "-future", "-stray")):
@@ -232,28 +180,9 @@ def parse_partition_folder(name: str) -> PartitionFolder | None:
 
 
 def partition_folder_name(topic: str, partition: int, state: str = "", unique_id: str = "") -> str:
-    """Return the name of a partition's folder.
+    """Return the name of a partition's folder; with a state, `unique_id` is 32 lowercase hex digits.
 
-    Parameters
-    ----------
-    topic : str
-        A legal name (see `check_topic`).
-    partition : int
-        Its number.
-    state : {"", "delete", "future", "stray"}
-        What became of it; see `PartitionFolder`.
-    unique_id : str
-        32 lowercase hex digits, needed with a state: a random UUID without its dashes.
-
-    Returns
-    -------
-    str
-        Cut to 255 characters, at the end of the topic, for ``delete`` and ``stray``; ``future`` is not cut.
-
-    Raises
-    ------
-    RequestError
-        If the topic's name is not a legal one, or another argument is not as above.
+    It is cut to 255 characters, at the end of the topic, for ``delete`` and ``stray``; ``future`` is not cut.
     """
     check_topic(topic)
     if not 0 <= partition <= _MAX_INT32:
@@ -271,10 +200,7 @@ def partition_folder_name(topic: str, partition: int, state: str = "", unique_id
 def check_topic(topic: str) -> None:
     """Refuse what cannot be the name of a topic.
 
-    Raises
-    ------
-    RequestError
-        Unless it has 1 to 249 letters, digits, dots, underscores and hyphens of ASCII, and is not ``.`` or ``..``.
+    It has 1 to 249 letters, digits, dots, underscores and hyphens of ASCII, and is not ``.`` or ``..``.
     """
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         raise RequestError(f"{topic!r} is not a topic name: 1 to 249 of a-z A-Z 0-9 . _ -, and not . or ..")

@@ -25,11 +25,8 @@ _KEPT = CODEC_MASK | TRANSACTIONAL | CONTROL | DELETE_HORIZON
 def set_base_offset(buffer: Any, base_offset: int, position: int = 0) -> None:
     """Move a batch to other offsets by its first one.
 
-    Raises
-    ------
-    RequestError
-        For a compressed legacy batch, whose field is the last offset, for an offset that is out of range, and for a
-        buffer that holds no whole batch there.
+    Raises RequestError for a compressed legacy batch, whose field is the last offset, for an offset out of range, and
+    if the buffer holds no whole batch there.
     """
     view, magic, _ = _batch(buffer, position)
     if magic < 2 and view[17] & CODEC_MASK:
@@ -54,28 +51,10 @@ def set_leader_epoch(buffer: Any, leader_epoch: int, position: int = 0) -> None:
 
 
 def set_max_timestamp(buffer: Any, timestamp_ms: int, *, append_time: bool, position: int = 0) -> bool:
-    """Set the max timestamp and the timestamp type of a batch, and its CRC.
+    """Set the max timestamp (-1 none), the timestamp type and the CRC of a batch; return whether anything changed.
 
-    Parameters
-    ----------
-    buffer : writable buffer
-        Holds the batch.
-    timestamp_ms : int
-        The new max timestamp; -1 none.
-    append_time : bool
-        LogAppendTime, else CreateTime.
-    position : int
-        Where the batch begins.
-
-    Returns
-    -------
-    bool
-        Whether anything changed; a batch that says so already keeps its bytes, unused attribute bits among them.
-
-    Raises
-    ------
-    RequestError
-        For magic 0, which has no timestamps, a timestamp that is out of range, and a buffer that holds no whole batch.
+    A batch that says so already keeps its bytes, unused attribute bits among them. Raises RequestError for magic 0,
+    which has no timestamps, a timestamp out of range, and if the buffer holds no whole batch there.
     """
     view, magic, size = _batch(buffer, position)
     if magic == 0:

@@ -20,22 +20,10 @@ def columns_from_records(
 ) -> Columns:
     """Gather records into columns; their payloads are copied into one arena.
 
-    Parameters
-    ----------
-    records : iterable
-        Tuples or lists ``(timestamp, key, value)`` or ``(timestamp, key, value, headers)``; mappings and objects with
-        ``timestamp``, ``key``, ``value``, ``headers``, ``offset``, where what is missing is None. A timestamp is
-        milliseconds, a datetime with a zone, or None. Keys and values are bytes-like, text (stored as UTF-8) or None;
-        headers a mapping or pairs of name and value.
-    base_offset : int, optional
-        Numbers the records consecutively. Without it they keep their offsets, or start at 0 if they have none.
-    timestamp_default_ms : int
-        For records without a timestamp.
-
-    Raises
-    ------
-    RequestError
-        Naming the record, for a field of a wrong type, or offsets that only some records have.
+    A record is a tuple ``(timestamp, key, value[, headers])``, or a mapping or object with ``timestamp``, ``key``,
+    ``value``, ``headers``, ``offset``, where what is missing is None. A timestamp is milliseconds, a datetime with a
+    zone, or None; keys and values are bytes-like, text (stored as UTF-8) or None; headers a mapping or pairs. Without
+    `base_offset` records keep their offsets, or start at 0 if they have none. A RequestError names the record.
     """
     offsets: list[Any] = []
     timestamps: list[int] = []
@@ -96,13 +84,7 @@ def _fields(record: Any) -> Sequence[Any]:
 
 
 def ms_of(moment: datetime.datetime) -> int:
-    """Milliseconds since 1970.
-
-    Raises
-    ------
-    RequestError
-        If it has no time zone.
-    """
+    """Return milliseconds since 1970; RequestError for a time without a zone."""
     if moment.tzinfo is None:
         raise RequestError(f"{moment!r} has no time zone; say which, e.g. tzinfo=datetime.timezone.utc")
     return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(milliseconds=1)

@@ -85,7 +85,7 @@ _NO_RECORDS = Tally(2**63 - 1, -(2**63), 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Records of a stretch of a log, as columns of equal length.
+    """Consecutive records of a log, as columns of equal length.
 
     Attributes
     ----------
@@ -348,21 +348,13 @@ def decode_parts(
 class Slice(NamedTuple):
     """Some of the records that are decoded at a time.
 
-    Attributes
-    ----------
-    columns : RecordColumns
-    damage : list of BatchDamage
-        Rows are those of the ``batches`` of the columns.
-    continues, ends : bool
-        Whether the records are of a batch that the slice before this one had records of, and whether no other slice
-        has records of its last batch. Only a batch of more than `SLOTS` records has several slices, and a slice of it
-        holds records of no other.
+    Only a batch of more than `SLOTS` records has several slices, and a slice of it holds records of no other.
     """
 
     columns: RecordColumns
-    damage: list[BatchDamage]
-    continues: bool = False
-    ends: bool = True
+    damage: list[BatchDamage]  #: Rows are those of the `batches` of the columns.
+    continues: bool = False  #: Whether the slice before this one had records of the first batch.
+    ends: bool = True  #: Whether no other slice has records of the last batch.
 
 
 def decode_slices(
@@ -373,7 +365,7 @@ def decode_slices(
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     scratch: Scratch | None = None,
 ) -> Iterator[Slice]:
-    """Decode the records of whole batches, at most `SLOTS` at a time: for who does not need a batch as a whole.
+    """Decode the records of whole batches, at most `SLOTS` at a time: for callers that do not need a batch as a whole.
 
     The records of a damaged batch are not among them, as with `decode`, whose parameters these are.
     """

@@ -66,16 +66,9 @@ class Scratch:
 
     Columns that were decoded with a scratch are overwritten by the next decoding with it, and so are the bytes that
     they point at, those of the file included where they were read into its `window`. Only offsets and what there is
-    besides columns are new each time: Arrow takes them as they are.
-
-    Parameters
-    ----------
-    with_arena : bool
-        Without, only the columns are overwritten: what they point at lives as long as somebody holds it.
-    besides : {"views", "values", "payloads"}, optional
-        Make views of keys and values too, or copy the values, or both.
-    allocate : callable
-        Where the memory of what is new each time comes from, given its bytes.
+    besides columns are new each time, from `allocate`: Arrow takes them as they are. `besides` makes ``"views"`` of
+    keys and values, or copies ``"values"``, or ``"payloads"`` for both. Without an arena, only the columns are
+    overwritten: what they point at lives as long as somebody holds it.
     """
 
     __slots__ = ("_allocate", "_besides", "_columns", "_spare", "_window", "arena", "with_arena")

@@ -1,6 +1,6 @@
 """Records as text: JSON lines, CSV, templates, the lines of Kafka's dump tool; and the search for bytes in them.
 
-What is wanted is compiled once, into a `Program`; a kernel then runs it for all records without the GIL. Topic,
+The output is compiled once, into a `Program`; a kernel then runs it for all records without the GIL. Topic,
 partition and segment are the same for all records of a call, so they are part of the program.
 """
 
@@ -78,20 +78,11 @@ _Part = bytes | tuple[int, int]
 
 
 class Program(NamedTuple):
-    """A compiled output template.
+    """A compiled output template."""
 
-    Attributes
-    ----------
-    ops : numpy.ndarray of int32, shape (n, 4)
-        Field, style, and start and size of the label before it.
-    labels : bytes
-    delimiter : int
-        Byte between the fields of CSV; 0 elsewhere.
-    """
-
-    ops: npt.NDArray[np.int32]
+    ops: npt.NDArray[np.int32]  #: Rows of field, style, and start and size of the label before it.
     labels: bytes
-    delimiter: int
+    delimiter: int  #: Byte between the fields of CSV; 0 elsewhere.
 
 
 def _program(parts: Iterable[_Part], delimiter: int = 0) -> Program:
@@ -148,34 +139,22 @@ def json_lines(
     partition: int | None = None,
     segment: str | None = None,
 ) -> Program:
-    r"""Compile JSON lines: one object a record, on one line, in well-formed UTF-8, whatever the bytes are.
+    """Compile JSON lines: one object a record, on one line, in well-formed UTF-8, whatever the bytes are.
 
-    What a terminal acts on (control characters, changes of the direction of text) is always escaped.
+    What a terminal acts on (control characters, changes of the direction of text) is always escaped, and null is
+    ``null``. `fields` are members in their order (`FIELD_NAMES`). Keys, values and values of headers are written as
 
-    Parameters
-    ----------
-    fields : sequence of str
-        Names of members, in the order in which they are written (`FIELD_NAMES`).
-    key, value, header : str
-        How keys, values and the values of headers are written; null is always ``null``.
+    ``"text"``
+        a string. Bytes that are not well-formed UTF-8 become ``base64:`` and their base64, and so does text that
+        begins with ``base64:`` itself: `payload_of` gives the bytes back.
+    ``"base64"``, ``"hex"``
+        a string; standard alphabet with padding; small letters.
+    ``"json"``
+        the bytes as they are, if they are JSON in well-formed UTF-8 nested at most 512 deep; else as text, so a
+        reader cannot tell the text ``1x`` from the JSON string ``"1x"``. Line breaks, which can only stand
+        between tokens, become spaces; nothing else is changed, neither numbers nor repeated names.
 
-        ``"text"``
-            A string. Bytes that are not well-formed UTF-8 become ``base64:`` and their base64, and so does text that
-            begins with ``base64:`` itself: `payload_of` gives the bytes back.
-        ``"base64"``, ``"hex"``
-            A string; standard alphabet with padding; small letters.
-        ``"json"``
-            The bytes as they are, if they are JSON in well-formed UTF-8 nested at most 512 deep; else as text, so a
-            reader cannot tell the text ``1x`` from the JSON string ``"1x"``. Line breaks, which can only stand
-            between tokens, become spaces; nothing else is changed, neither numbers nor repeated names.
-    topic, partition, segment
-        The constants for the fields of these names; None is null.
-
-    Returns
-    -------
-    Program
-        Headers are ``[{"key": name, "value": ...}, ...]`` in their order, repeated names kept. Names are written like
-        text.
+    Headers are ``[{"key": name, "value": ...}, ...]`` in their order, repeated names kept, names as text.
     """
     _check_fields(fields)
     styles = _styles(_JSON_STYLES, key, value, _style(_JSON_STYLES, header, "headers")) | {"timestampType": _JSON_TEXT}
@@ -198,22 +177,9 @@ def csv(
 ) -> Program:
     r"""Compile CSV (RFC 4180, but lines end in ``\n``); `csv_header` gives the header row.
 
-    Parameters
-    ----------
-    fields : sequence of str
-        Names of columns, in their order (`FIELD_NAMES`).
-    key, value : str
-        ``"text"`` (as in `json_lines`, but without escapes, which CSV does not know: what has a NUL is base64 too),
-        ``"base64"`` or ``"hex"``.
-    delimiter : str
-        One ASCII character that no number, base64 or quote has.
-    topic, partition, segment
-        As in `json_lines`.
-
-    Returns
-    -------
-    Program
-        A null is an empty field, an empty string is ``""``. Headers are the JSON array of `json_lines`, quoted.
+    Keys and values as in `json_lines`, but without escapes, which CSV does not know: what has a NUL is base64 too.
+    `delimiter` is an ASCII character that no number, base64 or quote has. A null is an empty field, an empty string is
+    ``""``; headers are the JSON array of `json_lines`, quoted.
     """
     _check_fields(fields)
     if not fields:
@@ -267,25 +233,13 @@ _LETTERS = {"o": "offset", "T": "timestamp", "k": "key", "s": "value", "K": "key
 def template(
     text: str, *, key: str = "text", value: str = "text", topic: str | None = None, partition: int | None = None
 ) -> Program:
-    r"""Compile a template, in the language of kcat's ``-f``.
+    r"""Compile a template, in the language of kcat's ``-f``; nothing ends a record but what the template says.
 
-    Parameters
-    ----------
-    text : str
-        ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in ms, ``%k`` key, ``%s`` value, ``%K`` and
-        ``%S`` their sizes in bytes (-1 for null), ``%R`` the value's size in four bytes, big-endian, ``%h`` headers as
-        ``name=value,name=value`` (a null value is ``NULL``), ``%%`` a percent sign; ``\n``, ``\t``, ``\r``, ``\0``,
-        ``\xNN`` (a byte, one or two digits); any other character after a backslash stands for itself. Nothing ends a
-        record but what the template says.
-    key, value : str
-        ``"text"`` (the bytes as they are; nothing for null), ``"base64"`` or ``"hex"``.
-    topic, partition
-        For ``%t`` and ``%p``; None is empty.
-
-    Raises
-    ------
-    RequestError
-        An unknown letter after ``%``, or ``\x`` without a digit.
+    ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in ms, ``%k`` key, ``%s`` value, ``%K`` and ``%S``
+    their sizes in bytes (-1 for null), ``%R`` the value's size in four bytes, big-endian, ``%h`` headers as
+    ``name=value,name=value`` (a null value is ``NULL``), ``%%`` a percent sign; ``\n``, ``\t``, ``\r``, ``\0``,
+    ``\xNN`` (a byte, one or two digits); any other character after a backslash stands for itself. As ``"text"``, bytes
+    are written as they are, and null is nothing. Raises RequestError for an unknown letter, or ``\x`` without a digit.
     """
     styles = _styles(_RAW_STYLES, key, value, _RAW)
     constants = {"t": topic, "p": partition}
@@ -320,28 +274,10 @@ def _template_field(letter: str, constants: dict[str, Any], styles: dict[str, in
 def render(
     columns: RecordColumns, program: Program, out: TextBuffer | None = None, start: int = 0, stop: int | None = None
 ) -> TextBuffer:
-    """Write records as a program says.
+    """Write records as a program says, appended to `out`, whose memory is used again after ``clear``; return `out`.
 
-    Parameters
-    ----------
-    columns : RecordColumns
-        Columns of one length; read, not kept.
-    program : Program
-        From `json_lines`, `csv` or `template`.
-    out : TextBuffer, optional
-        Appended to; without, a new one. ``clear`` it between chunks: its memory is reused.
-    start, stop : int
-        The records; all by default.
-
-    Returns
-    -------
-    TextBuffer
-        `out`. A file's ``write`` takes it as it is.
-
-    Raises
-    ------
-    RequestError
-        A span that lies outside of its source, with the number of the record. The records before it are in `out`.
+    A file's ``write`` takes it as it is. Raises RequestError for a span that lies outside of its source, with the
+    number of the record; the records before it are in `out`.
     """
     buffer = TextBuffer() if out is None else out
     _text.render(
@@ -364,34 +300,11 @@ def dump_lines(
 ) -> TextBuffer:
     """Write the lines of ``kafka-dump-log.sh --deep-iteration`` (Kafka 4.3): each batch, and its records after it.
 
-    Parameters
-    ----------
-    columns : RecordColumns
-        In the order of their batches, with checked CRCs; a batch without records has a line as well.
-    out : TextBuffer, optional
-        Appended to.
-    start_batch, stop_batch : int
-        Rows of the batch table; all by default.
-    start, stop : int
-        The records, of these batches only; by default all of these batches.
-    batch_lines : bool
-        Whether batches have lines.
-    metadata : bool
-        Whether records have offset, time, sizes, sequence and names of headers: not with ``--skip-record-metadata``.
-    payload : bool
-        Whether keys and values are written: ``--print-data-log``. Bytes that are not UTF-8 become U+FFFD, as many as
-        in Java.
-
-    Returns
-    -------
-    TextBuffer
-        `out`. A record of a control batch gets its metadata and **no end of line**: the caller, who knows what it
-        means, appends that. So such records are written one at a time.
-
-    Raises
-    ------
-    RequestError
-        CRCs that were not checked, spans outside of their sources, records that do not belong to the batches.
+    A batch without records has a line as well; CRCs have to be checked. By default all batches with all their records;
+    `start` and `stop` choose records of these batches. `metadata` is offset, time, sizes, sequence and names of headers
+    (not with ``--skip-record-metadata``), `payload` keys and values (``--print-data-log``), where bytes that are not
+    UTF-8 become U+FFFD, as many as in Java. A record of a control batch gets its metadata and **no end of line**: the
+    caller, who knows what it means, appends that. So such records are written one at a time.
     """
     stop_batch = len(columns.batches) if stop_batch is None else stop_batch
     if start is None:
@@ -414,27 +327,9 @@ def find(
     *,
     ignore_case: bool = False,
 ) -> npt.NDArray[np.bool_]:
-    """Return which spans hold a string of bytes.
+    """Return which spans hold a string of bytes; an empty one lies in every span that is not null.
 
-    Parameters
-    ----------
-    place, size : numpy.ndarray
-        Two columns of `RecordColumns`, or of its ``header_spans()``; size -1 is a null, which holds nothing.
-    sources : tuple of buffers
-        What the places point into: ``columns.sources``.
-    needle : bytes
-        An empty one lies in every span that is not null.
-    ignore_case : bool
-        ASCII letters match in both cases; nothing else is folded.
-
-    Returns
-    -------
-    numpy.ndarray of bool
-
-    Raises
-    ------
-    RequestError
-        A span outside of its source.
+    The spans are two columns of `RecordColumns`, or of its ``header_spans()``. `ignore_case` folds ASCII letters only.
     """
     found = np.empty(len(place), np.uint8)
     _text.find(np.ascontiguousarray(place), np.ascontiguousarray(size), sources, needle, found, ignore_case)

@@ -14,17 +14,10 @@ _SMALLEST_BATCH_BYTES, _HEADER_BYTES = 26, 61
 
 
 class BatchSearch:
-    """Finds good batches in one file, with one budget for all searches in it.
+    """Finds good batches in a range of one file, with one budget for all searches in it.
 
     Bytes that only look like a batch cost their whole length to reject. Many such places would make a search quadratic,
     so each is charged to the budget, and the search ends when the budget is used up.
-
-    Parameters
-    ----------
-    view : Readable
-        An open file of batches.
-    start, end : int
-        The range of bytes to search.
     """
 
     def __init__(self, view: Readable, start: int, end: int) -> None:

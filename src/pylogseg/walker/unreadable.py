@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pylogseg.env.filesystem import Readable, next_data
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 
 #: Errors about lost bytes; any other error concerns the whole file.
 _LOST = {
@@ -29,22 +29,11 @@ def is_lost(error: StorageError) -> bool:
 
 
 class Patched:
-    """A view of a file with zeros in place of unreadable bytes; `lost` lists those.
-
-    Parameters
-    ----------
-    view : Readable
-        The file; read it only through this object.
-
-    Attributes
-    ----------
-    lost : list of (int, int)
-        Half-open ranges, in the order they were found, each once.
-    """
+    """A view of a file with zeros in place of unreadable bytes; the file is read only through it."""
 
     def __init__(self, view: Readable) -> None:
         self._view, self.path = view, view.path
-        self.lost: list[tuple[int, int]] = []
+        self.lost: list[tuple[int, int]] = []  #: Half-open ranges, in the order they were found, each once.
         self._said = ""
         self._into = getattr(view, "read_into", None)
         if self._into is None:
@@ -56,7 +45,6 @@ class Patched:
         return self._view.size
 
     def read(self, position: int, size: int) -> Any:
-        """Read bytes."""
         if not self._touches(position, position + size):
             try:
                 return self._view.read(position, size)
@@ -65,7 +53,6 @@ class Patched:
         return self._patched(position, size)
 
     def read_into(self, position: int, memory: memoryview) -> int:
-        """Read bytes into memory."""
         assert self._into is not None
         if not self._touches(position, position + len(memory)):
             try:
@@ -131,4 +118,4 @@ class Patched:
             return gap
         more = f" and {len(inside) - 1} more ranges" if len(inside) > 1 else ""
         reason = f"bytes {inside[0][0]} to {inside[0][1]}{more} cannot be read: {self._said}"
-        return gap._replace(kind=Finding.UNREADABLE, reason=reason, is_damage=True)
+        return gap._replace(kind=GapKind.UNREADABLE, reason=reason, is_damage=True)

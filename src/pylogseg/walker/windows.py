@@ -18,7 +18,7 @@ from pylogseg.errors import Ending, StorageError, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
 from pylogseg.format.foreign_formats import LOOK_BYTES, packed_as
 from pylogseg.walker.batch_search import BUDGET_FACTOR, BatchSearch, is_zero
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.unreadable import Patched
 
 SMALL_WINDOW_BYTES = 64 << 10
@@ -33,43 +33,25 @@ COPIED_WINDOW_BYTES = 4 << 20
 MEDIUM_WINDOW_BYTES = 2 << 20
 _V2_HEADER_BYTES = 61
 #: A batch header with a higher offset than this is implausible, unless the offsets before it are close.
-_USUAL_OFFSET = 2**48
+_PLAUSIBLE_OFFSET = 2**48
 _CRC_BAD = np.uint8(Verdict.CRC_BAD)
 #: Bytes of the smallest batch of each magic.
 _SMALLEST = (26, 34, _V2_HEADER_BYTES)
 
 
 class Window(NamedTuple):
-    """Whole batches of one range of a file.
+    """Whole batches of one range of a file."""
 
-    Attributes
-    ----------
-    batches : BatchTable
-        Good and unchecked ones; those with a bad CRC are in gaps.
-    buffer : buffer
-        The bytes of the range.
-    file_position : int
-        Where the buffer begins in the file.
-    """
-
-    batches: BatchTable
-    buffer: Any
-    file_position: int
+    batches: BatchTable  #: Good and unchecked ones; those with a bad CRC are in gaps.
+    buffer: Any  #: The bytes of the range.
+    file_position: int  #: Where the buffer begins in the file.
 
 
 class _Reached(NamedTuple):
-    """The end of the offsets of the good batches so far.
+    """The end of the offsets of the good batches so far."""
 
-    Attributes
-    ----------
-    offset : int
-        The offset that can follow the last batch.
-    sure : int
-        The same without the last batch if its offset leaps: no checksum covers it, so lower offsets may follow.
-    """
-
-    offset: int
-    sure: int
+    offset: int  #: The offset that can follow the last batch.
+    sure: int  #: Without the last batch if its offset leaps: no checksum covers it, so lower offsets may follow.
 
     def after(self, rows: BatchTable) -> _Reached:
         """Return the state after more batches."""
@@ -92,7 +74,6 @@ def walk(
     view: Readable,
     *,
     start: int = 0,
-    end: int | None = None,
     lowest_offset: int = 0,
     is_last: bool = True,
     crc: bool = True,
@@ -101,35 +82,18 @@ def walk(
     scanner: Callable[..., Scan] = scan,
     memory: Callable[[int], memoryview | None] = _no_memory,
 ) -> Iterator[Window | Gap]:
-    """Yield the windows and gaps of a file, in order.
+    """Yield the windows and gaps of a file, in order, from a batch at `start` on; stop iterating to end at a gap.
 
-    Parameters
-    ----------
-    view : FileView
-        An open file of batches.
-    start, end : int
-        Positions; the end of the file by default. A batch must begin at `start`.
-    lowest_offset : int
-        The segment's base offset, or a lower bound of the offset at `start`.
-    is_last : bool
-        Whether no segment follows: then a torn or zero-filled tail is a notice, not damage.
-    crc : bool
-        Whether to check CRCs.
-    window_bytes, first_window_bytes : int
-        Bytes read at a time; windows grow from the first size to the other, less for compressed batches.
-    scanner : callable
-        Reads the headers of a window like `format.batches.scan`; gets ``file_position`` and ``crc``.
-    memory : callable
-        Returns memory for a window of a given size, or None. Windows of a view that copies are read into it, and those
-        of compressed batches of other views from the second window on. For consumers that are done with a window when
-        they ask for the next.
+    `lowest_offset` is the segment's base offset, or a lower bound of the offset at `start`. `is_last`: no segment
+    follows, so a torn or zero-filled tail is a notice, not damage. Windows grow from the first size to the other, less
+    for compressed batches. `scanner` reads the headers of a window like `format.batches.scan`, with ``file_position``
+    and ``crc``.
 
-    Yields
-    ------
-    Window or Gap
-        Stop iterating to end the walk at a gap.
+    `memory` returns memory for a window of a given size, or None: for consumers that are done with a window when they
+    ask for the next. Windows of a view that copies are read into it, and those of compressed batches of other views
+    from the second window on.
     """
-    end = view.size if end is None else min(end, view.size)
+    end = view.size
     position, size, reached = start, first_window_bytes, _Reached(lowest_offset, lowest_offset)
     is_copied = getattr(view, "is_copied", False)
     view = patched = Patched(view)
@@ -141,7 +105,7 @@ def walk(
             (batches, stop, ending), buffer = _scan_window(view, position, end, size, room, crc, scanner)
         except StorageError as error:  # not some bytes of it: the file cannot be read any more
             reason = f"cannot {error.operation}: {error.reason}"
-            yield Gap(view.path, Finding.UNREADABLE, position, end, reached.offset, None, reason, True)
+            yield Gap(view.path, GapKind.UNREADABLE, position, end, reached.offset, None, reason, True)
             return
         if not len(buffer):  # cut off while we read it
             return
@@ -165,7 +129,7 @@ def walk(
             # A bad CRC and no batch after it: the length may be damaged too, so search inside the batch as well.
             search.spend(int(batches.size[-1]))
             batches, bad, stop, whole = batches[:-1], bad[:-1], int(batches.position[-1]), False
-        found = list(_good_stretches(view, batches, bad, buffer, position, end, reached))
+        found = list(_good_ranges(view, batches, bad, buffer, position, end, reached))
         if is_last and isinstance(found[0] if found else None, Gap) and _has_changed(view, position, buffer, position):
             continue
         yield from (patched.explained(item) if isinstance(item, Gap) else item for item in found)
@@ -179,7 +143,7 @@ def walk(
         if is_last and gap.is_damage and _has_changed(view, position, buffer, file_position):
             continue
         yield gap
-        if gap.kind is Finding.FOREIGN:
+        if gap.kind is GapKind.FOREIGN:
             return
         position, size = gap.end_position, min(first_window_bytes, SMALL_WINDOW_BYTES)
 
@@ -226,7 +190,7 @@ def _crc_bad(batches: BatchTable) -> npt.NDArray[np.intp]:
     return np.asarray((batches.rows["verdict"] == _CRC_BAD).nonzero()[0])
 
 
-def _good_stretches(
+def _good_ranges(
     view: Readable,
     batches: BatchTable,
     bad: npt.NDArray[np.intp],
@@ -259,7 +223,7 @@ def _crc_gap(
     inner = [] if next_offset == int(batches.last_offset[row]) + 1 else _inner_batches(data, position, reached.sure)
     begin = int(inner[0].batches.position[0]) if inner else position + size
     next_offset = int(inner[0].batches.base_offset[0]) if inner else next_offset
-    yield Gap(view.path, Finding.CRC_BAD, position, begin, reached.up_to(next_offset), next_offset, reason, True)
+    yield Gap(view.path, GapKind.CRC_BAD, position, begin, reached.up_to(next_offset), next_offset, reason, True)
     yield from inner
 
 
@@ -282,15 +246,15 @@ def _gap(
     """Return the gap from `position`, where no batch can be read, to the next good batch or the end."""
     if ending is Ending.FOREIGN:
         reason = "another program's format: this is a segment of Redpanda, not of Kafka"
-        return Gap(view.path, Finding.FOREIGN, position, end, reached.offset, None, reason, True)
+        return Gap(view.path, GapKind.FOREIGN, position, end, reached.offset, None, reason, True)
     packed = packed_as(bytes(view.read(0, min(LOOK_BYTES, end)))) if position == 0 else None
     if packed is not None:
         reason = f"this is a {packed} file, not a log: unpack it first"
-        return Gap(view.path, Finding.FOREIGN, position, end, reached.offset, None, reason, True)
+        return Gap(view.path, GapKind.FOREIGN, position, end, reached.offset, None, reason, True)
     if ending is Ending.ZEROS and is_zero(view, position, end):
         return Gap(
             view.path,
-            Finding.ZEROS,
+            GapKind.ZEROS,
             position,
             end,
             reached.offset,
@@ -301,7 +265,7 @@ def _gap(
     found = search.next(position + 1, reached.sure)
     if is_last and found is None and _is_half_written(view, position, end):
         reason = "an incomplete batch, followed only by zero bytes"
-        return Gap(view.path, Finding.TORN, position, end, reached.offset, None, reason, False)
+        return Gap(view.path, GapKind.TORN, position, end, reached.offset, None, reason, False)
     kind, reason = _explain(view, ending, position, end, reached.offset, found is not None)
     if found is None and search.is_exhausted:
         reason += "; the search for the next batch was given up, because too much looks like one"
@@ -331,24 +295,24 @@ def _is_half_written(view: Readable, position: int, end: int) -> bool:
 
 def _explain(
     view: Readable, ending: Ending, position: int, end: int, expected: int, goes_on: bool
-) -> tuple[Finding, str]:
+) -> tuple[GapKind, str]:
     head = bytes(view.read(position, min(17, end - position)))
     length = int.from_bytes(head[8:12], "big", signed=True)
     if len(head) == 17 and head[16] <= 2 and _SMALLEST[head[16]] <= 12 + length <= end - position:
-        return Finding.CRC_BAD, f"CRC mismatch, and no batch begins after its length of {length} bytes"
+        return GapKind.CRC_BAD, f"CRC mismatch, and no batch begins after its length of {length} bytes"
     if ending is Ending.UNKNOWN_MAGIC:
-        return Finding.UNKNOWN_MAGIC, f"magic {head[16]} is unknown; expected 0, 1 or 2"
+        return GapKind.UNKNOWN_MAGIC, f"magic {head[16]} is unknown; expected 0, 1 or 2"
     if ending is Ending.TORN and not goes_on:
         left = end - position
         least = int.from_bytes(head[:8].ljust(8, b"\0"), "big", signed=True)
-        if not 0 <= least <= max(expected, _USUAL_OFFSET) + 0x7FFFFFFF:
+        if not 0 <= least <= max(expected, _PLAUSIBLE_OFFSET) + 0x7FFFFFFF:
             reason = f"{left} bytes that do not begin a batch: its offset would be {least}"
-            return Finding.BAD_LENGTH, reason + (" or more" if left < 8 else "")
-        wanted = f"a batch of {12 + length} bytes is cut off" if left >= 12 else "the header of a batch is cut off"
-        return Finding.TORN, f"{wanted} after {left} bytes by the end of the file"
+            return GapKind.BAD_LENGTH, reason + (" or more" if left < 8 else "")
+        what = f"a batch of {12 + length} bytes is cut off" if left >= 12 else "the header of a batch is cut off"
+        return GapKind.TORN, f"{what} after {left} bytes by the end of the file"
     if ending is Ending.TORN:
-        return Finding.BAD_LENGTH, f"length {length} runs past the end of the file, but good batches follow"
-    return Finding.BAD_LENGTH, f"length {length} is impossible for a batch"
+        return GapKind.BAD_LENGTH, f"length {length} runs past the end of the file, but good batches follow"
+    return GapKind.BAD_LENGTH, f"length {length} is impossible for a batch"
 
 
 def _leads_nowhere(view: Readable, batches: BatchTable, stop: int, end: int) -> bool:

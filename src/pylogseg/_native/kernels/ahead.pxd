@@ -1,4 +1,4 @@
-"""A folder's names, sizes and small files brought into the system's memory."""
+"""Read a folder's names, sizes and small files into the system's page cache."""
 
 cdef extern from "ahead.h" nogil:
     ctypedef struct Ahead "struct pls_ahead":

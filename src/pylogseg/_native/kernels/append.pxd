@@ -1,8 +1,7 @@
-"""What a leader does to the usual append: one pass over the records of a batch that judges them, and the header
-fields that it then sets.
+"""The fast validation of an append: one pass over the records of a batch, and then the header fields that a leader sets.
 
-Only the verdict "as it should be" is final. Whatever is not gets `UNUSUAL`, and the careful reader in
-`log/append_validation.py` goes through it again in Kafka's order and says what is wrong, or finds that nothing is.
+Only `VALID` is final. For any other batch the verdict is `UNSURE`: the careful validation in
+`log/append_validation.py` checks it again in Kafka's order and says what is wrong, if anything is.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -13,23 +12,23 @@ from pylogseg._native.kernels.crc cimport pls_crc32c
 from pylogseg._native.kernels.endian cimport load_be16, load_be32, load_be64, store_be16, store_be32, store_be64
 
 cdef enum:
-    USUAL = 0
-    UNUSUAL = 1
-    COMPRESSED = 2             # as it should be so far: its records have to be decompressed
+    VALID = 0
+    UNSURE = 1
+    COMPRESSED = 2             # valid so far: its records have to be decompressed
     HIGHEST_CODEC = 4
     KEPT_BITS = 0x77           # codec, transactional, control, delete horizon: all but the timestamp type
 
-cdef struct RecordRules:       # what a log asks of a record
+cdef struct RecordRules:       # the log's rules for a record
     bint append_time           # the log's clock sets the timestamps
     bint key_required          # the log is compacted
-    int64_t before_ms          # a timestamp may be so much older than now
-    int64_t after_ms           # and so much newer
+    int64_t before_ms          # how much older than now a timestamp may be
+    int64_t after_ms           # and how much newer
 
-cdef struct Judge:             # what a batch is judged by
+cdef struct BatchRules:        # the log's rules for a batch
     RecordRules rules
     int64_t size_limit         # most bytes of a batch
-    int codec                  # that batches are stored with; -1 keeps the producer's
-    bint client                # the rules for clients hold
+    int codec                  # codec of stored batches; -1 keeps the producer's
+    bint client                # whether the rules for clients apply
     int64_t now_ms
 
 
@@ -43,7 +42,7 @@ cdef inline int walk_records(
     const uint8_t *p, const uint8_t *end, const header.BatchRow *row, const RecordRules *rules, int64_t now, bint numbered,
     int64_t *greatest
 ) noexcept nogil:
-    """Judges all records of a v2 body and finds their greatest timestamp; `numbered` asks for the offsets 0, 1, 2..."""
+    """Validate all records of a v2 body and find their greatest timestamp; `numbered` requires the offsets 0, 1, 2..."""
     cdef record.Walk w
     cdef record.Columns one
     cdef bint stamped = row.attributes & header.LOG_APPEND_TIME != 0
@@ -53,7 +52,7 @@ cdef inline int walk_records(
     cdef const uint8_t *value = NULL
     cdef const uint8_t *next
     if row.count <= 0 or (stamped and rules.append_time):
-        return UNUSUAL
+        return UNSURE
     w.p = p
     w.end = end
     w.origin = p
@@ -74,52 +73,52 @@ cdef inline int walk_records(
             offset = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
             timestamp = row.max_timestamp if stamped else <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>time_delta)
         elif record.any_record(&w, row, &one, 0) != record.RECORD_OK:
-            return UNUSUAL
+            return UNSURE
         elif stamped:
             timestamp = row.max_timestamp
         if numbered and offset != i:
-            return UNUSUAL
+            return UNSURE
         if key_size < 0 and rules.key_required:
-            return UNUSUAL
+            return UNSURE
         if not rules.append_time:
             if timestamp != -1:
                 if not in_time(now, timestamp, rules):
-                    return UNUSUAL
+                    return UNSURE
             elif stamped:
-                return UNUSUAL
+                return UNSURE
         if timestamp > most:
             most = timestamp
     greatest[0] = most
-    return USUAL if w.p == end else UNUSUAL
+    return VALID if w.p == end else UNSURE
 
 
 cdef inline int client_rules(const header.BatchRow *row) noexcept nogil:
-    """What only clients are held to: consecutive offsets from 0, no control records, a sequence with a producer."""
+    """Check the rules for clients: consecutive offsets from 0, no control records, a sequence with a producer."""
     if row.base_offset != 0 or row.last_offset + 1 != row.count or row.attributes & header.CONTROL:
-        return UNUSUAL
-    return UNUSUAL if row.producer_id >= 0 and row.base_sequence < 0 else USUAL
+        return UNSURE
+    return UNSURE if row.producer_id >= 0 and row.base_sequence < 0 else VALID
 
 
-cdef inline int judge(
-    const uint8_t *p, int64_t size, const uint8_t *body, int64_t body_size, const Judge *by, int64_t next_offset, header.BatchRow *row,
+cdef inline int validate(
+    const uint8_t *p, int64_t size, const uint8_t *body, int64_t body_size, const BatchRules *by, int64_t next_offset, header.BatchRow *row,
     int64_t *greatest
 ) noexcept nogil:
-    """Judges a whole v2 batch; `body` is NULL or what its records are, decompressed, once the head was found COMPRESSED."""
+    """Validate a whole v2 batch; `body` is NULL, or its decompressed records after a first call returned COMPRESSED."""
     cdef const uint8_t *from_ = p + header.V2_HEADER
     cdef int64_t length = size - header.V2_HEADER
     cdef int codec
     if size < header.V2_HEADER or p[header.MAGIC_AT] != 2 or size > by.size_limit:
-        return UNUSUAL
+        return UNSURE
     header.read_header(p, size, row)
     codec = row.attributes & header.CODEC_MASK
-    if codec > HIGHEST_CODEC or (by.codec >= 0 and by.codec != codec) or (by.client and client_rules(row) != USUAL):
-        return UNUSUAL
-    # A coordinator's last offset may lie so far off that the first would be negative.
+    if codec > HIGHEST_CODEC or (by.codec >= 0 and by.codec != codec) or (by.client and client_rules(row) != VALID):
+        return UNSURE
+    # The offset delta of a coordinator's batch may be so large that the first offset would be negative.
     if <int32_t>load_be32(p + 23) < 0 or next_offset + row.count - 1 < <int32_t>load_be32(p + 23):
-        return UNUSUAL
+        return UNSURE
     if codec == 0 or body == NULL:
         if not header.crc_holds(p, size):
-            return UNUSUAL
+            return UNSURE
         if codec:
             return COMPRESSED
     else:
@@ -128,7 +127,7 @@ cdef inline int judge(
 
 
 cdef inline void assign(uint8_t *p, int64_t size, header.BatchRow *row, int64_t last_offset, int32_t leader_epoch, bint append_time, int64_t timestamp) noexcept nogil:
-    """Sets offsets, leader epoch, timestamp type and max timestamp of a v2 batch, and its CRC if that changed."""
+    """Set offsets, leader epoch, timestamp type and max timestamp of a v2 batch, and its CRC if it changed."""
     cdef int32_t delta = <int32_t>load_be32(p + 23)
     row.last_offset = last_offset
     row.base_offset = <int64_t>(<uint64_t>last_offset - <uint64_t>delta)
@@ -146,7 +145,7 @@ cdef inline void assign(uint8_t *p, int64_t size, header.BatchRow *row, int64_t 
 
 
 cdef inline int next_frame(const uint8_t *p, const uint8_t *end, int64_t *size) noexcept nogil:
-    """As a broker takes batches from a request: COMPLETE at the end or before a partial one, MORE for a whole one."""
+    """Find the next batch as a broker does in a request: MORE for a whole one, COMPLETE at the end or before a part of one."""
     cdef int64_t length
     if end - p < header.OVERHEAD:
         return header.COMPLETE
@@ -162,5 +161,5 @@ cdef inline int next_frame(const uint8_t *p, const uint8_t *end, int64_t *size) 
 
 
 cdef inline bint readable(const uint8_t *p, int64_t size) noexcept nogil:
-    """Whether a whole batch has all fields that `read_header` takes; a legacy one always has."""
+    """Check whether a whole batch has all fields that `read_header` reads; a legacy one always has."""
     return p[header.MAGIC_AT] < 2 or size >= header.V2_HEADER

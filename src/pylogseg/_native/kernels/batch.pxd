@@ -16,11 +16,11 @@ cdef extern from *:
     #define PLS_PREFETCH(p) ((void)(p))
     #endif
     """
-    void prefetch "PLS_PREFETCH"(const void *p) noexcept nogil   # a hint: any address will do
+    void prefetch "PLS_PREFETCH"(const void *p) noexcept nogil   # a hint: any address is allowed
 
 cdef enum:
     OVERHEAD = 12          # offset and length
-    PREFIX = 17            # up to and including the magic byte, the same place in every format
+    PREFIX = 17            # up to and including the magic byte, which is at the same position in every format
     MAGIC_AT = 16
     V0_SMALLEST = 26
     V1_SMALLEST = 34
@@ -47,10 +47,10 @@ cdef enum:                 # errors.Verdict
     RECORDS_BAD = 3
 
 cdef enum:
-    SOURCE_SHIFT = 40      # of a place: the number of its source lies above, the position in that below
+    SOURCE_SHIFT = 40      # of a place: the bits above are the number of the source, those below the position in it
 
 
-cdef packed struct Body:   # where the records of a batch lie, `BODY_DTYPE` of `format/records.py`
+cdef packed struct Body:   # place of the records of a batch: `BODY_DTYPE` of `format/records.py`
     int64_t place
     int64_t size
 
@@ -75,7 +75,7 @@ cdef packed struct BatchRow:
 
 
 cdef inline const uint8_t *skip_zeros(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """The first byte that is not 0; the end if there is none. Files have holes of gigabytes: four words a turn."""
+    """Return the first byte that is not 0, else the end. Files can have gigabytes of zeros: four words per step."""
     while end - p >= 32 and (load_be64(p) | load_be64(p + 8) | load_be64(p + 16) | load_be64(p + 24)) == 0:
         p += 32
     while p < end and p[0] == 0:
@@ -84,9 +84,9 @@ cdef inline const uint8_t *skip_zeros(const uint8_t *p, const uint8_t *end) noex
 
 
 cdef inline const uint8_t *next_place(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Where the next batch may begin after `p`, which at least 12 bytes follow.
+    """Return where the next batch may begin after `p`; at least 12 bytes follow.
 
-    No batch has the length 0: after one of zeros, another has a byte of its length where the zeros end.
+    No batch has length 0, so the first byte after zeros belongs to the length of a batch at the latest.
     """
     if load_be32(p + 8) == 0:
         return skip_zeros(p + OVERHEAD, end) - OVERHEAD + 1
@@ -98,12 +98,12 @@ cdef inline bint all_zero(const uint8_t *p, const uint8_t *end) noexcept nogil:
 
 
 cdef inline bint is_redpanda(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Whether a Redpanda batch header starts here: its first four bytes are the CRC32C of the other 57."""
+    """Check for a Redpanda batch header: its first four bytes are the CRC32C of the other 57."""
     return end - p >= V2_HEADER and load_le32(p) == pls_crc32c(0, p + 4, V2_HEADER - 4) and not all_zero(p, p + V2_HEADER)
 
 
 cdef inline int frame(const uint8_t *p, const uint8_t *end, int64_t *size, bint any_magic=False) noexcept nogil:
-    """Whether a whole batch lies at `p`, and its size; else how the bytes end here.
+    """Check for a whole batch at `p` and set its size; otherwise return how the bytes end here.
 
     With `any_magic` a magic above 2 counts as 2, as in Kafka's own reading of files.
     """
@@ -120,7 +120,7 @@ cdef inline int frame(const uint8_t *p, const uint8_t *end, int64_t *size, bint 
         return UNKNOWN_MAGIC
     if size[0] < (V0_SMALLEST if p[MAGIC_AT] == 0 else V1_SMALLEST if p[MAGIC_AT] == 1 else V2_HEADER):
         return BAD_LENGTH
-    if size[0] > 0x7FFFFFFF:   # a file of Kafka's ends there, and so does the column
+    if size[0] > 0x7FFFFFFF:   # the limit of Kafka's files, and of the column
         return BAD_LENGTH
     if size[0] > end - p:
         return TORN
@@ -134,7 +134,7 @@ cdef inline bint crc_holds(const uint8_t *p, int64_t size) noexcept nogil:
 
 
 cdef inline void read_header(const uint8_t *p, int64_t size, BatchRow *row) noexcept nogil:
-    """Fills all but `position` and `verdict` from a batch that `frame` found whole."""
+    """Fill all fields except `position` and `verdict` from a batch that `frame` found whole."""
     row.base_offset = <int64_t>load_be64(p)
     row.size = <int32_t>size
     row.magic = <int8_t>p[MAGIC_AT] if p[MAGIC_AT] < 2 else 2
@@ -165,9 +165,9 @@ cdef inline void read_header(const uint8_t *p, int64_t size, BatchRow *row) noex
 
 
 cdef inline bint plausible(const uint8_t *p, int64_t left, int64_t lowest_offset, int64_t *size) noexcept nogil:
-    """Whether the bytes at `p` could be a batch: everything that is checked before its CRC is worth computing.
+    """Check whether the bytes at `p` could be a batch, before the cost of a CRC.
 
-    `left` counts the bytes of the file from `p` on; of those as many can be read as the largest header has, or all.
+    `left` counts the bytes of the file from `p` on; a largest header of them can be read, or all if there are fewer.
     """
     cdef int64_t offset
     cdef int32_t delta, count
@@ -179,7 +179,7 @@ cdef inline bint plausible(const uint8_t *p, int64_t left, int64_t lowest_offset
     if size[0] > left or size[0] > 0x7FFFFFFF:
         return False
     offset = <int64_t>load_be64(p)
-    # A segment spans less than 2^31 offsets, so what follows a batch of it cannot lie farther away.
+    # A segment spans less than 2^31 offsets, so the next batch cannot have a higher offset than that.
     if offset < lowest_offset or offset - lowest_offset > 0x7FFFFFFF:
         return False
     if p[MAGIC_AT] < 2:

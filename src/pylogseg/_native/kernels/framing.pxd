@@ -1,9 +1,9 @@
 """Framing of compressed payloads: the block tables of plain lz4 frames and xerial snappy streams, the
 extent of zstd frames, and xxHash32.
 
-*Plain* is the one shape that Kafka's own writers emit. A kernel either reads the whole payload as plain or says that
-it is not; whatever is not plain, damage included, is for the careful readers in `format/`, which know all rules and
-say what is wrong. A block table is therefore never a promise that a block decompresses.
+*Plain* is the one form that Kafka's own writers emit. A kernel either reads the whole payload as plain or reports that
+it is not. Everything else, including damage, goes to the careful readers in `format/`, which know all rules and
+say what is wrong. So a block table is no promise that a block decompresses.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -17,10 +17,10 @@ cdef enum:
 
     LZ4_HEADER = 7
     LZ4_MAGIC = 0x184D2204
-    LZ4_SIZE_MASK = 0x7FFFFFFF  # of a block's length; the bit above says that the block is stored
+    LZ4_SIZE_MASK = 0x7FFFFFFF  # of a block's length; the bit above means that the block is stored uncompressed
     XERIAL_HEADER = 16
 
-    # Three bytes of snappy (a copy with a two-byte offset) give 64 bytes; no element gives more for its size.
+    # Three bytes of snappy (a copy with a two-byte offset) give 64 bytes; no element has a higher ratio.
     SNAPPY_MOST_OUT = 64
     SNAPPY_MOST_IN = 3
 
@@ -28,7 +28,7 @@ cdef enum:
 cdef packed struct Block:
     int64_t position  # of the compressed bytes, from the start of the buffer
     int32_t size      # of the compressed bytes
-    int32_t room      # lz4: what it may decompress to, the negative size if stored; snappy: what it says it does
+    int32_t room      # lz4: the most bytes it decompresses to, the negative size if stored; snappy: the declared size
 
 
 cdef inline int lz4_blocks(
@@ -76,7 +76,7 @@ cdef inline int lz4_blocks(
 
 
 cdef inline int64_t snappy_length(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """What a raw snappy block says that it decompresses to; -1 when it says nothing sensible."""
+    """Return the declared decompressed size of a raw snappy block; -1 if it is invalid."""
     cdef uint64_t length = 0
     cdef int shift = 0
     while at < end and shift < 35:
@@ -142,11 +142,11 @@ cdef enum:
 cdef struct ZstdFrame:
     int64_t end       # from the start of the bytes
     int64_t declared  # content size in the header; -1 none
-    int64_t most      # bytes that the blocks can become
+    int64_t most      # the most bytes that the blocks decompress to
 
 
 cdef inline int64_t load_le(const uint8_t *at, int size) noexcept nogil:
-    """Unsigned little-endian number of up to 8 bytes; what does not fit counts as the largest that does."""
+    """Read an unsigned little-endian number of up to 8 bytes; a larger one counts as the largest."""
     cdef uint64_t value = 0
     cdef int i
     for i in range(size):
@@ -202,27 +202,27 @@ cdef inline int zstd_frame(const uint8_t *at, int64_t size, ZstdFrame *out) noex
 
 
 cdef inline int64_t zstd_room(const uint8_t *at, int64_t size, int64_t limit) noexcept nogil:
-    """Bytes that a payload of exactly one frame becomes at most; NOT_PLAIN where that is over the limit or unsure."""
+    """Return the most bytes of a payload of exactly one frame; NOT_PLAIN if they are over the limit or unsure."""
     cdef ZstdFrame frame
     cdef int64_t room
     if zstd_frame(at, size, &frame) != ZSTD_OK or frame.end != size or frame.declared > frame.most:
         return NOT_PLAIN
     room = frame.most if frame.declared < 0 else frame.declared
-    # A library that is told of 0 bytes verifies nothing.
+    # With room for 0 bytes the library verifies nothing.
     return room if 0 < room <= limit else NOT_PLAIN
 
 
 cdef enum:
     GZIP_MEMBER = 0x00088B1F   # the first three bytes of a member, as a little-endian word
     GZIP_SMALLEST = 18         # bytes of a member
-    DEFLATE_MOST = 1032        # a copy of 258 bytes takes two bits at least
+    DEFLATE_MOST = 1032        # the highest ratio: a copy of 258 bytes takes at least two bits
 
 
 cdef inline int64_t gzip_room(const uint8_t *at, int64_t size, int64_t limit) noexcept nogil:
-    """Bytes that a payload of one gzip member says it becomes; NOT_PLAIN where a further member may follow, or where
-    the payload could become more than the limit, whatever it says."""
+    """Return the declared size of a payload of one gzip member; NOT_PLAIN if another member may follow, or if the
+    payload could exceed the limit, whatever it declares."""
     cdef const uint8_t *p = at + 1
-    cdef const uint8_t *last = at + size - GZIP_SMALLEST   # where a further member begins at the latest
+    cdef const uint8_t *last = at + size - GZIP_SMALLEST   # where another member begins at the latest
     cdef int64_t room
     if size < GZIP_SMALLEST or load_le32(at) & 0xFFFFFF != GZIP_MEMBER or size > limit // DEFLATE_MOST:
         return NOT_PLAIN
@@ -254,7 +254,7 @@ cdef inline uint32_t xxh32_round(uint32_t lane, uint32_t word) noexcept nogil:
 
 
 cdef inline uint32_t xxh32(const uint8_t *at, int64_t size, uint32_t seed) noexcept nogil:
-    """xxHash32, the checksum of lz4 frames."""
+    """Compute xxHash32, the checksum of lz4 frames."""
     cdef const uint8_t *end = at + size
     cdef uint32_t a = seed + <uint32_t>PRIME_1 + <uint32_t>PRIME_2
     cdef uint32_t b = seed + <uint32_t>PRIME_2

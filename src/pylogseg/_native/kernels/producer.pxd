@@ -1,4 +1,4 @@
-"""What a run of appends has to know of a producer: whether its next batch follows on, and what is remembered of it."""
+"""The state of a producer in a run of appends: its last batches, and whether the next one follows them."""
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 
@@ -6,10 +6,10 @@ from pylogseg._native.kernels cimport batch as header
 
 cdef enum:
     TRANSACTIONAL = 0x10
-    KEPT_BATCHES = 5           # that are remembered of a producer
+    KEPT_BATCHES = 5           # remembered batches of a producer
 
 
-cdef struct Kept:              # a batch that is remembered
+cdef struct Kept:              # a remembered batch
     int64_t last_offset
     int64_t timestamp
     int32_t last_sequence
@@ -26,7 +26,7 @@ cdef struct Producer:
 
 
 cdef inline bint follows(const Producer *producer, const header.BatchRow *batch) noexcept nogil:
-    """Whether the batch is the next one of its producer, and changes no transaction."""
+    """Check whether the batch is the next one of its producer, and changes no transaction."""
     if batch.producer_epoch != producer.epoch or producer.last_sequence == INT32_MAX or batch.attributes & header.CONTROL:
         return False
     if batch.base_sequence != producer.last_sequence + 1 or batch.base_sequence > INT32_MAX - batch.count:

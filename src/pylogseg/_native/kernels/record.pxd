@@ -1,4 +1,4 @@
-"""Records of a batch body, walked once into columns of places: the decoder of magic 0, 1 and 2.
+"""The decoder of magic 0, 1 and 2: walk the records of a batch body once, into columns of places.
 
 Every length is compared with the bytes that remain before it is used. A place is the position of a byte in its
 source plus the number of the source in the high bits (`format/records.py`).
@@ -48,15 +48,15 @@ cdef enum RecordStatus:    # the texts are in format/records.py
 
 cdef enum:
     VIEW_BYTES = 16
-    VIEW_INLINE = 12       # the longest payload that lies in its view
-    LEAST_AHEAD = 8 << 10  # how far ahead of the decoder memory is asked for
+    VIEW_INLINE = 12       # the longest payload that a view holds itself
+    LEAST_AHEAD = 8 << 10  # how far ahead of the decoder memory is prefetched
     MOST_AHEAD = 128 << 10
-    NEAR_RECORDS = 256     # whose payloads are written while they are near
+    NEAR_RECORDS = 256     # records whose payloads are copied while they are in the cache
 
 cdef struct Copies:        # payloads, back to back
-    int32_t *ends          # where each ends, from slot n + 1 on; NULL: not wanted
+    int32_t *ends          # where each ends, from slot n + 1 on; NULL: not needed
     uint8_t *data
-    int64_t room           # the caller has seen to it that all that follows of the batch fits
+    int64_t room           # the caller checked that the rest of the batch fits
 
 cdef struct Columns:
     int64_t *offset
@@ -68,12 +68,12 @@ cdef struct Columns:
     int64_t *headers_place
     int32_t *header_count
     int32_t *batch
-    uint8_t *key_view      # Arrow binary views of keys and values; NULL: not wanted
+    uint8_t *key_view      # Arrow binary views of keys and values; NULL: not needed
     uint8_t *value_view
     Copies keys
     Copies values
 
-cdef struct Tally:         # of records that were decoded
+cdef struct Tally:         # counts of decoded records
     int64_t lowest_offset
     int64_t highest_offset
     int64_t null_keys
@@ -88,17 +88,17 @@ cdef struct Walk:
 
 
 cdef inline void tally(Tally *to, const Columns *c, int64_t first, int64_t end) noexcept nogil:
-    """Counts the records of a batch while their columns are near: to come back for them costs several times as much."""
+    """Count the records of a batch while their columns are in the cache: later it costs several times as much."""
     cdef const int64_t *offset = c.offset
     cdef const int32_t *key_size = c.key_size
     cdef const int32_t *value_size = c.value_size
     cdef const int32_t *header_count = c.header_count
     cdef int64_t i
     cdef uint64_t signs = 0
-    cdef uint32_t null_keys = 0, null_values = 0, headers = 0    # no more of each than a batch has bytes
+    cdef uint32_t null_keys = 0, null_values = 0, headers = 0    # each at most the bytes of a batch
     if first == end:
         return
-    for i in range(first + 1, end):    # sign bits only, so that the compiler takes several at once
+    for i in range(first + 1, end):    # sign bits only, so that the compiler vectorizes the loop
         signs |= <uint64_t>offset[i] | (<uint64_t>offset[i] - <uint64_t>offset[i - 1])
     for i in range(first, end):
         null_keys += <uint32_t>key_size[i] >> 31
@@ -109,14 +109,14 @@ cdef inline void tally(Tally *to, const Columns *c, int64_t first, int64_t end) 
     to.headers += headers
     to.lowest_offset = min(to.lowest_offset, offset[first])
     to.highest_offset = max(to.highest_offset, offset[end - 1])
-    if signs >> 63 or offset[first] < 0:    # a negative one, or one below that before it
+    if signs >> 63 or offset[first] < 0:    # a negative offset, or one below the previous
         for i in range(first, end):
             to.lowest_offset = min(to.lowest_offset, offset[i])
             to.highest_offset = max(to.highest_offset, offset[i])
 
 
 cdef inline int read_span(Walk *w, const uint8_t *end, int64_t *place, int32_t *size) noexcept nogil:
-    """A length as a varint and that many bytes; any negative length is a null."""
+    """Read a length as a varint and that many bytes; any negative length is a null."""
     if read_varint(&w.p, end, size) != 0:
         return RECORD_STRUCTURE
     place[0] = w.source + (w.p - w.origin)
@@ -149,7 +149,7 @@ cdef inline int skip_headers(Walk *w, const uint8_t *end, int32_t count) noexcep
 
 
 cdef inline void write_view(uint8_t *out, const uint8_t *p, const uint8_t *end, int32_t size, int64_t place) noexcept nogil:
-    """Arrow's binary view of ``[p, p + size)``; size -1 is a null. No byte at or after `end` is looked at."""
+    """Write Arrow's binary view of ``[p, p + size)``; size -1 is a null. No byte at or after `end` is read."""
     cdef uint64_t low = 0, high = 0
     if size > VIEW_INLINE:
         store_le64(out, <uint64_t><uint32_t>size | <uint64_t>load_le32(p) << 32)
@@ -175,7 +175,7 @@ cdef inline void write_view(uint8_t *out, const uint8_t *p, const uint8_t *end, 
 
 
 cdef inline void write_payloads(const uint8_t *body, const Walk *w, const Columns *c, int64_t first, int64_t end) noexcept nogil:
-    """What is wanted besides the places and sizes of records of a body, which are known."""
+    """Write the optional outputs of the records of a body, whose places and sizes are known."""
     cdef const uint8_t *at
     cdef int64_t n
     cdef pls_copies copies
@@ -206,7 +206,7 @@ cdef inline void copy_payloads(
 
 
 cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept nogil:
-    """ZigZag varint of one or two bytes, both of which the caller has seen to; NULL if it is longer."""
+    """Read a ZigZag varint of one or two bytes, which the caller checked to be there; NULL if it is longer."""
     cdef uint32_t raw = p[0]
     p += 1
     if raw >= 0x80:
@@ -220,9 +220,9 @@ cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept
 
 cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, int32_t *time_delta, int32_t *delta,
                                         const uint8_t **key, int32_t *key_size, const uint8_t **value, int32_t *value_size) noexcept nogil:
-    """A well-formed record without headers whose numbers all have one or two bytes: the byte after it.
+    """Read a well-formed record without headers whose numbers all have one or two bytes; return the byte after it.
 
-    NULL for any other record, good or damaged: `decode_v2` then takes it field by field. `stop` ends the batch.
+    NULL for any other record, good or damaged: `decode_v2` then reads it field by field. `stop` ends the batch.
     """
     cdef int32_t length
     cdef const uint8_t *end
@@ -264,10 +264,10 @@ cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, i
 
 
 cdef inline int decode_v2(
-    Walk *walk, const header.BatchRow *row, int32_t number, Columns *columns, int64_t n, int64_t wanted
+    Walk *walk, const header.BatchRow *row, int32_t number, Columns *columns, int64_t n, int64_t records
 ) noexcept nogil:
-    """The next `wanted` records of a body into the columns from slot `n` on; the caller has room for them."""
-    # Copies on the stack: a store to a column might change what lies after a pointer, so all that would be loaded again.
+    """Decode the next `records` records of a body into the columns from slot `n` on; the caller has room for them."""
+    # Copies on the stack: for the compiler, a store to a column might change memory behind a pointer, so it would reload it.
     cdef Walk w = walk[0]
     cdef Columns c = columns[0]
     cdef int64_t place_of_null = w.source - <int64_t><size_t>w.origin
@@ -278,8 +278,8 @@ cdef inline int decode_v2(
     cdef const uint8_t *key = NULL
     cdef const uint8_t *value = NULL
     cdef const uint8_t *end
-    cdef int64_t first, near, stop = n + wanted
-    # The memory after the batch comes while this one is decoded, as much of it as the batch is long.
+    cdef int64_t first, near, stop = n + records
+    # While this batch is decoded, prefetch as many bytes after it as it is long.
     cdef size_t ahead = <size_t>max(LEAST_AHEAD, min(row.size, MOST_AHEAD))
     cdef int status = RECORD_OK
     if append_time:
@@ -314,7 +314,7 @@ cdef inline int decode_v2(
 
 
 cdef inline int any_record(Walk *w, const header.BatchRow *row, Columns *c, int64_t n) noexcept nogil:
-    """One record of magic 2, field by field; the walk then stands after it, or where it is damaged."""
+    """Decode one record of magic 2 field by field; the walk then is after it, or where it is damaged."""
     cdef int32_t length, delta
     cdef int64_t time_delta
     cdef const uint8_t *end
@@ -353,7 +353,7 @@ cdef inline int any_record(Walk *w, const header.BatchRow *row, Columns *c, int6
 
 
 cdef inline int decode_entry(Walk *w, const header.BatchRow *row, int32_t number, Columns *c, int64_t n) noexcept nogil:
-    """One legacy message, offset and length included, that lies whole in ``[w.p, w.p + 12 + length)``."""
+    """Decode one legacy message, including offset and length, that is whole in ``[w.p, w.p + 12 + length)``."""
     cdef const uint8_t *p = w.p
     cdef int64_t length = <int32_t>load_be32(p + 8)
     cdef const uint8_t *end = p + header.OVERHEAD + length
@@ -393,7 +393,7 @@ cdef inline int decode_entry(Walk *w, const header.BatchRow *row, int32_t number
 
 
 cdef inline int decode_wrapped(Walk *w, const header.BatchRow *row, int32_t number, Columns *c, int64_t n, int64_t *added) noexcept nogil:
-    """The inner messages of a compressed wrapper; a truncated last one ends them in silence, as in Kafka."""
+    """Decode the inner messages of a compressed wrapper; a truncated last one silently ends them, as in Kafka."""
     cdef int64_t first = n, length, base
     cdef int status
     while w.end - w.p >= header.PREFIX + 1:
@@ -411,7 +411,7 @@ cdef inline int decode_wrapped(Walk *w, const header.BatchRow *row, int32_t numb
     added[0] = n - first
     if n == first:
         return RECORD_NONE
-    if row.magic == 1:     # inner offsets count from the first one; old writers left 0 as the wrapper's
+    if row.magic == 1:     # inner offsets are relative; old writers left 0 as the wrapper's offset
         base = 0
         if row.last_offset != 0:
             if row.last_offset < c.offset[n - 1]:
@@ -423,7 +423,7 @@ cdef inline int decode_wrapped(Walk *w, const header.BatchRow *row, int32_t numb
 
 
 cdef inline int64_t room_for(const header.BatchRow *row, int64_t body_size) noexcept nogil:
-    """Records that a body can hold at most, whatever its header says; what the columns must have room for."""
+    """Return the most records that a body can hold, whatever its header says; the columns need room for them."""
     cdef int64_t most
     if row.magic == 2:
         most = body_size // RECORD_SMALLEST

@@ -1,13 +1,14 @@
-"""Records of magic 0, 1 and 2, written from columns of places: the counterpart of `record.pxd`.
+"""Write records of magic 0, 1 and 2 from columns of places: the counterpart of `record.pxd`.
 
-Each record is loaded once (every span checked against its source) and written where the most bytes that it can take
-fit; how many it took says whether its batch ends before it. So nothing is read twice that could change in between.
+Each record is loaded once (every span checked against its source) and written where its largest form fits. Its
+actual size then decides whether its batch ends before it. So no byte is read twice, which could change in between.
 """
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memmove
 
 from pylogseg._native.kernels cimport batch as header
+from pylogseg._native.kernels.buffers cimport Source
 from pylogseg._native.kernels.crc cimport pls_crc32, pls_crc32c
 from pylogseg._native.kernels.endian cimport store_be16, store_be32, store_be64
 from pylogseg._native.kernels.varint cimport read_varint, uvarint_size, write_uvarint, zigzag, zigzag64
@@ -17,8 +18,8 @@ cdef enum:
     DELETE_HORIZON = 0x40
     V0_RECORD = 26         # of an entry without key and value
     V1_RECORD = 34
-    LEAST_OVERHEAD = 7     # bytes that a v2 record has besides its payload
-    USUAL_OVERHEAD = 12
+    LEAST_OVERHEAD = 7     # bytes of a v2 record besides its payload
+    TYPICAL_OVERHEAD = 12
     MOST_OVERHEAD = 36
     AHEAD = 2048           # bytes
 
@@ -34,11 +35,7 @@ cdef enum WriteStatus:     # the texts are in format/builder.py
     WRITE_BATCH = 8
     WRITE_ROOM = 9         # no fault: the output is too short
 
-cdef struct Source:
-    const uint8_t *first
-    int64_t size
-
-cdef struct Input:         # columns of `count` items; those that may be absent are NULL
+cdef struct Input:         # columns of `count` items; an absent one is NULL
     int64_t count
     const int64_t *offset          # NULL: consecutive from `base_offset`
     const int64_t *timestamp       # NULL: `default_timestamp` for all
@@ -66,7 +63,7 @@ cdef struct Loaded:
 
 
 cdef inline const uint8_t *locate(const Source *sources, int64_t count, int64_t place, int64_t size) noexcept nogil:
-    """Address of a span, NULL if a byte of it lies outside of its source."""
+    """Return the address of a span; NULL if a byte of it is outside of its source."""
     cdef int64_t source = place >> PLACE_SHIFT
     cdef int64_t position = place & ((<int64_t>1 << PLACE_SHIFT) - 1)
     if <uint64_t>source >= <uint64_t>count or size > sources[source].size - position:
@@ -75,7 +72,7 @@ cdef inline const uint8_t *locate(const Source *sources, int64_t count, int64_t 
 
 
 cdef inline int64_t walk_headers(const Input *c, int64_t i, int32_t count) noexcept nogil:
-    """Bytes of the headers of record `i` in wire form, -1 if they are malformed or run out of their source."""
+    """Return the bytes of the headers of record `i` in wire form; -1 if they are malformed or leave their source."""
     cdef int64_t place = c.headers_place[i]
     cdef const uint8_t *first = locate(c.sources, c.source_count, place, 0)
     cdef const uint8_t *p = first
@@ -107,7 +104,7 @@ cdef inline int64_t timestamp_of(const Input *c, int64_t i) noexcept nogil:
 
 
 cdef inline int load(const Input *c, int64_t i, Loaded *r) noexcept nogil:
-    """Record `i` with addresses in place of places."""
+    """Load record `i`, with addresses instead of places."""
     r.offset = offset_of(c, i)
     r.timestamp = timestamp_of(c, i)
     r.key_size = c.key_size[i] if c.key_size != NULL else -1
@@ -131,7 +128,7 @@ cdef inline int load(const Input *c, int64_t i, Loaded *r) noexcept nogil:
 
 
 cdef inline int load_header(const Input *c, int64_t i, Loaded *r) noexcept nogil:
-    """Header `i` where the columns hold headers: its name as the key, which may not be null, and its value."""
+    """Load header `i` of columns of headers: its name as the key, which may not be null, and its value."""
     r.key_size = c.key_size[i]
     r.value_size = c.value_size[i]
     r.key = locate(c.sources, c.source_count, c.key_place[i], r.key_size)
@@ -143,12 +140,12 @@ cdef inline int load_header(const Input *c, int64_t i, Loaded *r) noexcept nogil
 
 
 cdef inline int64_t span_size(int64_t size) noexcept nogil:
-    """Bytes of a length as a varint and what it counts."""
+    """Return the bytes of a length as a varint, and of what it counts."""
     return 1 if size < 0 else uvarint_size(zigzag(<int32_t>size)) + size
 
 
 cdef inline int64_t header_size(const header.BatchRow *row) noexcept nogil:
-    """Bytes before the records: of an uncompressed legacy entry none, it is its own batch."""
+    """Return the bytes before the records: none for an uncompressed legacy entry, which is its own batch."""
     if row.magic == 2:
         return header.V2_HEADER
     if row.attributes & header.CODEC_MASK == 0:
@@ -166,9 +163,9 @@ cdef inline uint8_t *write_span(uint8_t *p, const uint8_t *first, int64_t size) 
 
 
 cdef inline uint8_t *write_body(uint8_t *p, const Loaded *r, const header.BatchRow *row) noexcept nogil:
-    """A v2 record after its length; the caller has seen to the room, and that offset and counts are not negative."""
+    """Write a v2 record after its length; the caller checked the room, and that offset and counts are not negative."""
     p[0] = 0               # attributes, unused
-    # Unsigned: timestamps may lie farther apart than a signed number says; Java wraps as well.
+    # Unsigned: the difference of timestamps may overflow a signed number; Java wraps as well.
     p = write_uvarint(p + 1, zigzag64(<int64_t>(<uint64_t>r.timestamp - <uint64_t>row.base_timestamp)))
     p = write_uvarint(p, <uint64_t>(r.offset - row.base_offset) << 1)
     p = write_span(p, r.key, r.key_size)
@@ -179,11 +176,11 @@ cdef inline uint8_t *write_body(uint8_t *p, const Loaded *r, const header.BatchR
     return p + r.headers_size
 
 
-cdef struct Gap:           # for a record's length, left open until it is known
+cdef struct Gap:           # space for a record's length, until it is known
     int64_t width
-    int64_t least          # what it is wide enough for: from here
-    int64_t span           # up to so much more
-    int64_t overhead       # what the record before had besides its payload
+    int64_t least          # the lowest length that it fits
+    int64_t span           # the number of further lengths that it fits
+    int64_t overhead       # bytes of the previous record besides its payload
 
 
 cdef inline bint fits(const Gap *gap, int64_t size) noexcept nogil:
@@ -203,10 +200,10 @@ cdef inline void fit(Gap *gap, int64_t size) noexcept nogil:
 cdef inline uint8_t *write_record(
     uint8_t *p, const Loaded *r, const header.BatchRow *row, int64_t payload, Gap *gap
 ) noexcept nogil:
-    """A v2 record at `p`, where there is room for its payload and `MOST_OVERHEAD`; returns the byte after.
+    """Write a v2 record at `p`, where there is room for its payload and `MOST_OVERHEAD`; return the byte after it.
 
-    The body comes first, after a gap for its length: so that length is known without summing up the sizes of its
-    parts. How wide the gap must be, the record before foretells; or else the body moves.
+    The body is written first, after a gap for its length, so the sizes of its parts need not be added up. The previous
+    record predicts the width of the gap; if it is wrong, the body is moved.
     """
     cdef uint8_t *body
     cdef uint8_t *behind
@@ -234,7 +231,7 @@ cdef inline uint8_t *write_legacy_span(uint8_t *p, const uint8_t *first, int64_t
 
 
 cdef inline uint8_t *write_entry(uint8_t *p, const Loaded *r, const header.BatchRow *row, int64_t size) noexcept nogil:
-    """A legacy entry of `size` bytes at `p`, a batch of its own or inside a wrapper; returns the byte after."""
+    """Write a legacy entry of `size` bytes at `p`, a batch of its own or inside a wrapper; return the byte after it."""
     cdef int64_t offset = r.offset
     cdef uint8_t *q
     if row.magic == 1 and row.attributes & header.CODEC_MASK:
@@ -254,37 +251,37 @@ cdef inline uint8_t *write_entry(uint8_t *p, const Loaded *r, const header.Batch
 
 
 cdef inline void fetch_ahead(const uint8_t *p, int64_t size) noexcept nogil:
-    """Asks for what lies so far after `p` and the bytes there: short copies in turn hide from the processor that both
-    sides are read and written one byte after the other, and that it could fetch them by itself."""
+    """Prefetch the bytes at this distance after `p` and after the output: between short alternating copies the
+    processor does not see that both sides are sequential, and does not prefetch by itself."""
     cdef uintptr_t at = <uintptr_t>p + AHEAD
     cdef int64_t k
     header.prefetch(<const void *>at)
     header.prefetch(<const void *>(at + 64))
-    if size <= AHEAD:          # long copies it sees
+    if size <= AHEAD:          # it does for long copies
         for k in range(128, size, 64):
             header.prefetch(<const void *>(at + k))
 
 
 cdef inline int write_batch(
-    const Input *columns, int64_t first, int64_t most, int64_t batch_bytes, bint given, uint8_t *out, int64_t capacity,
+    const Input *columns, int64_t first, int64_t most, int64_t batch_bytes, bint planned, uint8_t *out, int64_t capacity,
     header.BatchRow *row, int64_t *bad
 ) noexcept nogil:
-    """Writes records from `first` on to `out`, after room for the header that the batch has: up to `most`, as long as
-    header and records fit `batch_bytes`; all of them if the batch is `given`.
+    """Write records from `first` on to `out`, after room for the header of the batch: up to `most`, as long as
+    header and records fit `batch_bytes`; all of them if the batch is `planned`.
 
-    `row` comes with the fields that the caller decides: magic, attributes, producer, epoch; with the delete horizon
-    as base timestamp and the append time as max timestamp where the attributes ask for them; if `given` and magic 2,
-    with base and last offset. It learns the others. At an error, `bad` is the record.
+    The caller sets these fields of `row`: magic, attributes, producer, epoch; the delete horizon as base timestamp and
+    the append time as max timestamp if the attributes need them; for a `planned` batch of magic 2 also base and last
+    offset. The others are filled. At an error, `bad` is the record.
     """
-    # Copies: a store of bytes may change, as far as C knows, anything that lies in memory.
+    # Copies: for the compiler, a store of bytes may change anything in memory.
     cdef Input c = columns[0]
     cdef header.BatchRow b = row[0]
-    cdef bint v2 = b.magic == 2, bounded = given and v2, cut = False
+    cdef bint v2 = b.magic == 2, bounded = planned and v2, cut = False
     cdef int64_t least = LEAST_OVERHEAD if v2 else V0_RECORD if b.magic == 0 else V1_RECORD
     cdef int64_t spare = MOST_OVERHEAD if v2 else least
     cdef int64_t size = header_size(&b), previous, highest, greatest = -1, payload, added
-    cdef int64_t stop = INT32_MAX if given else batch_bytes
-    # After this a record may be too large, for the batch or for the output.
+    cdef int64_t stop = INT32_MAX if planned else batch_bytes
+    # From here on a record may be too large, for the batch or for the output.
     cdef int64_t brink = min(stop - least, capacity - spare)
     cdef int64_t i = first, behind = first + min(most, c.count - first)
     cdef int status = WRITE_OK
@@ -300,7 +297,7 @@ cdef inline int write_batch(
     previous = (b.base_offset if b.base_offset >= 0 else 0) - 1
     highest = b.last_offset - b.base_offset if bounded else INT32_MAX
     while i < behind:
-        cut = not given and i > first
+        cut = not planned and i > first
         status = load(&c, i, &r)
         if status != WRITE_OK:
             break
@@ -352,7 +349,7 @@ cdef inline int write_batch(
 
 
 cdef inline void seal_v2(header.BatchRow *row, uint8_t *p) noexcept nogil:
-    """The header before records that are already there, and its CRC."""
+    """Write the header before existing records, and its CRC."""
     store_be64(p, <uint64_t>row.base_offset)
     store_be32(p + 8, <uint32_t>(row.size - header.OVERHEAD))
     store_be32(p + 12, <uint32_t>row.leader_epoch)
@@ -370,7 +367,7 @@ cdef inline void seal_v2(header.BatchRow *row, uint8_t *p) noexcept nogil:
 
 
 cdef inline void seal_wrapper(header.BatchRow *row, uint8_t *p) noexcept nogil:
-    """The legacy message around compressed entries that are already there: its value, under the last offset."""
+    """Write the legacy message around existing compressed entries, which are its value; it has the last offset."""
     cdef int64_t first = V0_RECORD if row.magic == 0 else V1_RECORD
     store_be64(p, <uint64_t>row.last_offset)
     store_be32(p + 8, <uint32_t>(row.size - header.OVERHEAD))

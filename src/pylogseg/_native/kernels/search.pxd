@@ -10,11 +10,11 @@ cdef inline int64_t entry_key(const uint8_t *p, int key_size) noexcept nogil:
 
 
 cdef inline int64_t first_at_least(const uint8_t *keys, int64_t stride, int key_size, int64_t count, int64_t key) noexcept nogil:
-    """Slot of the first entry whose key is not below `key`; `count` if there is none. `keys` points at the first key."""
+    """Return the slot of the first entry whose key is not below `key`, else `count`. `keys` points to the first key."""
     cdef int64_t low = 0, half
     while count > 0:
         half = count >> 1
-        # Written so that compilers make a conditional move of it: a mispredicted branch costs more than the load.
+        # Written so that compilers emit a conditional move: a mispredicted branch costs more than the load.
         if entry_key(keys + (low + half) * stride, key_size) < key:
             low += half + 1
             count -= half + 1
@@ -24,7 +24,7 @@ cdef inline int64_t first_at_least(const uint8_t *keys, int64_t stride, int key_
 
 
 cdef inline int64_t floor_slot(const uint8_t *keys, int64_t stride, int key_size, int64_t count, int64_t key) noexcept nogil:
-    """Slot of the last entry whose key is not above `key`; -1 if there is none."""
+    """Return the slot of the last entry whose key is not above `key`, else -1."""
     cdef int64_t slot
     if key == INT64_MAX:
         return count - 1
@@ -33,10 +33,10 @@ cdef inline int64_t floor_slot(const uint8_t *keys, int64_t stride, int key_size
 
 
 cdef inline int64_t brokers_slot(const uint8_t *keys, int64_t stride, int key_size, int64_t count, int64_t key, int64_t warm, bint ceiling) noexcept nogil:
-    """The slot that a broker finds: its steps, which matter where entries are not sorted or there twice.
+    """Return the slot that a broker finds, by its steps, which matter if entries are unsorted or duplicate.
 
-    The last `warm` entries are looked at first. A floor is -1 if the first entry is above `key`. A ceiling is -1 if there
-    is none, and may be the entry after one that is equal.
+    The last `warm` entries are searched first. A floor is -1 if the first entry is above `key`. A ceiling is -1 if there
+    is none, and may be the entry after an equal one.
     """
     cdef int64_t low = 0, high, middle, found
     if count == 0:
@@ -62,19 +62,19 @@ cdef inline int64_t brokers_slot(const uint8_t *keys, int64_t stride, int key_si
 
 
 cdef enum:
-    LANES = 8              # searches side by side: enough that their cache misses overlap
+    LANES = 8              # parallel searches: enough for their cache misses to overlap
 
 
-cdef inline void count_below(const uint8_t *keys, int64_t stride, int key_size, int64_t count, const int64_t *wanted, bint or_equal, int64_t *below) noexcept nogil:
-    """For `LANES` keys, how many entries lie below each, or are equal to it."""
+cdef inline void count_below(const uint8_t *keys, int64_t stride, int key_size, int64_t count, const int64_t *searched, bint or_equal, int64_t *below) noexcept nogil:
+    """Count, for each of `LANES` keys, the entries that are below or equal."""
     cdef int64_t half, entry
     cdef int lane
     for lane in range(LANES):
         below[lane] = 0
     while count > 0:
-        # The same halves for all lanes, so nothing depends on a comparison but where the next one looks.
+        # All lanes take the same halves, so a comparison only decides where the next one looks.
         half = (count + 1) >> 1
         for lane in range(LANES):
             entry = entry_key(keys + (below[lane] + half - 1) * stride, key_size)
-            below[lane] += half & -<int64_t>((entry < wanted[lane]) | (or_equal & (entry == wanted[lane])))
+            below[lane] += half & -<int64_t>((entry < searched[lane]) | (or_equal & (entry == searched[lane])))
         count -= half

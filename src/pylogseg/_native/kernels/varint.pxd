@@ -1,6 +1,6 @@
 """Variable-length integers of the record format (`docs/format.md`, "Primitive encodings").
 
-A read takes a cursor and an end and moves the cursor only on success. It never looks at a byte at or after the end.
+A read takes a cursor and an end, and moves the cursor only on success. It never reads a byte at or after the end.
 As in Kafka, bits of a fifth byte (tenth, for 64 bits) that do not fit are dropped.
 """
 
@@ -9,7 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 cdef enum:
     VARINT_OK = 0
     VARINT_SHORT = 1   # the bytes end inside the number
-    VARINT_LONG = 2    # the last allowed byte still asks for more
+    VARINT_LONG = 2    # the last allowed byte still has its top bit set
 
 
 cdef inline int read_uvarint(const uint8_t **cursor, const uint8_t *end, uint32_t *out) noexcept nogil:
@@ -17,7 +17,7 @@ cdef inline int read_uvarint(const uint8_t **cursor, const uint8_t *end, uint32_
     cdef uint32_t value = 0
     cdef int shift = 0
     cdef uint8_t byte
-    if p < end and p[0] < 0x80:   # the usual case, one byte
+    if p < end and p[0] < 0x80:   # the common case, one byte
         out[0] = p[0]
         cursor[0] = p + 1
         return VARINT_OK
@@ -70,12 +70,12 @@ cdef inline uint64_t zigzag64(int64_t value) noexcept nogil:
 
 
 cdef inline int uvarint_size(uint32_t value) noexcept nogil:
-    """Bytes that an unsigned varint takes, 1 to 5; without a branch, since lengths near a bound come in any order."""
+    """Return the bytes of an unsigned varint, 1 to 5; without a branch, which would often be mispredicted."""
     return 1 + (value >= 1 << 7) + (value >= 1 << 14) + (value >= 1 << 21) + (value >= 1 << 28)
 
 
 cdef inline uint8_t *write_uvarint(uint8_t *p, uint64_t value) noexcept nogil:
-    """Writes at `p`, where the caller has seen to the room, at most 10 bytes; returns the byte after."""
+    """Write at most 10 bytes at `p`, where the caller checked the room; return the byte after them."""
     if value < 0x80:
         p[0] = <uint8_t>value
         return p + 1

@@ -1,4 +1,4 @@
-/* A folder's names, sizes and small files brought into the system's memory, so that whoever looks next need not wait. */
+/* Read a folder's names, sizes and small files into the page cache, so that the next reader need not wait. */
 #ifndef PLS_AHEAD_H
 #define PLS_AHEAD_H
 
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of the end of a file: where a log's last batches and an index's last entry lie. */
+/* Bytes of the end of a file, with a log's last batches or an index's last entry. */
 #define PLS_AHEAD_BYTES 16384
 #define PLS_DIGITS 20
 
@@ -25,7 +25,7 @@ static inline int pls_has_suffix(const char *name, const char *suffix) {
     return length >= tail && strcmp(name + length - tail, suffix) == 0;
 }
 
-/* Whether a load reads it: nothing of an older segment but its transactions. */
+/* Whether a load reads a file: of older segments only the transaction index. */
 static inline int pls_is_read(const struct pls_ahead *a, const char *name) {
     if (!pls_has_suffix(name, ".log") && !pls_has_suffix(name, "index"))
         return 1;
@@ -43,7 +43,7 @@ static inline void pls_find_active(struct pls_ahead *a, DIR *folder) {
     rewinddir(folder);
 }
 
-/* Whether a file was read. */
+/* Read a file; return whether that worked. */
 static inline int pls_read_end(struct pls_ahead *a, int folder, const char *name, off_t size) {
     off_t start = size > PLS_AHEAD_BYTES ? size - PLS_AHEAD_BYTES : 0;
     int done, file = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -54,7 +54,7 @@ static inline int pls_read_end(struct pls_ahead *a, int folder, const char *name
     return done;
 }
 
-/* How many files were read. What cannot be is skipped: whoever comes next finds out, and says so. */
+/* Read the files of a folder; return how many. Unreadable ones are skipped: the next reader reports them. */
 static inline int pls_read_ahead(struct pls_ahead *a, const char *path) {
     struct stat status;
     struct dirent *entry;

@@ -1,4 +1,4 @@
-/* Where the next byte is that needs attention: 16 bytes at a time. And strict UTF-8, one sequence at a time.
+/* Find the next byte that needs special treatment, 16 bytes at a time. And strict UTF-8, one sequence at a time.
 
    Every function that looks at 16 bytes says so; the caller has checked that they may be read. */
 #ifndef PLS_BYTESCAN_H

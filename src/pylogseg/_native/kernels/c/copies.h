@@ -1,7 +1,7 @@
-/* Payloads copied back to back, as an Arrow binary array has them.
+/* Copy payloads back to back, for an Arrow binary array.
  *
- * Most are short: whole steps of known length cost less than a call that finds out how to copy the rest. A step is of
- * 32 bytes, by one register where the processor has such: half of the loads and stores. pls_copies_init() chooses; a
+ * Most are short: whole steps of a fixed length cost less than a call that decides how to copy the rest. A step has
+ * 32 bytes, in one register if the processor has one: that halves loads and stores. pls_copies_init() chooses; a
  * module calls it when it is imported.
  */
 #ifndef PLS_COPIES_H
@@ -18,17 +18,17 @@
 enum { PLS_COPY_STEP = 32, PLS_COPY_SHORT = 256 };
 
 typedef struct {
-    const uint8_t *body; /* what the payloads lie in: no byte outside of it is looked at */
+    const uint8_t *body; /* the source of the payloads: no byte outside of it is read */
     int64_t body_size;
     int64_t body_place;
     const int64_t *place;
     const int32_t *size; /* below 0: a null */
-    int32_t *ends;       /* where each payload ends, one item after that of its place; that before the first is set */
+    int32_t *ends;       /* ends of the payloads, one item after their places; the item before the first is set */
     uint8_t *data;
     int64_t room; /* bytes of the data */
 } pls_copies;
 
-/* Copies a span, and up to 32 bytes more where at least `slack` bytes may be read and written. */
+/* Copy a span, and up to 32 bytes more if at least `slack` bytes may be read and written. */
 static inline void pls_copy_span(uint8_t *out, const uint8_t *p, int64_t size, int64_t slack) {
     if (size > PLS_COPY_SHORT || slack < size + PLS_COPY_STEP) {
         memcpy(out, p, (size_t)size);
@@ -37,20 +37,20 @@ static inline void pls_copy_span(uint8_t *out, const uint8_t *p, int64_t size, i
     for (int64_t i = 0; i < size; i += PLS_COPY_STEP) memcpy(out + i, p + i, PLS_COPY_STEP);
 }
 
-/* Copies a payload after `at`: how many bytes, none where it does not lie in the body or does not fit. */
+/* Copy a payload to `at`; return its bytes, 0 if it is outside of the body or does not fit. */
 static inline int64_t pls_copy_exactly(const pls_copies *c, int64_t position, int64_t size, int64_t at) {
     if (position < 0 || size <= 0 || size > c->body_size - position || size > c->room - at) return 0;
     memcpy(c->data + at, c->body + position, (size_t)size);
     return size;
 }
 
-/* Up to here a short payload may begin in that many bytes, and be copied in whole steps. */
+/* Short payloads may begin up to here, and be copied in whole steps. */
 static inline uint64_t pls_copy_steps_until(int64_t bytes) {
     int64_t until = bytes - PLS_COPY_SHORT - PLS_COPY_STEP;
     return until > 0 ? (uint64_t)until : 0;
 }
 
-/* The loop is there twice, for a step of either kind. */
+/* The loop exists twice, once for each kind of step. */
 #define PLS_COPY_LOOP(step)                                                                                   \
     pls_copies c = *copies;                                                                                   \
     const uint64_t body_until = pls_copy_steps_until(c.body_size), room_until = pls_copy_steps_until(c.room); \
@@ -76,7 +76,7 @@ static void pls_copy_avx2(const pls_copies *copies, int64_t first, int64_t end) 
 
 static void (*pls_copy_chosen)(const pls_copies *, int64_t, int64_t) = pls_copy_any;
 
-/* Choose the wide steps, where they are wanted and there are such: whether they are taken. */
+/* Choose wide steps if they are wanted and available; return whether they are used. */
 static inline int pls_copies_init(int wide) {
     pls_copy_chosen = pls_copy_any;
 #ifdef PLS_COPIES_X86
@@ -85,7 +85,7 @@ static inline int pls_copies_init(int wide) {
     return pls_copy_chosen != pls_copy_any;
 }
 
-/* Copies the payloads [first, end) after those before them. */
+/* Copy the payloads [first, end) after the earlier ones. */
 static inline void pls_copy_payloads(const pls_copies *copies, int64_t first, int64_t end) {
     int32_t signs = -1, at = copies->ends[first];
     for (int64_t i = first; i < end; i++) signs &= copies->size[i];
@@ -93,7 +93,7 @@ static inline void pls_copy_payloads(const pls_copies *copies, int64_t first, in
         pls_copy_chosen(copies, first, end);
         return;
     }
-    for (int64_t i = first; i < end; i++) copies->ends[i + 1] = at; /* nulls alone, as keys often are */
+    for (int64_t i = first; i < end; i++) copies->ends[i + 1] = at; /* only nulls, as keys often are */
 }
 
 #endif

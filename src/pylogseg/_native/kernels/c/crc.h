@@ -1,7 +1,7 @@
-/* CRC-32C (Castagnoli) and CRC-32 (IEEE), by the best means the processor has.
+/* CRC-32C (Castagnoli) and CRC-32 (IEEE), by the fastest implementation for the processor.
  *
- * pls_crc_init() comes before anything else; a module calls it when it is imported. Without it the first sum stops the
- * process, rather than coming out wrong. Calling it again, from any thread, writes the same values.
+ * pls_crc_init() must run first; a module calls it when it is imported. Without it the first sum stops the process
+ * instead of returning a wrong value. Calling it again, from any thread, writes the same values.
  */
 #ifndef PLS_CRC_H
 #define PLS_CRC_H
@@ -26,7 +26,7 @@ static pls_crc_means pls_crc_available[4]; /* best first */
 static int pls_crc_available_count;
 static const pls_crc_means *pls_crc_active;
 
-/* The choice may change while other threads compute: they see the old one or the new one. */
+/* The choice may change while other threads compute: they use the old or the new one. */
 #ifdef _MSC_VER
 #define PLS_CRC_ACTIVE() (*(const pls_crc_means *volatile *)&pls_crc_active)
 #define PLS_CRC_ACTIVATE(means) (*(const pls_crc_means *volatile *)&pls_crc_active = (means))
@@ -62,25 +62,25 @@ static inline void pls_crc_init(void) {
     PLS_CRC_ACTIVATE(&pls_crc_available[0]);
 }
 
-/* The CRC-32C of what `crc` covers followed by data[0, size); 0 covers nothing. */
+/* The CRC-32C of data[0, size), continued from `crc`; 0 to begin. */
 static inline uint32_t pls_crc32c(uint32_t crc, const uint8_t *data, size_t size) {
     return ~PLS_CRC_ACTIVE()->crc32c(~crc, data, size);
 }
 
-/* The CRC-32 of what `crc` covers followed by data[0, size); 0 covers nothing. */
+/* The CRC-32 of data[0, size), continued from `crc`; 0 to begin. */
 static inline uint32_t pls_crc32(uint32_t crc, const uint8_t *data, size_t size) {
     return ~PLS_CRC_ACTIVE()->crc32(~crc, data, size);
 }
 
-/* How many means this processor has. */
+/* The number of implementations for this processor. */
 static inline int pls_crc_count(void) { return pls_crc_available_count; }
 
-/* The name of means i, 0 <= i < pls_crc_count(), best first. */
+/* The name of implementation i, 0 <= i < pls_crc_count(), fastest first. */
 static inline const char *pls_crc_name(int i) { return pls_crc_available[i].name; }
 
 static inline const char *pls_crc_current(void) { return PLS_CRC_ACTIVE()->name; }
 
-/* Uses the named means from now on: 0, or -1 when this processor has no such means. */
+/* Use the named implementation from now on; return 0, or -1 if this processor does not have it. */
 static inline int pls_crc_use(const char *name) {
     for (int i = 0; i < pls_crc_available_count; i++)
         if (!strcmp(pls_crc_available[i].name, name)) {

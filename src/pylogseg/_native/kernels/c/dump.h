@@ -1,4 +1,4 @@
-/* The lines of Kafka's kafka-dump-log.sh (4.3) about batches and records, but for what it says of control records. */
+/* The lines of Kafka's kafka-dump-log.sh (4.3) about batches and records, except for the contents of control records. */
 #ifndef PLS_DUMP_H
 #define PLS_DUMP_H
 
@@ -12,7 +12,7 @@ enum {
     PLS_DUMP_BATCHES = 4   /* a line before the records of each batch */
 };
 
-/* Where the writing of lines stands; it goes on from here when there is room again. */
+/* The progress of writing lines, to continue when there is room again. */
 typedef struct {
     int64_t batch, stop_batch;
     int64_t record, stop_record;
@@ -75,7 +75,7 @@ static inline int pls_put_header_keys(pls_sink *s, const pls_records *r, int64_t
     return PLS_TEXT_OK;
 }
 
-/* Where the CRC of the legacy message lies whose key begins at `key` (after its length), if the message has this
+/* The CRC of the legacy message whose key begins at `key` (after its length), if the message has this
    magic and lies whole in its source; *holds tells whether the CRC is right. NULL: no such message. */
 static inline const uint8_t *pls_legacy_crc(const uint8_t *first, const pls_span *key, int magic, int *holds) {
     int64_t back = magic == 0 ? 10 : 18; /* crc, magic, attributes, (timestamp,) key length */
@@ -91,7 +91,7 @@ static inline const uint8_t *pls_legacy_crc(const uint8_t *first, const pls_span
     return crc;
 }
 
-/* Kafka says of each legacy record whether its own CRC holds. The columns do not have it; it lies before the key. */
+/* Kafka says for each legacy record whether its own CRC is valid. The columns do not have it; it is before the key. */
 static inline int pls_put_legacy_crc(pls_sink *s, const pls_records *r, int64_t i, const pls_batch *b) {
     pls_span key;
     int holds = 0, other_holds = 0;
@@ -147,7 +147,7 @@ static inline int pls_put_record_contents(pls_sink *s, const pls_records *r, int
     return PLS_TEXT_OK;
 }
 
-/* A control batch gets no payload, and no end of the line: the caller knows what its records mean. */
+/* A control batch gets no payload and no end of the line: the caller adds the meaning of its records. */
 static inline int pls_put_record_line(pls_sink *s, const pls_records *r, int64_t i, const pls_batch *b, int what) {
     int status = PLS_TEXT_OK;
     int control = b->magic >= 2 && b->attributes & 0x20;

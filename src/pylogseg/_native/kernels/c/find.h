@@ -29,7 +29,7 @@ static inline __m128i pls_either(const uint8_t *p, __m128i lower, __m128i upper)
     return _mm_or_si128(_mm_cmpeq_epi8(v, lower), _mm_cmpeq_epi8(v, upper));
 }
 
-/* Whole comparisons are made only where first and last byte fit: 16 places a turn. Leaves p where the rest begins. */
+/* Compare the whole needle only where first and last byte match: 16 positions per step. Leaves p at the rest. */
 static inline int pls_find_blocks(const uint8_t **cursor, int64_t places, const pls_needle *needle) {
     uint8_t first = needle->bytes[0], last = needle->bytes[needle->size - 1];
     __m128i first_lower = _mm_set1_epi8((char)first), last_lower = _mm_set1_epi8((char)last);
@@ -49,7 +49,7 @@ static inline int pls_find_blocks(const uint8_t **cursor, int64_t places, const 
 }
 #endif
 
-/* Whether the needle lies in [p, end). An empty needle lies everywhere. */
+/* Whether [p, end) contains the needle. Everything contains an empty needle. */
 static inline int pls_find(const uint8_t *p, const uint8_t *end, const pls_needle *needle) {
     int64_t places = end - p - needle->size + 1;
     if (needle->size == 0)

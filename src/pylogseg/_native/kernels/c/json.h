@@ -1,4 +1,4 @@
-/* Whether bytes are one JSON text (RFC 8259), so that they may stand in another one as they are. */
+/* Whether bytes are one JSON text (RFC 8259), so that they can be part of another one unchanged. */
 #ifndef PLS_JSON_H
 #define PLS_JSON_H
 
@@ -6,7 +6,7 @@
 #include "quote.h"
 #include "sink.h"
 
-/* Arrays and objects inside one another; deeper ones are not taken for JSON. Readers have limits of the same size. */
+/* The limit of nested arrays and objects; deeper ones do not count as JSON. Readers have similar limits. */
 #define PLS_JSON_DEPTH 512
 
 typedef struct {
@@ -14,7 +14,7 @@ typedef struct {
     const uint8_t *end;
     const uint8_t *limit; /* up to here memory may be read */
     int breaks;           /* a line break was seen between tokens */
-    int acts;             /* a string has what a terminal acts on */
+    int acts;             /* a string has characters that a terminal acts on */
     int depth;
     uint8_t is_object[PLS_JSON_DEPTH];
 } pls_json;
@@ -137,7 +137,7 @@ static inline int pls_json_name(pls_json *j) {
     return pls_json_take(j, ':');
 }
 
-/* Opens an array or object at j->p. 1: it has content, which comes next; 2: it is empty, and closed; 0: not JSON. */
+/* Open an array or object at j->p. 1: its content is next; 2: it is empty, and closed; 0: not JSON. */
 static inline int pls_json_open(pls_json *j) {
     int object = *j->p == '{';
     if (j->depth == PLS_JSON_DEPTH)
@@ -150,7 +150,7 @@ static inline int pls_json_open(pls_json *j) {
     return object ? pls_json_name(j) : 1;
 }
 
-/* Closes what ends here. 1: a comma, another value comes next; 2: the whole text ends here; 0: not JSON. */
+/* Close arrays and objects that end here. 1: another value is next; 2: the whole text ends here; 0: not JSON. */
 static inline int pls_json_close(pls_json *j) {
     for (;;) {
         int object;
@@ -196,7 +196,7 @@ static inline int pls_is_json(const uint8_t *p, const uint8_t *end, const uint8_
     }
 }
 
-/* JSON as it is, but on one line: a line break can only stand between tokens, where a space means the same. */
+/* Copy JSON to one line: a line break can only be between tokens, where a space means the same. */
 static inline int pls_put_json_verbatim(pls_sink *s, const uint8_t *p, const uint8_t *end, int breaks) {
     uint8_t *q = s->at;
     if (!pls_put_bytes(s, p, end - p))
@@ -207,7 +207,7 @@ static inline int pls_put_json_verbatim(pls_sink *s, const uint8_t *p, const uin
     return 1;
 }
 
-/* The same, with escapes for what a terminal acts on, which can only stand in strings. */
+/* The same, with escapes for characters that a terminal acts on, which can only be in strings. */
 static inline int pls_put_json_escaped(pls_sink *s, const uint8_t *p, const uint8_t *end) {
     while (p < end) {
         int size = *p < 0x80 ? 1 : pls_utf8_size(p, end), code = *p == 0x7F ? 0x7F : pls_acting(p, size);

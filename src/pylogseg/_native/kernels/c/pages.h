@@ -1,4 +1,4 @@
-/* Large pages for memory that is about to be written from one end to the other: one page fault in place of 512. */
+/* Large pages for memory that will be written sequentially: one page fault instead of 512. */
 #ifndef PLS_PAGES_H
 #define PLS_PAGES_H
 
@@ -13,10 +13,10 @@
 #endif
 #endif
 
-/* Below this it does not matter, and a large page would be left half empty. */
+/* Below this size it does not matter, and a large page would be half empty. */
 #define PLS_LARGE_BYTES ((size_t)4 << 20)
 
-/* Ask the system for them; it may not have any, and then nothing changes. */
+/* Ask the system for large pages; if it has none, nothing changes. */
 static inline void pls_ask_large_pages(void *memory, size_t size) {
 #ifdef __linux__
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);

@@ -1,4 +1,4 @@
-/* Bytes as text: JSON strings, CSV fields, and what Java makes of bytes that should be UTF-8.
+/* Bytes as text: JSON strings, CSV fields, and UTF-8 decoded as in Java.
 
    [p, end) are the bytes; up to `limit` (>= end) memory may be read, which saves the copy of short tails. As in
    sink.h, 0 means that there was no room. */
@@ -40,7 +40,7 @@ static inline const uint8_t *pls_copy_sequence(pls_sink *s, const uint8_t *p, in
     return p + size;
 }
 
-/* What comes before the base64 of bytes that are no text: not UTF-8, or text that begins so itself. */
+/* The mark before the base64 of bytes that are not UTF-8, or of text that begins with the mark. */
 #define PLS_BASE64_MARK "base64:"
 #define PLS_BASE64_MARK_SIZE 7
 
@@ -67,7 +67,7 @@ static inline void pls_put_escape(pls_sink *s, int code) {
 static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit) {
     uint8_t spare[16];
     const uint8_t *first = p;
-    pls_sink w = *s; /* a copy stays in registers: a write of bytes could change *s, for all the compiler knows */
+    pls_sink w = *s; /* a copy stays in registers: for the compiler, a write of bytes could change *s */
     if (!pls_put_byte(&w, '"'))
         return 0;
     if (pls_is_marked(p, end))
@@ -90,7 +90,7 @@ static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8
             w.at += escape[7];
             continue;
         }
-        while (p < end && *p >= 0x80) { /* text that is not Latin comes in runs */
+        while (p < end && *p >= 0x80) { /* non-Latin text comes in runs */
             int size = pls_utf8_size(p, end), code;
             if (!PLS_ROOM(&w, 8))
                 return 0;
@@ -111,7 +111,7 @@ static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8
     return 1;
 }
 
-/* UTF-8 that Java's `new String(bytes, UTF_8)` would print: U+FFFD (EF BF BD) for what is malformed. */
+/* The UTF-8 of Java's `new String(bytes, UTF_8)`: U+FFFD (EF BF BD) for malformed bytes. */
 static inline int pls_put_java_text(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit) {
     uint8_t spare[16];
     pls_sink w = *s;
@@ -190,7 +190,7 @@ static inline int pls_put_csv_field(pls_sink *s, const uint8_t *p, const uint8_t
     return 1;
 }
 
-/* Quotes what was written from `first` on as a CSV field, in place: the text grows from its end. */
+/* Quote the text from `first` on as a CSV field, in place, from its end. */
 static inline int pls_csv_quote_written(pls_sink *s, uint8_t *first) {
     uint8_t *from = s->at, *to;
     int64_t quotes = 2;

@@ -6,7 +6,7 @@
 #include "quote.h"
 #include "spans.h"
 
-/* What an operation writes after its label; `format/text.py` has the same numbers. */
+/* The field that an operation writes after its label; `format/text.py` has the same numbers. */
 enum {
     PLS_OP_LABEL = 0,
     PLS_OP_OFFSET,
@@ -28,7 +28,7 @@ enum {
     PLS_OP_COUNT
 };
 
-/* How bytes are written. */
+/* The styles of bytes. */
 enum {
     PLS_AS_RAW = 0,
     PLS_AS_JSON_TEXT,
@@ -44,7 +44,7 @@ enum {
 typedef struct {
     int32_t kind;
     int32_t style;       /* of key, value, or of the values of headers */
-    int32_t label_start; /* bytes of `labels` that come first; 16 readable bytes follow after the last label */
+    int32_t label_start; /* start of the label in `labels`; 16 readable bytes follow the last label */
     int32_t label_size;
 } pls_op;
 
@@ -93,7 +93,7 @@ static inline int pls_put_json_header(pls_sink *s, const pls_span *name, const p
            PLS_PUT(s, ",\"value\":") && (null ? PLS_PUT(s, "null") : pls_put_span(s, value, style, 0)) && PLS_PUT(s, "}");
 }
 
-/* name=value,name=value as kcat has it */
+/* name=value,name=value, as in kcat */
 static inline int pls_put_plain_header(pls_sink *s, const pls_span *name, const pls_span *value, int null, int first) {
     return (first || PLS_PUT(s, ",")) && pls_put_bytes(s, name->p, name->end - name->p) && PLS_PUT(s, "=") &&
            (null ? PLS_PUT(s, "NULL") : pls_put_bytes(s, value->p, value->end - value->p));
@@ -169,7 +169,7 @@ static inline int pls_put_field(pls_sink *s, const pls_records *r, int64_t i, co
     return done ? PLS_TEXT_OK : PLS_TEXT_FULL;
 }
 
-/* Writes records from *next on; *next ends at the first record that is not in the output. */
+/* Write records from *next on; afterwards *next is the first record that is not in the output. */
 static inline int pls_render(const pls_records *r, const pls_program *program, int64_t *next, int64_t stop, pls_sink *s) {
     pls_batch row;
     int64_t loaded = INT64_MIN, i, k; /* no int32 is that */

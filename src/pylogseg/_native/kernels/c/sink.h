@@ -1,4 +1,4 @@
-/* A bounded place to write: nothing is written before the room for it was checked. Numbers, base64 and hex.
+/* A bounded output: room is checked before each write. Numbers, base64 and hex.
 
    Every function returns 0 if there was no room; what it may have written by then does not count. */
 #ifndef PLS_SINK_H
@@ -38,7 +38,7 @@ static inline int pls_put_byte(pls_sink *s, uint8_t byte) {
     return 1;
 }
 
-/* Bytes that are followed by 16 readable ones: short labels are copied without a call. */
+/* Write bytes that 16 readable ones follow: short labels are copied without a call. */
 static inline int pls_put_padded(pls_sink *s, const uint8_t *p, int64_t size) {
     int64_t i;
     if (!PLS_ROOM(s, size + 16))
@@ -117,7 +117,7 @@ static inline int pls_put_base64(pls_sink *s, const uint8_t *p, int64_t size) {
     uint8_t *out = s->at;
     if ((size + 2) / 3 > (s->end - s->at) / 4)
         return 0;
-    for (; size >= 8; size -= 6, p += 6, out += 8) { /* 6 bytes a turn, 8 are read */
+    for (; size >= 8; size -= 6, p += 6, out += 8) { /* 6 bytes per step, 8 are read */
         uint64_t x = pls_load_be64(p);
         memcpy(out, pls_base64_pairs[x >> 52], 2);
         memcpy(out + 2, pls_base64_pairs[x >> 40 & 0xFFF], 2);

@@ -1,10 +1,10 @@
-/* SipHash-1-3 with a result of 128 bits: a hash that nobody can aim at without the secret it was made with.
+/* SipHash-1-3 with a result of 128 bits: a hash whose collisions nobody can find without the secret.
  *
  * Source: J.-P. Aumasson and D. J. Bernstein, "SipHash: a fast short-input PRF", and the 128-bit variant of their
  * reference. One round per word and three to finish, as in the hash tables of Rust and Ruby.
  *
- * A hash is one chain of instructions that wait for each other, so keys are hashed eight at a time, one in each lane of
- * a vector. Where the processor has no wide vectors, and for long keys, one goes after the other.
+ * A hash is one chain of dependent instructions, so keys are hashed eight at a time, one in each lane of a vector.
+ * Without wide vectors, and for long keys, keys are hashed one after the other.
  */
 #ifndef PLS_SIPHASH_H
 #define PLS_SIPHASH_H
@@ -19,9 +19,9 @@ typedef struct {
 } pls_hash;
 
 #define PLS_SIP_LANES 8
-#define PLS_SIP_WORDS 8 /* of the longest key that lanes take, the one with its size included */
+#define PLS_SIP_WORDS 8 /* words of the longest key for lanes, including the one with its size */
 
-/* The words of some keys, one of each in turn. */
+/* The words of some keys, interleaved. */
 typedef struct {
     uint64_t words[PLS_SIP_WORDS][PLS_SIP_LANES];
     uint64_t count[PLS_SIP_LANES];
@@ -47,7 +47,7 @@ typedef struct {
 #define PLS_SIP_C 0x6C7967656E657261ull
 #define PLS_SIP_D 0x7465646279746573ull
 
-/* The last word: what is left of the key, and its size. */
+/* The last word: the rest of the key, and its size. */
 static inline uint64_t pls_sip_tail(const uint8_t *p, int64_t size) {
     int64_t left = size & 7;
     uint64_t word = 0;
@@ -99,7 +99,7 @@ static inline __attribute__((always_inline)) void pls_sip_hash_lanes(
         d ^= word;
         PLS_SIP_ROUND(a, b, c, d);
         a ^= word;
-        a = (a & goes_on) | (a0 & ~goes_on); /* a lane whose key is over waits for the others */
+        a = (a & goes_on) | (a0 & ~goes_on); /* a lane whose key has ended waits for the others */
         b = (b & goes_on) | (b0 & ~goes_on);
         c = (c & goes_on) | (c0 & ~goes_on);
         d = (d & goes_on) | (d0 & ~goes_on);
@@ -126,7 +126,7 @@ __attribute__((target("avx2"))) static void pls_sip_avx2(
     pls_sip_hash_lanes(in, k0, k1, first, second);
 }
 
-/* Eight keys that are short enough, side by side; 0 if that has to be done otherwise. */
+/* Hash eight short keys in parallel; 0 if that is not possible. */
 static inline int pls_siphash_lanes(
     const uint8_t *const *keys, const int64_t *sizes, uint64_t k0, uint64_t k1, pls_hash *out) {
     pls_sip_lanes in;
@@ -145,7 +145,7 @@ static inline int pls_siphash_lanes(
         in.count[k] = whole + 1;
         in.most = in.most > whole + 1 ? in.most : whole + 1;
     }
-    /* words after the end of a shorter key are not used, but have to be something */
+    /* words after the end of a shorter key are not used, but must be initialized */
     for (int k = 0; k < PLS_SIP_LANES; k++)
         for (uint64_t i = in.count[k]; i < in.most; i++)
             in.words[i][k] = 0;
@@ -167,7 +167,7 @@ static inline int pls_siphash_lanes(
 }
 #endif
 
-/* Hashes of so many keys, in their order. */
+/* Hash keys, in their order. */
 static inline void pls_siphash_many(
     const uint8_t *const *keys, const int64_t *sizes, int64_t count, uint64_t k0, uint64_t k1, pls_hash *out) {
     int64_t i = 0;

@@ -1,4 +1,4 @@
-/* Record columns as a kernel sees them, and the bytes that a place and a size stand for. */
+/* Record columns for a kernel, and the bytes of a span (a place and a size). */
 #ifndef PLS_SPANS_H
 #define PLS_SPANS_H
 
@@ -7,7 +7,7 @@
 
 enum { PLS_SOURCES = 4, PLS_SOURCE_SHIFT = 40 };
 
-/* How the work on records ended. The texts are in _native/_text.pyx. */
+/* The status of work on records. The texts are in _native/_text.pyx. */
 enum {
     PLS_TEXT_OK = 0,
     PLS_TEXT_FULL = 1,      /* no room: the record can be written again from its beginning */
@@ -23,7 +23,7 @@ typedef struct {
     int64_t size;
 } pls_source;
 
-/* A row of the batch table: `BATCH_DTYPE` of format/batches.py, whose fields lie as C's alignment has them. */
+/* A row of the batch table: `BATCH_DTYPE` of format/batches.py, with C's alignment. */
 typedef struct {
     int64_t position, base_offset, last_offset, base_timestamp, max_timestamp, producer_id;
     int32_t size, leader_epoch, base_sequence, count;
@@ -48,7 +48,7 @@ typedef struct {
     const uint8_t *limit; /* end of the source: up to here memory may be read */
 } pls_span;
 
-/* Address of a place with `size` bytes after it; 0 if a byte of it lies outside of its source. */
+/* Address of a span; 0 if a byte of it is outside of its source. */
 static inline int pls_resolve(const pls_source *sources, int64_t place, int64_t size, pls_span *span) {
     int64_t number = place >> PLS_SOURCE_SHIFT;
     int64_t position = place & (((int64_t)1 << PLS_SOURCE_SHIFT) - 1);
@@ -61,7 +61,7 @@ static inline int pls_resolve(const pls_source *sources, int64_t place, int64_t 
     return 1;
 }
 
-/* The row of a record's batch, copied out because the table may lie unaligned; 0 if there is no such row. */
+/* The row of a record's batch, copied because the table may be unaligned; 0 if there is no such row. */
 static inline int pls_load_batch(const pls_records *r, int64_t number, pls_batch *row) {
     if (number < 0 || number >= r->batch_count)
         return 0;
@@ -69,7 +69,7 @@ static inline int pls_load_batch(const pls_records *r, int64_t number, pls_batch
     return 1;
 }
 
-/* One length-prefixed run of bytes of a header, within [*cursor, limit). *null tells a negative length. */
+/* Length-prefixed bytes of a header, within [*cursor, limit). *null is set for a negative length. */
 static inline int pls_header_part(const uint8_t **cursor, const uint8_t *limit, pls_span *span, int *null) {
     const uint8_t *p = *cursor;
     uint32_t raw = 0;
@@ -94,7 +94,7 @@ static inline int pls_header_part(const uint8_t **cursor, const uint8_t *limit, 
     return 1;
 }
 
-/* Sequence number `delta` after another one; as Kafka's, it goes on at 0 after 2^31 - 1, and wraps where Java wraps. */
+/* The sequence `delta` after another one; as in Kafka, 0 follows 2^31 - 1, and it wraps where Java wraps. */
 static inline int32_t pls_sequence(int32_t sequence, int32_t delta) {
     const uint32_t most = 0x7FFFFFFF;
     if (sequence > (int32_t)(most - (uint32_t)delta))

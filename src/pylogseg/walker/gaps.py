@@ -1,4 +1,4 @@
-"""Findings of a walk: the kinds of gaps between good batches."""
+"""The gaps between the good batches of a file, and their kinds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def offsets_text(first: int, end: int | None) -> str:
     return f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
 
 
-class Finding(enum.Enum):
+class GapKind(enum.Enum):
     """Kinds of gaps; the value is the name in reports."""
 
     CRC_BAD = "crc"
@@ -32,7 +32,7 @@ class Finding(enum.Enum):
     @property
     def is_damage(self) -> bool:
         """True for corruption; torn and zero-filled tails and deletion by retention are only notices."""
-        return self not in (Finding.TORN, Finding.ZEROS, Finding.REMOVED)
+        return self not in (GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED)
 
 
 class Gap(NamedTuple):
@@ -41,7 +41,7 @@ class Gap(NamedTuple):
     Attributes
     ----------
     path : str
-    kind : Finding
+    kind : GapKind
     position, end_position : int
         The bytes, half-open.
     first_offset : int
@@ -55,7 +55,7 @@ class Gap(NamedTuple):
     """
 
     path: str
-    kind: Finding
+    kind: GapKind
     position: int
     end_position: int
     first_offset: int
@@ -76,7 +76,7 @@ class Gap(NamedTuple):
 
     def as_error(self) -> CorruptionError | StorageError:
         """Return the gap as an exception with its remedy; a `StorageError` if the disk cannot read it."""
-        if self.kind is Finding.UNREADABLE:
+        if self.kind is GapKind.UNREADABLE:
             reason = f'{self.reason} (offset {self.first_offset}; on_corrupt="skip" goes on after it)'
             return StorageError(self.path, f"read from position {self.position} on", reason)
         return CorruptionError(
