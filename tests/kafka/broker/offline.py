@@ -125,7 +125,7 @@ class Broker:
         """Records of each partition."""
         found: dict[str, list[Record]] = {}
         for topic in topics:
-            for line in self("consume", topic, "--isolation-level", isolation_level).splitlines():
+            for line in self("consume", topic, "--isolation", isolation_level).splitlines():
                 row = json.loads(line)
                 key, value = (None if row[name] is None else base64.b64decode(row[name]) for name in ("key", "value"))
                 name = f"{topic}-{row['partition']}"
@@ -176,10 +176,13 @@ def run(name: str, case: Case, golden: Path, folder: Path) -> None:
         shutil.copytree(golden / "broker-4.3" / case.golden / f"data{number}", folder / f"data{number}")
     for log_dir in sorted(folder.glob("data?")):
         for result in case.work(log_dir):
-            assert result.exit_code == 0, [outcome.reason for outcome in result.failed]
+            assert result.exit_code == 0, [each.reason for each in result.failed]
             assert result.is_closed_clean or result.log_dir != str(log_dir)
-            done = [outcome for outcome in result if outcome.state == "done"]
-            sizes = sum(outcome.bytes_before for outcome in done), sum(outcome.bytes_after for outcome in done)
+            done = [each for each in result if each.state == "done"]
+            sizes = (
+                sum(each.bytes_before for each in done),
+                sum(each.bytes_after for each in done),
+            )
             print(f"{name}: {log_dir.name}: {len(done)} partitions changed, {sizes[0]} to {sizes[1]} bytes", flush=True)
     truth = {each: ours(folder, case.topics, each) for each in ("read_uncommitted", "read_committed")}
     broker = Broker(folder)

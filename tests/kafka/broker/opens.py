@@ -199,14 +199,14 @@ def reindexed(folder):
     transactions(folder)
     for path in Path(folder).glob("*index"):
         path.write_bytes(b"")
-    (outcome,) = offline.reindex(folder, config=SMALL)
-    assert outcome.state == "done", outcome.reason
+    (result,) = offline.reindex(folder, config=SMALL)
+    assert result.state == "done", result.reason
 
 
 def truncated_offline(folder):
     idempotent(folder)
-    (outcome,) = offline.truncate(folder, 251, config=SMALL)
-    assert outcome.state == "done", outcome.reason
+    (result,) = offline.truncate(folder, 251, config=SMALL)
+    assert result.state == "done", result.reason
 
 
 def by_columns(folder):
@@ -261,9 +261,9 @@ def offline_of(write, command, **own):
         with tempfile.TemporaryDirectory() as scratch:
             part = Path(scratch) / "part-0"
             write(part)
-            (outcome,) = getattr(offline, command)(part, config=SMALL, **own)
-            if outcome.state != "done":
-                sys.exit(f"{command}: {outcome.reason or 'nothing was changed'}")
+            (result,) = getattr(offline, command)(part, config=SMALL, **own)
+            if result.state != "done":
+                sys.exit(f"{command}: {result.reason or 'nothing was changed'}")
             shutil.copytree(part, folder)
 
     return changed
