@@ -38,7 +38,7 @@ class Broker:
 
     def offsets(self, isolation_level: str) -> list[int]:
         """Of the records that a consumer gets."""
-        rows = self("consume", "orders", "--partition", "0", "--isolation-level", isolation_level)
+        rows = self("consume", "orders", "--partition", "0", "--isolation", isolation_level)
         return [json.loads(row)["offset"] for row in rows.splitlines()]
 
     def recovered(self, partition: Path) -> bool:

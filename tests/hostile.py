@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from helpers import hostile_engine, hostile_files, hostile_logs, hostile_text, mutations
+from helpers import hostile_engine, hostile_files, hostile_logs, hostile_messages, hostile_text, mutations
 
 Target = Callable[[Random], None]
 
@@ -33,6 +33,7 @@ TARGETS: dict[str, tuple[Target, int]] = {
     "files": (hostile_files.files, 12),
     "text": (hostile_text.texts, 8),
     "encoder": (hostile_text.encoded, 8),
+    "messages": (hostile_messages.messages, 8),
     "engine": (hostile_engine.appends, 1),
 }
 #: Processor seconds that one input may take; inputs have at most 200 KB.

@@ -27,6 +27,7 @@ from pylogseg.errors import (
     StorageError,
 )
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+from pylogseg.log.recovery_report import ActionKind
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
 MARKER = ".kafka_cleanshutdown"
@@ -79,7 +80,7 @@ def test_append_takes_all_that_encode_takes(log: EmbeddedLog, tmp_path: Path) ->
     log.append(polars.DataFrame({"value": [b"polars"]}))
     columns = next(iter(log.read(offset=2).chunks())).columns
     log.append(columns)
-    log.append(pylogseg.encode([(5, b"k", b"a batch")], compression="lz4"))
+    log.append_batch(pylogseg.encode([(5, b"k", b"a batch")], compression="lz4"))
     log.append(list(pylogseg.read(Path(__file__).parents[2] / "examples" / "data", "codec-none-1", limit=1)))
     assert read_values(log)[:9] == [
         *(b"text", b"generated", b"arrow 1", b"arrow 2", b"polars", b"arrow 1", b"arrow 2", b"polars", b"a batch")
@@ -147,7 +148,7 @@ def test_a_refused_batch_is_named(data: Path) -> None:
         ("text", RequestError, "got a text"),
         ([("a",)], RequestError, "record 0: a tuple of 1 item"),
         ([(1, 2, 3)], RequestError, "record 0: keys, values and header values are bytes, text or None, not int"),
-        (b"no batch", RequestError, "the 8 bytes hold no whole batch"),
+        (b"a batch", RequestError, "append takes records, not bytes: append_batch takes those of a batch"),
         (5, TypeError, "'int' object is not iterable"),
     ],
 )
@@ -155,6 +156,29 @@ def test_wrong_records(log: EmbeddedLog, wrong: Any, error: type[Exception], wor
     with pytest.raises(error, match=words):
         log.append(wrong)
     assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (b"no batch", "the 8 bytes hold no whole batch"),
+        ([(None, b"k", b"v")], "append_batch takes the bytes of a batch, not list: see append"),
+        ("text", "not str"),
+    ],
+)
+def test_what_is_no_batch(log: EmbeddedLog, wrong: Any, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        log.append_batch(wrong)
+    assert log.log_end_offset == 0
+
+
+def test_a_batch_stays_as_it_is(log: EmbeddedLog) -> None:
+    log.append(values(3))
+    batch = pylogseg.encode(values(2), compression="lz4")
+    before = bytes(batch)
+    assert log.append_batch(memoryview(batch)).first_offset == 3
+    assert bytes(batch) == before
+    assert read_values(log) == [value for _, _, value in values(3) + values(2)]
 
 
 # ---- records out ----
@@ -279,6 +303,25 @@ def test_restart_after_a_close(data: Path) -> None:
         assert len(list(log.read())) == 100
         assert log.append(values(1)).first_offset == 100
     assert checkpoint(data, POINTS) == {("orders", 0): 101}
+
+
+class Late(ManualScheduler):
+    """A scheduler whose tasks have not begun when it is stopped."""
+
+    def schedule(self, name: str, task: Any, delay_ms: int = 0, period_ms: int | None = None) -> Any:
+        return super().schedule(name, task, max(delay_ms, 1), period_ms)
+
+
+def test_a_close_writes_the_leader_epochs(data: Path) -> None:
+    """A log start that moved just before is no reason for a repair, and no offsets are called missing."""
+    clock = ManualClock(1_700_000_000_000)
+    with open_log(data / "orders-0", clock=clock, scheduler=Late(clock), segment_bytes=1000) as log:
+        log.append(values(100), batch_bytes=200)
+        log.increment_log_start(50)
+    assert (data / "orders-0" / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n0 50\n"
+    with open_log(data / "orders-0") as log:
+        assert log.log_start_offset == 50
+        assert not [action for action in log.report.actions if action.kind is ActionKind.EPOCHS]
 
 
 def test_restart_without_the_marker(data: Path) -> None:

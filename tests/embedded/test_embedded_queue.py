@@ -20,6 +20,7 @@ import pytest
 from helpers.checks import wait_for
 
 from pylogseg import EmbeddedLog, encode, open_log, read, scan
+from pylogseg.embedded.slices import SliceReader
 from pylogseg.errors import (
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
@@ -27,6 +28,7 @@ from pylogseg.errors import (
     StorageError,
     TransactionStateError,
 )
+from pylogseg.reading.partition import ReadOptions
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 
@@ -111,6 +113,15 @@ def test_follow_gives_what_comes(log: EmbeddedLog) -> None:
     thread.join(20)
     assert not thread.is_alive()  # the end of the log is the end of those who follow it
     assert seen == got[1:]
+
+
+def test_records_that_came_after_a_slice_was_planned_are_not_passed_over(log: EmbeddedLog) -> None:
+    log.append(values(3))
+    log.append(values(3, 3))
+    # A fetch reads up to the end of the log now; the range ends where it was when the follower looked.
+    reader = SliceReader(log, 0, 3, ReadOptions())
+    assert [len(chunk.columns) for chunk in reader] == [3]
+    assert reader.position == 3
 
 
 def test_follow_with_a_timeout(log: EmbeddedLog) -> None:
@@ -229,7 +240,7 @@ def test_sequences_wrap(log: EmbeddedLog, batch_bytes: int) -> None:
 
 
 def test_producer_wants_records(log: EmbeddedLog) -> None:
-    with pytest.raises(RequestError, match=r"EmbeddedLog\.append"):
+    with pytest.raises(RequestError, match=r"EmbeddedLog\.append_batch"):
         log.producer(1).append(encode(values(1)))
     for wrong in (-1, 2**63):
         with pytest.raises(RequestError, match="producer id"):

@@ -26,7 +26,7 @@ from pylogseg.format.scratch import COLUMN_NAMES, Copies, Scratch
 from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.stream import Reader
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
 LIMIT_BYTES = 1 << 20
@@ -269,7 +269,7 @@ def walked(rng: Random) -> None:
             assert item.position == covered < item.end_position
             covered = item.end_position
             assert str(item)
-            assert item.is_damage or item.kind in (Finding.TORN, Finding.ZEROS)
+            assert item.is_damage or item.kind in (GapKind.TORN, GapKind.ZEROS)
             continue
         assert isinstance(item, Window)
         rows = item.batches

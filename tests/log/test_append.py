@@ -1,4 +1,4 @@
-"""Appends judged by a leader and a follower: the kernel against the careful way, hostile bytes, who owns what."""
+"""Appends validated by a leader and a follower: the kernel and the careful way agree, hostile bytes, ownership."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 from typing import Any
 
 import pytest
-from helpers import judging
+from helpers import validating
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.batch import Record, crc32c
@@ -46,7 +46,7 @@ RULES: dict[str, Any] = {
 
 
 def lead(data: Any, given_rules: Rules, **more: Any) -> Prepared:
-    return judging.lead(data, given_rules, **{"next_offset": 100, "leader_epoch": 3, "now_ms": NOW, **more})
+    return validating.lead(data, given_rules, **{"next_offset": 100, "leader_epoch": 3, "now_ms": NOW, **more})
 
 
 def some(count: int = 3, *, base: int = 0, key: bytes | None = b"k", timestamp: int = NOW) -> list[Record]:
@@ -114,7 +114,7 @@ def test_counts(delta: int, count: int) -> None:
 
 @pytest.mark.parametrize("append_time", [False, True])
 def test_bounds_of_time(append_time: bool) -> None:
-    def judged(timestamp: int) -> bool:
+    def is_accepted(timestamp: int) -> bool:
         data = batch_v2([Record(0, timestamp, b"k", b"v")])
         try:
             lead(data, rules(before_ms=1000, after_ms=500, append_time=append_time))
@@ -123,9 +123,9 @@ def test_bounds_of_time(append_time: bool) -> None:
         return True
 
     for timestamp in (NOW - 1000, NOW + 500, -1):
-        assert judged(timestamp)
+        assert is_accepted(timestamp)
     for timestamp in (NOW - 1001, NOW + 501, 0, -2, LONG_MAX, -LONG_MAX - 1):
-        assert judged(timestamp) == append_time
+        assert is_accepted(timestamp) == append_time
 
 
 def test_refusals() -> None:
@@ -231,11 +231,11 @@ def test_doors_check_their_arguments() -> None:
     with pytest.raises(TypeError):
         _append.batches_of(scan(data).batches.rows["size"], False)
     with pytest.raises(BufferError):
-        Run(rules()).one(memoryview(data)[::2], 0, NOW, True, False)
+        Run(rules()).validate_one(memoryview(data)[::2], 0, NOW, True, False)
     with pytest.raises(ValueError, match="no whole batch"):
-        _append.ready(data[:60], 0, -1)
+        _append.prepare_validated(data[:60], 0, -1)
     with pytest.raises(ValueError, match="no whole batch"):
-        _append.ready(legacy(some(1), magic=1), 0, -1)
+        _append.prepare_validated(legacy(some(1), magic=1), 0, -1)
     rows = scan(data * 2).batches.rows
     assert [batch.position for batch in _append.batches_of(rows, False)] == [0, len(data)]
     assert _append.batches_of(rows, True) == []

@@ -1,4 +1,4 @@
-"""Appends of the golden replays, judged against the state that Kafka had before each of them.
+"""Appends of the golden replays, validated against the state that Kafka had before each of them.
 
 What stands for the log here is as small as it can be: the log end offset and the settings come from the replay, the
 leader epochs and producers live on from append to append, and are set anew from Kafka's state behind any other
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.judging import lead
 from helpers.memory_files import MemoryFiles
+from helpers.validating import lead
 from reference.batch import Record
 from reference.build import batch_v2, end_marker
 
@@ -101,7 +101,7 @@ class SmallLog:
             if first >= 0:
                 self.producers._open[first] = Txn(row["id"], first)
 
-    def append(self, op: dict[str, Any], state: dict[str, Any], *, usual: bool) -> dict[str, Any]:
+    def append(self, op: dict[str, Any], state: dict[str, Any], *, fast: bool) -> dict[str, Any]:
         rules, now = rules_of(self.config), state["now"]
         origin = Origin(op.get("origin", "client"))
         version = op.get("transaction_version", 0) if "record_version" not in op else -1
@@ -113,7 +113,7 @@ class SmallLog:
             done = follower(data, origin=origin, size_limit=rules.size_limit, **where)
         else:
             magic = op.get("record_version", 2)
-            done = lead(data, rules, careful=not usual, now_ms=now, origin=origin, target_magic=magic, **where)
+            done = lead(data, rules, careful=not fast, now_ms=now, origin=origin, target_magic=magic, **where)
         if done.valid_bytes == 0:
             return self.answer(done, state)
         for batch in done.batches:
@@ -170,8 +170,8 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def run(ops: list[dict[str, Any]], expected: list[dict[str, Any]], *, usual: bool) -> tuple[SmallLog, list[str], int]:
-    """Judge all appends of a replay; the differences, and how many appends there were."""
+def run(ops: list[dict[str, Any]], expected: list[dict[str, Any]], *, fast: bool) -> tuple[SmallLog, list[str], int]:
+    """Validate all appends of a replay; return the differences and the number of appends."""
     log, differences, count = SmallLog(), [], 0
     before: dict[str, Any] = {}
     stale = True
@@ -185,17 +185,19 @@ def run(ops: list[dict[str, Any]], expected: list[dict[str, Any]], *, usual: boo
                 log.take(before)
             stale = False
             count += 1
-            differences += [f"line {want['line']}: {text}" for text in judge(log, op, before, want, usual)]
+            differences += [f"line {want['line']}: {text}" for text in differences_of(log, op, before, want, fast)]
         else:
             stale = True
         before = want.get("state", {})
     return log, differences, count
 
 
-def judge(log: SmallLog, op: dict[str, Any], before: dict[str, Any], want: dict[str, Any], usual: bool) -> list[str]:
+def differences_of(
+    log: SmallLog, op: dict[str, Any], before: dict[str, Any], want: dict[str, Any], fast: bool
+) -> list[str]:
     found = []
     try:
-        got: Any = log.append(op, before, usual=usual)
+        got: Any = log.append(op, before, fast=fast)
     except (PylogsegError, CorruptionError) as error:
         if want.get("kind") != error.kind:
             found.append(f"got {error.kind} ({error}), Kafka {want.get('kind')} {want.get('message', '')}")
@@ -214,13 +216,13 @@ def replays(golden: Path) -> list[Path]:
     return sorted(path for path in (golden / "replay").iterdir() if path.is_dir())
 
 
-@pytest.mark.parametrize("usual", [True, False], ids=["usual", "careful"])
-def test_answers_and_states(golden: Path, usual: bool) -> None:
-    """With `usual`, the fast judge sees batches first; without, the careful one judges all."""
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "careful"])
+def test_answers_and_states(golden: Path, fast: bool) -> None:
+    """With `fast`, the fast validation sees batches first; without, the careful one validates all."""
     total = 0
     for replay in replays(golden):
         ops, expected = lines(replay / "ops.jsonl"), lines(replay / "expected.jsonl")
-        _, differences, count = run(ops, expected, usual=usual)
+        _, differences, count = run(ops, expected, fast=fast)
         assert not differences, f"{replay.name}: " + "\n".join(differences)
         total += count
     assert total > 1000
@@ -233,7 +235,7 @@ def test_bytes(golden: Path) -> None:
         ops, expected = lines(replay / "ops.jsonl"), lines(replay / "expected.jsonl")
         if not {op["op"] for op in ops} <= HARMLESS:
             continue
-        log, _, _ = run(ops, expected, usual=True)
+        log, _, _ = run(ops, expected, fast=True)
         if log.recompressed:
             continue
         final = b"".join(path.read_bytes() for path in sorted((replay / "final").rglob("*.log")))

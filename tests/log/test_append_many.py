@@ -239,7 +239,7 @@ def test_runs_are_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(many.valid_bytes, [len(some) for some in data])
 
 
-def test_who_comes_to_the_careful_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_for_the_careful_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that is good as it came, whatever has to be done for it first."""
     seen: list[int] = []
     careful = append.leader

@@ -235,8 +235,8 @@ def test_verify_joins_the_slices_of_a_batch(tmp_path: Path, monkeypatch: pytest.
     late = batch(early, 20, codec=0, base=40, timestamp=1000)
     path = partition(tmp_path, batch(first, 20, codec=0) + batch(back, 20, codec=0, base=20) + late)
     monkeypatch.setattr(format_records, "SLOTS", 10)
-    remarks = [row for row in pylogseg("verify", path, "--json").rows if row["type"] != "summary"]
-    assert [row["reason"] for row in remarks if row["kind"] in ("records", "timestamp")] == [
+    findings = [row for row in pylogseg("verify", path, "--json").rows if row["type"] != "summary"]
+    assert [row["reason"] for row in findings if row["kind"] in ("records", "timestamp")] == [
         "offset 20 follows offset 29 in the same batch",
         "the header's greatest timestamp is 1000, that of the records 1005",
     ]

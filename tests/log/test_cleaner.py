@@ -56,11 +56,11 @@ def contents(log):
     """(offset, key, value) of all records, and the last offset of the last batch."""
     out, last = [], -1
     for segment in log.segments:
-        for stretch in segment.windows():
-            columns, damage = decode(stretch.batches, stretch.view, stretch.start)
+        for window in segment.windows():
+            columns, damage = decode(window.batches, window.view, window.start)
             assert not damage
             out += [(int(columns.offset[i]), columns.key(i), columns.value(i)) for i in range(len(columns))]
-            last = int(stretch.batches.last_offset[-1])
+            last = int(window.batches.last_offset[-1])
     return out, last
 
 

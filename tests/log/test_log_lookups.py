@@ -14,7 +14,8 @@ from pylogseg import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
-from pylogseg.log import segment_lookup as places
+from pylogseg.errors import StorageError
+from pylogseg.log import segment_lookup
 from pylogseg.log.log import Log
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
@@ -102,34 +103,6 @@ class _AllMapped:
         return self._data[position : position + size]
 
 
-@pytest.mark.parametrize("first_bytes", [20, 300, 1 << 14])
-def test_what_was_found_on_the_disk_is_looked_at_as_what_was_written(
-    examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_bytes: int
-) -> None:
-    """The same places by copies of a few bytes and by a map of all, whatever the format and the codec."""
-    monkeypatch.setattr(places, "_FIRST_BYTES", first_bytes)
-    looked = 0
-    for name in ("legacy-0", "mixed-0", "cmp-short-0", "codec-zstd-0", "txn-a-0"):
-        shutil.copytree(examples / name, tmp_path / name)
-        clock = ManualClock(NOW)
-        log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(tmp_path / name), LogConfig())
-        for segment in log.segments.from_offset(0):
-            file, path, index, base = segment.log, segment.path, segment.offset_index, segment.base_offset
-            assert file.copied_below == file.size
-            whole: Any = _AllMapped(file, Path(path).read_bytes())
-            for offset in range(base - 2, segment.next_offset() + 3):
-                wanted, found = (places.find(each, path, index, base, offset) for each in (whole, file))
-                assert (wanted and wanted[:3]) == (found and found[:3]), (name, base, offset)
-                if found is not None:
-                    looked += 1
-                    assert found.data(file, 5000) == Path(path).read_bytes()[found.position :][:5000]
-                    at = places.opening_at(file, path, found.position)
-                    assert at is not None
-                    assert at[1:3] == found[1:3]
-        log.close()
-    assert looked > 1000
-
-
 class _Copied(_AllMapped):
     """The same of a file that was all found on the disk; it counts what is read."""
 
@@ -143,12 +116,47 @@ class _Copied(_AllMapped):
         self.looks.append(len(view))
         return view
 
+    def by_descriptor(self, search: Any) -> None:
+        """There is none."""
+
+
+@pytest.mark.parametrize("first_bytes", [20, 300, 1 << 14])
+def test_what_was_found_on_the_disk_is_looked_at_as_what_was_written(
+    examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_bytes: int
+) -> None:
+    """The same places by headers, by copies of a few bytes and by a map of all, whatever the format and the codec."""
+    monkeypatch.setattr(segment_lookup, "_FIRST_BYTES", first_bytes)
+    looked = 0
+    for name in ("legacy-0", "mixed-0", "cmp-short-0", "codec-zstd-0", "txn-a-0"):
+        shutil.copytree(examples / name, tmp_path / name)
+        clock = ManualClock(NOW)
+        log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(tmp_path / name), LogConfig())
+        for segment in log.segments.from_offset(0):
+            file, path, index, base = segment.log, segment.path, segment.offset_index, segment.base_offset
+            assert file.copied_below == file.size
+            whole: Any = _AllMapped(file, Path(path).read_bytes())
+            copied: Any = _Copied(file, Path(path).read_bytes())
+            for offset in range(base - 2, segment.next_offset() + 3):
+                wanted, copy, found = (
+                    segment_lookup.find(each, path, index, base, offset) for each in (whole, copied, file)
+                )
+                assert (wanted and wanted[:3]) == (found and found[:3]), (name, base, offset)
+                assert (wanted and wanted[:3]) == (copy and copy[:3]), (name, base, offset)
+                if found is not None:
+                    looked += 1
+                    assert found.data(file, 5000) == Path(path).read_bytes()[found.position :][:5000]
+                    at = segment_lookup.opening_at(file, path, found.position)
+                    assert at is not None
+                    assert at[1:3] == found[1:3]
+        log.close()
+    assert looked > 1000
+
 
 @pytest.mark.parametrize("seed", range(20))
 def test_damage_is_met_by_copies_as_by_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """The same answers, or the same errors, with bytes that were changed, cut off, or replaced by zeros."""
     chance = random.Random(seed)
-    monkeypatch.setattr(places, "_FIRST_BYTES", chance.choice([61, 100, 500]))
+    monkeypatch.setattr(segment_lookup, "_FIRST_BYTES", chance.choice([61, 100, 500]))
     log, _, _ = filled(tmp_path / "t-0", chance)
     for segment in log.segments.from_offset(0)[:3]:
         good = Path(segment.path).read_bytes()
@@ -163,14 +171,63 @@ def test_damage_is_met_by_copies_as_by_a_map(tmp_path: Path, monkeypatch: pytest
             whole: Any = _AllMapped(segment.log, cut)
             whole.size = len(cut)
             part: Any = _Copied(segment.log, cut)
+            (tmp_path / "cut").write_bytes(cut)
+            real = LocalStorage().open_log(str(tmp_path / "cut"))
             for offset in range(base - 1, segment.next_offset() + 2, chance.choice([1, 5])):
                 wanted_bytes = chance.choice([0, 1, 700, 1 << 20])
-                wanted = places.find(whole, segment.path, index, base, offset)
-                found = places.find(part, segment.path, index, base, offset, wanted_bytes)
+                wanted = segment_lookup.find(whole, segment.path, index, base, offset)
+                found = segment_lookup.find(part, segment.path, index, base, offset, wanted_bytes)
                 assert (wanted and wanted[:3]) == (found and found[:3]), (base, offset)
-                if found is not None:
-                    assert len(found.data(part, found.size)) == found.size
-                    assert found.data(part, 2000) == cut[found.position :][:2000]
+                by_headers = segment_lookup.find(real, segment.path, index, base, offset, wanted_bytes)
+                assert (wanted and wanted[:3]) == (by_headers and by_headers[:3]), (base, offset)
+                for located, file in ((found, part), (by_headers, real)):
+                    if located is not None:
+                        assert len(located.data(file, located.size) or b"") == located.size
+                        assert located.data(file, 2000) == cut[located.position :][:2000]
+            real.close()
+
+
+def test_many_places_by_headers_as_one_by_one(tmp_path: Path) -> None:
+    """And a file that another program has cut is an error, not the end of the log."""
+    log, batches, _ = filled(tmp_path / "t-0", random.Random(5))
+    log.close()
+    clock = ManualClock(NOW)
+    log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(tmp_path / "t-0"), LogConfig())
+    offsets = np.arange(-2, log.log_end_offset + 3)
+    found = log.locate_many(offsets)
+    for row, offset in enumerate(offsets.tolist()):
+        expected = next((b for b in batches if b[1] >= offset), None) if offset >= 0 else None
+        assert found.offset[row] == (-1 if expected is None else expected[0])
+        assert expected is None or found.size[row] == expected[2]
+    last = log.segments.active
+    assert last is not None
+    with Path(last.path).open("r+b") as file:
+        file.truncate(last.size - 10)
+    with pytest.raises(StorageError, match="cut"):
+        log.fetch(log.log_end_offset - 1, 1)
+    with Path(last.path).open("r+b") as file:
+        file.truncate(0)
+    for look in (lambda: log.fetch(log.log_end_offset - 1, 1), lambda: log.locate_many(offsets)):
+        with pytest.raises(StorageError, match="cut"):
+            look()
+
+
+def test_a_batch_that_went_is_looked_for_again(tmp_path: Path) -> None:
+    """Between the look at its header and the copy, the log was truncated and another batch lies there."""
+    log, _, _ = filled(tmp_path / "t-0", random.Random(5))
+    log.close()
+    clock = ManualClock(NOW)
+    log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(tmp_path / "t-0"), LogConfig())
+    segment = log.segments.active
+    assert segment is not None
+    found = segment.find(log.log_end_offset - 1)
+    assert found is not None
+    log.truncate_to(found.offset)
+    assert found.data(segment.log, found.size) is None
+    value = b"x" * 300
+    log.append_as_follower(encode([(NOW, None, value)], base_offset=log.log_end_offset, leader_epoch=1), 1)
+    assert found.data(segment.log, found.size) is None
+    assert log.fetch(found.offset, 1 << 20).data.tobytes().endswith(value + b"\x00")
 
 
 @pytest.mark.parametrize("batch_bytes", [300, 70_000, 900_000])
@@ -188,7 +245,7 @@ def test_a_fetch_of_what_was_found_on_the_disk_copies_little_more_than_it_gives(
     file: Any = _Copied(segment.log, data)
     for offset in (0, 1, 2, segment.next_offset() // 2, segment.next_offset() - 1):
         file.looks.clear()
-        found = places.find(file, segment.path, segment.offset_index, 0, offset, max_bytes)
+        found = segment_lookup.find(file, segment.path, segment.offset_index, 0, offset, max_bytes)
         assert found is not None
         assert found.offset == offset
         given = found.data(file, min(max(found.size, max_bytes), len(data) - found.position))

@@ -162,7 +162,9 @@ def test_like_the_model(todo: list[tuple[Any, ...]]) -> None:
                 got = error.kind
         assert got == want, step
         assert partition.rows() == states
-        assert partition.producers.first_undecided_offset == min(open_txns, default=-1)
+        partition.producers.on_high_watermark(partition.end)  # only open transactions hold back readers
+        unstable = partition.producers.first_unstable
+        assert (-1 if unstable is None else unstable.first_offset) == min(open_txns, default=-1)
 
 
 def test_sequences() -> None:
@@ -215,7 +217,6 @@ def test_last_stable_offsets() -> None:
         assert producers.last_stable_offset(completed) == lasting
         assert completed == (pid, pid - 1, partition.end, True)
         partition.finish(pid, 0, commit=False)
-    assert producers.first_undecided_offset == -1
     assert producers.first_unstable.first_offset == 0, "markers are not below the high watermark yet"
     for high_watermark, first in ((4, 0), (5, 2), (6, -1)):
         producers.on_high_watermark(high_watermark)
@@ -255,31 +256,6 @@ def test_second_transaction_version() -> None:
     assert partition.finish(2, 0x7FFF, version=2).completed
 
 
-def test_verification() -> None:
-    partition = Partition(verification=True)
-    producers = partition.producers
-    with pytest.raises(TransactionStateError):
-        partition.append(1, 0, 0, transactional=True)
-    guard = producers.start_verification(1, 2, 0, bumps_epoch=False, now_ms=NOW)
-    assert guard == producers.start_verification(1, 0, 0, bumps_epoch=False, now_ms=NOW) == producers.guard(1)
-    with pytest.raises(OutOfOrderSequenceError, match="0 was seen"):
-        partition.append(1, 0, 1, transactional=True, guard=guard)
-    with pytest.raises(TransactionStateError):
-        partition.append(1, 0, 0, transactional=True, guard=guard + 1)
-    partition.append(1, 0, 0, transactional=True, guard=guard)
-    assert producers.guard(1) == 0
-    assert producers.start_verification(1, 1, 0, bumps_epoch=False, now_ms=NOW) == 0, "it is open"
-    partition.append(1, 0, 1, transactional=True)
-    partition.finish(1, 0)
-    with pytest.raises(FencedError):
-        producers.start_verification(1, 0, -1, bumps_epoch=False, now_ms=NOW)
-    again = producers.start_verification(2, 3, 0, bumps_epoch=True, now_ms=NOW)
-    with pytest.raises(OutOfOrderSequenceError, match="no batch"):
-        partition.append(2, 0, 3, transactional=True, guard=again)
-    producers.expire(NOW + producers.expiration_ms)
-    assert producers.guard(2) == 0
-
-
 def test_expiry() -> None:
     partition = Partition(expiration_ms=1000)
     partition.append(1, 0, 0)
@@ -288,9 +264,6 @@ def test_expiry() -> None:
     assert set(partition.producers.active) == {1, 2}
     partition.producers.expire(NOW + 1000)
     assert set(partition.producers.active) == {2}
-    late = NOW + 900_000 + 300_000
-    assert not partition.producers.has_late_transaction(late)
-    assert partition.producers.has_late_transaction(late + 1)
 
 
 def test_snapshots() -> None:
@@ -312,7 +285,8 @@ def test_snapshots() -> None:
     fresh.truncate_and_reload(0, 9, NOW)
     assert fresh.map_end_offset == 4
     assert fresh.snapshots.offsets == [3, 4], "the broken one is removed"
-    assert fresh.first_undecided_offset == 2
+    assert fresh.first_unstable is not None
+    assert fresh.first_unstable.first_offset == 2
     assert len(fresh.active[1].batches) == 1, "only the last batch is on disk"
     fresh.truncate_and_reload(0, 3, NOW)
     assert fresh.snapshots.offsets == [3]
@@ -342,7 +316,7 @@ def test_stray_snapshots() -> None:
     snapshots = Producers(files, "t-0").snapshots
     assert snapshots.mark_deleted(7) == "t-0/00000000000000000007.snapshot.deleted"
     assert snapshots.mark_deleted(7) is None
-    assert (snapshots.latest, snapshots.oldest) == (None, None)
+    assert snapshots.latest is None
 
 
 def reader(data: bytes) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from pylogseg import BrokerSettings, LogManager
 from pylogseg._native import _ahead
 from pylogseg.env.storage import Entry, LocalStorage, MappedFile
-from pylogseg.log import segment_tail as tail
+from pylogseg.log import segment_lookup
 from pylogseg.manager.loading import Loading, uncollected
 
 RECORDS = [(None, b"key", bytes(100))] * 20
@@ -95,7 +95,7 @@ def test_the_end_is_found_without_a_map(
         active = manager["orders", 0].active
         found = active.end()
         assert found == (60 + 20 * appends, active.size)
-        monkeypatch.setattr(tail, "_MOST_BYTES", -1)
+        monkeypatch.setattr(segment_lookup, "_MOST_TAIL_BYTES", -1)
         assert active.end() == found
 
 

@@ -13,7 +13,7 @@ from pylogseg.errors import CorruptionError, Ending, Verdict
 from pylogseg.format.batches import CODEC_NAMES, scan
 from pylogseg.format.control import decode_control_key
 from pylogseg.format.records import decode
-from pylogseg.walker.findings import Finding
+from pylogseg.walker.gaps import GapKind
 from pylogseg.walker.windows import walk
 
 KAFKA = ("log", "kraft_checkpoint", "wire_record_set")
@@ -147,7 +147,7 @@ def test_walk_and_read_see_the_same(corpus, expected):
         reader = pylogseg.read(path, control=True, on_corrupt="skip", from_log_start=False)
         offsets = [record.offset for record in reader]
         assert len(offsets) == row["records"] - row["crc_bad"], path
-        kinds = [Finding.CRC_BAD] * row["crc_bad"] + [Finding.TORN] * bool(row["tail_bytes"])
+        kinds = [GapKind.CRC_BAD] * row["crc_bad"] + [GapKind.TORN] * bool(row["tail_bytes"])
         assert [gap.kind for gap in reader.gaps] == kinds, path
         if offsets and not row["crc_bad"]:
             assert min(offsets) >= row["min_offset"]
@@ -161,7 +161,7 @@ def test_redpanda_is_named_and_refused(corpus, expected):
         assert (len(found.batches), found.ending) == (0, Ending.FOREIGN), row["path"]
         with LocalFiles().open(str(corpus / row["path"]), sealed=True) as view:
             items = list(walk(view))
-        assert [item[1:4] for item in items] == [(Finding.FOREIGN, 0, len(data))], row["path"]
+        assert [item[1:4] for item in items] == [(GapKind.FOREIGN, 0, len(data))], row["path"]
         with pytest.raises(CorruptionError, match="Redpanda"):
             list(pylogseg.read(corpus / row["path"]))
 

@@ -16,7 +16,7 @@ from pylogseg.log.offset_map import OffsetMap
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.log_reader import LogReader, logs_of
 from pylogseg.reading.partition import ReadOptions
-from pylogseg.walker.findings import Finding
+from pylogseg.walker.gaps import GapKind
 
 SMALLEST = 64 << 10
 
@@ -119,7 +119,7 @@ def test_what_goes_between_the_passes_is_told(many, tmp_path):
     options = ReadOptions()
     assert list(Latest().chunks(read, options)) == []
     (gap,) = options.gaps
-    assert gap.kind is Finding.REMOVED
+    assert gap.kind is GapKind.REMOVED
     assert not gap.is_damage
     assert "9000 records that were the last of their key were deleted" in str(gap)
 
@@ -132,7 +132,7 @@ def test_damage_is_told_once(many, tmp_path):
     file.write_bytes(data)
     reader = pylogseg.read(log, latest=True, latest_memory_bytes=SMALLEST, on_corrupt="skip")
     assert list(reader) == last_of(pylogseg.read(log, on_corrupt="skip"))
-    assert [gap.kind for gap in reader.gaps] == [Finding.CRC_BAD]
+    assert [gap.kind for gap in reader.gaps] == [GapKind.CRC_BAD]
 
 
 @given(
@@ -192,7 +192,7 @@ def test_of_an_open_log_that_is_cleaned_between_the_passes(tmp_path):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(OffsetMap, "offsets", between)
             assert [(r.key, r.value) for r in reader] == [(b"b", b"1")]
-        assert [gap.kind for gap in reader.gaps] == [Finding.REMOVED]
+        assert [gap.kind for gap in reader.gaps] == [GapKind.REMOVED]
         assert [(r.key, r.value) for r in log.read(latest=True)] == [(b"b", b"1"), (b"a", b"2")]
         with pytest.raises(pylogseg.RequestError, match="too small"):
             log.read(latest=True, latest_memory_bytes=1000)

@@ -26,8 +26,8 @@ from pylogseg.reading.partition import Throttle
 from pylogseg.stats.listing import partition_row, segment_row
 from pylogseg.stats.segment import segment_stats
 from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.remarks import Level
-from pylogseg.walker.findings import Finding
+from pylogseg.verify.findings import Level
+from pylogseg.walker.gaps import GapKind
 
 TESTS = Path(__file__).resolve().parents[1]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a POSIX file system and its rules")
@@ -114,7 +114,7 @@ def test_retention_between_listing_and_opening(tmp_path, isolation_level, rename
     reader = pylogseg.read(disk, isolation_level=isolation_level, offset=4)
     assert [record.offset for record in reader] == [6, 7, 8]
     (gap,) = reader.gaps
-    assert (gap.kind, gap.path, gap.is_damage) == (Finding.REMOVED, str(paths[1]), False)
+    assert (gap.kind, gap.path, gap.is_damage) == (GapKind.REMOVED, str(paths[1]), False)
     assert (gap.first_offset, gap.next_offset) == (4, 6)
     reader = pylogseg.read(disk, isolation_level=isolation_level, offset=6)
     assert ([record.offset for record in reader], reader.gaps) == ([6, 7, 8], [])
@@ -130,9 +130,9 @@ def test_retention_between_listing_and_opening(tmp_path, isolation_level, rename
     assert (row.log_end_offset, row.first_timestamp) == (9, 1_000_006)
     assert [segment_row(segment).size_bytes > 0 for segment in partition.segments] == [False, False, True]
     summary = Summary(Level.INDEXES)
-    remarks = list(verify(disk, summary))
+    findings = list(verify(disk, summary))
     assert summary.damaged == 0
-    assert [remark.path for remark in remarks if remark.kind == "removed"] == list(map(str, paths[:2]))
+    assert [finding.path for finding in findings if finding.kind == "removed"] == list(map(str, paths[:2]))
     assert [segment_stats(segment).records for segment in partition.segments] == [0, 0, 3]
 
 
@@ -179,9 +179,9 @@ def test_a_listing_from_before_a_truncation(tmp_path):
     assert [segment_row(segment).size_bytes > 0 for segment in partition.segments] == [True, False, False]
     assert [segment_stats(segment).records for segment in partition.segments] == [3, 0, 0]
     summary = Summary(Level.INDEXES)
-    remarks = list(verify(disk, summary))
+    findings = list(verify(disk, summary))
     assert summary.damaged == 0
-    assert [remark.path for remark in remarks if remark.kind == "removed"] == list(map(str, paths[1:]))
+    assert [finding.path for finding in findings if finding.kind == "removed"] == list(map(str, paths[1:]))
     reader = pylogseg.read(disk, offset=4)
     assert [record.offset for record in reader] == []
     assert [(gap.first_offset, gap.next_offset) for gap in reader.gaps] == [(4, 6), (6, None)]
@@ -486,7 +486,7 @@ def test_an_object_that_is_gone(tmp_path, in_memory):
     reader = pylogseg.read(url)
     MemoryFileSystem().rm_file("/t-0/00000000000000000000.log")
     assert [record.offset for record in reader] == [20]
-    assert [gap.kind for gap in reader.gaps] == [Finding.REMOVED]
+    assert [gap.kind for gap in reader.gaps] == [GapKind.REMOVED]
     with pylogseg.open_dir(url).partitions[0].segments[-1].open() as view:
         MemoryFileSystem().rm_file("/t-0/00000000000000000020.log")
         with pytest.raises(StorageError, match=r"memory:///t-0/0{18}20\.log: cannot read"):

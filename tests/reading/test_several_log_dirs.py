@@ -78,10 +78,10 @@ def test_one_that_fails_does_not_stop_the_others(command: str, disks: Path) -> N
 
 
 def test_names_choose_in_all_of_them(disks: Path) -> None:
-    outcomes = offline.reindex(disks, topics=["cmp-*"])
-    assert [outcome.name for outcome in outcomes] == ["cmp-short-0", "cmp-txn-0"]
-    (outcome,) = offline.truncate(disks, 100, topics=["levels"])
-    assert outcome.log_end <= 100
+    results = offline.reindex(disks, topics=["cmp-*"])
+    assert [result.name for result in results] == ["cmp-short-0", "cmp-txn-0"]
+    (result,) = offline.truncate(disks, 100, topics=["levels"])
+    assert result.log_end <= 100
     with pytest.raises(RequestError, match="2 partitions are selected"):
         offline.truncate(disks, 100, topics=["cmp-*"])
     with pytest.raises(RequestError, match="no topic or partition 'cmp'"):

@@ -20,7 +20,7 @@ from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Throttle
-from pylogseg.walker.findings import Finding
+from pylogseg.walker.gaps import GapKind
 
 
 def test_selection(examples):
@@ -145,7 +145,7 @@ def test_a_wrong_base_offset_is_damage(examples, tmp_path, wrong):
         reader = pylogseg.read(folder, on_corrupt=on_corrupt)
         assert list(reader) == before + [r for r in whole if r.offset >= end and on_corrupt == "skip"]
         assert [(g.kind, g.first_offset, g.next_offset) for g in reader.gaps if on_corrupt == "skip"] in (
-            [], [(Finding.ORDER, base, end)]
+            [], [(GapKind.ORDER, base, end)]
         )  # fmt: skip
 
 
@@ -175,12 +175,12 @@ def test_a_base_offset_that_is_too_high_at_the_end_of_a_window(examples, tmp_pat
         found = [r.offset for r in reader]
         kept = [offset for offset in kept_of(whole, base, last) if end is None or offset < end]
         assert found == kept
-        assert [gap.kind for gap in reader.gaps] == [Finding.ORDER]
+        assert [gap.kind for gap in reader.gaps] == [GapKind.ORDER]
     for part in (part for log in reader.logs for part in LogReader(log, 0, len(whole)).by_segment()):
         part.options.on_corrupt = "skip"
         offsets = [offset for chunk in part.read() for offset in chunk.columns.offset.tolist()]
         first, following = part.log.segments[0].base_offset, part.log.segments[0].next_base or len(whole)
-        assert [gap.kind for gap in part.gaps] == ([Finding.ORDER] if first == 0 else [])
+        assert [gap.kind for gap in part.gaps] == ([GapKind.ORDER] if first == 0 else [])
         assert offsets == [offset for offset in kept_of(whole, base, last) if first <= offset < following]
 
 
@@ -318,7 +318,7 @@ def test_damage_by_choice(examples, damaged):
 
     reader = pylogseg.read(damaged, on_corrupt="stop")
     assert list(reader) == before
-    assert [gap.kind for gap in reader.gaps] == [Finding.CRC_BAD]
+    assert [gap.kind for gap in reader.gaps] == [GapKind.CRC_BAD]
 
     reader = pylogseg.read(damaged, on_corrupt="skip")
     found = list(reader)
@@ -353,7 +353,7 @@ def test_decompression_is_bounded(examples):
         list(pylogseg.read(examples / "codec-zstd-0", max_decompressed_bytes=100))
     reader = pylogseg.read(examples / "codec-zstd-0", max_decompressed_bytes=100, on_corrupt="skip")
     list(reader)
-    assert {gap.kind for gap in reader.gaps} == {Finding.RECORDS_BAD}
+    assert {gap.kind for gap in reader.gaps} == {GapKind.RECORDS_BAD}
 
 
 def test_log_start(examples):

@@ -15,7 +15,7 @@ import pylogseg
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import Verdict
 from pylogseg.format.records import decode
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
 
@@ -113,7 +113,7 @@ def test_windows_of_compressed_batches_in_memory_that_is_used_again(tmp_path):
                 memory[:] = 0xFF
         return found
 
-    expected = [*range(360), (Finding.TORN, len(data), len(data) + 30)]
+    expected = [*range(360), (GapKind.TORN, len(data), len(data) + 30)]
     for sealed in (True, False):
         with LocalFiles().open(str(path), sealed=sealed) as view:
             assert offsets(view, memory=room) == expected == offsets(view)
@@ -128,24 +128,24 @@ def test_windows_of_compressed_batches_in_memory_that_is_used_again(tmp_path):
     ("changes", "lost", "kind", "position", "end"),
     [
         # a bit of a value
-        ({5 * SIZE + 70: b"\xff"}, [5], Finding.CRC_BAD, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 70: b"\xff"}, [5], GapKind.CRC_BAD, 5 * SIZE, 6 * SIZE),
         # lengths: negative, zero, too small, larger than the file, and of exactly three batches
-        ({5 * SIZE + 8: struct.pack(">i", -5)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
-        ({5 * SIZE + 8: struct.pack(">i", 0)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
-        ({5 * SIZE + 8: struct.pack(">i", 20)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
-        ({5 * SIZE + 8: struct.pack(">i", 2**31 - 1)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
-        ({5 * SIZE + 8: struct.pack(">i", 1 << 20)}, [5], Finding.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
-        ({5 * SIZE + 8: struct.pack(">i", 3 * SIZE - 12)}, [5], Finding.CRC_BAD, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", -5)}, [5], GapKind.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 0)}, [5], GapKind.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 20)}, [5], GapKind.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 2**31 - 1)}, [5], GapKind.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 1 << 20)}, [5], GapKind.BAD_LENGTH, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 3 * SIZE - 12)}, [5], GapKind.CRC_BAD, 5 * SIZE, 6 * SIZE),
         # a length that ends between two batches
-        ({5 * SIZE + 8: struct.pack(">i", SIZE + 40)}, [5], Finding.CRC_BAD, 5 * SIZE, 6 * SIZE),
-        ({5 * SIZE + 8: struct.pack(">i", 70)}, [5], Finding.CRC_BAD, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", SIZE + 40)}, [5], GapKind.CRC_BAD, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 8: struct.pack(">i", 70)}, [5], GapKind.CRC_BAD, 5 * SIZE, 6 * SIZE),
         # magic
-        ({5 * SIZE + 16: b"\x03"}, [5], Finding.UNKNOWN_MAGIC, 5 * SIZE, 6 * SIZE),
+        ({5 * SIZE + 16: b"\x03"}, [5], GapKind.UNKNOWN_MAGIC, 5 * SIZE, 6 * SIZE),
         # a hole of zeros, and junk, over two batches and a half
-        ({5 * SIZE: bytes(2 * SIZE + SIZE // 2)}, [5, 6, 7], Finding.BAD_LENGTH, 5 * SIZE, 8 * SIZE),
-        ({5 * SIZE: b"\x7f" * (2 * SIZE)}, [5, 6], Finding.UNKNOWN_MAGIC, 5 * SIZE, 7 * SIZE),
+        ({5 * SIZE: bytes(2 * SIZE + SIZE // 2)}, [5, 6, 7], GapKind.BAD_LENGTH, 5 * SIZE, 8 * SIZE),
+        ({5 * SIZE: b"\x7f" * (2 * SIZE)}, [5, 6], GapKind.UNKNOWN_MAGIC, 5 * SIZE, 7 * SIZE),
         # the first batch
-        ({8: struct.pack(">i", 9)}, [0], Finding.BAD_LENGTH, 0, SIZE),
+        ({8: struct.pack(">i", 9)}, [0], GapKind.BAD_LENGTH, 0, SIZE),
     ],
 )
 @pytest.mark.parametrize("window", [64, 300, 1 << 20])
@@ -169,7 +169,7 @@ def test_a_length_that_leads_to_what_would_run_past_the_end(window):
     log[5 * SIZE + 8 : 5 * SIZE + 12] = struct.pack(">i", log.index(fake) - 5 * SIZE - 12)
     offsets, gaps = outcome(log, window_bytes=window, first_window_bytes=window)
     assert offsets == without(5)
-    assert [gap[1:4] for gap in gaps] == [(Finding.CRC_BAD, 5 * SIZE, 6 * SIZE)]
+    assert [gap[1:4] for gap in gaps] == [(GapKind.CRC_BAD, 5 * SIZE, 6 * SIZE)]
 
 
 @pytest.mark.parametrize("window", [64, 300, 1 << 20])
@@ -179,16 +179,16 @@ def test_tails(window, is_last):
     for cut in (1, 13, SIZE - 61, SIZE - 18, SIZE - 12):
         offsets, gaps = outcome(LOG[:-cut], **options)
         assert offsets == without(11)
-        assert [gap[1:4] for gap in gaps] == [(Finding.TORN, 11 * SIZE, 12 * SIZE - cut)]
+        assert [gap[1:4] for gap in gaps] == [(GapKind.TORN, 11 * SIZE, 12 * SIZE - cut)]
         assert gaps[0].is_damage is not is_last
     for zeros in (1, 16, 17, 100, 10_000):
         offsets, gaps = outcome(LOG + bytes(zeros), **options)
         assert offsets == without()
-        assert [gap[1:4] for gap in gaps] == [(Finding.ZEROS, len(LOG), len(LOG) + zeros)]
+        assert [gap[1:4] for gap in gaps] == [(GapKind.ZEROS, len(LOG), len(LOG) + zeros)]
         assert gaps[0].is_damage is not is_last
     offsets, gaps = outcome(LOG + b"garbage" * 20, **options)
     assert offsets == without()
-    assert [gap.kind for gap in gaps] == [Finding.UNKNOWN_MAGIC]
+    assert [gap.kind for gap in gaps] == [GapKind.UNKNOWN_MAGIC]
 
 
 @pytest.mark.parametrize("window", [64, 300, 1 << 20])
@@ -200,7 +200,7 @@ def test_a_batch_that_breaks_off_in_preallocated_space(cut, window):
         data = LOG[: 11 * SIZE] + b"\0" * 7 + b"\7" + bytes(1000)
     offsets, gaps = outcome(data, window_bytes=window, first_window_bytes=window)
     assert offsets == without(11)
-    assert [gap[1:4] for gap in gaps] == [(Finding.TORN, 11 * SIZE, len(data))]
+    assert [gap[1:4] for gap in gaps] == [(GapKind.TORN, 11 * SIZE, len(data))]
     assert not gaps[0].is_damage
     _, gaps = outcome(data, is_last=False, window_bytes=window, first_window_bytes=window)
     assert [gap.is_damage for gap in gaps] == [True]
@@ -253,7 +253,7 @@ def test_several_damages_and_a_batch_larger_than_the_window():
     data[7 * SIZE + 16] = 9
     offsets, gaps = outcome(data, window_bytes=200, first_window_bytes=100)
     assert offsets == [*without(2, 7), 36, 39, 40, 41]
-    assert [gap.kind for gap in gaps] == [Finding.CRC_BAD, Finding.UNKNOWN_MAGIC]
+    assert [gap.kind for gap in gaps] == [GapKind.CRC_BAD, GapKind.UNKNOWN_MAGIC]
 
 
 def test_a_batch_as_a_payload_is_no_batch():
@@ -262,7 +262,7 @@ def test_a_batch_as_a_payload_is_no_batch():
     carrier[-2] ^= 1
     offsets, gaps = outcome(bytes(carrier) + build.batch_v2([Record(2, 1, None, b"z")]))
     assert offsets == [2]
-    assert [gap.kind for gap in gaps] == [Finding.CRC_BAD]
+    assert [gap.kind for gap in gaps] == [GapKind.CRC_BAD]
 
 
 def test_a_hole_of_zeros_is_crossed_in_a_moment():
@@ -271,14 +271,14 @@ def test_a_hole_of_zeros_is_crossed_in_a_moment():
     offsets, gaps = outcome(BATCHES[0] + bytes(2 << 20) + BATCHES[1])
     assert time.process_time() - began < 5
     assert offsets == [0, 1, 2, 3, 4, 5]
-    assert [gap.kind for gap in gaps] == [Finding.BAD_LENGTH]
+    assert [gap.kind for gap in gaps] == [GapKind.BAD_LENGTH]
 
 
 def test_redpanda_is_named(corpus):
     path = next((corpus / "redpanda-foreign").rglob("0-1-v1.log"))
     with LocalFiles().open(str(path), sealed=True) as view:
         items = list(walk(view))
-    assert [item.kind for item in items if isinstance(item, Gap)] == [Finding.FOREIGN]
+    assert [item.kind for item in items if isinstance(item, Gap)] == [GapKind.FOREIGN]
     assert "Redpanda" in str(items[-1])
     assert not any(isinstance(item, Window) for item in items)
 

@@ -300,13 +300,7 @@ def _is_of(segment: Segment, name: str) -> bool:
 
 
 def check_once(partitions: Iterable[Partition]) -> None:
-    """Raise for partitions with two folders: their records would be read twice.
-
-    Raises
-    ------
-    RequestError
-        With both folders.
-    """
+    """Refuse partitions with two folders: their records would be read twice."""
     seen: dict[str, Partition] = {}
     for partition in partitions:
         if partition.topic:
@@ -391,6 +385,15 @@ def open_dir(
         _log.warning("%s", printable(text))
     unknown = tuple(note.error for note in notes if isinstance(note, _UnknownStarts))
     return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(texts), unknown)
+
+
+def open_folder(files: FileSystem, path: str) -> Disk:
+    """Return what `open_dir` finds in one folder of a file system that is open already; errors are the same."""
+    log_dirs: list[LogDir] = []
+    partitions: list[Partition] = []
+    loose: list[Segment] = []
+    _look(files, path, log_dirs, partitions, loose, [])
+    return Disk(tuple(log_dirs), (*partitions, *(p for log_dir in log_dirs for p in log_dir.partitions)), tuple(loose))
 
 
 def _once(items: list[_Item], seen: set[str]) -> list[_Item]:

@@ -10,10 +10,11 @@ import difflib
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from pylogseg.env.filesystem import Entry
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind, PartitionFolder, parse_file_name, parse_partition_folder
 
 #: Folders in or around a log directory that are no partitions; only root can read the last one.
@@ -28,35 +29,22 @@ _MANY = 12
 
 
 class Folders(Protocol):
-    """An object that lists folders: a `FileSystem` or a `Storage`."""
+    """An object that lists folders and reads files: a `FileSystem` or a `Storage`."""
 
     def list_folder(self, path: str) -> list[Entry]: ...
     def join(self, path: str, name: str) -> str: ...
+    def read_all(self, path: str) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Contents:
-    """The classified contents of a folder.
+    """The classified contents of a folder."""
 
-    Attributes
-    ----------
-    is_log_dir : bool
-        Whether it is a log directory, by its files or by partitions in it.
-    is_partition : bool
-        Whether it is a partition's folder.
-    log_dirs : tuple of str
-        Names of the log directories in it, if it may be a folder of log directories.
-    listed : dict of str to list of Entry
-        Folders in it that were listed.
-    unreadable : dict of str to StorageError
-        Folders in it that could not be listed.
-    """
-
-    is_log_dir: bool = False
+    is_log_dir: bool = False  #: By its files or by partitions in it.
     is_partition: bool = False
-    log_dirs: tuple[str, ...] = ()
-    listed: dict[str, list[Entry]] = field(default_factory=dict)
-    unreadable: dict[str, StorageError] = field(default_factory=dict)
+    log_dirs: tuple[str, ...] = ()  #: Names of the log directories in it, if it may be a folder of log directories.
+    listed: dict[str, list[Entry]] = field(default_factory=dict)  #: Folders in it that were listed.
+    unreadable: dict[str, StorageError] = field(default_factory=dict)  #: Folders in it that could not be listed.
 
     @property
     def is_ambiguous(self) -> bool:
@@ -65,17 +53,7 @@ class Contents:
 
 
 def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Contents:
-    """Classify a folder.
-
-    Parameters
-    ----------
-    folders : FileSystem or Storage
-        The file system.
-    path, name : str
-        The folder, and the last part of its absolute path.
-    entries : sequence of Entry
-        Its contents.
-    """
+    """Classify a folder by its entries; `name` is the last part of its absolute path."""
     has_files = has_log_dir_files(entries)
     own = any(map(is_of_partition, entries))
     listed: dict[str, list[Entry]] = {}
@@ -164,21 +142,20 @@ def ambiguous(path: str, entries: Iterable[Entry]) -> RequestError:
     )
 
 
+def readable_topic_id(files: Folders, folder: str) -> str | None:
+    """Return the topic id in a folder's `partition.metadata`; None if there is none, or it cannot be read."""
+    path = files.join(folder, FileKind.PARTITION_METADATA.value)
+    try:
+        return parse_partition_metadata(files.read_all(path), path).topic_id
+    except (CorruptionError, StorageError):
+        return None
+
+
 # ---- names ----
 
 
 def is_asked(name: str, folder: PartitionFolder | None, asked: str) -> bool:
-    """Check whether a name selects a partition's folder.
-
-    Parameters
-    ----------
-    name : str
-        Name of the folder.
-    folder : PartitionFolder or None
-        The parsed name.
-    asked : str
-        A topic (``orders``), a partition (``orders-3``), a folder's whole name, or a shell pattern for any of these.
-    """
+    """Check whether a topic, a partition, a folder's name, or a shell pattern for any of these selects a folder."""
     matches = name == asked or fnmatch.fnmatchcase(name, asked)
     if folder is None:
         return matches
@@ -188,28 +165,18 @@ def is_asked(name: str, folder: PartitionFolder | None, asked: str) -> bool:
 
 
 def not_here(asked: str, names: Iterable[str], where: str = "here") -> RequestError:
-    """Return the error for a name that selects no partition, with suggestions.
-
-    Parameters
-    ----------
-    asked : str
-        The name.
-    names : iterable of str
-        The existing folders.
-    where : str
-        The place, for the message.
-    """
+    """Return the error for a name that selects no partition, with suggestions out of `names`."""
     numbers: dict[str, list[int]] = {}
     for name in names:
         folder = parse_partition_folder(name)
         if folder is not None and not folder.state:
             numbers.setdefault(folder.topic, []).append(folder.partition)
     said = f"no topic or partition {asked!r} {where}"
-    wanted = parse_partition_folder(asked)
-    if wanted is not None and wanted.topic in numbers:
-        return RequestError(f"{said}; {wanted.topic} has {_few([str(n) for n in sorted(numbers[wanted.topic])])}")
+    named = parse_partition_folder(asked)
+    if named is not None and named.topic in numbers:
+        return RequestError(f"{said}; {named.topic} has {_few([str(n) for n in sorted(numbers[named.topic])])}")
     topics = sorted(numbers)
-    similar = _similar(asked if wanted is None else wanted.topic, topics)
+    similar = _similar(asked if named is None else named.topic, topics)
     hint = f" (did you mean {_few(similar)}?)" if similar else ""
     return RequestError(f"{said}{hint}; there are: {_few(topics)}")
 

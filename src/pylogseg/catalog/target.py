@@ -21,39 +21,17 @@ _KNOWN_FOLDERS = ("remote-log-index-cache",)
 
 @dataclass(frozen=True)
 class Target:
-    """A log directory, one partition in it, or a partition's folder outside of a log directory.
+    """A log directory, one partition in it, or a partition's folder outside of a log directory."""
 
-    Attributes
-    ----------
-    parent : str
-        The folder of the partition folders.
-    names : tuple of str
-        Names of the partition folders; for a log directory all that a broker would load, in no order.
-    log_dir : str or None
-        The log directory, which is `parent`; None for a partition's folder outside of a log directory.
-    is_whole : bool
-        Whether the path names the log directory itself.
-    error : StorageError or None
-        Why a folder beside log directories cannot be read.
-    """
-
-    parent: str
-    names: tuple[str, ...]
-    log_dir: str | None
-    is_whole: bool
-    error: StorageError | None = None
+    parent: str  #: The folder of the partition folders.
+    names: tuple[str, ...]  #: Of the partition folders; for a log directory all that a broker would load, in no order.
+    log_dir: str | None  #: Which is `parent`; None for a partition's folder outside of a log directory.
+    is_whole: bool  #: Whether the path names the log directory itself.
+    error: StorageError | None = None  #: Why a folder beside log directories cannot be read.
 
     @classmethod
     def find(cls, storage: Storage, path: str) -> Target:
-        """Resolve a path.
-
-        Raises
-        ------
-        RequestError
-            If the folder is neither a log directory nor a partition's.
-        StorageError
-            If it cannot be read.
-        """
+        """Resolve a path; RequestError if the folder is neither a log directory nor a partition's."""
         places = cls.find_all(storage, path)
         if len(places) > 1:
             raise RequestError(f"{path}: holds {len(places)} log directories; name one of {_paths(places)}")
@@ -61,15 +39,7 @@ class Target:
 
     @classmethod
     def find_all(cls, storage: Storage, path: str) -> list[Target]:
-        """Resolve a path, which may be a folder of several log directories.
-
-        Raises
-        ------
-        RequestError
-            If the folder is none of these, or ambiguous.
-        StorageError
-            If it cannot be read.
-        """
+        """Resolve a path, which may be a folder of log directories; RequestError if it is neither, or ambiguous."""
         if not path:  # an unset shell variable must not mean the root
             raise RequestError("the path is empty: name a log directory, or the folder of a partition")
         path = path.rstrip(os.sep) or os.sep
@@ -111,15 +81,7 @@ class Target:
         return ""
 
     def check(self, storage: Storage, name: str) -> None:
-        """Raise if a folder is a log directory and not a partition, whatever its name.
-
-        Raises
-        ------
-        RequestError
-            If the folder has files or partitions of a log directory.
-        StorageError
-            If it cannot be listed.
-        """
+        """Refuse a folder that is a log directory and not a partition, whatever its name."""
         path = storage.join(self.parent, name)
         entries = storage.list_folder(path)
         if is_log_dir_inside(storage, path, entries):
@@ -128,20 +90,9 @@ class Target:
             raise ambiguous(path, entries)
 
     def chosen(self, topics: Iterable[str] = (), partitions: Iterable[int] = ()) -> list[str]:
-        """Select folders by names and numbers, in the order of their names.
+        """Select folders by names (see `is_asked`) and numbers, in the order of their names; none means all.
 
-        Parameters
-        ----------
-        topics : iterable of str
-            Topics (``orders``), partitions (``orders-3``), whole names of folders, or shell patterns for any of these;
-            none means all.
-        partitions : iterable of int
-            Numbers; none means all.
-
-        Raises
-        ------
-        RequestError
-            If a name or a number matches nothing, or a name is that of a partition and of a topic.
+        Raises RequestError if one matches nothing, or a name is that of a partition and of a topic.
         """
         names, asked = sorted(self.names), list(topics)
         found = set() if asked else set(names)
@@ -180,10 +131,7 @@ def chosen_in(
 ) -> list[tuple[Target, list[str]]]:
     """Select folders in several log directories, see `Target.chosen`; directories without any are left out.
 
-    Raises
-    ------
-    RequestError
-        If a name or a number matches nothing, or a partition is in two of them.
+    Raises RequestError if a name or a number matches nothing, or a partition is in two of them.
     """
     if len(places) == 1:
         return [(places[0], places[0].chosen(topics, partitions))]
@@ -206,10 +154,7 @@ def chosen_in(
 def refuse_if_locked(places: Iterable[Target]) -> None:
     """Raise if a log directory is locked, before anything is done: a broker locks all its log directories.
 
-    Raises
-    ------
-    StorageError
-        If one of them is locked. Disk errors are left to the later work on that directory.
+    Disk errors are left to the later work on that directory.
     """
     for place in places:
         try:

@@ -185,14 +185,14 @@ class EmbeddedLog:
 
     # ---- appending ----
 
-    def append(self, data: Any, *, compression: str | None = None, batch_bytes: int | None = None) -> Appended:
-        """Append records, or a batch as a producer sends it.
+    def append(self, records: Any, *, compression: str | None = None, batch_bytes: int | None = None) -> Appended:
+        """Append records.
 
         Parameters
         ----------
-        data : iterable of records, RecordColumns, Arrow data, or buffer
-            Records as `pylogseg.encode` takes them; those without a timestamp get the current time, and all get new
-            offsets. A buffer is one batch of magic 2 (or legacy messages), as a producer sends it.
+        records : iterable of records, RecordColumns, or Arrow data
+            As `pylogseg.encode` takes them; those without a timestamp get the current time, and all get new offsets.
+            A batch that is encoded already goes to `append_batch`.
         compression : str, optional
             ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"`` for batches encoded here, instead of
             ``compression.type``.
@@ -217,32 +217,38 @@ class EmbeddedLog:
         On return the records have reached the page cache of the operating system: they survive a crash of the program,
         and after `flush` (or with ``flush_messages=1``) one of the machine.
         """
-        view = as_bytes(data)
+        view = as_bytes(records)
         if view is not None:
-            done = self.append_as_leader(view, self.leader_epoch)
-            if not done.valid_bytes:
-                raise RequestError(f"{self.folder}: the {view.nbytes} bytes hold no whole batch")
-            return done
-        encoded = encode_batches(
-            data, self.config, self.clock.now_ms(), compression=compression, batch_bytes=batch_bytes
+            raise RequestError(f"{self.folder}: append takes records, not bytes: append_batch takes those of a batch")
+        now = self.clock.now_ms()
+        return self.append_encoded(
+            encode_batches(records, self.config, now, compression=compression, batch_bytes=batch_bytes)
         )
-        return self.append_encoded(encoded)
 
-    def append_encoded(self, encoded: Encoded) -> Appended:
-        """Append encoded batches, with nothing between them.
+    def append_batch(self, data: Any) -> Appended:
+        """Append a batch as a producer sends it, for example of `pylogseg.encode`.
+
+        Parameters
+        ----------
+        data : buffer
+            One batch of magic 2, or legacy messages. It gets new offsets; the buffer itself is not changed.
 
         Returns
         -------
         Appended
-            From the first to the last; a duplicate if all are.
-
-        Raises
-        ------
-        RequestError
-            For the first batch that is refused, with the numbers of its records.
-        StorageError
-            If the disk fails.
+            Offsets of the first and the last record; `is_duplicate` for a batch that an idempotent producer repeats.
         """
+        view = as_bytes(data)
+        if view is None:
+            given = type(data).__name__
+            raise RequestError(f"{self.folder}: append_batch takes the bytes of a batch, not {given}: see append")
+        done = self.append_as_leader(view, self.leader_epoch)
+        if not done.valid_bytes:
+            raise RequestError(f"{self.folder}: the {view.nbytes} bytes hold no whole batch")
+        return done
+
+    def append_encoded(self, encoded: Encoded) -> Appended:
+        """Append encoded batches, with nothing between them; the error names the records of a refused batch."""
         if not encoded.counts:
             return Appended(-1, -1, -1, -1, 0, self.log_start_offset)
         if len(encoded.counts) == 1:
@@ -326,14 +332,9 @@ class EmbeddedLog:
     # ---- deleting ----
 
     def apply_retention(self) -> int:
-        """Delete segments by `retention.ms`, `retention.bytes` and the log's start.
+        """Delete segments by `retention.ms`, `retention.bytes` and the log's start; return how many.
 
         This is never run automatically.
-
-        Returns
-        -------
-        int
-            Number of deleted segments.
         """
         return self.engine.apply_retention()
 
@@ -454,8 +455,8 @@ class EmbeddedLog:
         )
         self._state.check_usable()
         source = OpenLog(self, self.readable_end(isolation_level))
-        wish = Latest(tombstones, latest_memory_bytes) if latest else None
-        return reader_of([source], offset, timestamp, limit, options, columns, wish)
+        last_of_key = Latest(tombstones, latest_memory_bytes) if latest else None
+        return reader_of([source], offset, timestamp, limit, options, columns, last_of_key)
 
     def follow(
         self,
@@ -522,11 +523,10 @@ class EmbeddedLog:
     def wait_beyond(self, offset: int, isolation_level: reading.IsolationLevel, timeout: float | None) -> bool:
         """Wait for records at an offset; return False after the timeout, or if the log was closed."""
         state = self._state
-
-        def done() -> bool:
-            return state.is_closing or state.failure is not None or self.readable_end(isolation_level) > offset
-
-        self._waiters.wait(done, timeout)
+        self._waiters.wait(
+            lambda: state.is_closing or state.failure is not None or self.readable_end(isolation_level) > offset,
+            timeout,
+        )
         return not state.is_closing and self.readable_end(isolation_level) > offset
 
     def send_to(

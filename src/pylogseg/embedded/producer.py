@@ -104,7 +104,7 @@ class Producer:
             As in `EmbeddedLog.append`.
         """
         if as_bytes(records) is not None:
-            raise RequestError("an encoded batch already names its producer: append it with EmbeddedLog.append")
+            raise RequestError("an encoded batch already names its producer: append it with EmbeddedLog.append_batch")
         with self._mutex:
             following = self.next_sequence
             first = following if sequence is None else sequence

@@ -99,12 +99,13 @@ class SliceReader(PartitionReader):
             size = min(size * 2, self._options.window_bytes)
             segment = self._segment_at(fetched.start.segment)
             batches = self._scanned(fetched.data, fetched.start.position, segment)
-            rows, _ = self._wanted(batches, segment)
+            rows, _ = self._selected(batches, segment)
             if len(rows):
                 for chunk in self._decode(segment, rows, Window(rows, fetched.data, fetched.start.position)):
                     assert chunk is not None  # damage raises
                     yield chunk
-            self.position = int(batches.last_offset[-1]) + 1
+            # The log may have grown since `end_offset` was taken: batches from it on were fetched but not returned.
+            self.position = min(int(batches.last_offset[-1]) + 1, self._end)
 
     def _check_skipped(self, fetched: Fetched) -> None:
         """Check that segments that a search for an offset skipped end below it."""
@@ -114,9 +115,9 @@ class SliceReader(PartitionReader):
         if len(fetched.data) and segment.base_offset == fetched.start.segment:
             return
         end = segment.offset_index.floor(self.position)[1]
-        for stretch in segment.windows(end):
-            if len(stretch.batches):
-                end = int(stretch.batches.position[-1] + stretch.batches.size[-1])
+        for window in segment.windows(end):
+            if len(window.batches):
+                end = int(window.batches.position[-1] + window.batches.size[-1])
         if end < segment.size:
             raise self._damage(segment.path, end, "no batch is readable")
 

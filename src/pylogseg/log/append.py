@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from pylogseg import _codec
 from pylogseg._native import _encoder
-from pylogseg._native._append import Prepared, Rules, ready
+from pylogseg._native._append import Prepared, Rules, prepare_validated
 from pylogseg._native._run import ALL, ALONE, BODY, PRODUCER, STEPS, Run
 from pylogseg.config import LogConfig
 from pylogseg.env.positions import Data
@@ -65,19 +65,12 @@ def with_body(
     from pylogseg.log.append_decompress import body_of, limit_of  # codecs are loaded when they are needed
 
     body = body_of(byte_view(data), run.codec(), limit_of(rules))
-    records: Data | None = run.one(data, leader_epoch, now_ms, is_client, in_place, body) if body else None
+    records: Data | None = run.validate_one(data, leader_epoch, now_ms, is_client, in_place, body) if body else None
     return records
 
 
 class Appender:
-    """Appends to one log.
-
-    Attributes
-    ----------
-    state : LogState
-    rules : Rules
-        What appends are checked against.
-    """
+    """Appends to one log."""
 
     def __init__(self, state: LogState, roller: Roller, flusher: Flusher) -> None:
         self.state = state
@@ -126,11 +119,11 @@ class Appender:
             if target_magic == 2:
                 is_client = origin is Origin.CLIENT
                 run = self._run_at(end, leader_epoch)
-                records = run.one(data, leader_epoch, now_ms, is_client, in_place)
+                records = run.validate_one(data, leader_epoch, now_ms, is_client, in_place)
                 if run.reason == BODY:
                     records = with_body(run, data, rules, leader_epoch, now_ms, is_client, in_place)
                 if run.reason == PRODUCER and is_client and self.add_producer(run, run.producer_id()):
-                    run.place()
+                    run.take_validated()
                 if run.reason == ALL and (segment := self._run_of) is not None:
                     self.write_run(segment, records, run)
                     last, start = run.next_offset - 1, state.offsets.log_start
@@ -139,7 +132,7 @@ class Appender:
                 terms = Terms(end, leader_epoch, now_ms, origin, target_magic)
                 prepared = leader(data, rules, terms, state.folder)
             else:
-                prepared = ready(records, end, append_time_ms)
+                prepared = prepare_validated(records, end, append_time_ms)
             return state.guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))
 
     def _run_at(self, end: int, leader_epoch: int) -> Run:
@@ -165,7 +158,7 @@ class Appender:
     def add_producer(self, run: Run, producer_id: int) -> bool:
         """Add a producer to a run; return False if its batches cannot be written in one."""
         known = self.state.producers.in_order(producer_id)
-        return known is not None and run.know(*known)
+        return known is not None and run.add_producer(*known)
 
     # ---- many batches ----
 
@@ -218,7 +211,7 @@ class Appender:
             offsets.follow_end()
         producers = state.producers
         if run.has_producers:
-            producers.extend(run.known())
+            producers.extend(run.producer_states())
         producers.map_end_offset = end
         offsets.note_first_unstable()  # transactions that the high watermark has passed are decided
         if end - offsets.recovery_point >= state.config.flush_messages:
@@ -363,7 +356,7 @@ class _Many:
             taken = batch
             if (segment := self._begin()) is not None:
                 while True:
-                    taken = run.judge(view, starts, taken, out, _RUN_BYTES, *columns)
+                    taken = run.validate(view, starts, taken, out, _RUN_BYTES, *columns)
                     if run.reason != PRODUCER or not self._know(view, places[taken]):
                         break
                 if taken > batch:
@@ -418,7 +411,6 @@ class _Many:
             answers.append_time_ms[rows] = self._now_ms
 
     def _alone(self, row: int, batch: memoryview, in_place: bool) -> None:
-        """Append one batch by itself."""
         appender = self._appender
         try:
             done = appender.append_as_leader(

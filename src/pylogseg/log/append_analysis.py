@@ -20,40 +20,21 @@ HIGHEST_OFFSET = 2**63 - 2
 
 
 class Analysis(NamedTuple):
-    """Summary of the batch headers of an append.
+    """Summary of the batch headers of an append."""
 
-    Attributes
-    ----------
-    batches : list of Batch
-        The batches to append; their CRCs are good.
-    first_offset : int
-        Base offset of the first; -1 if it is a legacy batch, or there is none.
-    last_offset, last_offset_of_first : int
-        -1 without a batch.
-    max_timestamp : int
-        ms; -1 none.
-    codec : int
-        Number of the codec of the last batch that has one; 0 none.
-    valid_bytes : int
-        Of the batches; what follows, a partial one or batches of a later leader, is left out.
-    """
-
-    batches: list[Batch]
-    first_offset: int
+    batches: list[Batch]  #: Their CRCs are good.
+    first_offset: int  #: Of the first batch; -1 if that is a legacy one, or there is none.
     last_offset: int
     last_offset_of_first: int
-    max_timestamp: int
-    codec: int
-    valid_bytes: int
+    max_timestamp: int  #: ms; -1 none.
+    codec: int  #: Of the last batch that has one; 0 none.
+    valid_bytes: int  #: Without a partial batch at the end, and batches of a later leader.
 
 
 def frames(view: memoryview, where: str) -> Iterator[tuple[int, int]]:
     """Yield position and size of each whole batch of a request, as a broker does; ignore a partial one at the end.
 
-    Raises
-    ------
-    CorruptionError
-        For a length that no batch has, or an unknown magic.
+    Raises CorruptionError for a length that no batch has, or an unknown magic.
     """
     position = 0
     while len(view) - position >= _OVERHEAD_BYTES:
@@ -74,28 +55,11 @@ def frames(view: memoryview, where: str) -> Iterator[tuple[int, int]]:
 def analyze(
     view: memoryview, origin: Origin, leader_epoch: int, *, size_limit: int | None, monotonic: bool, where: str
 ) -> Analysis:
-    """Check the batches of an append by their headers and CRCs.
+    """Check the batches of an append by their headers and CRCs; the first that is wrong is raised.
 
-    Parameters
-    ----------
-    view : memoryview of bytes
-        All that is appended.
-    origin : Origin
-        Batches of clients must begin at offset 0, those of the metadata log's leader must have `leader_epoch`; in
-        replication, batches from the first one with a later epoch on are left out (KAFKA-18723).
-    leader_epoch : int
-        Of the leader that appends or sends.
-    size_limit : int, optional
-        Most bytes of a batch.
-    monotonic : bool
-        Whether offsets must ascend.
-    where : str
-        Named in errors.
-
-    Raises
-    ------
-    InvalidRecordError, TooLargeError, OffsetsOutOfOrderError, CorruptionError, RequestError
-        For the first batch that is wrong; the last for a codec that does not exist.
+    Batches of clients must begin at offset 0, those of the metadata log's leader must have `leader_epoch`; in
+    replication, batches from the first one with a later epoch on are left out (KAFKA-18723). Raises RequestError for a
+    codec that does not exist.
     """
     batches: list[Batch] = []
     first = last_of_first = last = greatest = -1
@@ -137,13 +101,7 @@ def analyze(
 
 
 def header_of(view: memoryview, position: int, size: int, size_limit: int | None, where: str) -> tuple[Batch, bool]:
-    """Return the header of a whole batch, and whether its CRC matches.
-
-    Raises
-    ------
-    CorruptionError, RequestError, TooLargeError
-        If it is too short for its header, or longer than the limit.
-    """
+    """Return the header of a whole batch, and whether its CRC matches; refuse one too short or over the limit."""
     if view[position + 16] == 2 and size < _V2_HEADER_BYTES:
         if size < 27:  # the field that the last offset comes from is not there
             raise RequestError(f"{where}: the batch at {position} has {size} bytes, its header {_V2_HEADER_BYTES}")

@@ -26,20 +26,12 @@ Int64s = npt.NDArray[np.int64]
 
 
 class CheckedFields(NamedTuple):
-    """The fields of a batch's records that the rules check.
-
-    Attributes
-    ----------
-    offset, timestamp, key_size : numpy.ndarray of int64
-        As a reader sees them; a key size of -1 is null.
-    magic_differs : numpy.ndarray of bool
-        An inner message of another magic than its wrapper's.
-    """
+    """The fields of a batch's records that the rules check, as a reader sees them; a key size of -1 is null."""
 
     offset: Int64s
     timestamp: Int64s
     key_size: Int64s
-    magic_differs: npt.NDArray[np.bool_]
+    magic_differs: npt.NDArray[np.bool_]  #: An inner message of another magic than its wrapper's.
 
 
 def read_records(
@@ -51,32 +43,12 @@ def read_records(
     crc: bool = True,
     limit: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> CheckedFields:
-    """Read the fields that the rules check.
+    """Read the fields that the rules check; the batch's position refers to `view`.
 
-    Parameters
-    ----------
-    view : memoryview of bytes
-        The bytes that the batch's position refers to.
-    batch : Batch
-        With its header.
-    where : str
-        Named in errors.
-    lenient : bool
-        Whether a compressed batch of magic 2 is read without its keys and values, as Kafka does with one that stays as
-        it is: the declared lengths of its records are then not compared with anything.
-    crc : bool
-        Whether to check the CRCs of inner messages.
-    limit : int
-        Most bytes that a batch may decompress to.
-
-    Raises
-    ------
-    InvalidRecordError
-        If records are malformed.
-    RequestError
-        If the body cannot be decompressed.
-    CorruptionError
-        If an inner message is too small.
+    With `lenient`, a compressed batch of magic 2 is read without its keys and values, as Kafka does with one that stays
+    as it is: the declared lengths of its records are then not compared with anything. `crc` is for inner messages,
+    `limit` for decompressed bytes. Raises InvalidRecordError for malformed records, RequestError for a body that cannot
+    be decompressed, CorruptionError for an inner message that is too small.
     """
     whole = view[batch.position : batch.position + batch.size]
     if batch.magic < 2:
@@ -96,29 +68,9 @@ def read_records(
 def check_records(
     checked: CheckedFields, batch: Batch, rules: Rules, now_ms: int, where: str, unwritable: int | None = None
 ) -> None:
-    """Refuse a batch with a record that breaks a rule.
+    """Refuse a batch with records that break a rule; the InvalidRecordError lists them all.
 
-    Parameters
-    ----------
-    checked : CheckedFields
-        The records of the batch.
-    batch : Batch
-        With its header.
-    rules : Rules
-        Of the log.
-    now_ms : int
-        The log's clock.
-    where : str
-        Named in errors.
-    unwritable : int, optional
-        The first record that cannot be rewritten. It is an error only if no record before it breaks a rule.
-
-    Raises
-    ------
-    InvalidRecordError
-        With all records that break one.
-    RequestError
-        For the one that cannot be written.
+    `unwritable` is the first record that cannot be rewritten: a RequestError only if no record before it breaks a rule.
     """
     timestamp = checked.timestamp
     keyless = (checked.key_size < 0) & rules.key_required

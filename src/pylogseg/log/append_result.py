@@ -39,29 +39,16 @@ class Appended(NamedTuple):
 
 @dataclass(slots=True)
 class AppendedMany:
-    """Results of many batches, in columns with a row for each.
+    """Results of many batches, in columns with a row for each; fields as in `Appended`."""
 
-    Attributes
-    ----------
-    first_offset, last_offset : numpy.ndarray of int64
-        Of the records; those of the batch that was written before for a duplicate; -1 if nothing was written.
-    max_timestamp, append_time_ms : numpy.ndarray of int64
-        As `Appended` has them, ms.
-    valid_bytes : numpy.ndarray of int64
-        Bytes of each batch; 0 if it was refused.
-    is_duplicate : numpy.ndarray of bool
-    errors : dict of int to PylogsegError
-        Of the rows that were refused.
-    log_start_offset : int
-    """
-
+    #: Of the batch that was written before for a duplicate; -1 if nothing was written.
     first_offset: npt.NDArray[np.int64]
     last_offset: npt.NDArray[np.int64]
     max_timestamp: npt.NDArray[np.int64]
     append_time_ms: npt.NDArray[np.int64]
-    valid_bytes: npt.NDArray[np.int64]
+    valid_bytes: npt.NDArray[np.int64]  #: Of each batch; 0 if it was refused.
     is_duplicate: npt.NDArray[np.bool_]
-    errors: dict[int, PylogsegError] = field(default_factory=dict)
+    errors: dict[int, PylogsegError] = field(default_factory=dict)  #: Of the rows that were refused.
     log_start_offset: int = -1
 
     @classmethod
@@ -93,7 +80,6 @@ class AppendedMany:
             raise self.errors[min(self.errors)]
 
     def set(self, row: int, done: Appended) -> None:
-        """Set the result of one batch."""
         self.first_offset[row], self.last_offset[row] = done.first_offset, done.last_offset
         self.max_timestamp[row], self.append_time_ms[row] = done.max_timestamp, done.append_time_ms
         self.valid_bytes[row], self.is_duplicate[row] = done.valid_bytes, done.is_duplicate

@@ -29,52 +29,20 @@ _SHOWN_OFFSETS = 10
 
 
 class Terms(NamedTuple):
-    """Values that an append writes into its batches, and who appends them.
+    """Values that an append writes into its batches, and who appends them."""
 
-    Attributes
-    ----------
-    next_offset : int
-        The log end offset.
-    leader_epoch : int
-        That batches get.
-    now_ms : int
-        The log's clock.
-    origin : Origin
-        ``CLIENT`` or ``COORDINATOR``.
-    target_magic : int
-        Format to store; brokers since Kafka 4 store 2 only.
-    """
-
-    next_offset: int
+    next_offset: int  #: The log end offset.
     leader_epoch: int
     now_ms: int
-    origin: Origin = Origin.CLIENT
-    target_magic: int = 2
+    origin: Origin = Origin.CLIENT  #: `CLIENT` or `COORDINATOR`.
+    target_magic: int = 2  #: Format to store; brokers since Kafka 4 store 2 only.
 
 
 def leader(data: Any, rules: Rules, terms: Terms, where: str = "<append>") -> Prepared:
     """Validate an append as the leader of a partition does, and assign offsets, timestamps and leader epoch.
 
-    Parameters
-    ----------
-    data : buffer
-        One batch of magic 2, or legacy messages. A partial batch at the end is left out.
-    rules : Rules
-        Of the log.
-    terms : Terms
-        Of this append.
-    where : str
-        Named in errors.
-
-    Returns
-    -------
-    Prepared
-        Without batches if there is nothing to write.
-
-    Raises
-    ------
-    InvalidRecordError, TooLargeError, CorruptionError, RequestError
-        As Kafka does; the first of them lists the records that are invalid.
+    `data` is one batch of magic 2, or legacy messages; a partial batch at the end is left out. The result has no
+    batches if there is nothing to write. Errors are those of Kafka; an InvalidRecordError lists the records.
     """
     view = byte_view(data)
     found = analyze(view, terms.origin, terms.leader_epoch, size_limit=rules.size_limit, monotonic=False, where=where)
@@ -93,38 +61,14 @@ def follower(
     size_limit: int | None = None,
     where: str = "<append>",
 ) -> Prepared:
-    """Validate batches that keep their offsets.
+    """Validate batches that keep their offsets; the records of the result are a view of `data`.
 
-    Parameters
-    ----------
-    data : buffer
-        Any number of batches; a partial one at the end is left out.
-    next_offset : int
-        The log end offset.
-    leader_epoch : int
-        In replication, batches from the first one with a higher epoch on are left out; the leader of the metadata log
-        has this one in all.
-    origin : Origin
-        ``REPLICATION`` or ``RAFT_LEADER``.
-    size_limit : int, optional
-        Most bytes of a batch; replication has none.
-    where : str
-        Named in errors.
-
-    Returns
-    -------
-    Prepared
-        Its records are a view of `data`. Without batches if there is nothing to write.
-
-    Raises
-    ------
-    OffsetsOutOfOrderError
-        If offsets do not ascend, or begin below `next_offset`.
-    InvalidRecordError, TooLargeError, CorruptionError, RequestError
-        As Kafka does.
+    A partial batch at the end is left out, and in replication those from the first one with an epoch above
+    `leader_epoch` on; the leader of the metadata log has that one in all. Replication has no size limit. Raises
+    OffsetsOutOfOrderError if offsets do not ascend or begin below `next_offset`, else as Kafka does.
     """
     limit = -1 if size_limit is None else size_limit
-    done = _append.given(data, leader_epoch, origin is Origin.RAFT_LEADER, limit)
+    done = _append.prepare_with_offsets(data, leader_epoch, origin is Origin.RAFT_LEADER, limit)
     if done is None:
         view = byte_view(data)
         try:
@@ -231,7 +175,6 @@ class _LeaderAppend:
         return found
 
     def check_batch(self, batch: Batch) -> None:
-        """Check the header of a batch."""
         if batch.magic != self.first.magic:
             raise self.invalid(f"a batch has magic {batch.magic}, the first one {self.first.magic}")
         if self.origin is Origin.CLIENT and batch.magic == 2:

@@ -43,14 +43,7 @@ def torn_offsets(rows: BatchTable, before: tuple[int, int]) -> Any:
 
     No checksum covers the base offset, so it is compared with the expected one: the offset after the last batch. A disk
     loses whole sectors, so the zeros have to end with a sector, before the length and what the checksum covers.
-
-    Parameters
-    ----------
-    rows : BatchTable
-        Batches that follow one another, with their positions in the file.
-    before : (int, int)
-        Last offset and checksum of the batch before them; one below the segment's first offset, and -1, if there
-        is none.
+    `before` is the last offset and checksum of the batch before; one below the segment's first, and -1, without one.
     """
     if not len(rows):
         return np.zeros(0, bool)

@@ -39,19 +39,8 @@ _MAX_RELATIVE = 2**31 - 1
 class Cleaner:
     """Cleans logs, one at a time, with one map of keys.
 
-    Parameters
-    ----------
-    offsets : OffsetMap
-        Reused for each log.
-    throttle : callable, optional
-        Called with each number of bytes that was read or written.
-    check : callable, optional
-        Called often; what it raises ends the cleaning.
-    crc : bool
-        Whether a batch with a bad CRC ends the cleaning. A broker's cleaner does not look, and gives what it changes of
-        such a batch a good one.
-    limit_bytes : int, optional
-        A batch that decompresses to more ends the cleaning.
+    What `check` raises ends the cleaning. `crc=False` is a broker's cleaner: it does not look, and gives what it
+    changes of a bad batch a good CRC. A batch that decompresses to more than `limit_bytes` ends the cleaning.
     """
 
     def __init__(
@@ -67,33 +56,11 @@ class Cleaner:
         self._offsets, self._throttle, self._check, self._crc = offsets, throttle, check, crc
 
     def clean(self, log: Log, what: Cleanable, stats: CleanerStats | None = None) -> tuple[int, CleanerStats]:
-        """Clean a log.
+        """Clean a log; return where the next cleaning begins, for the checkpoint, and the counts.
 
-        Parameters
-        ----------
-        log : Log
-            Not being cleaned by anybody else.
-        what : Cleanable
-            From `cleanable`.
-        stats : CleanerStats, optional
-            Counted up while it goes on.
-
-        Returns
-        -------
-        next_dirty : int
-            Where the next cleaning begins, for the cleaner's checkpoint.
-        stats : CleanerStats
-
-        Raises
-        ------
-        CleaningAbortedError
-            If a segment had to be split first; clean again.
-        UncleanableError
-            If a batch of magic 0 or 1 would have to stay without records.
-        RequestError
-            If nothing can be cleaned.
-        CorruptionError
-            If a batch cannot be read. The log stays as it was.
+        Raises CleaningAbortedError if a segment had to be split first (clean again), UncleanableError if a batch of
+        magic 0 or 1 would have to stay without records, CorruptionError for a batch that cannot be read (the log stays
+        as it was).
         """
         now_ms, config = log.clock.now_ms(), log.config
         start, end = what.first_dirty, dirtiness(log, what).first_uncleanable

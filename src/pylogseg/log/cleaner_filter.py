@@ -44,31 +44,16 @@ class CleanerStats:
 
 
 class Retention(NamedTuple):
-    """The rules for keeping records, the same for all windows of a segment.
-
-    Attributes
-    ----------
-    offsets : OffsetMap
-    now_ms : int
-    delete_retention_ms : int
-        How long tombstones and markers are kept after the first cleaning that meets them.
-    keep_legacy_tombstones : bool
-        Those of magic 0 and 1 are deleted by the age of their segment.
-    last_records : mapping of int to LastRecord
-        By producer id.
-    round_end : int
-        The batch that ends here is kept, empty if need be, so that the next cleaning begins where this one ended.
-    limit_bytes : int or None
-        A batch that decompresses to more cannot be cleaned; `REWRITE_LIMIT_BYTES` if None.
-    """
+    """The rules for keeping records, the same for all windows of a segment."""
 
     offsets: OffsetMap
     now_ms: int
-    delete_retention_ms: int
-    keep_legacy_tombstones: bool
-    last_records: Mapping[int, LastRecord]
+    delete_retention_ms: int  #: How long tombstones and markers are kept after the first cleaning that meets them.
+    keep_legacy_tombstones: bool  #: Those of magic 0 and 1 are deleted by the age of their segment.
+    last_records: Mapping[int, LastRecord]  #: By producer id.
+    #: The batch that ends here is kept, empty if need be: the next cleaning begins where this one ended.
     round_end: int
-    limit_bytes: int | None = None
+    limit_bytes: int | None = None  #: Of a decompressed batch; `REWRITE_LIMIT_BYTES` if None.
 
 
 def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: int | None = None) -> RecordColumns:
@@ -81,25 +66,10 @@ def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: 
 def decoded_parts(
     batches: BatchTable, which: _Mask, view: Any, start: int, path: str, limit_bytes: int | None = None
 ) -> Iterator[tuple[slice, RecordColumns]]:
-    """Decode batches that have to be readable, in parts that bound the memory in use.
+    """Decode the batches of a mask, which have to be readable, in parts that bound the memory in use.
 
-    Parameters
-    ----------
-    batches : BatchTable
-        Of a window.
-    which : numpy.ndarray of bool
-        The batches to decode.
-    view, start, path
-        The bytes of the window, their position, and the file, for errors.
-    limit_bytes : int, optional
-        As of `Retention`.
-
-    Yields
-    ------
-    part : slice
-        The next batches, decoded or not; the parts cover all.
-    records : RecordColumns
-        Of the decoded ones among them: batch 0 is the first of these. Valid until the next part.
+    Yields slices that cover all batches, with the records of the decoded ones: batch 0 is the first of these. They are
+    valid until the next part. `view` has the window's bytes, which lie at `start` in the file.
     """
     rows = np.flatnonzero(which)
     begin = done = 0
@@ -152,25 +122,8 @@ def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txn
 def filter_window(window: BrokerWindow, path: str, txns: CleanedTxns, rule: Retention, stats: CleanerStats) -> Filtered:
     """Decide about every batch of a window and every record of those that are not dropped whole.
 
-    Parameters
-    ----------
-    window : BrokerWindow
-        Of a segment.
-    path : str
-        The file, for errors.
-    txns : CleanedTxns
-        Carried on.
-    rule : Retention
-        The rules.
-    stats : CleanerStats
-        Counted up.
-
-    Raises
-    ------
-    CorruptionError
-        If a batch cannot be decoded.
-    UncleanableError
-        If an empty batch would be needed in magic 0 or 1, which have none.
+    Raises CorruptionError if a batch cannot be decoded, UncleanableError if an empty batch would be needed in magic 0
+    or 1, which have none.
     """
     batches, view, start = window.batches, window.view, window.start
     ended = meet_transactions(batches, view, start, path, txns)
@@ -188,22 +141,11 @@ def filter_window(window: BrokerWindow, path: str, txns: CleanedTxns, rule: Rete
 
 
 class _Part(NamedTuple):
-    """Consecutive batches of a window, and what their headers decide.
-
-    Attributes
-    ----------
-    window : BrokerWindow
-    ended : numpy.ndarray of bool
-        Aborted data, and markers without data.
-    discard : numpy.ndarray of bool
-        Batches of which no record is kept.
-    kept_empty : numpy.ndarray of bool
-        Batches that are kept without records.
-    """
+    """Consecutive batches of a window, and what their headers decide."""
 
     window: BrokerWindow
-    ended: _Mask
-    discard: _Mask
+    ended: _Mask  #: Aborted data, and markers without data.
+    discard: _Mask  #: Batches of which no record is kept.
     kept_empty: _Mask
 
 
@@ -264,10 +206,10 @@ def _kept_records(
     )
     batch = read[columns.batch]
     verdict = rule.offsets.classify(columns)
-    judged = ~part.discard[batch] & ~control[batch]
-    stats.invalid_messages_read += int((judged & (verdict == NO_KEY)).sum())
+    checked = ~part.discard[batch] & ~control[batch]
+    stats.invalid_messages_read += int((checked & (verdict == NO_KEY)).sum())
     data = (verdict == BEYOND) | ((verdict == LAST) & ((columns.value_size >= 0) | held[batch]))
-    keep: _Mask = (judged & data) | (control & ~part.discard)[batch]
+    keep: _Mask = (checked & data) | (control & ~part.discard)[batch]
     return keep
 
 

@@ -12,36 +12,19 @@ _log = logging.getLogger(__name__)
 
 
 class Cleanable(NamedTuple):
-    """The range of offsets that a cleaning may cover.
+    """The range of offsets that a cleaning may cover."""
 
-    Attributes
-    ----------
-    first_dirty : int
-        Below it, earlier cleanings left at most one record of a key.
-    first_uncleanable : int
-        End of the range.
-    reset_checkpoint : bool
-        Whether the offset in the checkpoint is no longer in the log.
-    """
-
-    first_dirty: int
-    first_uncleanable: int
-    reset_checkpoint: bool
+    first_dirty: int  #: Below it, earlier cleanings left at most one record of a key.
+    first_uncleanable: int  #: End of the range.
+    reset_checkpoint: bool  #: Whether the offset in the checkpoint is no longer in the log.
 
 
 class Dirtiness(NamedTuple):
-    """Bytes of the clean and the dirty section, by whole segments.
-
-    Attributes
-    ----------
-    clean_bytes, cleanable_bytes : int
-    first_uncleanable : int
-        Rounded to the beginning of a segment.
-    """
+    """Bytes of the clean and the dirty section, by whole segments."""
 
     clean_bytes: int
     cleanable_bytes: int
-    first_uncleanable: int
+    first_uncleanable: int  #: Rounded to the beginning of a segment.
 
     @property
     def total_bytes(self) -> int:
@@ -55,17 +38,7 @@ class Dirtiness(NamedTuple):
 
 
 def cleanable(log: Log, last_clean: int | None, now_ms: int) -> Cleanable:
-    """Return the range of offsets that a cleaning of a log may cover.
-
-    Parameters
-    ----------
-    log : Log
-        The log.
-    last_clean : int, optional
-        Where the last cleaning ended, from the checkpoint.
-    now_ms : int
-        The time.
-    """
+    """Return the range of offsets that a cleaning may cover; `last_clean` is from the checkpoint."""
     start, end = log.log_start_offset, log.log_end_offset
     noted = start if last_clean is None else last_clean
     reset = not start <= noted <= end

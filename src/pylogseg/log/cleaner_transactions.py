@@ -17,13 +17,7 @@ class _Aborted:
 
 
 class CleanedTxns:
-    """State that is carried from batch to batch, through all segments of a cleaning.
-
-    Attributes
-    ----------
-    keep_aborted : callable
-        Called with the aborted transactions whose markers are kept, for the index of the new segment.
-    """
+    """State that is carried from batch to batch, through all segments of a cleaning."""
 
     def __init__(self) -> None:
         self._coming: list[tuple[int, int, AbortedTxn]] = []
@@ -56,12 +50,7 @@ class CleanedTxns:
     def read_control(self, producer_id: int, last_offset: int, kind: ControlKind | None) -> bool:
         """Note a control batch; return whether it may be dropped, as no data of its transaction is left.
 
-        Parameters
-        ----------
-        producer_id, last_offset : int
-            Of the batch.
-        kind : ControlKind or None
-            Of its first record; None if an earlier cleaning removed the records.
+        `kind` is None if an earlier cleaning removed the records.
         """
         self._meet(last_offset)
         if kind is None:

@@ -29,15 +29,7 @@ _shared_lock = threading.Lock()
 
 
 def read_offsets(storage: Storage, path: str) -> dict[Key, int]:
-    """What a checkpoint says that whoever has the directory writes anew.
-
-    Raises
-    ------
-    CorruptionError
-        If it is malformed.
-    StorageError
-        If the disk does not give it: what it says would be lost.
-    """
+    """Read a checkpoint before it is overwritten; one that cannot be read is an error, as its entries would be lost."""
     try:
         data = storage.read_all(path)
     except StorageError as error:
@@ -75,33 +67,13 @@ class AttachedLog(Protocol):
 
 
 class LogDirectory:
-    """One log directory of which this process is the only writer.
+    """One log directory of which this process is the only writer; several threads may use it.
 
     Opening takes the lock, which a running broker holds as well, then notes and removes the marker
     `.kafka_cleanshutdown`, so that a later crash is noticed. The last `close` writes the marker again if all partitions
     here were shut down cleanly: those that were opened, and the others if the marker was there. Checkpoints keep the
     entries of partitions that are not opened, until `keep_only` names those that exist. No other file is written.
-
-    Parameters
-    ----------
-    storage : Storage
-    path : str
-        Created if it is missing.
-
-    Attributes
-    ----------
-    broker_epoch : int or None
-        Written into the marker. None, the default, tells the controller of the cluster that the broker did not shut
-        down cleanly, so that records may have been lost.
-
-    Raises
-    ------
-    StorageError
-        If another process has the lock, or the folder cannot be used.
-
-    Notes
-    -----
-    May be used by several threads. `shared` gives all users in a process the same object; each of them closes it.
+    Raises StorageError if another process has the lock, or the folder cannot be used.
     """
 
     def __init__(self, storage: Storage, path: str) -> None:
@@ -128,14 +100,9 @@ class LogDirectory:
 
     @classmethod
     def shared(cls, storage: Storage, path: str) -> LogDirectory:
-        """Return the directory; the first caller opens it.
+        """Return the directory for all users in this process, each of whom closes it; the first caller opens it.
 
-        Parameters
-        ----------
-        storage : Storage
-            Another storage object counts as another user, whom the lock keeps out.
-        path : str
-            Spelled the same by all users.
+        All spell the path alike. Another storage object counts as another user, whom the lock keeps out.
         """
         with _shared_lock:
             key = (id(storage), path)
@@ -163,18 +130,7 @@ class LogDirectory:
     # ---- partitions ----
 
     def claim(self, name: str) -> Start:
-        """Reserve a partition for one log.
-
-        Parameters
-        ----------
-        name : str
-            Of its folder.
-
-        Raises
-        ------
-        RequestError
-            If no partition has such a name, or it is claimed already.
-        """
+        """Reserve a partition, by its folder's name, for one log; RequestError for no partition or a claimed one."""
         key = _key_of(name)
         with self._mutex:
             if name in self._logs:
@@ -200,18 +156,8 @@ class LogDirectory:
     ) -> None:
         """Release a partition.
 
-        Parameters
-        ----------
-        name : str
-            Of its folder.
-        clean : bool
-            Whether its log was closed cleanly: flushed, and without a disk failure.
-        gone : bool
-            Whether its folder was removed or renamed, so that no checkpoint may keep an entry for it.
-        write : bool
-            Whether the checkpoints are written now; `close` does it anyway, and so does `gone`.
-        new_name : str, optional
-            What the folder is called now.
+        `clean` means flushed and without a disk failure; `gone` that the folder was removed or renamed, so that no
+        checkpoint may keep an entry for it. With `write=False` and not `gone`, `close` writes the checkpoints.
         """
         with self._mutex:
             if clean and not gone:
@@ -227,18 +173,7 @@ class LogDirectory:
                 self.checkpoint()
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Drop the checkpoint entries of deleted partitions, as a broker does.
-
-        Parameters
-        ----------
-        names : iterable of str
-            All folders of partitions in the directory.
-
-        Raises
-        ------
-        StorageError
-            If a checkpoint cannot be written.
-        """
+        """Drop the checkpoint entries of all but these folders of partitions, as a broker does with deleted ones."""
         with self._mutex:
             here = {_key_of(name) for name in names}
             self._drop({key for offsets in (*self._tables, self._cleaned) for key in offsets if key not in here})
@@ -256,13 +191,7 @@ class LogDirectory:
     # ---- checkpoints ----
 
     def checkpoint(self, *kinds: FileKind) -> None:
-        """Write the offset checkpoints that changed: all three, or those that are named.
-
-        Raises
-        ------
-        StorageError
-            If one cannot be written; its old content stays.
-        """
+        """Write the offset checkpoints that changed: all three, or those named; on a StorageError the old one stays."""
         with self._mutex:
             for name in self._logs:
                 self._note(name)
@@ -276,11 +205,6 @@ class LogDirectory:
         """Lower the checkpoints of a log that are above its offsets, after a truncation or a recovery.
 
         Call it before the next append: a recovery begins at the offsets in the checkpoints.
-
-        Raises
-        ------
-        StorageError
-            If one cannot be written.
         """
         key = _key_of(name)
         with self._mutex:
@@ -305,13 +229,7 @@ class LogDirectory:
             starts.pop(key, None)
 
     def note_start(self, name: str, offset: int) -> None:
-        """Raise the log start offset of a partition that is not open, in its checkpoint.
-
-        Raises
-        ------
-        StorageError
-            If the checkpoint cannot be written.
-        """
+        """Raise the log start offset of a partition that is not open, in its checkpoint."""
         key = _key_of(name)
         if key is None:
             return
@@ -335,16 +253,9 @@ class LogDirectory:
             return None if key is None else self._cleaned.get(key)
 
     def note_cleaned(self, name: str, offset: int | None, *, lower_only: bool = False) -> None:
-        """Write where the last cleaning of a partition ended, and drop deleted partitions.
+        """Write where the last cleaning of a partition ended (None forgets it), and drop deleted partitions.
 
-        Parameters
-        ----------
-        name : str
-            Of its folder.
-        offset : int, optional
-            None forgets it.
-        lower_only : bool
-            Do nothing unless more was cleaned than that: after a truncation.
+        With `lower_only`, after a truncation, do nothing unless more was cleaned than that.
         """
         key = _key_of(name)
         if key is None:
@@ -374,10 +285,7 @@ class LogDirectory:
     def close(self) -> None:
         """Release the directory; the last user writes the checkpoints and the marker, and releases the lock.
 
-        Raises
-        ------
-        StorageError
-            If a file cannot be written; the lock is released all the same.
+        The lock is released also when a file cannot be written, which is a StorageError.
         """
         with _shared_lock:
             self._users -= 1
@@ -419,13 +327,7 @@ def _key_of(name: str) -> Key | None:
 
 
 def partition_of(name: str) -> Key:
-    """Return topic and partition of a folder that a log may be written to.
-
-    Raises
-    ------
-    RequestError
-        If it is not named ``<topic>-<partition>``, or is pending deletion, stray or a future replica.
-    """
+    """Return topic and partition of a folder that a log may be written to; RequestError for all others."""
     folder = parse_partition_folder(name)
     try:
         if folder is None or folder.state or partition_folder_name(folder.topic, folder.partition) != name:

@@ -10,13 +10,7 @@ from pylogseg.log.state import LogState
 
 
 class Flusher:
-    """Flushes one log.
-
-    Attributes
-    ----------
-    last_flush_ms : int
-        When the recovery point last moved.
-    """
+    """Flushes one log."""
 
     def __init__(self, state: LogState) -> None:
         self._state = state

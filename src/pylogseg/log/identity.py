@@ -11,25 +11,11 @@ from pylogseg.format.names import FileKind, parse_partition_folder
 
 
 class LogIdentity(NamedTuple):
-    """Folder, partition and topic id of a log.
-
-    Attributes
-    ----------
-    folder : str
-        Path of the partition's folder.
-    name : str
-        The folder's name.
-    topic : str
-        Empty if the folder is not named like a partition's.
-    partition : int
-        -1 then.
-    topic_id : str, optional
-        Of the topic in a Kafka cluster.
-    """
+    """Folder, partition and topic id of a log."""
 
     folder: str
     name: str
-    topic: str
+    topic: str  #: Empty if the folder is not named like a partition's.
     partition: int
     topic_id: str | None = None
 
@@ -41,12 +27,16 @@ class LogIdentity(NamedTuple):
         return cls(folder, name, found.topic if found else "", found.partition if found else -1, topic_id)
 
 
+def topic_id_of(storage: Storage, folder: str) -> str | None:
+    """Return the topic id in a folder's `partition.metadata`; None without such a file."""
+    path = storage.join(folder, FileKind.PARTITION_METADATA.value)
+    return parse_partition_metadata(storage.read_all(path), path).topic_id if storage.exists(path) else None
+
+
 def check_topic_id(storage: Storage, folder: str, topic_id: str | None = None) -> bool:
     """Return whether a folder has a `partition.metadata`; raise if it cannot be read or has another id."""
-    path = storage.join(folder, FileKind.PARTITION_METADATA.value)
-    if not storage.exists(path):
-        return False
-    found = parse_partition_metadata(storage.read_all(path), path).topic_id
-    if topic_id is not None and found != topic_id:
+    found = topic_id_of(storage, folder)
+    if found is not None and topic_id is not None and found != topic_id:
+        path = storage.join(folder, FileKind.PARTITION_METADATA.value)
         raise RequestError(f"{path}: topic id is {found}, not {topic_id}")
-    return True
+    return found is not None

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from pylogseg import _codec
 from pylogseg.env.storage import AppendFile, MappedFile, Storage
-from pylogseg.errors import ClosedError, CorruptionError, RequestError
+from pylogseg.errors import ClosedError, RequestError
 from pylogseg.files.txnindex import AbortedTxn, TxnIndex, encode_txn_index
 
 _MAX_RELATIVE = 2**31 - 1
@@ -58,6 +58,7 @@ class _Index(_OpenedOnUse[MappedFile]):
 
     __slots__ = ("_closed", "_entries", "_max_bytes", "_unsynced", "base_offset")
     entry = _OFFSET_ENTRY
+    _offset_column = 0  # the field of an entry that has the offset
 
     def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
         super().__init__(storage, path)
@@ -139,7 +140,6 @@ class _Index(_OpenedOnUse[MappedFile]):
 
     @property
     def is_open(self) -> bool:
-        """True if the file was opened."""
         return self._file is not None
 
     def _extend(self, entries: bytes) -> None:
@@ -152,6 +152,15 @@ class _Index(_OpenedOnUse[MappedFile]):
         """Keep the first entries; the bytes of the others stay until they are overwritten or trimmed."""
         self._entries = entries
         self._loaded(self.file)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at and above an offset."""
+        column = self._offset_column
+        slot = self._search(8 * column, 4, offset - self.base_offset)
+        exact = slot >= 0 and self._unpack(slot)[column] == offset - self.base_offset
+        keep = slot if exact else slot + 1
+        if keep < self._entries:
+            self._keep(keep)
 
     def reset(self) -> None:
         """Drop all entries, and make the file as large as a new one."""
@@ -260,20 +269,13 @@ class MutableOffsetIndex(_Index):
         slot = _codec.search_as_broker(file.buffer, 8, 4, 4, self._entries, position + size, True)
         return self.base_offset + self._unpack(slot)[0] if slot >= 0 else None
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries at and above an offset."""
-        slot = self._search(0, 4, offset - self.base_offset)
-        exact = slot >= 0 and self._unpack(slot)[0] == offset - self.base_offset
-        keep = slot if exact else slot + 1
-        if keep < self._entries:
-            self._keep(keep)
-
 
 class MutableTimeIndex(_Index):
     """The time index of a segment: greatest timestamp so far -> last offset of its batch."""
 
     __slots__ = ("last",)
     entry = _TIME_ENTRY
+    _offset_column = 1
 
     def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
         super().__init__(storage, path, base_offset, max_bytes)
@@ -326,14 +328,6 @@ class MutableTimeIndex(_Index):
         found, relative = _TIME_ENTRY.unpack_from(buffer, slot * 12)
         return found, self.base_offset + relative
 
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries at and above an offset."""
-        slot = self._search(8, 4, offset - self.base_offset)
-        exact = slot >= 0 and self._unpack(slot)[1] == offset - self.base_offset
-        keep = slot if exact else slot + 1
-        if keep < self._entries:
-            self._keep(keep)
-
 
 class AbortedTxns(_OpenedOnUse[AppendFile]):
     """The transaction index of a segment; the first aborted transaction creates its file."""
@@ -380,10 +374,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
 
     def check(self) -> None:
         """Refuse entries whose marker lies below the segment, as a broker does when it loads it."""
-        for i, txn in enumerate(self):
-            if txn.last_offset < self.base_offset:
-                reason = f"entry {i} has last offset {txn.last_offset}, below the segment's first, {self.base_offset}"
-                raise CorruptionError(self.path, i * _TXN_ENTRY_BYTES, reason)
+        self._index().check_base(self.base_offset)
 
     def reset(self) -> None:
         """Drop all entries."""
@@ -413,7 +404,6 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
                 self._is_new = False
 
     def close(self) -> None:
-        """Close the file."""
         with self._lock:
             if self._file is not None:
                 self._file.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from pylogseg.errors import RequestError
@@ -31,30 +31,11 @@ class EpochFiles(Protocol):
 
 
 class LeaderEpochs:
-    """The leader epochs of one partition, in memory and in its ``leader-epoch-checkpoint``.
+    """The leader epochs of one partition, in memory and in its `leader-epoch-checkpoint`.
 
-    Parameters
-    ----------
-    storage : Storage
-        Where the checkpoint lies. A missing file is created, empty.
-    path : str
-        Of the checkpoint.
-    schedule : callable
-        ``schedule(name, task)`` runs `task` soon, as ``Scheduler.schedule`` does.
-    is_there : bool
-        Whether the file is known to exist, which saves a lookup.
-
-    Raises
-    ------
-    CorruptionError
-        If the file is malformed.
-    RequestError
-        If it has a negative epoch or offset.
-
-    Notes
-    -----
-    Entries that are not above the ones before them are thinned as by `assign`, in memory only. The list of entries is
-    replaced, never changed, so that readers need no lock.
+    A missing file is created, empty; `is_there` saves the look. A malformed one is a CorruptionError, a negative epoch
+    or offset a RequestError. Entries that are not above the ones before them are thinned as by `assign`, in memory
+    only. The list of entries is replaced, never changed, so that readers need no lock.
     """
 
     def __init__(
@@ -72,6 +53,7 @@ class LeaderEpochs:
         self._entries: list[EpochEntry] = []
         self._last = EpochEntry(UNKNOWN, UNKNOWN)
         self._written: bytes | None = None  # content of the file on the disk
+        self._is_scheduled = False  # to be written
         if is_there or storage.exists(path):
             self._written = storage.read_all(path)
             for entry in parse_leader_epochs(self._written, path):
@@ -101,20 +83,10 @@ class LeaderEpochs:
         return epoch == last.epoch and last.start_offset <= offset and epoch >= 0
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` began at `start_offset`, and write the file if that changed anything.
+        """Note that `epoch` began at `start_offset`, and write the file if that changed anything; return whether.
 
-        Returns
-        -------
-        bool
-            Whether it did: not if the latest entry has this epoch and does not begin later. Entries that do not lie
-            below the new one, in epoch and offset, are dropped.
-
-        Raises
-        ------
-        RequestError
-            For a negative epoch or offset.
-        StorageError
-            If the file cannot be written; the entry is in memory.
+        Nothing changes if the latest entry has this epoch and does not begin later. Entries that do not lie below the
+        new one, in epoch and offset, are dropped. If the file cannot be written, the entry is in memory all the same.
         """
         last = self._last
         if epoch == last.epoch and last.start_offset <= start_offset and start_offset >= 0 <= epoch:
@@ -125,31 +97,11 @@ class LeaderEpochs:
                 self.flush()
         return changed
 
-    def assign_all(self, entries: Iterable[EpochEntry]) -> None:
-        """Assign several epochs and write the file once, even if nothing changed."""
-        given = list(entries)
-        with self._lock:
-            for entry in given:
-                self._insert(entry)
-            if given:
-                self.flush()
-
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the end offset of an epoch's records.
+        """Return the highest known epoch that is not above the one asked for, and where the next one begins.
 
-        Parameters
-        ----------
-        epoch : int
-            Any epoch.
-        log_end_offset : int
-            The answer for the latest epoch, which is still being written.
-
-        Returns
-        -------
-        epoch : int
-            The highest known one that is not above the one asked for; that itself, if all known ones are above.
-        offset : int
-            Where the next one begins. Both are -1 if that is unknown: for -1, and above the latest epoch.
+        The latest ends at `log_end_offset`. If all known ones are above, the epoch is the one asked for; both are -1
+        for epoch -1, and for one above the latest.
         """
         entries = self._entries
         if epoch == UNKNOWN or not entries or epoch > entries[-1].epoch:
@@ -165,11 +117,6 @@ class LeaderEpochs:
         entries = self._entries
         at = bisect_right(entries, offset, key=_start_of)
         return entries[at - 1].epoch if at else UNKNOWN
-
-    def entries_between(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
-        """Return the entries of a stretch of the log, the first one moved to its start; a negative start moves none."""
-        entries = self._entries if start_offset < 0 else _cut_start(self._entries, start_offset)
-        return list(_cut_end(entries, end_offset))
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Drop the epochs that begin at or after an offset; the file follows in the background."""
@@ -197,7 +144,13 @@ class LeaderEpochs:
             data = encode_leader_epochs(self._entries)
             self._written = None
             self._storage.write_whole(self.path, data)
-            self._written = data
+            self._written, self._is_scheduled = data, False
+
+    def flush_scheduled(self) -> None:
+        """Write the file if that is still to come: a scheduler that stops may drop the task."""
+        with self._lock:
+            if self._is_scheduled:
+                self.flush()
 
     def _insert(self, entry: EpochEntry) -> bool:
         if entry.epoch < 0 or entry.start_offset < 0:
@@ -221,6 +174,7 @@ class LeaderEpochs:
         if entries is not self._entries:
             self._set(entries)
             if encode_leader_epochs(entries) != self._written:
+                self._is_scheduled = True
                 self._schedule(f"leader-epoch-cache-flush-{self.path}", self.flush)
 
 

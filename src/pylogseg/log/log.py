@@ -39,23 +39,7 @@ FetchIsolation = Literal["log_end", "high_watermark", "txn_committed"]
 
 
 class Log:
-    """A partition's log, opened by `Log.open`.
-
-    Attributes
-    ----------
-    state : LogState
-        The parts of the log.
-    storage, clock, scheduler
-        Its environment.
-    identity : LogIdentity
-    folder : str
-    segments : Segments
-    offsets : LogOffsets
-    producers : Producers
-    epochs : LeaderEpochs
-    report : LoadReport
-        What opening found and did.
-    """
+    """A partition's log, opened by `Log.open`."""
 
     def __init__(self, state: LogState) -> None:
         self.state = state
@@ -81,29 +65,10 @@ class Log:
         producer_expiration_ms: int = 86_400_000,
         hooks: LoadHooks | None = None,
     ) -> Log:
-        """Open a log, new or existing, and recover what needs it.
+        """Open a log, new or existing, and recover what needs it; the folder is created if it is missing.
 
-        Parameters
-        ----------
-        environment : Environment
-            Storage, clock and scheduler to use.
-        folder : str
-            The partition's; created if it is missing.
-        config : LogConfig
-            Its settings.
-        start : Start
-            Whether it was shut down cleanly, and its offsets in the log directory's checkpoints.
-        topic_id : str, optional
-            Written to `partition.metadata` where there is none.
-        producer_expiration_ms : int
-            Idle producers are forgotten after that.
-        hooks : LoadHooks, optional
-            Callbacks of the load.
-
-        Raises
-        ------
-        StorageError, CorruptionError
-            If the folder cannot be read, or a required file is malformed.
+        `topic_id` is written to `partition.metadata` where there is none. Raises StorageError or CorruptionError if the
+        folder cannot be read, or a required file is malformed.
         """
         storage = environment.storage
         check_no_link(folder)
@@ -139,7 +104,6 @@ class Log:
 
     @property
     def config(self) -> LogConfig:
-        """The settings."""
         return self.state.config
 
     @property
@@ -207,27 +171,9 @@ class Log:
     ) -> Appended:
         """Append one batch and assign its offsets.
 
-        Parameters
-        ----------
-        data : buffer
-            One batch of magic 2, or legacy messages. A partial batch at the end is left out.
-        leader_epoch : int
-            That the batch gets.
-        origin : Origin
-            Who appends.
-        transaction_version : int
-            Of a marker.
-        target_magic : int
-            Format to store; brokers since Kafka 4 store 2 only.
-        in_place : bool
-            Whether `data`, if writable, may be changed, which saves a copy.
-
-        Raises
-        ------
-        RequestError, CorruptionError
-            As `log.append_validation` and `Producers.check` raise; no record was written.
-        ClosedError, StorageError
-            The log is closed; the disk failed.
+        `data` is one batch of magic 2, or legacy messages; a partial batch at the end is left out.
+        `transaction_version` is that of a marker. With `in_place`, writable data may be changed, which saves a copy.
+        After a RequestError or CorruptionError (see `log.append_validation`, `Producers.check`) no record was written.
         """
         return self._appender.append_as_leader(data, leader_epoch, origin, transaction_version, target_magic, in_place)
 
@@ -242,30 +188,10 @@ class Log:
     ) -> AppendedMany:
         """Append many batches, like as many calls of `append_as_leader` but with one lock and few writes.
 
-        Parameters
-        ----------
-        data : buffer or sequence of buffers
-            Any number of batches in each. Each batch is checked separately: a refused one does not stop those after it.
-        leader_epoch : int
-            That the batches get.
-        origin : Origin
-            Who appends.
-        transaction_version : int
-            Of markers of transactions.
-        in_place : bool
-            Whether writable buffers may be changed, which saves a copy.
-
-        Returns
-        -------
-        AppendedMany
-            A row for each batch, with the error of those that were refused; one more row for each buffer that does not
-            end with a whole batch.
-
-        Raises
-        ------
-        ClosedError, StorageError
-            If the log is closed, or the disk had failed before. All other errors are in the rows, a
-            failure of the disk too: then none of the batches of that write is in the log, and it accepts no more.
+        Each batch is checked separately: a refused one does not stop those after it. The result has a row for each, and
+        one more for each buffer that does not end with a whole batch. Raises ClosedError, or StorageError if the disk
+        had failed before; all other errors are in the rows, also a failure of the disk: then none of the batches of
+        that write is in the log, and it accepts no more.
         """
         return self._appender.append_many(data, leader_epoch, origin, transaction_version, in_place)
 
@@ -278,23 +204,10 @@ class Log:
     def fetch(
         self, offset: int, max_bytes: int = 1 << 20, isolation: FetchIsolation = "log_end", *, min_one: bool = True
     ) -> Fetched:
-        """Return batches from an offset on, as they lie in the file.
+        """Return batches from an offset on, as they lie in the file; `isolation` says how far the reader may see.
 
-        Parameters
-        ----------
-        offset : int
-            Of the first record to read.
-        max_bytes : int
-            No more than this.
-        isolation : {"log_end", "high_watermark", "txn_committed"}
-            How far the reader may see.
-        min_one : bool
-            Whether the first batch is returned whole even if it is larger than `max_bytes`.
-
-        Raises
-        ------
-        OffsetOutOfRangeError
-            For an offset below the log's start or above its end.
+        With `min_one`, the first batch is returned whole even if it is larger than `max_bytes`. Raises
+        OffsetOutOfRangeError below the log's start or above its end.
         """
         # `LogState.guarded`, inlined: a reader of single batches calls nothing more often.
         self.state.check_usable()
@@ -360,17 +273,9 @@ class Log:
         return self._oldest.delete_below_start()
 
     def delete_oldest(self, breached: Breached) -> int:
-        """Delete segments from the oldest on, while they are replicated and a rule says so.
+        """Delete segments from the oldest on, while they are replicated and `breached(segment, next)` says so.
 
-        Parameters
-        ----------
-        breached : callable
-            Asked for each segment, with the one after it.
-
-        Returns
-        -------
-        int
-            Number of deleted segments. As in Kafka, it counts the last one even if an empty one takes its place.
+        Returns how many. As in Kafka, it counts the last one even if an empty one takes its place.
         """
         return self._oldest.delete(breached)
 
@@ -427,6 +332,7 @@ class Log:
         state = self.state
         with state.lock:
             state.guarded(state.producers.take_snapshot)
+            state.guarded(state.epochs.flush_scheduled)
             for segment in state.segments:
                 state.guarded(segment.close)
             state.guarded(lambda: state.storage.sync_folder(state.folder))

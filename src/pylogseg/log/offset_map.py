@@ -24,22 +24,7 @@ class OffsetMap:
     Keys are hashed with SipHash under a random secret, so that nobody can construct two keys with the same hash. As
     many keys fit as in Kafka's map of the same size, so compaction stops at the same record when the map is full. The
     table begins small and grows with its keys; while it grows to its full size it takes a quarter more than that.
-
-    Parameters
-    ----------
-    memory_bytes : int
-        ``log.cleaner.dedupe.buffer.size`` of one thread.
-    load_factor : float
-        ``log.cleaner.io.buffer.load.factor``: the share of slots that may be taken.
-
-    Attributes
-    ----------
-    latest_offset : int
-        The map covers the log up to here; -1 nothing.
-    size : int
-        Keys in it.
-    limit : int
-        Keys that may be in it.
+    `memory_bytes` is `log.cleaner.dedupe.buffer.size` of one thread.
     """
 
     def __init__(self, memory_bytes: int = 128 << 20, load_factor: float = 0.9) -> None:
@@ -58,13 +43,7 @@ class OffsetMap:
         return np.zeros(max(1, min(slots, self._most)) * SLOT_BYTES, np.uint8)
 
     def narrow(self, part_mask: int, part: int) -> None:
-        """Remove the keys outside of a part, and ignore them from now on; needs half a table more for a moment.
-
-        Parameters
-        ----------
-        part_mask, part : int
-            The part has the keys with these bits of their hash.
-        """
+        """Remove and ignore the keys without these bits of their hash; needs half a table more meanwhile."""
         self._part_mask, self._part = part_mask, part
         slots = self._slots()
         kept = slots[(slots[:, 2] != 0) & (slots[:, 1] & np.uint64(part_mask) == np.uint64(part))]
@@ -84,18 +63,10 @@ class OffsetMap:
     def _slots(self) -> npt.NDArray[np.uint64]:
         return self._table.view(np.uint64).reshape(-1, SLOT_BYTES // 8)
 
-    @property
-    def utilization(self) -> float:
-        """Share of the slots that are taken, 0 to 1."""
-        return self.size / self._most if self._most else 0.0
-
     def put(self, records: RecordColumns, start_offset: int) -> int:
         """Note the keys of records, in order, but for those below an offset and those without a key.
 
-        Returns
-        -------
-        int
-            Index of the first record that did not fit, or the number of records.
+        Returns the index of the first record that did not fit, or the number of records.
         """
         places = np.ascontiguousarray(records.key_place)
         sizes = np.ascontiguousarray(records.key_size)
@@ -129,7 +100,7 @@ class OffsetMap:
     def classify(self, records: RecordColumns) -> npt.NDArray[np.uint8]:
         """Return for each record `OLDER`, `LAST`, `BEYOND` or `NO_KEY`."""
         verdict = np.empty(len(records), np.uint8)
-        _keymap.judge(
+        _keymap.classify(
             self._table,
             self._secret,
             self.latest_offset,

@@ -24,24 +24,8 @@ class OffsetMetadata(NamedTuple):
 class LogOffsets:
     """Start and end of a log, and the offsets up to which it may be read.
 
-    Parameters
-    ----------
-    producers : Producers
-        They know the open transactions.
-    locate : callable
-        Returns the place of an offset: that of the batch found, whose base offset may differ.
-
-    Attributes
-    ----------
-    log_start, recovery_point : int
-    end : OffsetMetadata
-        The log end offset and its place.
-    high_watermark : OffsetMetadata
-    first_unstable : OffsetMetadata or None
-
-    Notes
-    -----
-    Under the log's lock but for plain reads of attributes.
+    `locate` returns the place of an offset: that of the batch found, whose base offset may differ. Changed under the
+    log's lock; attributes may be read without.
     """
 
     def __init__(self, producers: Producers, locate: Callable[[int], OffsetMetadata]) -> None:
@@ -74,14 +58,14 @@ class LogOffsets:
         self.end = end
         self.recovery_point = min(self.recovery_point, end.offset)
 
-    def update_high_watermark(self, wanted: OffsetMetadata) -> int:
+    def update_high_watermark(self, new: OffsetMetadata) -> int:
         """Move the high watermark, kept between start and end; return where it is then."""
-        if wanted.offset < self.log_start:
-            wanted = OffsetMetadata(self.log_start)
-        elif wanted.offset >= self.end.offset:
-            wanted = self.end
-        self._set_high_watermark(wanted)
-        return wanted.offset
+        if new.offset < self.log_start:
+            new = OffsetMetadata(self.log_start)
+        elif new.offset >= self.end.offset:
+            new = self.end
+        self._set_high_watermark(new)
+        return new.offset
 
     def _set_high_watermark(self, to: OffsetMetadata) -> None:
         self.high_watermark = to

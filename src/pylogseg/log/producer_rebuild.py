@@ -26,28 +26,12 @@ def rebuild(
     now_ms: int,
     clean: bool,
 ) -> None:
-    """Bring the producers' state to an offset of the log, and write a snapshot there.
+    """Bring the producers' state from any to the one before `last_offset`, and write a snapshot there.
 
-    Parameters
-    ----------
-    producers : Producers
-        In any state.
-    segment_bases : sequence of int
-        Base offsets of all segments, ascending.
-    read : callable
-        Reads the batches of a segment; see `ReadSegment`.
-    log_start_offset, last_offset : int
-        The state ends before `last_offset`.
-    now_ms : int
-        Producers of a snapshot that were idle for too long are left out.
-    clean : bool
-        Whether the log was shut down cleanly. If it then has no snapshot at all, it was written by a version without
-        snapshots: the state stays empty, and empty snapshots save the next load the work.
-
-    Raises
-    ------
-    TransactionStateError, InvalidRecordError, RequestError, StorageError
-        If batches contradict one another, a marker cannot be read, or the disk fails.
+    Producers of a snapshot that were idle for too long at `now_ms` are left out. A log that was shut down cleanly and
+    has no snapshot at all was written by a version without snapshots: the state stays empty, and empty snapshots save
+    the next load the work. Raises TransactionStateError, InvalidRecordError or RequestError if batches contradict one
+    another or a marker cannot be read.
     """
     snapshot_at = [*segment_bases[-2:], last_offset]
     if producers.snapshots.latest is None and clean:

@@ -32,30 +32,14 @@ class SnapshotFiles(Protocol):
 
 
 class Snapshots:
-    """The snapshot files of one partition.
-
-    Parameters
-    ----------
-    storage : Storage
-    folder : str
-        Of the partition; set it again when that is renamed.
-    names : iterable of str, optional
-        Of the files in the folder, if they are known.
-
-    Attributes
-    ----------
-    offsets : list of int
-        Ascending; a copy.
-    unreadable : list of CorruptionError
-        Why `load_latest` removed snapshots, in order.
-    """
+    """The snapshot files of one partition; `names` are the files in its folder, if they are known."""
 
     def __init__(self, storage: SnapshotFiles, folder: str, names: Iterable[str] | None = None) -> None:
         self.folder = folder
         self._storage = storage
         self._names: dict[int, str] = {}
         self._most = 0
-        self.unreadable: list[CorruptionError] = []
+        self.unreadable: list[CorruptionError] = []  #: Why `load_latest` removed snapshots, in order.
         self.reload(names)
 
     def reload(self, names: Iterable[str] | None = None) -> None:
@@ -71,23 +55,16 @@ class Snapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """Offsets of all snapshots, ascending."""
         return sorted(self._names)
 
     @property
     def names(self) -> set[str]:
-        """Names of all snapshot files."""
         return set(self._names.values())
 
     @property
     def latest(self) -> int | None:
         """The highest offset; None if there is no snapshot."""
         return max(self._names, default=None)
-
-    @property
-    def oldest(self) -> int | None:
-        """The lowest offset; None if there is no snapshot."""
-        return min(self._names, default=None)
 
     def path(self, offset: int) -> str | None:
         """Return the path of the snapshot at an offset; None if there is none."""
@@ -176,7 +153,6 @@ def entry_of(state: ProducerState) -> ProducerEntry:
 
 
 def state_of(entry: ProducerEntry) -> ProducerState:
-    """Return the producer state of a snapshot entry."""
     state = ProducerState(
         entry.producer_id,
         entry.producer_epoch,

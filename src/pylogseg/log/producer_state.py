@@ -37,21 +37,12 @@ class Origin(enum.Enum):
 
 
 class CachedBatch(NamedTuple):
-    """A batch that is remembered.
-
-    Attributes
-    ----------
-    last_sequence, last_offset : int
-    offset_delta : int
-        Last less first offset, and last less first sequence.
-    timestamp : int
-        The greatest in it, ms.
-    """
+    """A batch that is remembered."""
 
     last_sequence: int
     last_offset: int
-    offset_delta: int
-    timestamp: int
+    offset_delta: int  #: Last less first offset, and last less first sequence.
+    timestamp: int  #: The greatest in it, ms.
 
     @property
     def first_sequence(self) -> int:
@@ -62,7 +53,6 @@ class CachedBatch(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        """Offset of its first record."""
         return self.last_offset - self.offset_delta
 
 
@@ -77,72 +67,17 @@ class CompletedTxn(NamedTuple):
 
 @dataclass(slots=True)
 class Txn:
-    """A transaction that holds back the last stable offset.
-
-    Attributes
-    ----------
-    producer_id : int
-    first_offset : int
-    segment_base, position : int
-        Where its first batch lies; -1 where that is not known, as after a load.
-    last_offset : int
-        Of its marker; -1 as long as it is open.
-    """
+    """A transaction that holds back the last stable offset."""
 
     producer_id: int
     first_offset: int
-    segment_base: int = -1
+    segment_base: int = -1  #: Where its first batch lies; -1 where that is not known, as after a load.
     position: int = -1
-    last_offset: int = -1
-
-
-@dataclass(slots=True)
-class Verification:
-    """A pending verification of a producer's transaction by its coordinator (KIP-890).
-
-    Attributes
-    ----------
-    guard : int
-        Never 0, and never reused; the append that follows must present it.
-    timestamp_ms : int
-        When it began.
-    lowest_sequence, producer_epoch : int
-        Lowest sequence seen in the epoch.
-    bumps_epoch : bool
-        Whether the producer takes a new epoch with each transaction (transaction version 2).
-    """
-
-    guard: int
-    timestamp_ms: int
-    lowest_sequence: int
-    producer_epoch: int
-    bumps_epoch: bool
-
-    def note(self, sequence: int, producer_epoch: int) -> None:
-        """Keep the lowest sequence of the highest epoch."""
-        if producer_epoch > self.producer_epoch:
-            self.producer_epoch, self.lowest_sequence = producer_epoch, sequence
-        elif producer_epoch == self.producer_epoch and sequence < self.lowest_sequence:
-            self.lowest_sequence = sequence
+    last_offset: int = -1  #: Of its marker; -1 as long as it is open.
 
 
 class ProducerState:
-    """The state of one producer.
-
-    Attributes
-    ----------
-    producer_id : int
-    producer_epoch : int
-        -1 if none was seen yet.
-    coordinator_epoch : int
-        Of its last marker; -1 none.
-    last_timestamp : int
-        Of its last batch or marker, ms.
-    first_txn_offset : int
-        Where its open transaction began; -1 if none is open.
-    batches : list of CachedBatch
-        Its last five at most, oldest first, all of its epoch.
-    """
+    """The state of one producer."""
 
     __slots__ = ("batches", "coordinator_epoch", "first_txn_offset", "last_timestamp", "producer_epoch", "producer_id")
 
@@ -156,10 +91,10 @@ class ProducerState:
     ) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.coordinator_epoch = coordinator_epoch
-        self.last_timestamp = last_timestamp
-        self.first_txn_offset = first_txn_offset
-        self.batches: list[CachedBatch] = []
+        self.coordinator_epoch = coordinator_epoch  #: Of its last marker; -1 none.
+        self.last_timestamp = last_timestamp  #: Of its last batch or marker, ms.
+        self.first_txn_offset = first_txn_offset  #: Where its open transaction began; -1 if none is open.
+        self.batches: list[CachedBatch] = []  #: Its last five at most, oldest first, all of its epoch.
 
     def __repr__(self) -> str:
         return (
@@ -174,7 +109,6 @@ class ProducerState:
 
     @property
     def has_open_txn(self) -> bool:
-        """True if a transaction is open."""
         return self.first_txn_offset >= 0
 
     def find(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> CachedBatch | None:
@@ -213,30 +147,14 @@ class ProducerState:
 
 
 class ProducerAppend:
-    """The changes that one append makes to one producer.
+    """The changes that one append makes to one producer; the current state is not changed."""
 
-    Parameters
-    ----------
-    current : ProducerState
-        The current state; not changed.
-    origin : Origin
-    verification : Verification, optional
-        The producer's pending one, if any.
+    __slots__ = ("_current", "_origin", "started", "updated")
 
-    Attributes
-    ----------
-    updated : ProducerState
-        With the batches of this append only.
-    started : list of Txn
-        Transactions that it opens.
-    """
-
-    __slots__ = ("_current", "_origin", "_verification", "started", "updated")
-
-    def __init__(self, current: ProducerState, origin: Origin, verification: Verification | None = None) -> None:
+    def __init__(self, current: ProducerState, origin: Origin) -> None:
         self._current = current
         self._origin = origin
-        self._verification = verification
+        #: With the batches of this append only.
         self.updated = ProducerState(
             current.producer_id,
             current.producer_epoch,
@@ -244,26 +162,13 @@ class ProducerAppend:
             current.last_timestamp,
             current.first_txn_offset,
         )
-        self.started: list[Txn] = []
+        self.started: list[Txn] = []  #: Transactions that it opens.
 
     def add_data(self, batch: Batch, segment_base: int = -1, position: int = -1) -> None:
-        """Check a batch of records and note it.
+        """Check a batch of records, which has its offsets, and note it; the place is for a transaction that it opens.
 
-        Parameters
-        ----------
-        batch : Batch
-            With its offsets.
-        segment_base, position : int
-            Where it will lie, for the transaction that it may open.
-
-        Raises
-        ------
-        FencedError
-            If its epoch is below the one last seen; not in replication.
-        OutOfOrderSequenceError
-            If it comes from a client and its sequence is not the next.
-        TransactionStateError
-            If it is not transactional, but a transaction is open.
+        Raises FencedError for an epoch below the last one seen (not in replication), OutOfOrderSequenceError for a
+        client's sequence that is not the next, TransactionStateError for a batch outside of the open transaction.
         """
         epoch, first, updated = batch.producer_epoch, batch.base_offset, self.updated
         self._check_epoch(epoch, first, UNKNOWN_VERSION)
@@ -285,19 +190,10 @@ class ProducerAppend:
     def add_marker(
         self, batch: Batch, marker: Marker, transaction_version: int = UNKNOWN_VERSION
     ) -> CompletedTxn | None:
-        """Check the end of a transaction and note it.
+        """Check the end of a transaction and note it; return None if no transaction was open.
 
-        Returns
-        -------
-        CompletedTxn or None
-            None if no transaction was open.
-
-        Raises
-        ------
-        FencedError
-            If the producer's epoch, or the coordinator's, is older than the last one seen; not in replication.
-        RequestError
-            If no transaction version is given, but in replication, where it is not known.
+        Raises FencedError for an older epoch of the producer or the coordinator, and RequestError without a transaction
+        version; neither in replication.
         """
         if transaction_version == UNKNOWN_VERSION:
             if self._origin is not Origin.REPLICATION:
@@ -333,12 +229,7 @@ class ProducerAppend:
             )
 
     def _check_sequence(self, epoch: int, first: int, offset: int) -> None:
-        updated, verification = self.updated, self._verification
-        if verification is not None:
-            if verification.bumps_epoch and first != 0 and not self._current.batches:
-                raise self._out_of_order(offset, first, "expected 0, since no batch of it is known")
-            if first > verification.lowest_sequence:
-                raise self._out_of_order(offset, first, f"{verification.lowest_sequence} was seen and not written")
+        updated = self.updated
         if epoch != updated.producer_epoch:
             if first != 0 and updated.producer_epoch != -1:
                 raise self._out_of_order(
@@ -359,21 +250,11 @@ class ProducerAppend:
 
 
 class Checked(NamedTuple):
-    """Result of checking the producers of an append.
+    """Result of checking the producers of an append."""
 
-    Attributes
-    ----------
-    duplicate : CachedBatch or None
-        The batch in the log that it duplicates; then nothing of the append is written.
-    appends : list of ProducerAppend
-        For `Producers.update`, once the bytes are written.
-    completed : list of CompletedTxn
-        For `Producers.complete`, once their aborts are in the transaction index.
-    """
-
-    duplicate: CachedBatch | None
-    appends: list[ProducerAppend]
-    completed: list[CompletedTxn]
+    duplicate: CachedBatch | None  #: The batch in the log that it duplicates; then nothing of the append is written.
+    appends: list[ProducerAppend]  #: For `Producers.update`, once the bytes are written.
+    completed: list[CompletedTxn]  #: For `Producers.complete`, once their aborts are in the transaction index.
 
 
 NOTHING = Checked(None, [], [])

@@ -23,24 +23,13 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 
 
 class Fetched(NamedTuple):
-    """Result of a fetch.
+    """Result of a fetch."""
 
-    Attributes
-    ----------
-    start : OffsetMetadata
-        Base offset and place of the first batch.
-    data : memoryview
-        Batches as they lie in the file; not copied if this process has written them. The limit of bytes may cut off the
-        last one.
-    first_incomplete : bool
-        Whether the limit cuts off the first batch.
-    aborted : list of (int, int) or None
-        Producer id and first offset of the aborted transactions that overlap; None unless read_committed was asked for.
-    """
-
-    start: OffsetMetadata
+    start: OffsetMetadata  #: Base offset and place of the first batch.
+    #: As in the file, not copied if this process wrote it; the limit of bytes may cut off the last batch.
     data: memoryview
-    first_incomplete: bool = False
+    first_incomplete: bool = False  #: Whether the limit cuts off the first batch.
+    #: Producer id and first offset of aborted transactions that overlap; None if not asked for.
     aborted: list[tuple[int, int]] | None = None
 
 
@@ -53,29 +42,17 @@ class Found(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Places of batches, in columns; -1 for offsets after the end or before the start.
+    """Places of batches, in columns; -1 for offsets after the end or before the start."""
 
-    Attributes
-    ----------
-    segment : numpy.ndarray of int64
-        Base offset of the segment.
-    position : numpy.ndarray of int64
-        In its file.
-    offset : numpy.ndarray of int64
-        Base offset of the batch; the last one for a compressed batch of magic 0 or 1.
-    size : numpy.ndarray of int64
-        Of the batch, in bytes.
-    """
-
-    segment: npt.NDArray[np.int64]
+    segment: npt.NDArray[np.int64]  #: Its base offset.
     position: npt.NDArray[np.int64]
-    offset: npt.NDArray[np.int64]
+    offset: npt.NDArray[np.int64]  #: Base offset of the batch; the last one for a compressed batch of magic 0 or 1.
     size: npt.NDArray[np.int64]
 
 
 _NOTHING = memoryview(b"")
-#: Bytes of the first look for a timestamp: some distances between index entries.
-_NEAR_BYTES = 1 << 16
+#: Bytes of the first looks for a timestamp: some distances between index entries.
+_LOOKS_BYTES = (1 << 15, 1 << 17)
 
 
 def read(
@@ -88,24 +65,9 @@ def read(
     min_one: bool,
     aborted: bool,
 ) -> Fetched:
-    """Read batches from an offset up to a limit; the offset lies between the log's start and end.
+    """Read batches from an offset inside the log up to a limit: nothing at or after it is returned.
 
-    Parameters
-    ----------
-    segments : Segments
-        Of the log.
-    offsets : LogOffsets
-        Of the log.
-    start : int
-        Offset of the first record wanted.
-    max_bytes : int
-        No more than this.
-    limit : OffsetMetadata
-        Nothing at or after it is returned.
-    min_one : bool
-        Whether the first batch is returned whole even if it is larger than `max_bytes`.
-    aborted : bool
-        Whether to list the aborted transactions.
+    With `min_one`, the first batch is returned whole even if it is larger than `max_bytes`.
     """
     if max_bytes < 0:
         raise RequestError(f"max_bytes must be at least 0, got {max_bytes}")
@@ -138,6 +100,8 @@ def read(
         else:
             # Where the limit lies before the batch, this is empty.
             data = found.data(segment.log, max(0, min(end - position, want)))
+            if data is None:
+                continue
             fetched = Fetched(first, data, want < size)
         if aborted:
             return fetched._replace(aborted=_aborted(there[at:], offsets, start, first, len(fetched.data)))
@@ -146,27 +110,19 @@ def read(
 
 
 def locate_many(segments: Segments, offsets: Any) -> Places:
-    """Find the places of the batches that hold some offsets, or come next: `locate` for many at once.
-
-    Parameters
-    ----------
-    segments : Segments
-        Of the log.
-    offsets : array of int64
-        In any order.
-    """
-    wanted = np.ascontiguousarray(offsets, np.int64)
+    """Find the places of the batches that hold some offsets, in any order, or come next: `locate` for many at once."""
+    requested = np.ascontiguousarray(offsets, np.int64)
     base_offsets, there = segments.snapshot()
     bases = np.array(base_offsets, np.int64)
-    found = Places(*np.full((4, len(wanted)), -1, np.int64))
+    found = Places(*np.full((4, len(requested)), -1, np.int64))
     # An offset after the last batch of its segment lies in the next one that has any.
-    rest = np.flatnonzero(wanted >= bases[0]) if len(bases) else np.empty(0, np.int64)
-    at = np.searchsorted(bases, wanted[rest], side="right") - 1
+    rest = np.flatnonzero(requested >= bases[0]) if len(bases) else np.empty(0, np.int64)
+    at = np.searchsorted(bases, requested[rest], side="right") - 1
     while len(rest):
         for number in np.unique(at).tolist():
             rows = rest[at == number]
             columns = np.full((3, len(rows)), -1, np.int64)
-            there[number].places_of(wanted[rows], *columns)
+            there[number].places_of(requested[rows], *columns)
             found.segment[rows] = np.where(columns[0] >= 0, bases[number], -1)
             found.position[rows], found.offset[rows], found.size[rows] = columns
         missing = (found.position[rest] < 0) & (at + 1 < len(bases))
@@ -236,8 +192,11 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
     floor = segment.time_index.floor(timestamp)[1]
     start = segment.offset_index.floor(max(floor, log_start_offset))[1]
     log = segment.log
-    near = log.view(start, _NEAR_BYTES if start < log.copied_below else log.size - start)
-    found = _first_in(near, timestamp, log_start_offset)
+    for look_bytes in _LOOKS_BYTES if start < log.copied_below else (log.size - start,):
+        near = log.view(start, look_bytes)
+        found = _first_in(near, timestamp, log_start_offset)
+        if found is not None or start + len(near) >= log.size:
+            break
     if found is None and start + len(near) < log.size:
         found = next(
             filter(None, (_first_in(s.view, timestamp, log_start_offset) for s in segment.windows(start))), None
@@ -270,10 +229,10 @@ def _first_in(view: memoryview, timestamp: int, log_start_offset: int) -> Found 
 def _max_timestamp(segments: Segments) -> Found | None:
     best = max(segments, key=lambda segment: segment.max_timestamp_so_far()[0])  # the first of equals
     timestamp, offset = best.max_timestamp_so_far()
-    for stretch in best.windows(best.offset_index.floor(offset)[1]):
-        for row in (stretch.batches.max_timestamp == timestamp).nonzero()[0].tolist():
-            part = stretch.batches[row : row + 1]
-            columns, _ = decode(part, stretch.view, stretch.start, limit_bytes=REWRITE_LIMIT_BYTES)
+    for window in best.windows(best.offset_index.floor(offset)[1]):
+        for row in (window.batches.max_timestamp == timestamp).nonzero()[0].tolist():
+            part = window.batches[row : row + 1]
+            columns, _ = decode(part, window.view, window.start, limit_bytes=REWRITE_LIMIT_BYTES)
             if part.magic[0] == 0 or not len(columns):
                 return None
             first = int((columns.timestamp == columns.timestamp.max()).nonzero()[0][0])

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from pylogseg._native import _append
-from pylogseg.env.storage import AppendFile
+from pylogseg.env.storage import AppendFile, Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import EpochEntry
 from pylogseg.files.txnindex import AbortedTxn
@@ -23,7 +25,6 @@ from pylogseg.log.indexes import InvalidOffsetError
 from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
-from pylogseg.log.recovery_indexes import IndexChanges
 from pylogseg.log.recovery_keep import Keeper
 from pylogseg.log.recovery_loss import next_offset_of, of_tail
 from pylogseg.log.recovery_report import Action, ActionKind, LoadReport
@@ -41,39 +42,18 @@ _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 @dataclass
 class LoadHooks:
-    """Callbacks for the caller that opens a log.
+    """Callbacks for the caller that opens a log."""
 
-    Attributes
-    ----------
-    keeper : Keeper, optional
-        Copies what recovery cuts off or removes, before it does; see `log.recovery_keep`.
-    on_bytes : callable, optional
-        Called with the bytes recovered since its last call.
-    repair : callable, optional
-        Called when unfinished replacements of segments are completed or undone, before segments are opened: it may
-        replace segments.
-    report : LoadReport
-        Filled during the load, so the caller has it even if the log cannot be opened.
-    """
-
-    keeper: Keeper | None = None
-    on_bytes: Callable[[int], None] | None = None
+    keeper: Keeper | None = None  #: Copies what recovery cuts off or removes, before it does; see `log.recovery_keep`.
+    on_bytes: Callable[[int], None] | None = None  #: Called with the bytes recovered since its last call.
+    #: Called when swaps are completed or undone, before segments are opened: may replace segments.
     repair: Callable[[], None] | None = None
+    #: Filled during the load, so the caller has it even if the log cannot be opened.
     report: LoadReport = field(default_factory=LoadReport)
 
 
 class Loader:
-    """One load of a log into a new state.
-
-    Parameters
-    ----------
-    state : LogState
-        Receives segments, producers and epochs.
-    start : Start
-    hooks : LoadHooks
-    files : mapping of str to int, optional
-        Names and sizes of the files in the folder.
-    """
+    """One load of a log into a new state; `files` has the names and sizes in the folder, if they are known."""
 
     def __init__(self, state: LogState, start: Start, hooks: LoadHooks, files: Mapping[str, int] | None = None) -> None:
         self._state, self._keeper = state, hooks.keeper
@@ -82,7 +62,7 @@ class Loader:
         self._segments, self._producers, self._epochs = state.segments, state.producers, state.epochs
         self._remover = state.remover
         self._clean, self._log_start, self._recovery_point = start[:3]
-        self._indexes = IndexChanges(state.storage)
+        self._indexes = _IndexChanges(state.storage)
         self._snapshots_before: list[str] = []
         self._known = files  # names and sizes in the folder, until the first change
         self.report = state.report
@@ -399,7 +379,7 @@ class Loader:
         return None
 
     def _tell_overlooked(self, active: LogSegment, end: int, position: int) -> None:
-        if any(len(stretch.batches) for stretch in active.windows(position)):
+        if any(len(window.batches) for window in active.windows(position)):
             reason = f"offsets go back there, so a broker ends the log at {end}, before these batches"
             self._add(Action(ActionKind.HIDDEN, active.path, reason, True, position, active.size))
         elif self._clean:
@@ -417,3 +397,45 @@ class Loader:
 def _offset_of(name: str) -> int:
     digits = name.partition(".")[0]
     return int(digits) if digits.isascii() and digits.isdigit() else -1
+
+
+class _IndexChanges:
+    """Compares indexes before and after their segment is recovered.
+
+    Zeros after the entries are ignored: an index has them until its segment is closed.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._missing: set[str] = set()
+        self._before: dict[str, bytes] = {}
+        self._reasons: dict[str, str] = {}
+
+    def note_missing(self, path: str) -> None:
+        """Note that an index is missing: recovery will build it, or it begins without entries."""
+        self._missing.add(path)
+        self._reasons[path] = "it was missing; an empty one was created"
+
+    def before(self, segment: LogSegment) -> None:
+        """Remember the indexes of a segment before its recovery."""
+        for path in _index_paths(segment):
+            if self._storage.exists(path) and path not in self._missing:
+                self._before[path] = self._storage.read_all(path)
+
+    def after(self, segment: LogSegment) -> None:
+        """Compare the indexes of a segment after its recovery."""
+        for path in _index_paths(segment):
+            new = self._storage.read_all(path) if self._storage.exists(path) else b""
+            old = self._before.pop(path, None)
+            if old is None and (new or path in self._missing):
+                self._reasons[path] = "it was missing; rebuilt from the log"
+            elif old is not None and (old[: len(new)] != new or np.frombuffer(old, np.uint8)[len(new) :].any()):
+                self._reasons[path] = f"its entries differed from those of the log; rebuilt ({len(new)} bytes)"
+
+    def changes(self) -> list[tuple[str, str]]:
+        """Return path and reason of every index that was created or changed, by name."""
+        return sorted((path, reason) for path, reason in self._reasons.items() if self._storage.exists(path))
+
+
+def _index_paths(segment: LogSegment) -> list[str]:
+    return [index.path for index in (segment.offset_index, segment.time_index, segment.aborted_txns)]

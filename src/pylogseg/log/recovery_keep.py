@@ -28,18 +28,7 @@ LIST_NAME = "kept.jsonl"
 def check_keep_folder(keep: str, parent: str, alone: str | None = None) -> None:
     """Refuse a folder for copies that a broker would read.
 
-    Parameters
-    ----------
-    keep : str
-        The folder.
-    parent : str
-        The log directory.
-    alone : str, optional
-        Name of a partition's folder in `parent`, if that is no log directory.
-
-    Raises
-    ------
-    RequestError
+    `parent` is the log directory; `alone` names a partition's folder in it, if it is none.
     """
     real, top = os.path.realpath(keep), os.path.realpath(parent)
     place = top if alone is None else os.path.join(top, alone)
@@ -52,28 +41,16 @@ class KeepError(StorageError):
 
 
 class Keeper(Protocol):
-    """Keeps copies.
-
-    ``keep(action, file) -> path or None``
-        Copies the bytes of a file that an action is about, durably, and returns the path of the copy.
-        Raises `KeepError` if it cannot.
-    """
+    """Copies durably the bytes of a file that an action is about; returns the copy's path or raises `KeepError`."""
 
     def keep(self, action: Action, file: Readable) -> str | None: ...
 
 
 class FolderKeeper:
-    """Keeps copies below one folder, in a folder for each partition.
+    """Keeps copies below one folder, created with the first copy, in a folder for each partition.
 
     A cut end is named by its segment and bytes, ``00000000000000000180.log.1024-1061``; a whole file keeps its name.
-
-    Parameters
-    ----------
-    storage : Storage
-        Where the copies are written.
-    root : str
-        The folder, created with the first copy. Not a log directory: a broker refuses to start on a folder that it does
-        not know.
+    The folder is no log directory: a broker refuses to start on a folder that it does not know.
     """
 
     def __init__(self, storage: Storage, root: str) -> None:

@@ -5,46 +5,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pylogseg.env.filesystem import Readable
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import walk
 
 _V2_HEADER_BYTES = 61
 
 
 class Loss(NamedTuple):
-    """The content of a stretch of a segment that is removed.
+    """The content of a part of a segment that is removed."""
 
-    Attributes
-    ----------
-    reason : str
-        The fault at its beginning, and how many good batches follow.
-    is_damage : bool
-        Whether it is more than a crash leaves.
-    next_offset : int or None
-        After the last offset that it is known to have held.
-    is_zeros : bool
-        Whether all its bytes are zero.
-    """
-
-    reason: str
-    is_damage: bool
-    next_offset: int | None
+    reason: str  #: The fault at its beginning, and how many good batches follow.
+    is_damage: bool  #: Whether it is more than a crash leaves.
+    next_offset: int | None  #: After the last offset that it is known to have held.
     is_zeros: bool
 
 
 def of_tail(file: Readable, position: int, first_offset: int, *, is_last: bool) -> Loss:
-    """Describe what lies after the last batch that can stay.
+    """Describe what lies after the last batch that can stay; `first_offset` is the one after that batch.
 
-    Parameters
-    ----------
-    file : Readable
-        The segment.
-    position : int
-        Where the bytes to remove begin.
-    first_offset : int
-        The offset after the last batch that can stay.
-    is_last : bool
-        Whether no segment follows: then a torn end is normal after a crash.
+    `is_last`: no segment follows, so a torn end is normal after a crash.
     """
     first: Gap | None = None
     batches, next_offset = 0, None
@@ -60,7 +39,7 @@ def of_tail(file: Readable, position: int, first_offset: int, *, is_last: bool) 
     if next_offset is None:
         next_offset = _of_header(file, position, first_offset)
     is_damage = first is None or first.is_damage
-    return Loss(reason, is_damage, next_offset, first is not None and first.kind is Finding.ZEROS)
+    return Loss(reason, is_damage, next_offset, first is not None and first.kind is GapKind.ZEROS)
 
 
 def _of_header(file: Readable, position: int, first_offset: int) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.format.escape import printable
-from pylogseg.walker.findings import offsets_text
+from pylogseg.walker.gaps import offsets_text
 
 _log = logging.getLogger(__name__)
 
@@ -71,33 +71,17 @@ _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, Action
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One action of a load on a file.
-
-    Attributes
-    ----------
-    kind : ActionKind
-    path : str
-    reason : str
-        Why, with the value that was found.
-    is_damage : bool
-        Whether completely written records may be lost. A torn or zero-filled end is no damage.
-    position, end_position : int or None
-        The bytes that were removed, half-open.
-    first_offset, next_offset : int or None
-        The offsets that were removed with them, half-open; the end if it is known.
-    kept : str or None
-        Path of a copy of the bytes.
-    """
+    """One action of a load on a file."""
 
     kind: ActionKind
     path: str
-    reason: str
-    is_damage: bool = False
-    position: int | None = None
+    reason: str  #: Why, with the value that was found.
+    is_damage: bool = False  #: Whether completely written records may be lost. A torn or zero-filled end is no damage.
+    position: int | None = None  #: The bytes that were removed, half-open.
     end_position: int | None = None
-    first_offset: int | None = None
+    first_offset: int | None = None  #: The offsets that were removed with them, half-open; the end if it is known.
     next_offset: int | None = None
-    kept: str | None = None
+    kept: str | None = None  #: Path of a copy of the bytes.
 
     @property
     def bytes_gone(self) -> int:
@@ -106,7 +90,6 @@ class Action:
 
     @property
     def remedy(self) -> str:
-        """Suggested remedy."""
         if self.kind is ActionKind.CUT and not self.is_damage:
             return "none: this is normal after a crash, of an append that had not reached the disk"
         return REMEDIES[self.kind]

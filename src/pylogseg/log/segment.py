@@ -25,13 +25,10 @@ from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.batch_headers import BatchLocation, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, MutableOffsetIndex, MutableTimeIndex
-from pylogseg.log.segment_lookup import DAMAGED, Located, find, opening_at
-from pylogseg.log.segment_tail import end_of
+from pylogseg.log.segment_lookup import DAMAGED, Located, end_of, find, opening_at, raise_cut
 from pylogseg.walker.broker_windows import BrokerWindow, broker_windows, check_length
 
 Offsets = npt.NDArray[np.int64]
-#: Many offsets are searched in a copy of the whole file, if that is cheaper than a search for each.
-_LOOK_BYTES, _MOST_COPIED_BYTES = 1 << 14, 64 << 20
 _LENGTH_BYTES = 18
 INDEX_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
@@ -58,18 +55,9 @@ class SegmentOwner(Protocol):
 
 
 class LogSegment:
-    """One segment, opened for writing.
+    """One segment, opened for writing; `suffix` is ``".cleaned"``, ``".swap"`` or nothing.
 
-    Parameters
-    ----------
-    owner : SegmentOwner
-    base_offset : int
-    preallocate_bytes : int
-        Size to preallocate for a new file; 0 for none.
-    suffix : str
-        ``".cleaned"``, ``".swap"`` or nothing.
-    size : int, optional
-        Of an existing file, if it is known.
+    `preallocate_bytes` is for a new file (0 none), `size` that of an existing one, if it is known.
     """
 
     def __init__(
@@ -166,17 +154,7 @@ class LogSegment:
     def append(
         self, last_offset: int, data: memoryview | bytes | bytearray, batches: Iterable[tuple[int, int, int]]
     ) -> None:
-        """Write batches at the end.
-
-        Parameters
-        ----------
-        last_offset : int
-            Of the last batch.
-        data : buffer
-            Whole batches.
-        batches : iterable of (int, int, int)
-            Greatest timestamp, last offset and size of each.
-        """
+        """Write whole batches at the end; of each: greatest timestamp, last offset and size."""
         _ = self.offset_index.file  # the first append creates the index, even without an entry
         if not self.offset_index.can_hold(last_offset):
             raise OffsetOverflowError(self, last_offset, self.size)
@@ -225,7 +203,6 @@ class LogSegment:
         return True
 
     def _set_indexes(self, run: Run) -> None:
-        """Set the state of the indexes in a run."""
         offset_index, time_index = self.offset_index, self.time_index
         run.base_offset, run.interval = self.base_offset, self.index_interval_bytes
         run.max_timestamp, run.max_timestamp_offset = self.max_timestamp_so_far()
@@ -289,7 +266,6 @@ class LogSegment:
         return found
 
     def place_at(self, position: int) -> BatchLocation:
-        """Return the batch that begins at a position."""
         found = opening_at(self.log, self.path, position)
         if found is None:
             raise RequestError(f"{self.path}: no batch begins at position {position}")
@@ -310,20 +286,25 @@ class LogSegment:
 
     def places_of(self, offsets: Offsets, positions: Offsets, base_offsets: Offsets, sizes: Offsets) -> None:
         """Fill arrays with the results of `place_of` for many offsets; a position of -1 is after the end."""
-        entries, count = self.offset_index.raw()
-        size = self.log.size
-        if self.log.copied_below and size > min(_MOST_COPIED_BYTES, len(offsets) * _LOOK_BYTES):
-            for i, offset in enumerate(offsets.tolist()):
-                positions[i], base_offsets[i], sizes[i] = self._place_in_file(offset)
-            return
-        view = self.log.view(0, size)
-        _codec.places(entries, count, view, len(view), self.base_offset, offsets, positions, base_offsets, sizes)
+        size, base, index = self.log.size, self.base_offset, self.offset_index
+        if not self.log.copied_below:
+            view = self.log.view(0, size)
+            _codec.places(*index.raw(), view, len(view), base, offsets, positions, base_offsets, sizes)
+        else:
+            status = self.log.by_descriptor(
+                lambda file, end: _codec.places_in_file(
+                    file, *index.raw(), end, base, offsets, positions, base_offsets, sizes
+                )
+            )
+            if status:
+                raise_cut(self.log)
+            if status is None:
+                for i, offset in enumerate(offsets.tolist()):
+                    place = self.place_of(offset) or BatchLocation(-1, -1, 0)
+                    base_offsets[i], positions[i], sizes[i] = place
+                return
         for offset in offsets[positions == DAMAGED].tolist():
             self.find(offset)  # raises
-
-    def _place_in_file(self, offset: int) -> tuple[int, int, int]:
-        place = self.place_of(offset)
-        return (-1, -1, 0) if place is None else (place.position, place.offset, place.size)
 
     # ---- recovering and cutting ----
 
@@ -332,19 +313,10 @@ class LogSegment:
         visit: Callable[[BatchTable, memoryview, int], None],
         before_cut: Callable[[int], None] | None = None,
     ) -> int:
-        """Check every batch, rebuild the indexes, and cut the file after the last good batch.
+        """Check every batch, rebuild the indexes, and cut the file after the last good batch; return the bytes cut off.
 
-        Parameters
-        ----------
-        visit : callable
-            Called with every window of good batches (table, buffer, position of the buffer in the file), in order.
-        before_cut : callable, optional
-            Called with the position after the last good batch, if anything follows, before it is cut off.
-
-        Returns
-        -------
-        int
-            Bytes cut off.
+        `visit` gets every window of good batches (table, buffer, position of the buffer in the file), in order;
+        `before_cut` the position after the last good batch, if anything follows, before it is cut off.
         """
         self.offset_index.reset()
         self.time_index.reset()
@@ -475,7 +447,6 @@ class LogSegment:
 
     @staticmethod
     def remove_files(storage: Storage, folder: str, base_offset: int) -> None:
-        """Remove the existing files of a segment."""
         for kind in (FileKind.LOG, *INDEX_KINDS):
             storage.remove(storage.join(folder, segment_file_name(base_offset, kind)))
 

@@ -6,15 +6,16 @@ needed: touching a mapped page that the disk has lost, or that another program h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, NoReturn
 
 from pylogseg import _codec
 from pylogseg.env.storage import AppendFile
+from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable, scan
-from pylogseg.log.batch_headers import first_offset
+from pylogseg.log.batch_headers import BatchLocation, first_offset
 from pylogseg.log.indexes import MutableOffsetIndex
-from pylogseg.walker.broker_windows import check_length
+from pylogseg.walker.broker_windows import Viewed, broker_windows, check_length
 
 #: Bytes of the first look: some distances between index entries, and the batch after; and the most for headers alone.
 _FIRST_BYTES, _GROWTH, _MOST_BYTES = 1 << 14, 2, 4 << 20
@@ -25,36 +26,32 @@ _HEADER_BYTES = 61  # of magic 2, the largest
 #: Bytes up to the length, and up to the magic; a broker ignores a batch with fewer.
 _PREFIX_BYTES, _LEAST_BYTES = 12, 17
 _LOWEST = -(2**63)
-DAMAGED, _MORE_NEEDED = -2, -3  # results of a search: an impossible length, and more bytes needed
+#: The longest end of a segment that is read as a copy.
+_MOST_TAIL_BYTES = 1 << 17
+#: Results of a search: an impossible length, more bytes needed, and a file that is shorter than it was.
+DAMAGED, _MORE_NEEDED, _SHORTER = -2, -3, -4
+_NOTHING = memoryview(b"")
 
 
 class Located(NamedTuple):
-    """A batch, and bytes around it.
-
-    Attributes
-    ----------
-    offset, position, size : int
-        Its base offset, position in the file and size.
-    view : memoryview
-        Bytes of the file, including the batch.
-    start : int
-        Their position.
-    """
+    """A batch, and bytes around it."""
 
     offset: int
     position: int
     size: int
-    view: memoryview
-    start: int
+    view: memoryview  #: Of the file, including the batch; empty if only headers were read.
+    start: int  #: Position of `view`.
 
-    def data(self, file: AppendFile, size: int) -> memoryview:
-        """Return up to `size` bytes from the batch on."""
+    def data(self, file: AppendFile, size: int) -> memoryview | None:
+        """Return up to `size` bytes from the batch on; None if the batch is not there any more."""
         here = self.view[self.position - self.start : self.position - self.start + size]
         if len(here) >= size:
             return here
         more = file.view(self.position, size)
-        # After a truncation in between, the bytes that were read are returned.
-        head = here[:_HEADER_BYTES]
+        if not here:  # a truncation may have come in between
+            head = (self.offset % 2**64).to_bytes(8, "big") + (self.size - _PREFIX_BYTES).to_bytes(4, "big")
+            return more if more[:_PREFIX_BYTES] == head[: len(more)] and len(more) >= min(size, self.size) else None
+        head = bytes(here[:_HEADER_BYTES])
         return more if more[: len(head)] == head else here
 
 
@@ -63,14 +60,7 @@ def find(
 ) -> Located | None:
     """Return the batch that holds an offset, or the next one; None after the end, and where a broker stops.
 
-    Parameters
-    ----------
-    file, path, index, base_offset
-        The segment's.
-    offset : int
-        Looked for.
-    wanted_bytes : int
-        Bytes to read from the batch on; if they have to be copied, it is done once.
+    `wanted_bytes` are read from the batch on; if they have to be copied, it is done once.
     """
     if not file.copied_below:
         entries, count = index.raw()
@@ -79,6 +69,18 @@ def find(
         if position < 0:
             return None
         return Located(base, position, length, view, 0) if length else find_opening(view, path, offset, position)
+    found = file.by_descriptor(lambda descriptor, size: _in_file(descriptor, size, index, base_offset, offset))
+    if found is not None:
+        position, base, length = found
+        if position == _SHORTER:
+            raise_cut(file)
+        if position < 0:
+            return None
+        return (
+            Located(base, position, length, _NOTHING, position)
+            if length
+            else _find_opening(file, path, offset, position)
+        )
     start = index.start_for(offset)
     if not 0 <= start <= file.size:
         return None
@@ -102,6 +104,19 @@ def find(
         if length:
             return Located(base, start + position, length, view, start)
         return _find_opening(file, path, offset, start + position)
+
+
+def raise_cut(file: AppendFile) -> NoReturn:
+    """Raise the error of a file that is shorter than it was."""
+    file.read(file.size - 1, 1)  # raises, and says how much is left
+    raise StorageError(file.path, "read", "it was cut by another program")
+
+
+def _in_file(
+    descriptor: int, size: int, index: MutableOffsetIndex, base_offset: int, offset: int
+) -> tuple[int, int, int]:
+    entries, count = index.raw()
+    return _codec.place_in_file(descriptor, entries, count, size, base_offset, offset)
 
 
 def _find_opening(file: AppendFile, path: str, offset: int, position: int) -> Located | None:
@@ -149,20 +164,9 @@ def _shows_next(found: Located, file_size: int) -> bool:
 
 
 def find_opening(view: memoryview, path: str, offset: int, position: int, start: int = 0) -> Located | None:
-    """Find the batch for an offset from a position on, as a broker does; decompress batches if needed.
+    """Find the batch for an offset from a batch at a position on, as a broker does; decompress batches if needed.
 
-    Parameters
-    ----------
-    view : memoryview
-        Bytes of a segment's file.
-    path : str
-        Its name, for an error.
-    offset : int
-        The offset to find.
-    position : int
-        Of a batch.
-    start : int
-        Position of the bytes in the file.
+    The view has bytes of the segment's file from `start` on.
     """
     before, last_before = None, -1
     while len(rows := _first_batch(view, position - start, start)):
@@ -181,3 +185,61 @@ def find_opening(view: memoryview, path: str, offset: int, position: int, start:
 
 def _first_batch(view: memoryview, at: int, start: int) -> BatchTable:
     return scan(view, start=at, file_position=start, crc=False, max_rows=1, any_magic=True).batches
+
+
+class _Tail:
+    """The bytes of a file from a position on, copied: a load reads them once, which is not worth maps."""
+
+    def __init__(self, file: AppendFile, start: int) -> None:
+        self.start, self.size = start, file.size
+        self.bytes = memoryview(file.read(start, self.size - start))
+
+    def read(self, position: int, size: int) -> memoryview:
+        """Return up to `size` bytes; see `AppendFile.view`."""
+        return self.bytes[position - self.start : position - self.start + size]
+
+
+def end_of(
+    file: AppendFile,
+    path: str,
+    index: MutableOffsetIndex,
+    base_offset: int,
+    place_of: Callable[[int], BatchLocation | None],
+) -> tuple[int, int]:
+    """Return offset and position after the last whole batch of a segment; base offset and 0 without any.
+
+    `place_of` finds the batch that holds an offset by maps.
+    """
+    offset = index.last_offset if index.entries else base_offset
+    found: tuple[int, Viewed] | None = _last_batch(file, index, base_offset, offset)
+    if found is None:
+        place = place_of(offset)
+        if place is None:
+            return base_offset, 0
+        found = place.position, file
+    last, position = base_offset, found[0]
+    for window in broker_windows(found[1], path, position, recovering=False):
+        if len(window.batches):
+            last = int(window.batches.last_offset[-1]) + 1
+            position = int(window.batches.position[-1] + window.batches.size[-1])
+    return last, position
+
+
+def _last_batch(file: AppendFile, index: MutableOffsetIndex, base_offset: int, offset: int) -> tuple[int, _Tail] | None:
+    """Return the position of the batch with the index's last offset, and a copy of the file that includes it.
+
+    None if the copy would be long, if there is no such batch, or if it takes a full search.
+    """
+    start = index.place_of_last()
+    if start is None or not 0 <= start <= file.size <= start + _MOST_TAIL_BYTES:
+        return None
+    tail = _Tail(file, start)
+    position, _, length = _codec.place(
+        b"",
+        0,
+        tail.bytes,
+        len(tail.bytes),
+        base_offset,
+        min(offset, 2**63 - 1),  # an entry may point beyond
+    )
+    return (start + position, tail) if position >= 0 < length else None

@@ -13,15 +13,7 @@ DELETED = ".deleted"
 
 
 class Remover:
-    """Removes files of one log, after a delay.
-
-    Parameters
-    ----------
-    storage : Storage
-    scheduler : Scheduler
-    delay_ms : int
-        ``file.delete.delay.ms``; may be changed.
-    """
+    """Removes files of one log after `delay_ms` (`file.delete.delay.ms`), which may be changed."""
 
     def __init__(self, storage: Storage, scheduler: Scheduler, delay_ms: int) -> None:
         self._storage, self._scheduler, self.delay_ms = storage, scheduler, delay_ms

@@ -47,18 +47,8 @@ def assemble(
 ) -> Filtered:
     """Assemble kept and rewritten batches in their order.
 
-    Parameters
-    ----------
-    window : BrokerWindow
-        Where they come from.
-    fate : numpy.ndarray of int
-        Of each batch: `STAYS`, `GOES`, `REWRITTEN` or a higher number.
-    records : RecordColumns
-        Of the rewritten batches, in order.
-    new : numpy.ndarray of BATCH_DTYPE
-        Headers of the rewritten batches; see `rebuild`.
-    levels : int or mapping of int to int, optional
-        Of the codecs; see `rebuild`.
+    `fate` is `STAYS`, `GOES`, `REWRITTEN` or a higher number for each batch; `records` and the headers in `new` are
+    those of the rewritten ones, in order (see `rebuild`).
     """
     batches, view, start = window.batches, window.view, window.start
     if (fate == STAYS).all():
@@ -95,7 +85,6 @@ def assemble(
 
 
 def joined(parts: list[Filtered]) -> Filtered:
-    """Join the filtered parts of a window."""
     if len(parts) == 1:
         return parts[0]
     rows = joined_rows([part.batches.rows for part in parts])
@@ -106,20 +95,8 @@ def joined(parts: list[Filtered]) -> Filtered:
 class SegmentWriter:
     """Writes batches to new segments with the suffix `.cleaned`.
 
-    Parameters
-    ----------
-    owner : SegmentOwner
-        The owner of the segments.
-    base_offset : int
-        Of the first one.
-    most_bytes : int, optional
-        Batches that do not fit, or whose index entries do not, begin another segment. Without it all must fit.
-    leaps : bool
-        Whether an offset too far from the base offset begins another segment too.
-
-    Attributes
-    ----------
-    segments : list of LogSegment
+    Batches that do not fit into `most_bytes`, or whose index entries do not, begin another segment; without it all must
+    fit. With `leaps`, so does an offset too far from the base offset.
     """
 
     def __init__(
@@ -134,7 +111,6 @@ class SegmentWriter:
         return new_cleaned_segment(owner, base_offset)
 
     def append(self, kept: Filtered) -> None:
-        """Append batches."""
         rows, data = kept.batches, memoryview(kept.data)
         while len(rows):
             count = len(rows) if self._most_bytes is None else self._fitting(rows, self._most_bytes)
@@ -185,7 +161,6 @@ class SegmentWriter:
             segment.set_modified_ms(modified_ms)
 
     def delete(self) -> None:
-        """Remove the segments."""
         for segment in self.segments:
             segment.delete()
 
@@ -206,38 +181,13 @@ def rewrite(
     check: Callable[[], None] = lambda: None,
     throttle: Callable[[int], None] = lambda size: None,
 ) -> list[LogSegment]:
-    """Rewrite segments, and replace them by the result.
+    """Rewrite consecutive segments by the filter that `begin` returns for each; return what replaces them.
 
-    Parameters
-    ----------
-    log : Log
-        Nobody else changes the segments meanwhile. If the active one is among them, the log is to be closed next.
-    group : sequence of LogSegment
-        Consecutive segments.
-    begin : callable
-        Called with each segment and the writer; returns the filter for its batches.
-    most_bytes : int, optional
-        See `SegmentWriter`; not above what a broker can read.
-    keeps_aborted : bool
-        Whether the transaction indexes stay as they are; else `begin` adds the entries to the writer.
-    crc : bool
-        Whether a batch with a bad CRC is damage; a broker's cleaner does not look.
-    check : callable
-        Called often; what it raises ends the work.
-    throttle : callable
-        Called with each number of bytes that was read or written.
-
-    Returns
-    -------
-    list of LogSegment
-        The new ones.
-
-    Raises
-    ------
-    CorruptionError
-        If a batch cannot be read. The segments stay as they were.
-    CleaningAbortedError
-        If a segment had to be split first; try again.
+    Nobody else changes the segments meanwhile; if the active one is among them, the log is to be closed next.
+    `most_bytes` is for `SegmentWriter`, not above what a broker can read. With `keeps_aborted` the transaction indexes
+    stay; else `begin` adds the entries to the writer. A broker's cleaner does not look at CRCs. What `check` raises
+    ends the work. Raises CorruptionError if a batch cannot be read (the segments stay as they were),
+    CleaningAbortedError if a segment had to be split first (try again).
     """
     writer = SegmentWriter(log, group[0].base_offset, None if most_bytes is None else min(most_bytes, _MOST_BYTES))
     try:
@@ -278,26 +228,7 @@ def _rewrite_into(
 
 
 def whole_windows(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[BrokerWindow]:
-    """Yield the batches of a segment from a position on; all have to be readable.
-
-    Parameters
-    ----------
-    source : LogSegment
-        Of a log.
-    position : int
-        Where a batch begins.
-    crc : bool
-        Whether a bad CRC is damage.
-
-    Yields
-    ------
-    BrokerWindow
-
-    Raises
-    ------
-    CorruptionError
-        At the first batch that is not whole.
-    """
+    """Yield the batches of a segment from the start of one on; CorruptionError at the first that is not whole."""
     for window in source.windows(position, recovering=crc):
         rows = window.batches
         bad = np.flatnonzero(rows.verdict == Verdict.CRC_BAD)

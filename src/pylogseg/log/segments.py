@@ -16,11 +16,6 @@ class Segments:
 
     One thread at a time changes it, any number may read it meanwhile. The map itself is the writer's; readers search
     two lists, which every change rebuilds and replaces in one step.
-
-    Attributes
-    ----------
-    first, active : LogSegment or None
-        Those with the lowest and the highest base offset.
     """
 
     __slots__ = ("_map", "_sorted", "active", "first")
@@ -50,12 +45,10 @@ class Segments:
         self._publish()
 
     def remove(self, base_offset: int) -> None:
-        """Remove a segment, if it is there."""
         self._map.pop(base_offset, None)
         self._publish()
 
     def clear(self) -> None:
-        """Remove all segments."""
         self._map.clear()
         self._publish()
 
@@ -72,7 +65,6 @@ class Segments:
 
     @property
     def base_offsets(self) -> list[int]:
-        """Base offsets, ascending."""
         return self._sorted[0].copy()
 
     @property
@@ -90,7 +82,6 @@ class Segments:
         return segments[at - 1] if at else None
 
     def higher(self, base_offset: int) -> LogSegment | None:
-        """Return the next segment."""
         bases, segments = self._sorted
         at = bisect_right(bases, base_offset)
         return segments[at] if at < len(segments) else None
@@ -111,10 +102,10 @@ class Segments:
             return
         last = None if end_offset is None else segment.place_of(end_offset)
         end = segment.size if last is None else last.position
-        for stretch in segment.windows(place.position):
-            rows = stretch.batches
+        for window in segment.windows(place.position):
+            rows = window.batches
             inside = rows[rows.position < end]
             if len(inside):
-                yield inside, stretch.view, stretch.start
+                yield inside, window.view, window.start
             if len(inside) < len(rows):
                 return

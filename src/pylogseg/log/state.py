@@ -8,6 +8,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
+from pylogseg.env.scheduler import Handle, Scheduler
 from pylogseg.errors import ClosedError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.log.identity import LogIdentity
@@ -20,64 +21,21 @@ from pylogseg.log.recovery_report import LoadReport
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segment_removal import Remover
 from pylogseg.log.segments import Segments
-from pylogseg.log.watched_scheduler import WatchedScheduler
 
 _Result = TypeVar("_Result")
 
 
 class Start(NamedTuple):
-    """A log directory's information about a partition before its log is opened.
+    """What a log directory knows of a partition before its log is opened; checkpoints without an entry give 0."""
 
-    Attributes
-    ----------
-    clean : bool
-        Whether it was shut down cleanly, or is new: nothing has to be recovered.
-    log_start_offset, recovery_point, high_watermark : int
-        From the checkpoints; 0 without an entry.
-    """
-
-    clean: bool = False
+    clean: bool = False  #: Whether it was shut down cleanly, or is new: nothing has to be recovered.
     log_start_offset: int = 0
     recovery_point: int = 0
     high_watermark: int = 0
 
 
 class LogState:
-    """The parts of a log; `Log` and its collaborators work on them.
-
-    Parameters
-    ----------
-    environment : Environment
-    identity : LogIdentity
-    config : LogConfig
-    report : LoadReport
-        Filled by the load.
-    files : iterable of str
-        Names in the folder.
-    producer_expiration_ms : int
-        Idle producers are forgotten after that.
-
-    Attributes
-    ----------
-    lock : lock
-        Held while the log is changed.
-    tasks : WatchedScheduler
-        Runs delayed tasks; a failure of the disk takes the log offline.
-    metrics : LogMetrics
-        The log counts rolls and flushes, its owner the rest.
-    failure : StorageError or None
-        The first failure of the disk, which took the log offline.
-    is_closing : bool
-        Whether appends and rolls are no longer allowed.
-    is_closed : bool
-        Whether the files were closed.
-    changes : int
-        Number of rolls and truncations so far; a flush starts over if it changed meanwhile.
-    on_failure : callable
-        Called with the first failure, by the thread that met it and maybe with the lock held.
-    on_log_start : callable
-        Called when the log's start has moved, before segments are deleted.
-    """
+    """The parts of a log; `Log` and its collaborators work on them. The load fills `report`."""
 
     def __init__(
         self,
@@ -92,6 +50,7 @@ class LogState:
         self.storage, self.clock = environment.storage, environment.clock
         self.folder, self.report = identity.folder, report
         self.producer_expiration_ms = producer_expiration_ms
+        #: Runs delayed tasks; a failure of the disk takes the log offline.
         self.tasks = WatchedScheduler(environment.scheduler)
         self.segments = Segments()
         name = FileKind.LEADER_EPOCHS.value
@@ -100,12 +59,14 @@ class LogState:
         self.producers = self.new_producers(files)
         self.remover = Remover(self.storage, self.tasks, config.file_delete_delay_ms)
         self.offsets = LogOffsets(self.producers, lambda offset: locate(self.segments, self.offsets, offset))
-        self.metrics = LogMetrics()
-        self.lock = threading.RLock()
-        self.failure: StorageError | None = None
-        self.is_closing = self.is_closed = False
-        self.changes = 0
+        self.metrics = LogMetrics()  #: The log counts rolls and flushes, its owner the rest.
+        self.lock = threading.RLock()  #: Held while the log is changed.
+        self.failure: StorageError | None = None  #: The first failure of the disk, which took the log offline.
+        self.is_closing = self.is_closed = False  #: Whether appends and rolls are no longer allowed.
+        self.changes = 0  #: Rolls and truncations so far; a flush starts over if it changed meanwhile.
+        #: Called with the first failure, by the thread that met it and maybe with the lock held.
         self.on_failure: Callable[[StorageError], None] = lambda error: None
+        #: Called when the log's start has moved, before segments are deleted.
         self.on_log_start: Callable[[], None] = lambda: None
 
     def new_producers(self, names: Iterable[str] | None = None) -> Producers:
@@ -157,3 +118,26 @@ class LogState:
         if self.failure is None:
             self.failure = error
             self.on_failure(error)
+
+
+class WatchedScheduler:
+    """Hands the `StorageError` of a task to `on_error`, and raises it."""
+
+    def __init__(self, inner: Scheduler) -> None:
+        self._inner = inner
+        self.on_error: Callable[[StorageError], object] = lambda error: None
+        self.shutdown = inner.shutdown
+
+    def schedule(
+        self, name: str, task: Callable[[], object], delay_ms: int = 0, period_ms: int | None = None
+    ) -> Handle:
+        """Call a task later; see `Scheduler`."""
+
+        def run() -> None:
+            try:
+                task()
+            except StorageError as error:
+                self.on_error(error)
+                raise
+
+        return self._inner.schedule(name, run, delay_ms, period_ms)

@@ -17,15 +17,7 @@ _V2_HEADER_BYTES = 61
 
 
 class Marker(NamedTuple):
-    """The end of a transaction.
-
-    Attributes
-    ----------
-    aborted : bool
-    coordinator_epoch : int
-    timestamp : int
-        ms.
-    """
+    """The end of a transaction; the timestamp is in ms."""
 
     aborted: bool
     coordinator_epoch: int
@@ -33,28 +25,11 @@ class Marker(NamedTuple):
 
 
 def marker_of(buffer: Any, batch: Batch, file_position: int = 0) -> Marker | None:
-    """Read the marker in a control batch.
+    """Read the marker in a control batch; None if it has no records, as compaction leaves them.
 
-    Parameters
-    ----------
-    buffer : buffer
-        Holds the batch.
-    batch : Batch
-        With its header.
-    file_position : int
-        Position of the buffer's first byte in the file that the batch's position refers to.
-
-    Returns
-    -------
-    Marker or None
-        None if the batch has no records: compaction leaves such.
-
-    Raises
-    ------
-    InvalidRecordError
-        If a record cannot be read, a version is negative, or the key is too short.
-    RequestError
-        If it is a control record of another type, its value is too short, or the batch cannot be decompressed.
+    `file_position` is that of the buffer's first byte. Raises InvalidRecordError if a record cannot be read, a version
+    is negative, or the key is too short; RequestError for another type of control record, a short value, or a batch
+    that cannot be decompressed.
     """
     if batch.count == 0:
         return None

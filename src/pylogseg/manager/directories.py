@@ -138,7 +138,7 @@ class Directories:
             else:
                 self.meta[directory.path] = own
 
-    def find(self, wanted: str) -> LogDirectory:
+    def find(self, log_dir: str) -> LogDirectory:
         """Return the log directory with a path or a ``directory.id``.
 
         Raises
@@ -148,10 +148,10 @@ class Directories:
         """
         for each in self.online:
             meta = self.meta.get(each.path)
-            if each.path in (wanted, os.path.abspath(wanted)) or (meta is not None and meta.directory_id == wanted):
+            if each.path in (log_dir, os.path.abspath(log_dir)) or (meta is not None and meta.directory_id == log_dir):
                 return each
         known = ", ".join(each.path for each in self.online)
-        raise RequestError(f"{wanted}: not one of the log directories: {known}")
+        raise RequestError(f"{log_dir}: not one of the log directories: {known}")
 
     def contents(self, directory: LogDirectory) -> Contents:
         """Return the folders of partitions in a log directory."""

@@ -18,10 +18,11 @@ from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import ClosedError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import check_topic, partition_folder_name
 from pylogseg.log.directory import LogDirectory
+from pylogseg.log.identity import topic_id_of
 from pylogseg.manager.background import Background
 from pylogseg.manager.cleaning import Place
 from pylogseg.manager.logs import OpenLogs, TopicPartition
-from pylogseg.manager.moving import Mover, topic_id_of
+from pylogseg.manager.moving import Mover
 from pylogseg.manager.settings import BrokerSettings
 from pylogseg.manager.topics import TopicSettings
 

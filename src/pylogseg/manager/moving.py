@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pylogseg.embedded.log import EmbeddedLog
-from pylogseg.env.storage import Storage
 from pylogseg.errors import OffsetOutOfRangeError, RequestError
-from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.batches import scan
-from pylogseg.format.names import FileKind
 
 _STEP_BYTES = 4 << 20
 _ANY_EPOCH = 2**31 - 1
@@ -88,9 +85,3 @@ class Mover:
         if self._progress is not None:
             self._progress(target.log_end_offset, source.log_end_offset)
         return size
-
-
-def topic_id_of(storage: Storage, folder: str) -> str | None:
-    """Return the topic id of a partition, None if it has none."""
-    path = storage.join(folder, FileKind.PARTITION_METADATA.value)
-    return parse_partition_metadata(storage.read_all(path), path).topic_id if storage.exists(path) else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pylogseg.catalog.folders import readable_topic_id
 from pylogseg.config import LogConfig
 from pylogseg.env.filesystem import LocalFiles
-from pylogseg.errors import CorruptionError, PylogsegError, StorageError
-from pylogseg.files.status import parse_partition_metadata
-from pylogseg.format.names import FileKind, parse_partition_folder
+from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.format.names import parse_partition_folder
 from pylogseg.internal_topics.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata
 from pylogseg.manager.settings import BrokerSettings, topic_fields
 
@@ -122,12 +122,8 @@ def _made_again(log_dirs: Iterable[str], topic_ids: Mapping[str, str], metadata:
             if folder is None or folder.state not in ("", "future") or folder.topic not in topic_ids:
                 continue
             path = files.join(log_dir, entry.name)
-            name = files.join(path, FileKind.PARTITION_METADATA.value)
-            try:
-                own = parse_partition_metadata(files.read_all(name), name).topic_id
-            except (CorruptionError, StorageError):  # the load reports it
-                continue
-            if own != topic_ids[folder.topic]:
+            own = readable_topic_id(files, path)
+            if own is not None and own != topic_ids[folder.topic]:
                 found[folder.topic] = (
                     f"{path} belongs to an older topic {folder.topic} than the metadata, {metadata}: its topic id "
                     f"is {own}, in the metadata {topic_ids[folder.topic]}"

@@ -20,7 +20,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.reading.partition import Chunk, ReadOptions
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 
 #: Default memory of the map, as in Kafka's cleaner.
 MEMORY_BYTES = 128 << 20
@@ -31,42 +31,25 @@ _Read = Callable[[ReadOptions], Iterator[Chunk]]
 
 
 class Latest(NamedTuple):
-    """Options for reading the last record of each key.
+    """Options for reading the last record of each key."""
 
-    Attributes
-    ----------
-    tombstones : bool
-        Include keys whose last record has no value.
-    memory_bytes : int
-        Memory of the map. If it gets full there are more passes, and a temporary file with 8 bytes for each key.
-    """
-
-    tombstones: bool = False
+    tombstones: bool = False  #: Include keys whose last record has no value.
+    #: Of the map; a full one costs more passes, and a temporary file with 8 bytes for each key.
     memory_bytes: int = MEMORY_BYTES
 
     def check(self, options: ReadOptions) -> None:
-        """Raise RequestError if the memory is too small for a map, or control records are wanted."""
+        """Raise RequestError if the memory is too small for a map, or control records are requested."""
         if options.control:
             raise RequestError("`latest` cannot be combined with control=True")
         if self.memory_bytes < _LEAST_BYTES:
             raise RequestError(f"a map of {self.memory_bytes} bytes is too small: give it {_LEAST_BYTES} or more")
 
     def chunks(self, read: _Read, options: ReadOptions) -> Iterator[Chunk]:
-        """Yield the last record of each key, in the order of offsets. Records without a key are left out.
+        """Yield the last record of each key, in the order of offsets, never empty; records without a key are left out.
 
-        Parameters
-        ----------
-        read : callable
-            Reads the log once, with the given options; called at least twice. Records appended after the end of the
-            first pass are ignored.
-        options : ReadOptions
-            Its `gaps` receive the gaps, and the number of records that a broker's cleaner or retention removed
-            between the passes.
-
-        Yields
-        ------
-        Chunk
-            Never empty.
+        `read` reads the log with the given options; it is called at least twice, and records appended after the first
+        pass are ignored. The options' `gaps` receive also the number of records that a broker removed between the
+        passes.
         """
         with tempfile.TemporaryFile(prefix="pylogseg-latest-") as spill:
             last = _last_offsets(read, options, self.memory_bytes, spill)
@@ -96,7 +79,6 @@ class _LastOffsets:
 
     @property
     def lowest(self) -> int:
-        """The lowest offset of all."""
         return min(int(run[0]) for run in self._runs if len(run))
 
     def touch(self, batches: BatchTable) -> npt.NDArray[np.bool_]:
@@ -155,4 +137,4 @@ def _spilled(run: _Offsets, spill: IO[bytes]) -> _Offsets:
 
 def _gone(last: _LastOffsets, missed: int) -> Gap:
     reason = f"{missed} records that were the last of their key were deleted while the log was read: read it again"
-    return Gap(last.path, Finding.REMOVED, 0, 0, last.lowest, None, reason, False)
+    return Gap(last.path, GapKind.REMOVED, 0, 0, last.lowest, None, reason, False)

@@ -20,20 +20,14 @@ from pylogseg.reading.latest import Latest
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset, offset_of_time
 from pylogseg.reading.stable_offset import Tail
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 
 
 class Source(Protocol):
     """A log that a `Reader` reads.
 
-    ``log_start_offset``
-        Records below it are left out.
-    ``log_end_offset``
-        Negative offsets count from here.
-    ``offset_of_time(timestamp_ms) -> int``
-        Offset of the first record that is not older; `OPEN_END` if there is none.
-    ``chunks(first_offset, end_offset, options) -> iterator of Chunk``
-        The records of a half-open range.
+    Records below ``log_start_offset`` are left out; negative offsets count from ``log_end_offset``. ``offset_of_time``
+    gives the first record that is not older, `OPEN_END` if there is none; ``chunks`` the records of a half-open range.
     """
 
     @property
@@ -45,32 +39,15 @@ class Source(Protocol):
 
 
 class LogFiles(NamedTuple):
-    """The files of one log: a partition's segments, or a single file.
+    """The files of one log: a partition's segments, or a single file."""
 
-    Attributes
-    ----------
-    segments : sequence of Segment
-        By base offset.
-    log_start_offset : int
-    snapshots : dict of int to str
-        Paths of producer snapshots by offset.
-    name : str
-        Name of the partition, or the path of the file if the folder has no partition's name.
-    error : StorageError or None
-        Why the segments cannot be listed.
-    path : str
-        Path of the partition's folder, or of the file.
-    tail : Tail or None
-        The known end of the log, for callers that read it repeatedly.
-    """
-
-    segments: Sequence[Segment]
+    segments: Sequence[Segment]  #: By base offset.
     log_start_offset: int
-    snapshots: dict[int, str]
-    name: str = ""
-    error: StorageError | None = None
-    path: str = ""
-    tail: Tail | None = None
+    snapshots: dict[int, str]  #: Paths of producer snapshots by offset.
+    name: str = ""  #: Of the partition, or the path of the file if the folder has no partition's name.
+    error: StorageError | None = None  #: Why the segments cannot be listed.
+    path: str = ""  #: Of the partition's folder, or of the file.
+    tail: Tail | None = None  #: The known end of the log, for callers that read it repeatedly.
 
     @property
     def log_end_offset(self) -> int:
@@ -89,7 +66,7 @@ class LogFiles(NamedTuple):
             raise _copy_of(self.error)
         else:
             reason = f"cannot {self.error.operation}: {self.error.reason}"
-            gap = Gap(self.error.path, Finding.UNREADABLE, 0, 0, first_offset, None, reason, True)
+            gap = Gap(self.error.path, GapKind.UNREADABLE, 0, 0, first_offset, None, reason, True)
             options.gaps.append(gap)
 
 
@@ -106,14 +83,10 @@ def partitions_of(
 ) -> list[Partition]:
     """Return the partitions to read: live ones; others only if they are selected or if there are no others.
 
-    Unreadable ones come last, so that everything readable is read before an error ends the reading.
-
-    Raises
-    ------
-    RequestError
-        If there is no partition with one of these numbers, or one lies in two folders.
+    Unreadable ones come last, so that everything readable is read before an error ends the reading. Raises RequestError
+    if no partition has one of these numbers, or one lies in two folders.
     """
-    numbers = _numbers(partition)
+    numbers = numbers_of(partition)
     if numbers is None:
         sole = len(disk.partitions) == 1
         chosen = [p for p in disk.partitions if by_name or sole or not p.state]
@@ -125,7 +98,8 @@ def partitions_of(
     return [p for p in chosen if p.error is None] + [p for p in chosen if p.error is not None]
 
 
-def _numbers(partition: int | Sequence[int] | None) -> set[int] | None:
+def numbers_of(partition: int | Sequence[int] | None) -> set[int] | None:
+    """Return the numbers of an argument `partition`; None for all."""
     if partition is None:
         return None
     several = partition if isinstance(partition, Iterable) and not isinstance(partition, str) else [partition]
@@ -135,17 +109,9 @@ def _numbers(partition: int | Sequence[int] | None) -> set[int] | None:
 def logs_of(
     disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
 ) -> list[LogFiles]:
-    """Return single files and the partitions that `partitions_of` selects, as logs.
-
-    Raises
-    ------
-    RequestError
-        If there is no partition with one of these numbers, or one lies in two folders.
-    StorageError
-        If none of the selected partitions can be listed.
-    """
+    """Return single files and what `partitions_of` selects, as logs; StorageError if none can be listed."""
     chosen = partitions_of(disk, partition, by_name=by_name)
-    numbers = _numbers(partition)
+    numbers = numbers_of(partition)
     files = [segment for segment in disk.loose if numbers is None or segment.partition in numbers]
     if chosen and chosen[0].error is not None and not files:
         raise _copy_of(chosen[0].error)
@@ -189,13 +155,7 @@ def _snapshots(partition: Partition) -> dict[int, str]:
 
 
 def check_order(first: int | None, end: int | None) -> None:
-    """Refuse a range of offsets that ends before it begins; negative ones count from the end.
-
-    Raises
-    ------
-    RequestError
-        With both.
-    """
+    """Refuse a range of offsets that ends before it begins; negative ones count from the end."""
     if first is not None and end is not None and (first < 0) == (end < 0) and end < first:
         raise RequestError(f"the range of offsets {first}:{end} ends before it begins")
 
@@ -246,31 +206,17 @@ def in_time(columns: RecordColumns, since: int | None, until: int | None) -> Rec
 
 @dataclass(frozen=True)
 class LogReader:
-    """Reads a part of one log.
-
-    Attributes
-    ----------
-    log : LogFiles
-    first_offset, end_offset : int
-        Half-open.
-    since, until : int or None
-        Half-open range of timestamps, in ms; records outside are left out. The offsets are used for seeking.
-    key : bytes or None
-        Only records with this key.
-    options : ReadOptions
-        For one reading at a time: it has the list of gaps and, with ``scratch``, the memory.
-    latest : Latest or None
-        Only the last record of each key among the selected records.
-    """
+    """Reads a part of one log: a half-open range of offsets."""
 
     log: LogFiles
     first_offset: int
     end_offset: int
-    since: int | None = None
+    since: int | None = None  #: Half-open range of timestamps with `until`, in ms; offsets are used for seeking.
     until: int | None = None
-    key: bytes | None = None
+    key: bytes | None = None  #: Only records with this key.
+    #: For one reading at a time: it has the list of gaps and, with `scratch`, the memory.
     options: ReadOptions = field(default_factory=ReadOptions)
-    latest: Latest | None = None
+    latest: Latest | None = None  #: Only the last record of each key among the selected records.
 
     @classmethod
     def of(
@@ -292,7 +238,6 @@ class LogReader:
 
     @property
     def gaps(self) -> list[Gap]:
-        """The gaps so far."""
         return self.options.gaps
 
     @property

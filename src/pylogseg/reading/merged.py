@@ -17,18 +17,10 @@ _BLOCK_BYTES = 1 << 20
 
 
 class Block(NamedTuple):
-    """Records of several logs in their common order.
+    """Records of several logs in their common order."""
 
-    Attributes
-    ----------
-    pieces : list of (Chunk, int, int)
-        Chunks, each with a half-open range of its records.
-    order : numpy.ndarray of int64
-        The order of all records, numbered piece by piece.
-    """
-
-    pieces: list[tuple[Chunk, int, int]]
-    order: npt.NDArray[np.int64]
+    pieces: list[tuple[Chunk, int, int]]  #: Chunks, each with a half-open range of its records.
+    order: npt.NDArray[np.int64]  #: Of all records, numbered piece by piece.
 
 
 class _Head:
@@ -54,16 +46,8 @@ class _Head:
 def merge_by_time(logs: Sequence[Iterator[Chunk]]) -> Iterator[Block]:
     """Yield the records of several logs by timestamp; for equal timestamps, by the order of the logs.
 
-    Parameters
-    ----------
-    logs : sequence of iterators of Chunk
-        Their chunks must not be empty, and must stay valid until the next one is requested.
-
-    Yields
-    ------
-    Block
-        Valid until the next one is requested. Records of a log stay in the order of offsets: a record counts as at
-        least as late as all records before it.
+    Chunks must not be empty, and stay valid until the next one is requested; so does a block. Records of a log stay in
+    the order of offsets: a record counts as at least as late as all records before it.
     """
     heads = [_Head(chunks) for chunks in logs]
     there = [number for number, head in enumerate(heads) if head.advance()]

@@ -19,28 +19,18 @@ from pylogseg.env.filesystem import Readable
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.walker.batch_search import BatchSearch
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.unreadable import Patched
 
 _NONE = 2**63
 
 
 class Checked(NamedTuple):
-    """The result of checking a window.
+    """The result of checking a window."""
 
-    Attributes
-    ----------
-    rows : BatchTable
-        Batches with good offsets.
-    gaps : list of Gap
-        The other batches; adjacent ones form one gap.
-    is_done : bool
-        Whether everything after the window is above the last requested offset.
-    """
-
-    rows: BatchTable
-    gaps: list[Gap]
-    is_done: bool
+    rows: BatchTable  #: Batches with good offsets.
+    gaps: list[Gap]  #: The other batches; adjacent ones form one gap.
+    is_done: bool  #: Whether everything after the window is above the last requested offset.
 
 
 def has_next(segment: Segment) -> bool:
@@ -58,13 +48,7 @@ def has_next(segment: Segment) -> bool:
 class Order:
     """Checks the offsets of a segment's batches, window by window.
 
-    Parameters
-    ----------
-    segment : Segment
-    view : Readable
-        Its open file.
-    starts_inside : bool
-        Whether the first window begins at a batch from the offset index: then its offset is trusted.
+    With `starts_inside`, the first window begins at a batch from the offset index: then its offset is trusted.
     """
 
     def __init__(self, segment: Segment, view: Readable, *, starts_inside: bool = False) -> None:
@@ -75,15 +59,7 @@ class Order:
         self._open: Gap | None = None
 
     def check(self, rows: BatchTable, last: int = _NONE - 1) -> Checked:
-        """Check the batches of the next window.
-
-        Parameters
-        ----------
-        rows : BatchTable
-            At least one.
-        last : int
-            The last requested offset.
-        """
+        """Check the batches of the next window, at least one; `last` is the last requested offset."""
         found = rows.summary()
         if (
             found.ascends
@@ -147,7 +123,7 @@ class Order:
                 gaps += self.finish(None)
                 self._open = Gap(
                     self._segment.path,
-                    Finding.ORDER,
+                    GapKind.ORDER,
                     positions[row],
                     positions[row],
                     self._expected,

@@ -31,7 +31,7 @@ from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.stable_offset import Tail
 from pylogseg.reading.transactions import Transactions, TxnIndexView
 from pylogseg.reading.vanished import open_or_gap
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
 
 OnCorrupt = Literal["raise", "stop", "skip"]
@@ -136,13 +136,6 @@ class OnePass:
 
     A whole window is decoded ahead, in the scanner of the walk. If a batch is compressed, a CRC is bad or not all
     batches are selected, it is scanned and decoded in two steps.
-
-    Parameters
-    ----------
-    limit_bytes : int
-        A batch that would decompress to more is damaged.
-    scratch : Scratch, optional
-        Reused memory.
     """
 
     def __init__(self, limit_bytes: int, scratch: Scratch | None) -> None:
@@ -188,22 +181,10 @@ class OnePass:
 
 
 class PartitionReader:
-    """Reads the segments of one partition in order, within a range of offsets.
+    """Reads the segments of one partition in order, within a half-open range of offsets.
 
-    Parameters
-    ----------
-    segments : sequence of Segment
-        Of one partition, by base offset.
-    first_offset, end_offset : int
-        The range, half-open.
-    options : ReadOptions
-        Its `gaps` receive the gaps.
-    snapshots : dict of int to str, optional
-        Paths of producer snapshots by offset, for ``read_committed``.
-    transactions : TxnIndexView, optional
-        The outcomes of transactions, if more of the log is known than these segments.
-    tail : Tail, optional
-        For ``read_committed``: the end of the log as known from an earlier reading.
+    The options' `gaps` get the gaps. For ``read_committed``: `snapshots` are paths by offset, `transactions` is given
+    if more of the log is known than these segments, and `tail` is the end of the log as known from an earlier reading.
     """
 
     def __init__(
@@ -277,7 +258,7 @@ class PartitionReader:
                 breach = next((gap for gap in gaps if self._concerns(gap)), None)
                 if breach is not None and options.on_corrupt != "skip":  # records before it are returned first
                     rows = rows[rows.position < breach.position]
-                    rows = self._wanted(rows, segment)[0] if len(rows) else rows
+                    rows = self._selected(rows, segment)[0] if len(rows) else rows
                     yield from self._decode(segment, rows, item) if len(rows) else ()
                 if self._ends_at_any(gaps):
                     yield None
@@ -287,7 +268,7 @@ class PartitionReader:
                 if rows.summary().first_base_offset > self._last and rows.magic[0] == 2:
                     yield None
                     return
-                rows, undecided = self._wanted(rows, segment)
+                rows, undecided = self._selected(rows, segment)
                 if len(rows):
                     yield from self._decode(segment, rows, item)
                 if undecided or is_done:
@@ -308,7 +289,7 @@ class PartitionReader:
             view.drop(dropped, window.file_position)
         return end, window.file_position
 
-    def _wanted(self, rows: BatchTable, segment: Segment) -> tuple[BatchTable, bool]:
+    def _selected(self, rows: BatchTable, segment: Segment) -> tuple[BatchTable, bool]:
         """Return the batches that may have selected records, and whether an open transaction ends the reading."""
         summary = rows.summary()
         if (
@@ -380,7 +361,7 @@ class PartitionReader:
         """Report a gap; return True if the reading ends at it."""
         if not self._concerns(gap):
             return False
-        is_skipped = self._options.skip_unreadable and gap.kind is Finding.UNREADABLE
+        is_skipped = self._options.skip_unreadable and gap.kind is GapKind.UNREADABLE
         if gap.is_damage and self._options.on_corrupt == "raise" and not is_skipped:
             raise gap.as_error()
         self._options.gaps.append(gap)
@@ -402,7 +383,7 @@ def of_segment(segment: Segment, columns: RecordColumns) -> tuple[RecordColumns,
     for row, offset in zip(batches.tolist(), lowest, strict=True):
         reason = f"a batch begins at offset {offset}, below {segment.base_offset}, the segment's base offset"
         position, size = int(columns.batches.position[row]), int(columns.batches.size[row])
-        place = (segment.path, Finding.ORDER, position, position + size)
+        place = (segment.path, GapKind.ORDER, position, position + size)
         gaps.append(Gap(*place, offset, segment.base_offset, reason, False))
     return columns.take(~is_below), gaps
 
@@ -414,7 +395,7 @@ def records_gap(segment: Segment, rows: BatchTable, bad: BatchDamage) -> Gap:
     first = int(row["base_offset"])
     return Gap(
         segment.path,
-        Finding.RECORDS_BAD,
+        GapKind.RECORDS_BAD,
         position,
         position + size,
         first,

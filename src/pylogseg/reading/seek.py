@@ -25,13 +25,7 @@ _HEADER_BYTES = 61
 
 
 def position_of_offset(segment: Segment, view: FileView, offset: int) -> int:
-    """Return the position of a batch from which a scan finds an offset, as near as the offset index allows.
-
-    Returns
-    -------
-    int
-        0 without an index, or with a wrong one.
-    """
+    """Return a batch's position for a scan to an offset, as near as the offset index allows; 0 without a good one."""
     if offset <= segment.base_offset:
         return 0
     data = segment.hint(FileKind.OFFSET_INDEX)
@@ -58,19 +52,7 @@ def _last_offset_at(view: FileView, position: int) -> int | None:
 
 
 def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int, log_start_offset: int = 0) -> int:
-    """Return the offset of the first record whose timestamp is not below a given one.
-
-    Parameters
-    ----------
-    segments : sequence of Segment
-        Of one partition, by base offset.
-    timestamp_ms : int
-        Milliseconds since 1970.
-    default : int
-        Returned if there is no such record.
-    log_start_offset : int
-        Records below it are ignored.
-    """
+    """Return the offset of the first record since a timestamp, not below the log's start; `default` without one."""
     late = late_segments(segments, timestamp_ms, log_start_offset, is_exact=True)
     return next((offset for offset in late if offset is not None), default)
 
@@ -78,20 +60,14 @@ def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int,
 def late_segments(
     segments: Sequence[Segment], timestamp_ms: int, log_start_offset: int = 0, *, is_exact: bool = False
 ) -> Iterator[int | None]:
-    """Yield the first offset since a timestamp for each segment that may have one.
+    """Yield for each segment that may have records since a timestamp the offset of the first one.
 
-    Parameters are those of `offset_of_time`; with `is_exact`, a time index is compared with the segment before it is
-    trusted.
-
-    Yields
-    ------
-    int or None
-        For each segment whose greatest timestamp (or modification time, without timestamps) is not below the given
-        one: the offset of the first such record; None if there is none, since a cleaning emptied its batch or the log
-        starts after it. A broker's lookup by time returns the first of these, None included.
+    None means there is none, since a cleaning emptied its batch or the log starts after it. A broker's lookup by time
+    returns the first of these, None included. Segments are chosen by their greatest timestamp (or modification time);
+    with `is_exact`, a time index is compared with the segment before it is trusted.
     """
     for segment, following in itertools.zip_longest(segments, segments[1:]):
-        index = _time_index(segment)
+        index = time_index(segment)
         if not is_exact and _tells_all_are_older(index, following, timestamp_ms):
             continue
         try:
@@ -110,23 +86,11 @@ def late_segments(
 
 
 def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms: int) -> int | None:
-    """Return an offset of a segment below which all records are older than a timestamp.
+    """Return an offset of a segment, by its time index, below which all records are older than a timestamp.
 
-    Parameters
-    ----------
-    segment : Segment
-        The segment.
-    following : Segment or None
-        The next segment of its partition.
-    timestamp_ms : int
-        Milliseconds since 1970.
-
-    Returns
-    -------
-    int or None
-        By the time index; None if all records of the segment are older, which is known only for a sealed segment.
+    None if all its records are older, which is known only for a sealed segment.
     """
-    index = _time_index(segment)
+    index = time_index(segment)
     if _tells_all_are_older(index, following, timestamp_ms):
         return None
     try:
@@ -139,9 +103,26 @@ def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms
         if not segment.is_last and _largest_timestamp(segment, view, index) < timestamp_ms:
             return None
         entry = None if index is None else index.floor(timestamp_ms - 1)
-        if entry is None or entry.timestamp < 0 or not _holds(segment, view, entry):
+        if entry is None or entry.timestamp < 0 or not holds(segment, view, entry):
             return segment.base_offset
         return entry.offset + 1
+
+
+def largest_timestamp(segment: Segment) -> int | None:
+    """Return the greatest timestamp of a sealed segment, by its time index and the headers after the last entry.
+
+    None if it is not known: the segment is the last one, or cannot be read.
+    """
+    if segment.is_last:
+        return None
+    try:
+        opened = open_unless_removed(segment)
+    except StorageError:
+        return None
+    if opened is None:
+        return None
+    with opened as view:
+        return _largest_timestamp(segment, view, time_index(segment))
 
 
 def _tells_all_are_older(index: TimeIndex | None, following: Segment | None, timestamp_ms: int) -> bool:
@@ -156,7 +137,8 @@ def _tells_all_are_older(index: TimeIndex | None, following: Segment | None, tim
     return last.offset == following.base_offset - 1 and last.timestamp < timestamp_ms
 
 
-def _time_index(segment: Segment) -> TimeIndex | None:
+def time_index(segment: Segment) -> TimeIndex | None:
+    """Return the time index of a segment, not checked; None if it is missing, cannot be read or has no entry."""
     data = segment.hint(FileKind.TIME_INDEX)
     if not data:
         return None
@@ -166,16 +148,16 @@ def _time_index(segment: Segment) -> TimeIndex | None:
 
 def _largest_timestamp(segment: Segment, view: FileView, index: TimeIndex | None) -> int:
     start = 0
-    if index is not None and _holds(segment, view, entry := index[len(index) - 1]):
+    if index is not None and holds(segment, view, entry := index[len(index) - 1]):
         # A truncated index is correct, but does not cover what comes after its last entry.
         start = position_of_offset(segment, view, entry.offset)
-    return max((int(rows.max_timestamp.max()) for rows in _headers(view, segment, start)), default=-1)
+    return max((int(rows.max_timestamp.max()) for rows in headers_from(segment, view, start)), default=-1)
 
 
-def _holds(segment: Segment, view: FileView, entry: TimestampOffset) -> bool:
+def holds(segment: Segment, view: FileView, entry: TimestampOffset) -> bool:
     """Check whether the batch with an entry's offset has the entry's timestamp; otherwise the index is wrong."""
     start = position_of_offset(segment, view, entry.offset)
-    for rows in _headers(view, segment, start):
+    for rows in headers_from(segment, view, start):
         if rows.last_offset[-1] >= entry.offset:
             return bool(rows.max_timestamp[rows.last_offset >= entry.offset][0] == entry.timestamp)
     return False
@@ -192,7 +174,7 @@ def _search(
 ) -> int | None:
     first = log_start_offset
     entry = None if index is None else index.floor(timestamp_ms)
-    if entry is not None and entry.offset > first and _holds(segment, view, entry):
+    if entry is not None and entry.offset > first and holds(segment, view, entry):
         first = entry.offset
     start = position_of_offset(segment, view, first)
     end = 2**63 if segment.next_base is None else segment.next_base
@@ -220,7 +202,8 @@ def _search(
     return None
 
 
-def _headers(view: FileView, segment: Segment, start: int) -> Iterator[BatchTable]:
+def headers_from(segment: Segment, view: FileView, start: int) -> Iterator[BatchTable]:
+    """Yield the good batches of a segment from a position on, window by window."""
     return (rows for rows, _ in _windows(view, segment, start))
 
 
@@ -233,18 +216,10 @@ def _windows(view: FileView, segment: Segment, start: int) -> Iterator[tuple[Bat
 
 
 class LogEnd(NamedTuple):
-    """The end of a log.
+    """The end of a log."""
 
-    Attributes
-    ----------
-    offset : int
-        After the last whole batch; at least the last segment's base offset.
-    is_at_file_end : bool
-        Whether nothing follows that batch in its file: no torn tail, no damage, no batch with a lower offset.
-    """
-
-    offset: int
-    is_at_file_end: bool
+    offset: int  #: After the last whole batch; at least the last segment's base offset.
+    is_at_file_end: bool  #: Whether nothing follows that batch in its file, not even a torn tail.
 
 
 def end_offset(segments: Sequence[Segment]) -> int:

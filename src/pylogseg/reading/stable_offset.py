@@ -16,46 +16,23 @@ from pylogseg.walker.windows import Window
 
 @dataclass
 class Tail:
-    """The end of a log as known from an earlier reading, so that only later headers are read.
+    """The end of a log as known from an earlier reading, so that only later headers are read."""
 
-    Attributes
-    ----------
-    last_offset, crc : int
-        Of the last batch that was read; -1 before the first one.
-    open_first : dict of int to int
-        Producers with an open transaction after that batch, and its first offset.
-    """
-
-    last_offset: int = -1
+    last_offset: int = -1  #: Of the last batch that was read; -1 before the first one.
     crc: int = -1
+    #: Producers with an open transaction after that batch, and its first offset.
     open_first: dict[int, int] = field(default_factory=dict)
 
 
 class EndState(NamedTuple):
-    """The open transactions at an offset of a log.
+    """The open transactions at an offset of a log."""
 
-    Attributes
-    ----------
-    offset : int
-        The offset, after the last batch that was read.
-    open_first : dict of int to int
-        Producers with an open transaction there, and its first offset.
-    """
-
-    offset: int
-    open_first: dict[int, int]
+    offset: int  #: After the last batch that was read.
+    open_first: dict[int, int]  #: Producers with an open transaction there, and its first offset.
 
 
 def last_stable_offset(segments: list[Segment], snapshots: dict[int, str]) -> int | None:
-    """Return the first offset of the oldest transaction that is open at the end of the log; None if none is.
-
-    Parameters
-    ----------
-    segments : list of Segment
-        All of the partition, by base offset.
-    snapshots : dict of int to str
-        Paths of producer snapshots by offset.
-    """
+    """Return the first offset of the oldest transaction that is open at the end of the log; None if none is."""
     return min(end_of_log(segments, snapshots).open_first.values(), default=None)
 
 

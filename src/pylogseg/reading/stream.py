@@ -7,9 +7,10 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from pylogseg.catalog.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
@@ -27,7 +28,7 @@ from pylogseg.reading.partition import (
     Throttle,
     small_window,
 )
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 
 #: Columns of a record, with the names and in the order of Spark's Kafka source.
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -81,6 +82,33 @@ class Record(NamedTuple):
     partition: int
 
 
+class Filter(Protocol):
+    """The filter of a reader; see `pylogseg.arrow.where.Where`."""
+
+    def range_of(self, log: Source) -> tuple[int, int]: ...
+    def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]: ...
+
+
+class Scope(NamedTuple):
+    """What a reader is to read.
+
+    Attributes
+    ----------
+    logs : sequence of Source
+    offsets, times : (int, int), (int or None, int or None)
+        Half-open ranges.
+    limit : int or None
+        Most records.
+    options : ReadOptions
+    """
+
+    logs: Sequence[Source]
+    offsets: tuple[int, int]
+    times: tuple[int | None, int | None]
+    limit: int | None
+    options: ReadOptions
+
+
 class Reader:
     """A stream of records; iterate over it for `Record`s, or over `chunks()` for columns.
 
@@ -97,8 +125,9 @@ class Reader:
         options: ReadOptions,
         columns: Sequence[str] | None = None,
         latest: Latest | None = None,
+        where: Filter | None = None,
     ) -> None:
-        self.logs, self.columns, self._latest = logs, columns, latest
+        self.logs, self.columns, self._latest, self._where = logs, columns, latest, where
         self._offsets, self._times, self._limit, self._options = offsets, times, limit, options
 
     def __repr__(self) -> str:
@@ -109,6 +138,11 @@ class Reader:
     def gaps(self) -> list[Gap]:
         """The gaps of the last iteration."""
         return self._options.gaps
+
+    @property
+    def scope(self) -> Scope:
+        """What it reads, for those who read it otherwise."""
+        return Scope(self.logs, self._offsets, self._times, self._limit, self._options)
 
     def use(self, scratch: Callable[[], Scratch]) -> None:
         """Decode into the given memory, whatever `reuse_buffers` was."""
@@ -132,10 +166,19 @@ class Reader:
 
     def _chunks_of(self, log: Source) -> Iterator[Chunk]:
         first, end = range_of(log, self._offsets, self._times)
+        where = self._where
+        if where is not None:
+            wanted = where.range_of(log)
+            # What ends at damage is read from its start: records behind damage do not belong to it.
+            first = first if self._options.on_corrupt == "stop" else max(first, wanted[0])
+            end = min(end, wanted[1])
 
         def in_range(options: ReadOptions) -> Iterator[Chunk]:
             for chunk in log.chunks(first, end, timed(options, *self._times)):
-                yield Chunk(in_time(chunk.columns, *self._times), chunk.segment)
+                found = Chunk(in_time(chunk.columns, *self._times), chunk.segment)
+                if where is not None and len(found.columns):
+                    found = found._replace(columns=found.columns.take(where.rows(found)))
+                yield found
 
         if self._latest is None:
             return in_range(self._options)
@@ -152,9 +195,15 @@ class Reader:
 
         from pylogseg.arrow.columns import record_batches, schema
 
-        wanted = schema(self.columns)
-        made = pa.RecordBatchReader.from_batches(wanted, record_batches(self.chunks(), wanted))
+        target = schema(self.columns)
+        made = pa.RecordBatchReader.from_batches(target, record_batches(self.chunks(), target))
         return made.__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Export the schema of the stream alone, for who asks before it reads."""
+        from pylogseg.arrow.columns import schema
+
+        return schema(self.columns).__arrow_c_schema__()
 
     def to_pandas(self) -> Any:
         """Return all records as a pandas DataFrame with the columns of `read_arrow`; they must fit in memory."""
@@ -163,22 +212,22 @@ class Reader:
         return pa.RecordBatchReader.from_stream(self).read_pandas()
 
 
-def records_of(chunk: Chunk, wanted: Sequence[str] | None = None) -> Iterator[Record]:
+def records_of(chunk: Chunk, names: Sequence[str] | None = None) -> Iterator[Record]:
     """Yield the records of a chunk as objects; payloads that are not requested are None."""
     columns, topic, partition = chunk.columns, chunk.topic, chunk.partition
     count = len(columns)
-    keys = _payloads(columns, columns.key_place, columns.key_size) if _is_wanted("key", wanted) else [None] * count
+    keys = _payloads(columns, columns.key_place, columns.key_size) if _is_selected("key", names) else [None] * count
     values = (
-        _payloads(columns, columns.value_place, columns.value_size) if _is_wanted("value", wanted) else [None] * count
+        _payloads(columns, columns.value_place, columns.value_size) if _is_selected("value", names) else [None] * count
     )
     kinds = columns.batches.timestamp_type[columns.batch].tolist()
-    headers = (_headers(columns) if _is_wanted("headers", wanted) else []) or [()] * count
+    headers = (_headers(columns) if _is_selected("headers", names) else []) or [()] * count
     offsets, timestamps = columns.offset.tolist(), columns.timestamp.tolist()
     yield from map(Record, offsets, timestamps, kinds, keys, values, headers, repeat(topic), repeat(partition))
 
 
-def _is_wanted(name: str, wanted: Sequence[str] | None) -> bool:
-    return wanted is None or name in wanted
+def _is_selected(name: str, names: Sequence[str] | None) -> bool:
+    return names is None or name in names
 
 
 def _payloads(columns: RecordColumns, places: Any, sizes: Any) -> list[bytes | None]:
@@ -211,6 +260,7 @@ def read(
     on_corrupt: OnCorrupt = "raise",
     columns: Sequence[str] | None = None,
     *,
+    where: Any = None,
     control: bool = False,
     check_crc: bool = True,
     from_log_start: bool = True,
@@ -248,6 +298,9 @@ def read(
     columns : sequence of str, optional
         The columns to return, by their Arrow names (``"key"``, ``"value"``, ``"headers"``, ...). In a `Record`,
         payloads that are not requested are None or empty.
+    where : pyarrow.compute.Expression, optional
+        Only the records for which it is true, such as ``pyarrow.compute.field("offset") >= 5``; what it says of topic,
+        partition, offset and timestamp says also which part of each log is read.
     control : bool
         Include control records (transaction markers and the like).
     check_crc : bool
@@ -308,7 +361,14 @@ def read(
     )
     logs = logs_of(disk, partition, by_name=topic is not None or disk.is_named, from_log_start=from_log_start)
     last_only = Latest(tombstones, latest_memory_bytes) if latest else None
-    return reader_of(logs, offset, timestamp, limit, options, columns, last_only)
+    return reader_of(logs, offset, timestamp, limit, options, columns, last_only, None if where is None else _as(where))
+
+
+def _as(where: Any) -> Filter:
+    """A filter, from the layer that knows what an expression is."""
+    from pylogseg.arrow.where import Where
+
+    return Where(where)
 
 
 def reader_of(
@@ -319,6 +379,7 @@ def reader_of(
     options: ReadOptions,
     columns: Sequence[str] | None,
     latest: Latest | None = None,
+    where: Filter | None = None,
 ) -> Reader:
     """Return a reader of logs for the arguments of `read`."""
     if latest is not None:
@@ -339,6 +400,7 @@ def reader_of(
         options,
         columns,
         latest,
+        where,
     )
 
 

@@ -13,7 +13,7 @@ from pylogseg.format.records import decode
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.vanished import open_unless_removed
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window, walk
 
 _ABORT = 0

@@ -48,28 +48,16 @@ _NEVER = 2**63
 
 
 class TxnIndexView(Protocol):
-    """An object that knows the outcomes of transactions.
-
-    ``committed(rows, segment) -> (kept, last_stable_offset)``
-        See `Transactions.committed`.
-    """
+    """An object that knows the outcomes of transactions; see `Transactions.committed`."""
 
     def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], int | None]: ...
 
 
 class _Aborted(NamedTuple):
-    """The aborted transactions in the index of a segment.
+    """The aborted transactions in the index of a segment."""
 
-    Attributes
-    ----------
-    ranges : dict of int to list
-        Aborted offsets by producer, both ends inclusive, in order.
-    decided_below : int
-        No transaction below this offset was open after the segment's last abort.
-    """
-
-    ranges: dict[int, list[tuple[int, int]]]
-    decided_below: int
+    ranges: dict[int, list[tuple[int, int]]]  #: Aborted offsets by producer, both ends inclusive, in order.
+    decided_below: int  #: No transaction below this offset was open after the segment's last abort.
 
     def covers(self, producer_id: int, offset: int) -> bool:
         """Check whether a batch is in an aborted transaction."""
@@ -86,19 +74,8 @@ class Transactions:
     """Outcomes of the transactions of one partition; queried window by window, in the order of the log.
 
     For a reader from the start of the log the only cost before the first transactional batch is to read one snapshot.
-
-    Parameters
-    ----------
-    segments : list of Segment
-        All segments of the partition, by base offset; not opened yet.
-    snapshots : dict of int to str
-        Paths of producer snapshots by offset.
-    first_offset : int
-        The first offset of the reader.
-    ends_stable : bool
-        Whether the reader ends before any open transaction, so that these need not be searched.
-    tail : Tail, optional
-        Reused by repeated readings.
+    With `ends_stable`, the reader ends before any open transaction, so these need not be searched; `tail` is reused by
+    repeated readings. All segments of the partition are given, not opened yet.
     """
 
     def __init__(
@@ -129,19 +106,8 @@ class Transactions:
     def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], int | None]:
         """Return a mask of batches that are not part of an aborted transaction, and the last stable offset.
 
-        Parameters
-        ----------
-        rows : BatchTable
-            In the order of the log; at least one.
-        segment : Segment
-            The segment of the batches.
-
-        Returns
-        -------
-        kept : numpy.ndarray of bool
-            Markers are kept; the caller leaves out control records.
-        last_stable_offset : int or None
-            The end for the reader; None before the first transactional batch.
+        Markers are kept; the caller leaves out control records. The offset, the reader's end, is None before the first
+        transactional batch.
         """
         if not self._knows_end and (rows.is_transactional.any() or (self._is_first and self._may_begin_after_open())):
             end = end_of_log(self._segments, self._snapshots, self._tail)

@@ -8,26 +8,18 @@ from pylogseg.catalog.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.names import FileKind, parse_file_name
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 
 #: Number of retries, and seconds between them, while the cleaner is replacing a file.
 _LOOKS, _PAUSE_SECONDS = 50, 0.02
 
 
 def open_unless_removed(segment: Segment) -> FileView | None:
-    """Open a segment's file of batches, as `Segment.open` does.
+    """Open a segment's file of batches, as `Segment.open` does; None if it was deleted.
 
-    Returns
-    -------
-    FileView or None
-        None if retention deleted the segment: none before it is left, but one after it is. Or if a truncation did: none
-        after it is left, but one before it is.
-
-    Raises
-    ------
-    StorageError
-        If it cannot be opened for another reason; also if it is missing between others: the cleaner may have merged it
-        into another segment, and continuing would lose its records.
+    By retention: none before it is left, but one after it is. By a truncation: none after it is left, but one before it
+    is. A file missing between others is a StorageError: the cleaner may have merged it into another segment, and
+    continuing would lose its records.
     """
     for _ in range(_LOOKS):
         try:
@@ -45,15 +37,7 @@ def open_unless_removed(segment: Segment) -> FileView | None:
 
 
 def open_or_gap(segment: Segment, first_offset: int, next_offset: int | None) -> FileView | Gap:
-    """Open a segment's file of batches, or return the gap in its place.
-
-    Parameters
-    ----------
-    segment : Segment
-        See `open_unless_removed`.
-    first_offset, next_offset : int, int or None
-        First offset of the gap, and the offset after it.
-    """
+    """Open a segment's file of batches as `open_unless_removed`, or return the gap in its place."""
     try:
         return open_unless_removed(segment) or removed_gap(segment, first_offset, next_offset)
     except StorageError as error:
@@ -74,7 +58,7 @@ def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) ->
     """Return the gap for a segment that retention or a truncation deleted."""
     return Gap(
         segment.path,
-        Finding.REMOVED,
+        GapKind.REMOVED,
         0,
         segment.size,
         max(first_offset, segment.base_offset),
@@ -85,7 +69,6 @@ def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) ->
 
 
 def unreadable_gap(segment: Segment, error: StorageError, first_offset: int, next_offset: int | None) -> Gap:
-    """Return the gap for an unreadable segment."""
     reason = f"cannot {error.operation}: {error.reason}"
     first = max(first_offset, segment.base_offset)
-    return Gap(segment.path, Finding.UNREADABLE, 0, segment.size, first, next_offset, reason, True)
+    return Gap(segment.path, GapKind.UNREADABLE, 0, segment.size, first, next_offset, reason, True)

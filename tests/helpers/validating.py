@@ -1,10 +1,10 @@
-"""The judges of an append without a log around them."""
+"""Validation of an append without a log around it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pylogseg._native._append import Prepared, Rules, ready
+from pylogseg._native._append import Prepared, Rules, prepare_validated
 from pylogseg._native._run import ALL, BODY, Run
 from pylogseg.log.append import with_body
 from pylogseg.log.append_validation import Terms, leader
@@ -12,16 +12,16 @@ from pylogseg.log.producer_state import Origin
 
 
 def lead(data: Any, rules: Rules, *, careful: bool = False, in_place: bool = False, **more: Any) -> Prepared:
-    """Judge an append as a leader does: the fast judge, then the careful one, or only that."""
+    """Validate an append as a leader does: the fast way first, then the careful way, or only that."""
     if not careful and more.get("target_magic", 2) == 2:
         next_offset, now_ms = more["next_offset"], more["now_ms"]
         is_client = more.get("origin", Origin.CLIENT) is Origin.CLIENT
         run = Run(rules)
         run.next_offset = next_offset
-        records = run.one(data, more["leader_epoch"], now_ms, is_client, in_place)
+        records = run.validate_one(data, more["leader_epoch"], now_ms, is_client, in_place)
         if run.reason == BODY:
             records = with_body(run, data, rules, more["leader_epoch"], now_ms, is_client, in_place)
         assert run.reason != ALL, "it is in no segment"
         if records is not None:
-            return ready(records, next_offset, now_ms if rules.append_time else -1)
+            return prepare_validated(records, next_offset, now_ms if rules.append_time else -1)
     return leader(data, rules, Terms(**more))

@@ -1,0 +1,154 @@
+"""Rows of records by the headers of their batches alone: what a batch says once, for as many records as it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg._native import _ahead
+from pylogseg.catalog.disk import Segment
+from pylogseg.errors import StorageError
+from pylogseg.format.batches import BATCH_DTYPE, BatchTable
+from pylogseg.format.layout import BATCH_HEADER, LOG_OVERHEAD
+from pylogseg.format.records import RecordColumns
+from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.reading.planned_logs import PlannedLogs, Vanished
+from pylogseg.reading.ranges import Range
+from pylogseg.reading.seek import position_of_offset
+
+#: Columns that say which log a record lies in: to count by them, headers suffice.
+COUNTED = frozenset(["topic", "partition", "segment"])
+#: Columns that headers tell, for who does without check sums; offsets only of batches without gaps.
+COLUMNS = frozenset(
+    ["topic", "partition", "offset", "timestampType", "batchOffset", "leaderEpoch", "producerId", "producerEpoch",
+     "isTransactional", "isControl", "segment", "position"]
+)  # fmt: skip
+#: Headers that are read at once, and most records of a chunk.
+_HEADERS, _RECORDS = 4096, 1 << 18
+_TO_THE_END = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class HeaderColumns:
+    """What `RecordColumns` has of records whose bodies were not read."""
+
+    batches: BatchTable
+    first: int
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    @cached_property
+    def batch(self) -> npt.NDArray[np.intp]:
+        """Row of the batch of each record."""
+        found: npt.NDArray[np.intp] = np.repeat(np.arange(len(self.batches)), self.batches.count)
+        return found[self.first : self.first + self.count]
+
+    @cached_property
+    def offset(self) -> npt.NDArray[np.int64]:
+        """Offset of each record, as batches without gaps have them."""
+        counts = self.batches.count.astype(np.int64)
+        before = np.cumsum(counts) - counts
+        starts: npt.NDArray[np.int64] = self.batches.base_offset - before
+        return np.arange(self.first, self.first + self.count) + starts[self.batch]
+
+    def take(self, which: slice) -> HeaderColumns:
+        """Some records that follow one another."""
+        start, stop, _ = which.indices(self.count)
+        return HeaderColumns(self.batches, self.first + start, max(0, stop - start))
+
+
+def header_chunks(
+    part: Range, how: ReadOptions, logs: PlannedLogs, *, with_offsets: bool = False
+) -> Iterator[Chunk] | None:
+    """Return the chunks of a range, made of headers alone; None if these do not suffice.
+
+    They do for batches of magic 2 in a local file that are wholly in the range. Anything odd is left to who reads it
+    all: damage, batches that begin before the range, a segment that is gone. A check sum is not looked at.
+    """
+    if how.on_corrupt != "raise":
+        return None
+    segment = logs.segments(part)[0]
+    transactions = logs.transactions(part)  # before the segment is opened, as for a reader
+    rows = _rows_of(part, segment)
+    if rows is None:
+        return None
+    if not how.control:
+        rows = rows[~rows.is_control]
+    if transactions is not None and len(rows):
+        rows = rows[transactions.committed(rows, segment)[0]]
+    if with_offsets and not (rows.count == rows.last_offset - rows.base_offset + 1).all():
+        return None
+    return _chunks(rows, segment)
+
+
+def _chunks(rows: BatchTable, segment: Segment) -> Iterator[Chunk]:
+    ends, first = np.cumsum(rows.count, dtype=np.int64), 0
+    while first < len(rows):
+        before = int(ends[first - 1]) if first else 0
+        after = max(first + 1, int(np.searchsorted(ends, before + _RECORDS, "right")))
+        columns = HeaderColumns(rows[first:after], 0, int(ends[after - 1]) - before)
+        yield Chunk(cast("RecordColumns", columns), segment)
+        first = after
+
+
+def _rows_of(part: Range, segment: Segment) -> BatchTable | None:
+    """The batches of a range, if all are plain ones that lie wholly in it."""
+    try:
+        opened = segment.open()
+    except (StorageError, Vanished):
+        return None
+    with opened as view:
+        if not hasattr(view, "fileno"):
+            return None
+        # The end of a sealed segment is looked at too, as by who reads it.
+        last = _TO_THE_END if part.end_offset == part.next_offset else part.end_offset - 1
+        position, found = position_of_offset(segment, view, part.first_offset), []
+        while True:
+            memory = memoryview(bytearray(_HEADERS * BATCH_HEADER.size))
+            count, behind = read_headers(view, position, last, memory)
+            if not count:
+                break
+            found.append(_table(memory[: count * BATCH_HEADER.size], position))
+            position = behind
+            if found[-1]["last_offset"][-1] >= last:
+                break
+        rows = np.concatenate(found) if found else np.empty(0, BATCH_DTYPE)
+        is_whole = position == view.size if last == _TO_THE_END else len(rows) > 0 and rows["last_offset"][-1] >= last
+        return _checked(rows, part, segment) if is_whole else None
+
+
+def read_headers(view: Any, position: int, last_offset: int, memory: memoryview) -> tuple[int, int]:
+    """Read headers from a local file up to the batch that has an offset; see `_ahead.read_headers`."""
+    return _ahead.read_headers(view.fileno(), position, view.size, last_offset, memory)
+
+
+def _table(headers: memoryview, position: int) -> npt.NDArray[Any]:
+    raw = np.frombuffer(headers, BATCH_HEADER.dtype)
+    rows = np.zeros(len(raw), BATCH_DTYPE)
+    for name in set(BATCH_HEADER.dtype.names or ()) & set(BATCH_DTYPE.names or ()):
+        rows[name] = raw[name]
+    rows["size"] += LOG_OVERHEAD.size
+    rows["last_offset"] = rows["base_offset"] + raw["last_offset_delta"]
+    rows["position"] = position + np.cumsum(rows["size"], dtype=np.int64) - rows["size"]
+    return rows
+
+
+def _checked(rows: npt.NDArray[Any], part: Range, segment: Segment) -> BatchTable | None:
+    first, last, count = rows["base_offset"], rows["last_offset"], rows["count"]
+    is_plain = (
+        (first >= segment.base_offset).all()
+        and (first[1:] > last[:-1]).all()
+        and (count >= 0).all()
+        and (count - 1 <= last - first).all()
+        and (segment.next_base is None or not len(rows) or last[-1] < segment.next_base)
+    )
+    rows = rows[last >= part.first_offset]
+    is_inside = not len(rows) or (rows["base_offset"][0] >= part.first_offset and last[-1] < part.end_offset)
+    return BatchTable(rows) if is_plain and is_inside else None
