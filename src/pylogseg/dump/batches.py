@@ -17,7 +17,7 @@ from pylogseg.format.escape import json_line
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import Program, TextBuffer, json_lines, render
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
 #: Records whose text is held at once.
@@ -27,15 +27,7 @@ _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: None}
 
 
 def records_program(lead: str, fields: tuple[str, ...]) -> Program:
-    """JSON lines of records, with other text in place of the first brace.
-
-    Parameters
-    ----------
-    lead : str
-        ``"{"`` and members, each followed by a comma; may begin with blanks.
-    fields : tuple of str
-        As in `pylogseg.format.text.json_lines`.
-    """
+    """Compile JSON lines of records with `lead` (a brace, members, each with a comma) in place of the first brace."""
     program = json_lines(fields)
     text = lead.encode()
     ops = program.ops.copy()
@@ -48,28 +40,16 @@ def records_program(lead: str, fields: tuple[str, ...]) -> Program:
 def batches(
     segment: Segment, program: Program | None = None, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
 ) -> Iterator[Row | TextBuffer]:
-    """Decode a file of batches.
+    """Decode a file of batches: a row for each batch, good or bad, and each gap.
 
-    Parameters
-    ----------
-    segment : Segment
-        Any file of batches.
-    program : Program, optional
-        The format of data records; without it, records are left out.
-    limit_bytes : int
-        The records of a batch that decompresses to more are damage.
-
-    Yields
-    ------
-    dict or TextBuffer
-        A row for each batch, good or bad, and each gap; after a batch the text of its records (valid until the next
-        item) or the rows of its control records.
+    After a batch comes the text of its records by `program` (valid until the next item), or the rows of its control
+    records; without a program none. The records of a batch that decompresses to more than `limit_bytes` are damage.
     """
     reader = _Records(program, limit_bytes) if program is not None else None
     with segment.open() as view:
         for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
             if isinstance(item, Gap):
-                if item.kind is Finding.CRC_BAD:
+                if item.kind is GapKind.CRC_BAD:
                     data = view.read(item.position, item.end_position - item.position)
                     yield from _rows(scan(data, file_position=item.position, max_rows=1).batches)
                 yield gap_row(item)
@@ -80,7 +60,6 @@ def batches(
 
 
 def gap_row(gap: Gap) -> Row:
-    """Return the row for a gap."""
     return {
         "type": "gap",
         "kind": gap.kind.value,
@@ -184,7 +163,7 @@ def _damaged(segment: Segment, row: Row, reason: str) -> Row:
     end, first = row["position"] + row["size"], row["baseOffset"]
     gap = Gap(
         segment.path,
-        Finding.RECORDS_BAD,
+        GapKind.RECORDS_BAD,
         row["position"],
         end,
         row["lastOffset"] if first is None else first,

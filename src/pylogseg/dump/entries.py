@@ -20,26 +20,10 @@ Row = dict[str, Any]
 
 
 def entries(data: bytes, name: FileName, path: str) -> Iterator[Row]:
-    """Decode a file that holds no batches.
+    """Decode a file that holds no batches; `name` has its kind, and the base offset of indexes.
 
-    Parameters
-    ----------
-    data : bytes
-        The whole file.
-    name : FileName
-        Its kind, and the base offset of indexes.
-    path : str
-        For errors.
-
-    Yields
-    ------
-    dict
-
-    Raises
-    ------
-    CorruptionError
-        If the file is malformed. Indexes have no checksum: whole entries are returned as they are (`pylogseg verify`
-        compares them with the log).
+    Raises CorruptionError if it is malformed. Indexes have no checksum: whole entries are returned as they are
+    (`pylogseg verify` compares them with the log).
     """
     return _DECODERS[name.kind](data, name.offset or 0, path)
 

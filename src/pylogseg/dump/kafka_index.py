@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.dump.kafka_failure import KafkaFailure, number_of, too_small
 from pylogseg.dump.kafka_log import dump_windows
-from pylogseg.dump.kafka_options import Complaints, KafkaOptions, Write, absolute
+from pylogseg.dump.kafka_options import Complaints, KafkaFailure, KafkaOptions, Write, absolute, number_of, too_small
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pylogseg.dump.kafka_failure import KafkaFailure, number_of, too_small
-from pylogseg.dump.kafka_options import MAX_INT, KafkaOptions, Write
+from pylogseg.dump.kafka_decoders import Decoder, decoder_of
+from pylogseg.dump.kafka_options import MAX_INT, KafkaFailure, KafkaOptions, Write, number_of, too_small
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import CorruptionError, Ending
 from pylogseg.format.batches import BatchTable, scan
@@ -33,52 +33,26 @@ _VALUE_LABELS = {
 
 
 class DumpWindow(NamedTuple):
-    """Batches that follow each other, as Kafka reads a file: it continues after a bad CRC or an unknown magic.
-
-    Attributes
-    ----------
-    batches : BatchTable
-    buffer : buffer
-        The bytes; a batch with an unknown magic is a copy with magic 2, since Kafka reads it like that.
-    file_position : int
-        Position of the buffer in the file.
-    magic : int
-        The magic of a single batch with an unknown magic; else -1.
-    """
+    """Batches that follow each other, as Kafka reads a file: it continues after a bad CRC or an unknown magic."""
 
     batches: BatchTable
-    buffer: Any
-    file_position: int
-    magic: int = -1
+    buffer: Any  #: A batch with an unknown magic is a copy with magic 2, since Kafka reads it like that.
+    file_position: int  #: Of the buffer in the file.
+    magic: int = -1  #: Of a single batch with an unknown magic; else -1.
 
 
-def dump_windows(view: FileView, start: int, end: int, *, crc: bool, limit: int = MAX_INT) -> Iterator[DumpWindow]:
+def dump_windows(view: FileView, start: int, end: int, *, crc: bool) -> Iterator[DumpWindow]:
     """Yield batches by Kafka's rules for files.
 
-    Parameters
-    ----------
-    view : FileView
-        The open file.
-    start, end : int
-        Positions, half-open.
-    crc : bool
-        Whether to check CRCs.
-    limit : int
-        Bytes of the first window; later ones are larger.
-
-    Raises
-    ------
-    KafkaFailure
-        Where Kafka raises: for a length below 14 after the last batch.
+    Raises KafkaFailure where Kafka raises: for a length below 14 after the last batch.
     """
-    position, size = start, min(limit, WINDOW_BYTES)
+    position = start
     while position < end - 17:
-        buffer = view.read(position, min(size, end - position))
+        buffer = view.read(position, min(WINDOW_BYTES, end - position))
         found = scan(buffer, file_position=position, crc=crc)
         if len(found.batches):
             yield DumpWindow(found.batches, buffer, position)
         reached, position = position + len(buffer), found.position
-        size = min(max(size, 1 << 16) * 2, WINDOW_BYTES)
         if found.ending is Ending.COMPLETE or not len(buffer):
             if reached >= end or not len(buffer):
                 return
@@ -118,16 +92,7 @@ def dump_log(
 ) -> None:
     """Write the lines of a file of batches.
 
-    Parameters
-    ----------
-    files, path, name
-        The file, and its name.
-    write : callable
-        Takes the bytes for stdout.
-    options : KafkaOptions
-        Options of the tool.
-    jumps : dict of int to int
-        Filled with the record offsets that are not followed by the next number, and the offsets that follow.
+    `jumps` is filled with the record offsets that are not followed by the next number, and the offsets that follow.
     """
     write(f"{_title(name)}\n".encode())
     dump = _Dump(write, options, jumps)
@@ -162,6 +127,7 @@ class _Dump:
         self._last_offset = -1
         self._scratch = Scratch()
         self._out = TextBuffer()
+        self._decoder = decoder_of(options)
 
     def window(self, window: DumpWindow) -> None:
         """Write the lines of some batches."""
@@ -206,7 +172,10 @@ class _Dump:
         self._data(columns, first, stop, batch_lines=not continues)
 
     def _data(self, columns: RecordColumns, start_batch: int, stop_batch: int, **what: Any) -> None:
-        if start_batch < stop_batch:
+        if self._decoder is not None and "start" not in what:
+            for row in range(start_batch, stop_batch):
+                self._decoded(columns, row, self._decoder, what.get("batch_lines", True))
+        elif start_batch < stop_batch:
             options = self._options
             dump_lines(
                 columns,
@@ -217,6 +186,20 @@ class _Dump:
                 payload=options.print_data_log,
                 **what,
             )
+
+    def _decoded(self, columns: RecordColumns, row: int, decoder: Decoder, batch_lines: bool) -> None:
+        """Write a batch whose records Kafka's own code understands."""
+        first, last = np.searchsorted(columns.batch, (row, row + 1)).tolist()
+        self._data(columns, row, row + 1, start=first, stop=first, batch_lines=batch_lines)
+        for i in range(first, last):
+            if self._options.skip_record_metadata:
+                self._out.append(b"|")
+            else:
+                head = dump_lines(columns, start_batch=row, stop_batch=row + 1, start=i, stop=i + 1, batch_lines=False,
+                                  payload=False)  # fmt: skip
+                self._out.append(bytes(head).removesuffix(b"\n"))
+            text = decoder(columns.key(i), columns.value(i), int(columns.offset[i]))
+            self._out.append(text.encode() + b"\n")
 
     def _control(self, columns: RecordColumns, row: int, *, batch_lines: bool) -> None:
         first, last = np.searchsorted(columns.batch, (row, row + 1)).tolist()
@@ -253,13 +236,7 @@ def _no_records(batches: BatchTable) -> RecordColumns:
 
 
 def control_text(key: bytes | None, value: bytes | None) -> str:
-    """Return the tool's text for a control record.
-
-    Raises
-    ------
-    KafkaFailure
-        If it cannot be decoded.
-    """
+    """Return the tool's text for a control record; KafkaFailure if it cannot be decoded."""
     try:
         head = decode_control_key(key or b"")
         if head.kind is ControlKind.UNKNOWN:

@@ -1,4 +1,4 @@
-"""Options, stderr lines and path forms of Kafka's dump tool."""
+"""Options, failures, stderr lines and path forms of Kafka's dump tool."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from typing import Any
 Write = Callable[[Any], object]
 
 MAX_INT = 2**31 - 1
+#: Options of decoders, in the order in which the tool looks for them.
+DECODERS = (
+    "offsets_decoder",
+    "transaction_log_decoder",
+    "cluster_metadata_decoder",
+    "remote_log_metadata_decoder",
+    "share_group_state_decoder",
+)
+_CORRUPT = "org.apache.kafka.common.errors.CorruptRecordException"
 
 
 @dataclass(frozen=True)
@@ -24,13 +33,23 @@ class KafkaOptions:
     index_sanity_check: bool = False
     max_message_size: int = 5 * 1024 * 1024
     max_bytes: int = MAX_INT
+    offsets_decoder: bool = False
+    transaction_log_decoder: bool = False
+    cluster_metadata_decoder: bool = False
+    remote_log_metadata_decoder: bool = False
+    share_group_state_decoder: bool = False
     #: Not an option of Kafka's tool.
     max_decompressed_bytes: int = 64 << 20
 
     @property
     def is_deep(self) -> bool:
-        """True if records are printed: printing data implies it."""
-        return self.deep_iteration or self.print_data_log
+        """True if records are printed: printing data implies it, and a decoder does."""
+        return self.deep_iteration or self.print_data_log or self.decoder is not None
+
+    @property
+    def decoder(self) -> str | None:
+        """The option of the decoder that is used: the first that is given, in the tool's order."""
+        return next((name for name in DECODERS if getattr(self, name)), None)
 
 
 @dataclass
@@ -73,3 +92,24 @@ def java_path(path: str) -> str:
 def absolute(path: str) -> str:
     """Make a path absolute like Java: `.` and `..` stay."""
     return path if "://" in path else os.path.join(os.getcwd(), java_path(path))
+
+
+class KafkaFailure(Exception):
+    """A failure that ends Kafka's tool; `kind` is the class of the Java exception."""
+
+    def __init__(self, kind: str, message: str = "") -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+
+
+def too_small(size: int, path: str) -> KafkaFailure:
+    """Return the failure for a batch that is too short; to the tool, zeros at the end of a file are one."""
+    return KafkaFailure(_CORRUPT, f"Found record size {size} smaller than minimum record overhead (14) in file {path}.")
+
+
+def number_of(name: str) -> int:
+    """Parse the base offset before the first dot of a name."""
+    text = name.split(".")[0]
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 255 or not -(2**63) <= int(text) < 2**63:
+        raise KafkaFailure("java.lang.NumberFormatException", f'For input string: "{text}"')
+    return int(text)

@@ -7,36 +7,35 @@ does the same. `docs/format.md` describes the files; the behaviour was compared 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 
-from pylogseg.dump import kafka_index, kafka_log, kafka_small
-from pylogseg.dump.kafka_failure import KafkaFailure, number_of
-from pylogseg.dump.kafka_options import Complaints, KafkaOptions, Write, absolute, java_path
+from pylogseg import _codec
+from pylogseg.dump import kafka_index, kafka_log
+from pylogseg.dump.kafka_options import (
+    Complaints,
+    KafkaFailure,
+    KafkaOptions,
+    Write,
+    absolute,
+    java_path,
+    number_of,
+)
 from pylogseg.env.filesystem import file_system
-from pylogseg.errors import StorageError
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.snapshot import ProducerEntry, parse_snapshot
+from pylogseg.files.txnindex import TxnIndex
+from pylogseg.format.layout import SNAPSHOT_HEADER
 
 
 def kafka_dump(
     paths: Iterable[str], write: Write, complain: Callable[[str], object], options: KafkaOptions | None = None
 ) -> bool:
-    """Dump files as Kafka's tool does.
+    """Dump files or URLs as Kafka's tool does; by default batches and entries. Return whether it did not fail.
 
-    Parameters
-    ----------
-    paths : iterable of str
-        Files or URLs, in the order of their lines.
-    write : callable
-        Takes the bytes for stdout, piece by piece; a piece is valid only until the call returns.
-    complain : callable
-        Takes the lines for stderr.
-    options : KafkaOptions, optional
-        Options of the tool; by default it prints batches and entries.
-
-    Returns
-    -------
-    bool
-        False if the tool fails: then the other files are not dumped, and findings about earlier ones are not printed.
-        The last line has the exception, without the tool's stack trace.
+    `write` takes the bytes for stdout (a piece is valid only until the call returns), `complain` the lines for stderr.
+    After a failure the other files are not dumped, and findings about earlier ones are not printed. The last line has
+    the exception, without the tool's stack trace.
     """
     options = options or KafkaOptions()
     complaints = Complaints()
@@ -67,10 +66,10 @@ def _dump_file(
         elif suffix == ".timeindex":
             kafka_index.dump_time_index(files, plain, shown, write, options, complaints)
         elif suffix == ".snapshot":
-            kafka_small.dump_snapshot(files.read_all(plain), write, complain)
+            _dump_snapshot(files.read_all(plain), write, complain)
         elif suffix == ".txnindex":
             number_of(name)
-            kafka_small.dump_txn_index(files.read_all(plain), absolute(path), write)
+            _dump_txn_index(files.read_all(plain), absolute(path), write)
         else:
             complain(f"Ignoring unknown file {shown}")
     except StorageError as error:
@@ -80,3 +79,68 @@ def _dump_file(
     finally:
         if not complaints.jumps.get(absolute(path), True):
             del complaints.jumps[absolute(path)]
+
+
+def _dump_snapshot(data: bytes, write: Write, complain: Callable[[str], object]) -> None:
+    """Write a line for each producer; a malformed file is reported on stderr, and the tool continues."""
+    try:
+        entries = parse_snapshot(data)
+    except CorruptionError as error:
+        complain(_java_reason(data, error))
+        return
+    write("".join(_snapshot_line(entry) for entry in entries).encode())
+
+
+def _snapshot_line(entry: ProducerEntry) -> str:
+    line = (
+        f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
+        f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {_optional(entry.first_txn_offset)} "
+        f"lastTimestamp: {entry.timestamp}"
+    )
+    if entry.has_batch:
+        line += (
+            f" firstSequence: {entry.first_sequence} lastSequence: {entry.last_sequence} "
+            f"lastOffset: {entry.last_offset} offsetDelta: {entry.offset_delta} timestamp: {entry.timestamp}"
+        )
+    return line + "\n"
+
+
+def _optional(value: int) -> str:
+    """Format a number like Java's OptionalLong; a negative one is missing."""
+    return f"OptionalLong[{value}]" if value >= 0 else "OptionalLong.empty"
+
+
+def _java_reason(data: bytes, error: CorruptionError) -> str:
+    schema = "Snapshot failed schema validation: "
+    if len(data) < 2:
+        return schema + "null"
+    (version,) = struct.unpack_from(">h", data)
+    if version != 1:
+        return f"{schema}Snapshot contained an unknown file version {version}"
+    if len(data) < SNAPSHOT_HEADER.size or error.position == SNAPSHOT_HEADER["count"].offset:
+        return schema + error.reason
+    _, stored, _ = SNAPSHOT_HEADER.struct.unpack_from(data)
+    computed = _codec.crc32c(data[SNAPSHOT_HEADER["count"].offset :])
+    return f"Snapshot is corrupt (CRC is no longer valid). Stored crc: {stored}. Computed crc: {computed}"
+
+
+def _dump_txn_index(data: bytes, path: str, write: Write) -> None:
+    """Write a line for each aborted transaction."""
+    try:
+        index = TxnIndex(data, path)
+    except CorruptionError:
+        versions = [data[at] for at in range(0, len(data) - 33, 34) if 0 < data[at] < 128]
+        what = f"Unexpected aborted transaction version {versions[0]}"
+        reason = f"{what} in transaction index {path}, current version is 0"
+        raise KafkaFailure("org.apache.kafka.common.KafkaException", reason) from None
+    lines = [
+        f"version: {_first_byte(version)} producerId: {producer} firstOffset: {first} lastOffset: {last} "
+        f"lastStableOffset: {stable}\n"
+        for version, producer, first, last, stable in index.entries.tolist()
+    ]
+    write("".join(lines).encode())
+
+
+def _first_byte(version: int) -> int:
+    """Return the first byte of the version: the tool reads only that one."""
+    return version >> 8

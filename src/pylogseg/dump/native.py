@@ -13,7 +13,7 @@ from pylogseg.errors import Ending, RequestError, StorageError
 from pylogseg.format.escape import json_line, printable
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.walker.findings import Finding
+from pylogseg.walker.gaps import GapKind
 
 Write = Callable[[Any], object]
 
@@ -60,42 +60,20 @@ def dump_file(
     as_json: bool = False,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> bool:
-    """Write the contents of a file.
+    """Write the contents of a file or URL, as JSON lines or with a heading and aligned columns.
 
-    Parameters
-    ----------
-    path : str
-        A file or URL. The name determines the kind; a file with an unknown name counts as one of batches if it begins
-        with a batch.
-    write : callable
-        Takes bytes; a piece is valid only until the call returns.
-    records : bool
-        Write the records of batches too.
-    as_json : bool
-        Write JSON lines; otherwise a heading and aligned columns.
-    limit_bytes : int
-        The records of a batch that decompresses to more are damage.
-
-    Returns
-    -------
-    bool
-        True if there was no damage.
-
-    Raises
-    ------
-    CorruptionError
-        If a file without batches cannot be decoded.
-    RequestError
-        If it is not a Kafka file.
-    StorageError
-        If the file or a part of it cannot be read; the readable batches are written first.
+    The name determines the kind; a file with an unknown name counts as one of batches if it begins with a batch, else a
+    RequestError says that it is not a Kafka file. Returns whether there was no damage. `write` takes bytes that are
+    valid only until the call returns. Records of a batch that decompresses to more than `limit_bytes` are damage.
+    Raises CorruptionError if a file without batches cannot be decoded, and StorageError if a part cannot be read; the
+    readable batches are written first.
     """
     good, lost = True, ""
     lines = _JsonLines(path, write) if as_json else _Columns(path, write)
     for item in _items(path, records, as_json, limit_bytes):
         if isinstance(item, dict):
             good &= not item.get("isDamage", False)
-            if item.get("kind") == Finding.UNREADABLE.value:
+            if item.get("kind") == GapKind.UNREADABLE.value:
                 lost = lost or item["reason"]
             lines.row(item)
         else:

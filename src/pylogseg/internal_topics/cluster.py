@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pylogseg.catalog.disk import Disk, open_dir
+from pylogseg.catalog.disk import Disk
 from pylogseg.config import LogConfig
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.properties import parse_properties
-from pylogseg.format.metadata_records import (
-    BROKER_RESOURCE,
-    TOPIC_RESOURCE,
-    ConfigRecord,
-    MetadataRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-    TransactionRecord,
-    decode_metadata_record,
-)
 from pylogseg.format.names import METADATA_TOPIC, FileKind
-from pylogseg.reading.stream import read
+from pylogseg.internal_topics.image import Image
 
 FOLDER = f"{METADATA_TOPIC}-0"
+#: Types of resources that have settings.
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 #: Settings that a broker gives to internal topics: without metadata, these topics must not get the defaults.
 INTERNAL_TOPICS: dict[str, dict[str, str]] = {
     "__consumer_offsets": {"cleanup_policy": "compact"},
@@ -67,56 +58,13 @@ class ClusterMetadata:
         StorageError
             If the folder cannot be read.
         """
-        (partition,) = open_dir(folder).partitions
-        snapshots = [
-            (name.offset, name.epoch, other.path)
-            for other in partition.others
-            if (name := other.name).kind is FileKind.KRAFT_SNAPSHOT and name.is_live
-        ]
-        start, _, snapshot = max(snapshots, default=(0, 0, None))
-        metadata = cls()
-        if snapshot is not None:
-            metadata.apply(_records(snapshot, None))
-        metadata.apply(_records(folder, start))
-        return metadata
-
-    def apply(self, records: Iterable[MetadataRecord]) -> None:
-        """Apply records; those of an unfinished transaction are ignored."""
-        pending: list[MetadataRecord] | None = None
-        for record in records:
-            if isinstance(record, TransactionRecord):
-                if record.step == "end":
-                    self.apply(pending or [])
-                pending = [] if record.step == "begin" else None
-            elif pending is not None:
-                pending.append(record)
-            else:
-                self._apply(record)
-
-    def _apply(self, record: MetadataRecord) -> None:
-        if isinstance(record, TopicRecord):
-            self.topic_ids[record.name] = record.topic_id
-        elif isinstance(record, RemoveTopicRecord):
-            self._remove(record.topic_id)
-        elif isinstance(record, PartitionRecord):
-            key = record.topic_id, record.partition
-            if record.replicas is not None:
-                self.replicas[key] = record.replicas
-                self.directories.pop(key, None)
-            if record.directories is not None:
-                self.directories[key] = record.directories
-        elif isinstance(record, ConfigRecord):
-            settings = self.configs.setdefault((record.resource_type, record.resource), {})
-            settings.pop(record.name, None)
-            if record.value is not None:
-                settings[record.name] = record.value
-
-    def _remove(self, topic_id: str) -> None:
-        for topic in [name for name, found in self.topic_ids.items() if found == topic_id]:
-            del self.topic_ids[topic]
-            self.configs.pop((TOPIC_RESOURCE, topic), None)
-        self.replicas = {key: value for key, value in self.replicas.items() if key[0] != topic_id}
-        self.directories = {key: value for key, value in self.directories.items() if key[0] != topic_id}
+        image = Image.read(folder)
+        return cls(
+            image.topic_ids,
+            {key: tuple(fields["replicas"]) for key, fields in image.partitions.items()},
+            {key: tuple(fields["directories"]) for key, fields in image.partitions.items() if fields["directories"]},
+            image.configs,
+        )
 
     def of_topic(self, topic: str) -> dict[str, str]:
         """Return the settings of a topic."""
@@ -137,13 +85,6 @@ class ClusterMetadata:
     def of_broker(self, node_id: str) -> dict[str, str]:
         """Return the dynamic settings of all brokers and of one broker."""
         return {**self.configs.get((BROKER_RESOURCE, ""), {}), **self.configs.get((BROKER_RESOURCE, node_id), {})}
-
-
-def _records(path: str, start: int | None) -> Iterator[MetadataRecord]:
-    for record in read(path, offset=start, columns=["value"], from_log_start=False):
-        decoded = decode_metadata_record(record.value, path, record.offset)
-        if decoded is not None:
-            yield decoded
 
 
 def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:

@@ -1,0 +1,331 @@
+"""The state of a cluster from its metadata log: brokers, topics, partitions, settings, quotas, users, ACLs, features.
+
+`Image` follows what a broker does with each record. Everything of a topic is under its id: a topic that was deleted and
+made again has two. Records of a transaction count together at its end, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.catalog.disk import open_dir
+from pylogseg.errors import CorruptionError
+from pylogseg.format.control import ControlKind, decode_control
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.format.records import RecordColumns
+from pylogseg.messages.framing import Part, decode_framed
+from pylogseg.messages.program import Heads, decode_columns, heads, rows_of
+from pylogseg.messages.schema import Message, numbered
+from pylogseg.reading.stream import read
+
+_Fields = dict[str, Any]
+#: Of a change of a partition: fields that are taken over as they are where they are not null.
+_CHANGED_LISTS = ("isr", "replicas", "removingReplicas", "addingReplicas", "directories", "eligibleLeaderReplicas",
+                  "lastKnownElr")  # fmt: skip
+_SAME_LEADER = -2
+
+
+@dataclass
+class Image:
+    """What the records say that were applied.
+
+    Attributes
+    ----------
+    topics : dict of str to str
+        Topic id to name.
+    topic_ids : dict of str to str
+        Name to topic id.
+    partitions : dict of (str, int) to dict
+        Topic id and partition to the fields of its record, changes applied.
+    configs : dict of (int, str) to dict of str to str
+        Type and name of a resource to its settings.
+    brokers, controllers : dict of int to dict
+    features : dict of str to int
+    quotas : dict of frozenset of (str, str or None) to dict of str to float
+    users : dict of (str, int) to dict
+        User and mechanism to a SCRAM credential, with its secrets.
+    acls : dict of str to dict
+    tokens : dict of str to dict
+    next_producer_id : int
+    offset : int
+        Above the last record that was applied.
+    unknown : Counter of (int, int)
+        Type and version of records that the table of messages does not have.
+    """
+
+    topics: dict[str, str] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], _Fields] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    brokers: dict[int, _Fields] = field(default_factory=dict)
+    controllers: dict[int, _Fields] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    quotas: dict[frozenset[tuple[str, str | None]], dict[str, float]] = field(default_factory=dict)
+    users: dict[tuple[str, int], _Fields] = field(default_factory=dict)
+    acls: dict[str, _Fields] = field(default_factory=dict)
+    tokens: dict[str, _Fields] = field(default_factory=dict)
+    next_producer_id: int = -1
+    offset: int = 0
+    unknown: Counter[tuple[int, int]] = field(default_factory=Counter)
+    _pending: list[Part] | None = None
+
+    @classmethod
+    def read(cls, folder: str, end_offset: int | None = None, until_ms: int | None = None) -> Image:
+        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
+
+        Parameters
+        ----------
+        folder : str
+            In a log directory.
+        end_offset : int, optional
+            The state before this offset: only snapshots and records below it count.
+        until_ms : int, optional
+            The state before this time: from the start of the log or the newest snapshot whose records are all older.
+
+        Raises
+        ------
+        CorruptionError
+            If a file is damaged, other than by a torn end, or the log begins behind the snapshot.
+        StorageError
+            If the folder cannot be read.
+        """
+        (partition,) = open_dir(folder).partitions
+        image = cls()
+        for start, _, path in _snapshots(partition, end_offset):
+            if until_ms is None or _is_older(path, until_ms):
+                image._read(path, None, None, None)
+                image.offset = start
+                break
+        first = partition.segments[0].base_offset if partition.segments else image.offset
+        if first > image.offset:
+            reason = f"the log begins at offset {first}, and the newest snapshot below it ends at {image.offset}"
+            raise CorruptionError(folder, 0, f"{reason}: what is between them is missing", first)
+        image._read(folder, image.offset, end_offset, until_ms)
+        return image
+
+    def _read(self, path: str, start: int | None, end: int | None, until_ms: int | None) -> None:
+        times = None if until_ms is None else (None, until_ms)
+        offsets = None if start is None and end is None else (start, end)
+        reader = read(path, offset=offsets, timestamp=times, control=True, from_log_start=False)
+        for columns, _ in reader.chunks():
+            self._apply_columns(columns, path)
+            if start is not None:
+                self.offset = int(columns.offset[-1]) + 1
+
+    def _apply_columns(self, columns: RecordColumns, path: str) -> None:
+        """Apply records; those that can be are decoded all at once, the others one by one."""
+        control = columns.batches.is_control[columns.batch]
+        head = heads(columns.value_place, columns.value_size, columns.sources, framed=True)
+        ready: list[tuple[Callable[[Image, _Fields], Any], _Fields] | None] = [None] * len(columns)
+        for number, of in numbered("metadata", "metadata").items():
+            rows = np.flatnonzero((head.number == number) & ~control)
+            if len(rows) and of.name in _APPLY:
+                apply = _APPLY[of.name]
+                for row, fields in zip(rows.tolist(), _decoded(of, columns, head, rows), strict=False):
+                    ready[row] = apply, fields
+        for i, known in enumerate(ready):
+            if known is not None and self._pending is None:
+                known[0](self, known[1])
+            elif control[i]:
+                self._control(columns.key(i), columns.value(i), path)
+            else:
+                value, offset = columns.value(i) or b"", int(columns.offset[i])
+                self.apply(decode_framed(METADATA_TOPIC, value, path, offset, newer=True))
+
+    def _control(self, key: bytes | None, value: bytes | None, path: str) -> None:
+        record = decode_control(key, value, path)
+        if record.key.kind is ControlKind.KRAFT_VERSION:
+            self.features["kraft.version"] = record.fields["kRaftVersion"]
+
+    def apply(self, record: Part) -> None:
+        """Apply a record; those of a transaction when it ends."""
+        if record.message is None or record.fields is None:
+            self.unknown[record.number, record.version] += 1
+            return
+        name = record.message.name
+        if name == "BeginTransactionRecord":
+            self._pending = []
+        elif name == "AbortTransactionRecord":
+            self._pending = None
+        elif name == "EndTransactionRecord":
+            pending, self._pending = self._pending, None
+            for each in pending or ():
+                self.apply(each)
+        elif self._pending is not None:
+            self._pending.append(record)
+        elif name in _APPLY:
+            _APPLY[name](self, record.fields)
+
+
+def _decoded(of: Message, columns: RecordColumns, head: Heads, rows: npt.NDArray[np.intp]) -> list[_Fields]:
+    """Fields of records of one type; none if one of them cannot be decoded: then each is looked at for itself."""
+    skip = head.skip[rows]
+    place, size = columns.value_place[rows] + skip, columns.value_size[rows] - skip
+    found = decode_columns(of.name, head.version[rows].astype(np.int16), place, size, columns.sources)
+    return [] if found.status.any() else rows_of(found)
+
+
+def _snapshots(partition: Any, end_offset: int | None) -> list[tuple[int, int, str]]:
+    """Offset, epoch and path of the snapshots up to an offset, the newest first."""
+    found = [
+        (name.offset, name.epoch, other.path)
+        for other in partition.others
+        if (name := other.name).kind is FileKind.KRAFT_SNAPSHOT and name.is_live
+    ]
+    return sorted((row for row in found if end_offset is None or row[0] <= end_offset), reverse=True)
+
+
+def _is_older(path: str, until_ms: int) -> bool:
+    """Whether the state of a snapshot is older than a time: its header has the time of the last record in it."""
+    for columns, _ in read(path, control=True, from_log_start=False, limit=1).chunks():
+        head = decode_control(columns.key(0), columns.value(0), path)
+        return bool(head.fields.get("lastContainedLogTimestamp", until_ms) < until_ms)
+    return False
+
+
+def _topic(image: Image, fields: _Fields) -> None:
+    image.topics[fields["topicId"]] = fields["name"]
+    image.topic_ids[fields["name"]] = fields["topicId"]
+
+
+def _remove_topic(image: Image, fields: _Fields) -> None:
+    topic_id = fields["topicId"]
+    name = image.topics.pop(topic_id, None)
+    if name is not None and image.topic_ids.get(name) == topic_id:
+        del image.topic_ids[name]
+        image.configs.pop((2, name), None)
+    for key in [key for key in image.partitions if key[0] == topic_id]:
+        del image.partitions[key]
+
+
+def _partition(image: Image, fields: _Fields) -> None:
+    image.partitions[fields["topicId"], fields["partitionId"]] = fields
+
+
+def _change_partition(image: Image, fields: _Fields) -> None:
+    key = fields["topicId"], fields["partitionId"]
+    found = image.partitions.get(key)
+    if found is None:
+        found = image.partitions[key] = _unknown_partition(fields)
+    for name in _CHANGED_LISTS:
+        if fields[name] is not None:
+            found[name] = fields[name]
+    if fields["replicas"] is not None and fields["directories"] is None:
+        found["directories"] = []
+    if fields["leader"] != _SAME_LEADER:
+        found["leader"] = fields["leader"]
+        found["leaderEpoch"] += 1
+    if fields["leaderRecoveryState"] != -1:
+        found["leaderRecoveryState"] = fields["leaderRecoveryState"]
+    found["partitionEpoch"] += 1
+
+
+def _unknown_partition(fields: _Fields) -> _Fields:
+    """What is known of a partition whose record there is not: only what changes say."""
+    numbers = dict.fromkeys(("leader", "leaderEpoch", "partitionEpoch"), -1)
+    lists: _Fields = {name: [] for name in _CHANGED_LISTS}
+    return (
+        {"topicId": fields["topicId"], "partitionId": fields["partitionId"], "leaderRecoveryState": 0} | numbers | lists
+    )
+
+
+def _clear_elr(image: Image, fields: _Fields) -> None:
+    topic_id = image.topic_ids.get(fields["topicName"])
+    for (of, _), found in image.partitions.items():
+        if not fields["topicName"] or of == topic_id:
+            found["eligibleLeaderReplicas"], found["lastKnownElr"] = [], []
+
+
+def _config(image: Image, fields: _Fields) -> None:
+    settings = image.configs.setdefault((fields["resourceType"], fields["resourceName"]), {})
+    settings.pop(fields["name"], None)
+    if fields["value"] is not None:
+        settings[fields["name"]] = fields["value"]
+
+
+def _change_broker(image: Image, fields: _Fields) -> None:
+    broker = image.brokers.get(fields["brokerId"])
+    if broker is None:
+        return
+    if fields["fenced"]:
+        broker["fenced"] = fields["fenced"] > 0
+    if fields["inControlledShutdown"]:
+        broker["inControlledShutdown"] = True
+    if fields["logDirs"]:
+        broker["logDirs"] = fields["logDirs"]
+    if fields["cordonedLogDirs"] is not None:
+        broker["cordonedLogDirs"] = fields["cordonedLogDirs"]
+
+
+def _fence(fenced: bool) -> Callable[[Image, _Fields], None]:
+    def apply(image: Image, fields: _Fields) -> None:
+        if fields["id"] in image.brokers:
+            image.brokers[fields["id"]]["fenced"] = fenced
+
+    return apply
+
+
+def _feature(image: Image, fields: _Fields) -> None:
+    if fields["name"] == "kraft.version":  # a control record says it; Kafka ignores this one too
+        return
+    if fields["featureLevel"]:
+        image.features[fields["name"]] = fields["featureLevel"]
+    else:
+        image.features.pop(fields["name"], None)
+
+
+def _quota(image: Image, fields: _Fields) -> None:
+    entity = frozenset((part["entityType"], part["entityName"]) for part in fields["entity"])
+    values = image.quotas.setdefault(entity, {})
+    if fields["remove"]:
+        values.pop(fields["key"], None)
+    else:
+        values[fields["key"]] = fields["value"]
+    if not values:
+        del image.quotas[entity]
+
+
+def _producer_ids(image: Image, fields: _Fields) -> None:
+    image.next_producer_id = fields["nextProducerId"]
+
+
+_APPLY: dict[str, Callable[[Image, _Fields], Any]] = {
+    "TopicRecord": _topic,
+    "RemoveTopicRecord": _remove_topic,
+    "PartitionRecord": _partition,
+    "PartitionChangeRecord": _change_partition,
+    "ClearElrRecord": _clear_elr,
+    "ConfigRecord": _config,
+    "RegisterBrokerRecord": lambda image, fields: image.brokers.__setitem__(fields["brokerId"], fields),
+    "UnregisterBrokerRecord": lambda image, fields: image.brokers.pop(fields["brokerId"], None),
+    "BrokerRegistrationChangeRecord": _change_broker,
+    "FenceBrokerRecord": _fence(True),
+    "UnfenceBrokerRecord": _fence(False),
+    "RegisterControllerRecord": lambda image, fields: image.controllers.__setitem__(fields["controllerId"], fields),
+    "FeatureLevelRecord": _feature,
+    "ClientQuotaRecord": _quota,
+    "ProducerIdsRecord": _producer_ids,
+    "UserScramCredentialRecord": lambda image, fields: image.users.__setitem__(
+        (fields["name"], fields["mechanism"]), fields
+    ),
+    "RemoveUserScramCredentialRecord": lambda image, fields: image.users.pop(
+        (fields["name"], fields["mechanism"]), None
+    ),
+    "AccessControlEntryRecord": lambda image, fields: image.acls.__setitem__(fields["id"], fields),
+    "RemoveAccessControlEntryRecord": lambda image, fields: image.acls.pop(fields["id"], None),
+    "DelegationTokenRecord": lambda image, fields: image.tokens.__setitem__(fields["tokenId"], fields),
+    "RemoveDelegationTokenRecord": lambda image, fields: image.tokens.pop(fields["tokenId"], None),
+}
+
+
+def secret_names(settings: dict[str, str]) -> Iterator[str]:
+    """Yield the names of settings whose values are secret: passwords, keys and what logs in."""
+    for name in settings:
+        if any(part in name for part in ("password", "secret", "jaas.config", "keystore.key", "credential")):
+            yield name

@@ -1,0 +1,150 @@
+"""Topics of coordinators as the coordinator loads them: the last record of each key that counts.
+
+A coordinator reads its partition to the log's end. A record of a transaction counts when the transaction was committed;
+until then it is pending. Since the last record of a key decides, and a tombstone takes away what is pending too, the
+state is the last record of each key among those outside of transactions and in committed ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.catalog.disk import Disk, Partition
+from pylogseg.format.batches import BatchTable
+from pylogseg.internal_topics.moment import Moment
+from pylogseg.messages.program import heads
+from pylogseg.reading.latest import Latest
+from pylogseg.reading.log_reader import LogFiles, in_time, logs_of, timed
+from pylogseg.reading.partition import Chunk, ReadOptions
+
+_ABORT = 0
+_Mask = npt.NDArray[np.bool_]
+
+
+class Notes(list[str]):
+    """What was passed by, each once; `has_damage` if some of it is damage or could not be read."""
+
+    has_damage = False
+
+    def add_damage(self, *texts: str) -> None:
+        """Note damage."""
+        self.has_damage = self.has_damage or bool(texts)
+        self += [text for text in texts if text not in self]
+
+
+def newest_replicas(disk: Disk, topic: str, notes: Notes) -> list[LogFiles]:
+    """Return the logs of a topic; of several copies of a partition the one that goes furthest."""
+    by_number: dict[int, list[Partition]] = {}
+    for partition in disk.partitions:
+        if partition.topic == topic and not partition.state and partition.error is None:
+            by_number.setdefault(partition.partition, []).append(partition)
+        elif partition.topic == topic and partition.error is not None:
+            notes.add_damage(f"{partition.path}: {partition.error}")
+    found = []
+    for number in sorted(by_number):
+        copies = [logs_of(Disk((), (each,), is_named=True))[0] for each in by_number[number]]
+        best = max(copies, key=lambda log: log.log_end_offset) if len(copies) > 1 else copies[0]
+        if len(copies) > 1:
+            notes.append(f"{best.name} lies in {len(copies)} folders: {best.path} is read, which goes furthest")
+        found.append(best)
+    return found
+
+
+@dataclass
+class KeyedLog:
+    """One partition of a coordinator's topic up to a moment.
+
+    Attributes
+    ----------
+    log : LogFiles
+    moment : Moment
+    notes : Notes
+    """
+
+    log: LogFiles
+    moment: Moment
+    notes: Notes
+    _markers: dict[int, tuple[npt.NDArray[np.int64], _Mask]] | None = field(default=None, repr=False)
+
+    def _options(self, **other: Any) -> ReadOptions:
+        return ReadOptions(on_corrupt="skip", skip_unreadable=True, **other)
+
+    def read(self, options: ReadOptions) -> Iterator[Chunk]:
+        """Yield what the options want, up to the moment."""
+        until = self.moment.until_ms
+        for chunk in self.log.chunks(
+            self.log.log_start_offset, self.moment.end(self.log.name), timed(options, None, until)
+        ):
+            columns = in_time(chunk.columns, None, until)
+            if len(columns):
+                yield Chunk(columns, chunk.segment)
+
+    def last_of_each_key(self, *, tombstones: bool = False) -> Iterator[Chunk]:
+        """Yield the last record of each key that counts; a tombstone only if that is wanted."""
+        options = self._options(batches=self._counts)
+        yield from Latest(tombstones).chunks(self.read, options)
+        self.note_gaps(options)
+
+    def note_gaps(self, options: ReadOptions) -> None:
+        """Note the damage that a reading has met."""
+        gaps = [gap for gap in options.gaps if gap.is_damage]
+        self.notes.add_damage(*(f"{gap.path}, position {gap.position}: {gap.reason}" for gap in gaps))
+
+    def pending(self) -> Iterator[Chunk]:
+        """Yield the records of transactions that have no end, in the order of offsets."""
+        yield from self.read(self._options(batches=self._is_open))
+
+    def _counts(self, rows: BatchTable) -> _Mask:
+        return self._outcome(rows, False)
+
+    def _is_open(self, rows: BatchTable) -> _Mask:
+        return self._outcome(rows, True)
+
+    def _outcome(self, rows: BatchTable, is_open: bool) -> _Mask:
+        """A mask of the batches that count, or of those whose transaction is open."""
+        transactional = np.asarray(rows.is_transactional & ~rows.is_control)
+        mask: _Mask = (
+            np.zeros(len(rows), np.bool_) if is_open else np.asarray(~rows.is_transactional & ~rows.is_control)
+        )
+        if not transactional.any():
+            return mask
+        producers, bases = rows.producer_id, rows.base_offset
+        for producer in np.unique(producers[transactional]).tolist():
+            mine = transactional & (producers == producer)
+            offsets, commits = self.markers().get(producer, (np.empty(0, np.int64), np.empty(0, np.bool_)))
+            at = np.searchsorted(offsets, bases[mine])
+            decided = at < len(offsets)
+            if is_open:
+                mask[mine] = ~decided
+            elif len(offsets):
+                mask[mine] = decided & commits[np.minimum(at, len(offsets) - 1)]
+        return mask
+
+    def markers(self) -> dict[int, tuple[npt.NDArray[np.int64], _Mask]]:
+        """Offsets of the markers of each producer, in order, and whether they commit."""
+        if self._markers is None:
+            producers, offsets, commits = [], [], []
+            for columns, _ in self.read(self._options(control=True, batches=lambda rows: np.asarray(rows.is_control))):
+                kinds = heads(columns.key_place + 2, columns.key_size - 2, columns.sources, framed=False).number
+                ends = (kinds == _ABORT) | (kinds == _ABORT + 1)
+                producers.append(columns.batches.producer_id[columns.batch][ends])
+                offsets.append(columns.offset[ends])
+                commits.append(kinds[ends] != _ABORT)
+            self._markers = _by_producer(producers, offsets, commits)
+        return self._markers
+
+
+def _by_producer(producers: list[Any], offsets: list[Any], commits: list[Any]) -> dict[int, tuple[Any, _Mask]]:
+    if not producers:
+        return {}
+    who, where, what = map(np.concatenate, (producers, offsets, commits))
+    order = np.lexsort((where, who))
+    who, where, what = who[order], where[order], what[order]
+    starts = np.flatnonzero(np.diff(who, prepend=who[:1] - 1)).tolist()
+    ends = [*starts[1:], len(who)]
+    return {int(who[start]): (where[start:end], what[start:end]) for start, end in zip(starts, ends, strict=True)}

@@ -1,0 +1,58 @@
+"""A moment of a cluster: now, at a time, or below given offsets of its internal topics."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pylogseg.errors import RequestError
+from pylogseg.format.record_input import ms_of
+from pylogseg.reading.log_reader import whole_number
+from pylogseg.reading.partition import OPEN_END
+
+AsOf = int | datetime.datetime | Mapping[str, int]
+
+
+class Moment(NamedTuple):
+    """What counts of the logs.
+
+    Attributes
+    ----------
+    until_ms : int or None
+        Records from this time on do not.
+    ends : dict of str to int
+        Nor do records of a partition from this offset on.
+    """
+
+    until_ms: int | None = None
+    ends: Mapping[str, int] = {}
+
+    @classmethod
+    def of(cls, as_of: AsOf | None) -> Moment:
+        """Return the moment that a caller means: a time includes its own millisecond.
+
+        Raises
+        ------
+        RequestError
+            For a datetime without a zone, and what is no moment.
+        """
+        if as_of is None:
+            return cls()
+        if isinstance(as_of, Mapping):
+            ends = {name: whole_number(offset, f"as_of[{name!r}]") for name, offset in as_of.items()}
+            if any(offset < 0 for offset in ends.values()):
+                raise RequestError(f"as_of has a negative offset: {ends}")
+            return cls(None, ends)
+        if isinstance(as_of, datetime.datetime):
+            return cls(ms_of(as_of) + 1)
+        return cls(whole_number(as_of, "as_of") + 1)
+
+    @property
+    def is_now(self) -> bool:
+        """Whether everything counts."""
+        return self.until_ms is None and not self.ends
+
+    def end(self, name: str) -> int:
+        """Above the last offset of a partition that counts."""
+        return self.ends.get(name, OPEN_END)
