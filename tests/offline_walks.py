@@ -166,7 +166,7 @@ class Told(NamedTuple):
 def told(result: Any) -> Told:
     rows = [{name: value for name, value in each.as_row().items() if name != "changes"} for each in result]
     rows += [change._asdict() for change in result.checkpoints]
-    changes = [change.path for each in (result, *result.outcomes) for change in each.changes]
+    changes = [change.path for each in (result, *result.partitions) for change in each.changes]
     return Told(rows, {os.path.relpath(path, result.log_dir) for path in changes})
 
 
@@ -266,11 +266,11 @@ class Walk:
         was = told(command(world.path, dry_run=True, **common, **own)) if rng.random() < 0.5 else None
         assert files(world.path) == before
         result = command(world.path, into=into, **common, **own)
-        (outcome,) = result.outcomes
-        self.outcome = outcome
-        if outcome.state == "failed":
-            assert may_fail, outcome.reason
-            assert isinstance(outcome.error, UncleanableError), outcome.reason
+        (part_result,) = result.partitions
+        self.result = part_result
+        if part_result.state == "failed":
+            assert may_fail, part_result.reason
+            assert isinstance(part_result.error, UncleanableError), part_result.reason
             self.counts["uncleanable"] += 1
         elif into is not None:
             assert files(world.path) == before
@@ -281,11 +281,11 @@ class Walk:
             after = files(world.path)
             differ = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
             assert differ == was.files, differ ^ was.files
-        if outcome.state != "failed":
+        if part_result.state != "failed":
             # What does not open the log leaves it as trustworthy as it was.
             assert result.is_closed_clean or command is offline.reindex
             left = files(world.path)
-            (again,) = command(world.path, **common, **own).outcomes
+            (again,) = command(world.path, **common, **own).partitions
             assert again.state == "unchanged", again
             # As in a broker, the next open sees to the snapshots, and removes an epoch that begins at the end.
             put_in_order = {action.kind for action in again.report.actions}
@@ -293,7 +293,7 @@ class Walk:
             gone = {os.path.relpath(action.path, world.path): b"" for action in again.report.actions}
             check_files(without_snapshots(files(world.path) | gone), without_snapshots(left | gone))
         world.open()
-        assert outcome.state == "failed" or world.start.clean == result.is_closed_clean
+        assert part_result.state == "failed" or world.start.clean == result.is_closed_clean
         return world.view()
 
     def do_compact(self, before: View) -> None:
@@ -309,7 +309,7 @@ class Walk:
         for record in after.records:
             # Batches of magic 0 come out as magic 2.
             assert known[record[0]] == record[:5]
-        if self.outcome.state != "failed":  # else it ends in the middle of a round, which no checkpoint tells
+        if self.result.state != "failed":  # else it ends in the middle of a round, which no checkpoint tells
             check_records(*([r for r in view.records if r[0] >= cleaned_to] for view in (after, before)))
         assert set(after.committed) <= set(before.committed)
         assert after.last_values() == before.last_values()

@@ -29,8 +29,7 @@ from pylogseg.log.cleaner_range import cleanable
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.state import Start
-from pylogseg.offline import copy
-from pylogseg.offline import copying_partition as partition_copy
+from pylogseg.offline import copy, copying_partition
 from pylogseg.offline.copying import Copied
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.faults import FaultyStorage
@@ -63,8 +62,8 @@ def contents(log: Log) -> list[tuple[int, bytes | None]]:
     """Offsets and values of all records."""
     found = []
     for segment in log.segments:
-        for stretch in segment.windows():
-            columns, damage = decode(stretch.batches, stretch.view, stretch.start)
+        for window in segment.windows():
+            columns, damage = decode(window.batches, window.view, window.start)
             assert not damage
             found += [(int(columns.offset[i]), columns.value(i)) for i in range(len(columns))]
     return found
@@ -144,7 +143,7 @@ class Meddled:
 @pytest.mark.parametrize("action", ACTIONS)
 def test_whatever_a_broker_does_meanwhile(action: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each step of the copy: it is what the log was before, or what it was after, or while it grew."""
-    monkeypatch.setattr(partition_copy, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(copying_partition, "_PAUSE_SECONDS", 0)
     for k in itertools.count(1, 2):
         storage = MemoryStorage()
         log = written(storage)
@@ -171,7 +170,7 @@ def test_a_partition_that_is_deleted_meanwhile() -> None:
 
 
 def test_one_that_never_holds_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_copy, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(copying_partition, "_PAUSE_SECONDS", 0)
     storage = MemoryStorage()
     written(storage)
     storage.write_plain(f"{SOURCE}/{0:020}.log.swap", b"")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
@@ -26,8 +25,8 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.files.status import parse_partition_metadata
-from pylogseg.format.metadata_records import decode_metadata_record
 from pylogseg.internal_topics.cluster import ClusterMetadata
+from pylogseg.messages.framing import decode_framed
 from pylogseg.offline.deleting_records import parse_offsets
 from pylogseg.offline.options import Options
 from pylogseg.offline.settings import Settings
@@ -149,29 +148,18 @@ VALUES = [bytes.fromhex("0102000466"), b"\x01\x02\x00", b"\x02", b"", b"\x01\x03
 @pytest.mark.parametrize("value", VALUES)
 def test_malformed_metadata_records(value: bytes) -> None:
     with pytest.raises(CorruptionError, match="metadata record of"):
-        decode_metadata_record(value)
+        decode_framed("__cluster_metadata", value)
 
 
 def test_cut_metadata_records(golden: Path) -> None:
-    """No record of a real log can be cut without that being seen, or being a record that says nothing here."""
+    """No record of a real log can be cut without that being seen."""
     folder = golden / "broker-4.3" / "metadata" / "data0" / "__cluster_metadata-0"
-    kinds = set()
     for record in read(folder):
-        whole = decode_metadata_record(record.value)
-        kinds.add(type(whole).__name__)
         assert record.value is not None
+        assert decode_framed("__cluster_metadata", record.value).trailing == b""
         for size in range(len(record.value)):
-            with contextlib.suppress(CorruptionError):
-                cut = decode_metadata_record(record.value[:size])
-                assert cut in (None, whole)  # what is known may end before what is not
-    assert kinds == {
-        "TopicRecord",
-        "RemoveTopicRecord",
-        "PartitionRecord",
-        "ConfigRecord",
-        "TransactionRecord",
-        "NoneType",
-    }
+            with pytest.raises(CorruptionError):
+                decode_framed("__cluster_metadata", record.value[:size])
 
 
 # ---- what is chosen ----
@@ -756,35 +744,35 @@ def test_two_copies_at_once(golden: Path, tmp_path: Path) -> None:
 
 
 def test_threads(golden: Path, tmp_path: Path) -> None:
-    """The same outcome, in the same order."""
+    """The same results, in the same order."""
     results = []
     for jobs in (1, 3):
         log_dir = copied(golden, "compact-2-before", tmp_path / str(jobs)) / "data1"
         told: list[str] = []
         result = offline.compact(
-            log_dir, jobs=jobs, now_ms=NOW_MS, on_outcome=lambda outcome, told=told: told.append(outcome.name)
+            log_dir, jobs=jobs, now_ms=NOW_MS, on_result=lambda part_result, told=told: told.append(part_result.name)
         )
-        assert told == [outcome.name for outcome in result]
+        assert told == [part_result.name for part_result in result]
         # Entries stand in a checkpoint in the order in which they came.
         files = {n: sorted(d.split(b"\n")) if n.endswith("-checkpoint") else d for n, d in contents(log_dir).items()}
-        results.append(([outcome.numbers for outcome in result], files))
+        results.append(([part_result.numbers for part_result in result], files))
     assert results[0] == results[1]
 
 
 def test_progress_and_python(golden: Path, tmp_path: Path) -> None:
-    """Every byte is told of; paths may be path objects; iterating gives the outcomes."""
+    """Every byte is told of; paths may be path objects; iterating gives the results."""
     log_dir = golden / "broker-4.3" / "codecs" / "data1"
     seen: list[int] = []
     result = offline.retain(
         log_dir, max_bytes=1000, topics=["codec-none-0"], into=tmp_path / "copy", on_bytes=seen.append
     )
-    (outcome,) = result
-    assert (outcome.name, outcome.state, result.exit_code) == ("codec-none-0", "done", 0)
+    (part_result,) = result
+    assert (part_result.name, part_result.state, result.exit_code) == ("codec-none-0", "done", 0)
     source = log_dir / "codec-none-0"
     assert sum(seen) == sum(path.stat().st_size for path in source.iterdir())
     left = {path.name for path in (tmp_path / "copy" / "codec-none-0").glob("*.log")}
     gone = [path.stat().st_size for path in source.glob("*.log") if path.name not in left]
-    assert outcome.bytes_before - outcome.bytes_after == sum(gone)
+    assert part_result.bytes_before - part_result.bytes_after == sum(gone)
     assert "compact" in dir(offline)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         getattr(offline, "nothing")  # noqa: B009

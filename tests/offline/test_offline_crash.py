@@ -29,7 +29,7 @@ def keeps_the_last_of_each_key(found: Contents) -> None:
 def test_compact() -> None:
     done = world()
     result = run(offline.compact, done, include_active=True)
-    assert [outcome.numbers["recordsRemoved"] for outcome in result] == [49, 1]
+    assert [part_result.numbers["recordsRemoved"] for part_result in result] == [49, 1]
     check_cut_short(offline.compact, keeps_the_last_of_each_key, include_active=True, topics=["users-0"])
 
 

@@ -69,13 +69,13 @@ class OfflineReplay(Replay):
         self._write(FileKind.CLEANER_OFFSETS, self.last_clean)
         (self.root / FileKind.CLEAN_SHUTDOWN.value).write_bytes(b'{"version":0,"brokerEpoch":1}')
         result: Result = command(self.folder, now_ms=now_ms, config=self.config.to_properties(), **own)
-        assert result.is_closed_clean, [outcome.reason for outcome in result]
+        assert result.is_closed_clean, [part_result.reason for part_result in result]
         self._open({"log_start": self._read(FileKind.LOG_STARTS)}, clean=True)
         self.open_log.update_high_watermark(self._read(FileKind.HIGH_WATERMARKS))
-        (outcome,) = result
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome
+        (part_result,) = result
+        if part_result.error is not None:
+            raise part_result.error
+        return part_result
 
     def do_clean(self, op: Row) -> Row:
         """All cleanings that there are to do."""

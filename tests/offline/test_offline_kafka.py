@@ -50,8 +50,8 @@ def test_kafka_reads_and_opens_it(kafka: Kafka, tmp_path: Path, case: int) -> No
         size = 12 + int.from_bytes(data[8:12], "big")
         data[size + 8 : size + 12] = b"\x7f\xff\xff\x00"
         first.write_bytes(bytes(data))
-    (outcome,) = getattr(offline, command)(str(tmp_path / "logs"), config=CONFIG, now_ms=NOW, **own)
-    assert outcome.state == "done"
+    (result,) = getattr(offline, command)(str(tmp_path / "logs"), config=CONFIG, now_ms=NOW, **own)
+    assert result.state == "done"
     after = said(kafka, folder)
     if command == "redact":
         gone = {key.hex() for key in KEYS}
@@ -66,15 +66,15 @@ def test_kafka_reads_and_opens_it(kafka: Kafka, tmp_path: Path, case: int) -> No
         lost = [row for row in before if row not in after]
         assert lost
         assert after == [row for row in before if row not in lost]
-        gap = range(outcome.rows[0]["firstOffset"], outcome.rows[0]["nextOffset"])
+        gap = range(result.rows[0]["firstOffset"], result.rows[0]["nextOffset"])
         assert {row[0] for row in lost} <= set(gap)
     sizes = [[int(path.stem), path.stat().st_size] for path in sorted(folder.glob("*.log"))]
     for clean in (True, False):
-        points = {"recovery_point": outcome.log_end, "log_start": 0} if clean else {"log_start": 0}
+        points = {"recovery_point": result.log_end, "log_start": 0} if clean else {"log_start": 0}
         rows = [
             row
             for row in operations(folder, points, clean=clean)
-            if row["op"] != "read" or row["offset"] <= outcome.log_end
+            if row["op"] != "read" or row["offset"] <= result.log_end
         ]
         answers, _ = kafka.replay(rows)
         ours = io.StringIO()
@@ -83,4 +83,4 @@ def test_kafka_reads_and_opens_it(kafka: Kafka, tmp_path: Path, case: int) -> No
         assert answers == [json.loads(line) for line in ours.getvalue().splitlines()]
         opened = next(row for row in answers if row["op"] == "open")["state"]
         assert opened["segments"] == sizes
-        assert opened["end"] == outcome.log_end
+        assert opened["end"] == result.log_end

@@ -54,9 +54,9 @@ def disks(*, unmarked: str = "") -> MemoryStorage:
 
 def run(disk: Any, **own: Any) -> Result:
     result = offline.move(DIR, OTHER, storage=disk, topics=["users-0"], **own)
-    for outcome in result.failed:
-        assert outcome.error is not None
-        raise outcome.error
+    for part_result in result.failed:
+        assert part_result.error is not None
+        raise part_result.error
     return result
 
 
@@ -95,7 +95,7 @@ def test_cut_short(unmarked: str) -> None:
     """At any point the partition is whole, byte for byte, in one of the two or in both; once more ends it."""
     before = live(disks())
     done = disks(unmarked=unmarked)
-    assert [outcome.state for outcome in run(done)] == ["done"]
+    assert [result.state for result in run(done)] == ["done"]
     expected = files(done, DIR) | files(done, OTHER)
     assert live(done) == {
         f"{DIR}/users-1": before[f"{DIR}/users-1"],
@@ -113,7 +113,7 @@ def test_cut_short(unmarked: str) -> None:
         if unmarked == DIR and f"{OTHER}/users-0" in places:
             assert not disk.exists(f"{OTHER}/{MARKER}"), description
         again = MemoryStorage(disk.state, ManualClock(NOW))
-        assert [outcome.state for outcome in run(again)] in (["done"], ["unchanged"]), description
+        assert [result.state for result in run(again)] in (["done"], ["unchanged"]), description
         assert files(again, DIR) | files(again, OTHER) == expected, description
     assert seen == {(f"{DIR}/users-0",), (f"{DIR}/users-0", f"{OTHER}/users-0"), (f"{OTHER}/users-0",)}
 
@@ -131,8 +131,8 @@ def test_records_and_checkpoints() -> None:
     assert contents(disk, OTHER)["users-0"] == expected
     assert set(contents(disk)) == {"users-1"}
     assert result.is_closed_clean
-    (outcome,) = result
-    assert (outcome.log_start, outcome.log_end) == (21, 56)
+    (part_result,) = result
+    assert (part_result.log_start, part_result.log_end) == (21, 56)
 
 
 def test_without_a_clean_shutdown() -> None:
@@ -147,7 +147,7 @@ def test_an_empty_folder_becomes_a_log_directory() -> None:
     disk.make_folder(OTHER)
     expected = contents(world())
     result = offline.move(DIR, OTHER, storage=disk, topics=["*"])
-    assert [outcome.state for outcome in result] == ["done", "done"]
+    assert [part_result.state for part_result in result] == ["done", "done"]
     assert result.is_closed_clean
     assert contents(disk, OTHER) == expected
     assert contents(disk) == {}

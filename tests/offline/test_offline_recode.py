@@ -21,7 +21,7 @@ def recode(log, **arguments):
 
 
 def rows(log):
-    return [row for segment in log.segments for stretch in segment.windows() for row in stretch.batches.rows]
+    return [row for segment in log.segments for window in segment.windows() for row in window.batches.rows]
 
 
 def without_magic(found):

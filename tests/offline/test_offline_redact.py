@@ -101,8 +101,8 @@ def on_disk(tmp_path, seed=1, **arguments):
 def test_a_predicate_on_arrow_columns(tmp_path):
     path = on_disk(tmp_path, magics=(2,))
     before = list(pylogseg.read(str(path), "t-0"))
-    (outcome,) = run(path, where=lambda rows: pc.less(rows["offset"], 10))
-    assert outcome.numbers["recordsDeleted"] == sum(record.offset < 10 for record in before)
+    (result,) = run(path, where=lambda rows: pc.less(rows["offset"], 10))
+    assert result.numbers["recordsDeleted"] == sum(record.offset < 10 for record in before)
     left = list(pylogseg.read(str(path), "t-0"))
     assert [record.offset for record in left] == [record.offset for record in before if record.offset >= 10]
     with pytest.raises(RequestError, match="returned 1 values for"):
@@ -117,13 +117,13 @@ def test_nothing_is_found_afterwards(tmp_path):
         shutil.copytree(path / "t-0", path / name)
     (path / "t-0" / f"{0:020}.log.deleted").write_bytes((path / "t-0" / f"{0:020}.log").read_bytes())
     result = run(path, keys=[b"long" * 20])
-    left = [outcome for outcome in result if outcome.state == "left"]
+    left = [part_result for part_result in result if part_result.state == "left"]
     assert len(left) == 3
-    assert all("--everywhere" in outcome.remedy for outcome in left)
+    assert all("--everywhere" in part_result.remedy for part_result in left)
     holding = {file.parent.name for file in path.rglob("*.log*") if b"longlong" in file.read_bytes()}
-    assert holding == {outcome.name for outcome in left}
+    assert holding == {part_result.name for part_result in left}
     result = run(path, keys=[b"long" * 20], everywhere=True)
-    assert {outcome.state for outcome in result} == {"done", "unchanged"}
+    assert {part_result.state for part_result in result} == {"done", "unchanged"}
     assert result.is_closed_clean
     assert sorted(entry.name for entry in path.iterdir() if entry.is_dir()) == sorted(
         ["t-0", left[1].name, left[2].name]
@@ -140,10 +140,10 @@ def test_damage_is_refused_before_anything_is_written(tmp_path):
     data[-1] ^= 1
     last.write_bytes(data)
     before = {file.name: file.read_bytes() for file in (path / "t-0").glob("*.log")}
-    (outcome,) = run(path, keys=[b"a"])
-    assert outcome.state == "failed"
-    assert last.name in outcome.reason
-    assert "repair" in outcome.remedy
+    (result,) = run(path, keys=[b"a"])
+    assert result.state == "failed"
+    assert last.name in result.reason
+    assert "repair" in result.remedy
     assert {file.name: file.read_bytes() for file in (path / "t-0").glob("*.log")} == before
 
 

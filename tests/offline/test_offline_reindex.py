@@ -39,13 +39,13 @@ def strip(folder: Path) -> None:
 def test_as_a_broker(golden: Path, tmp_path: Path, case: str) -> None:
     source = golden / "broker-4.3" / "damage" / case
     folder = Path(shutil.copytree(source / "in", tmp_path / "data" / "damaged-1"))
-    (outcome,) = offline.reindex(folder, config=INTERVAL)
+    (result,) = offline.reindex(folder, config=INTERVAL)
     want, got = beside(source / "after"), beside(folder)
     # A broker gives the partition a leader epoch of its own, and takes a snapshot where it stops.
     del want["epochs"], got["epochs"]
     assert got == want
-    assert outcome.state == ("done" if "no-helpers" in case else "unchanged")
-    assert offline.reindex(folder, config=INTERVAL).outcomes[0].state == "unchanged"
+    assert result.state == ("done" if "no-helpers" in case else "unchanged")
+    assert offline.reindex(folder, config=INTERVAL).partitions[0].state == "unchanged"
 
 
 @pytest.mark.parametrize("scenario", ["transactions", "idempotent-producers", "leader-epochs", "timestamps"])
@@ -71,7 +71,7 @@ def test_as_kafkas_recovery(kafka: Any, tmp_path: Path, scenario: str) -> None:
         path.write_bytes(b"")
     config = {key: str(value) for key, value in operations[0]["config"].items()}
     result = offline.reindex(mine, config=config, now_ms=operations[0].get("now"))
-    assert [outcome.reason for outcome in result.failed] == []
+    assert [part_result.reason for part_result in result.failed] == []
     assert beside(mine) == beside(work / "recovered")
 
 
@@ -82,11 +82,11 @@ def test_only_what_is_asked_for(golden: Path, tmp_path: Path) -> None:
         for path in folder.iterdir():
             if path.suffix in (".index", ".timeindex", ".snapshot"):
                 path.write_bytes(b"nonsense".ljust(24, b"\xff"))
-        (outcome,) = offline.reindex(folder, [kind], config=INTERVAL)  # type: ignore[list-item]
+        (result,) = offline.reindex(folder, [kind], config=INTERVAL)  # type: ignore[list-item]
         got, want = beside(folder), beside(intact)
         right = {name for name in want if got.get(name) == want[name]}
         assert {name for name in right if name != "epochs"} == {name for name in want if name.endswith(suffix)}
-        assert outcome.numbers["filesWritten"] == len([row for row in outcome.rows if row["path"].endswith(suffix)])
+        assert result.numbers["filesWritten"] == len([row for row in result.rows if row["path"].endswith(suffix)])
 
 
 def test_what_tells_more_than_the_log_stays(golden: Path, tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_what_tells_more_than_the_log_stays(golden: Path, tmp_path: Path) -> Non
     epochs = folder / "leader-epoch-checkpoint"
     epochs.write_text("0\n2\n0 0\n1 7\n")
     before = beside(folder)
-    (outcome,) = offline.reindex(folder, config=INTERVAL)
-    assert outcome.state == "unchanged"
+    (result,) = offline.reindex(folder, config=INTERVAL)
+    assert result.state == "unchanged"
     assert beside(folder) == before
     offline.reindex(folder, ["epochs"], config=INTERVAL)
     assert epochs.read_text().splitlines()[2:] == ["0 0"]
@@ -105,8 +105,8 @@ def test_what_tells_more_than_the_log_stays(golden: Path, tmp_path: Path) -> Non
     (newest, *_) = sorted(folder.glob("*.snapshot"), reverse=True)
     right = newest.read_bytes()
     newest.write_bytes(right[:-1])
-    (outcome,) = offline.reindex(folder, config=INTERVAL)
-    assert outcome.numbers == {"filesWritten": 2, "filesRemoved": 0}
+    (result,) = offline.reindex(folder, config=INTERVAL)
+    assert result.numbers == {"filesWritten": 2, "filesRemoved": 0}
     assert newest.read_bytes() == right
 
 
@@ -115,12 +115,12 @@ def test_a_log_that_is_not_in_order_is_left_alone(golden: Path, tmp_path: Path) 
         folder = Path(shutil.copytree(golden / "broker-4.3" / "damage" / case / "in", tmp_path / case / "damaged-1"))
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         result = offline.reindex(folder, config=INTERVAL)
-        (outcome,) = result
-        assert outcome.state == state, outcome.reason
+        (part_result,) = result
+        assert part_result.state == state, part_result.reason
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
         if state == "failed":
-            assert isinstance(outcome.error, CorruptionError)
-            assert "repair" in outcome.remedy
+            assert isinstance(part_result.error, CorruptionError)
+            assert "repair" in part_result.remedy
 
 
 def sparsely(path: str, **options: Any) -> Result:
@@ -132,7 +132,7 @@ def test_cut_short() -> None:
     before = contents(world())
     changed = world()
     result = run(sparsely, changed)
-    assert all(outcome.numbers["filesWritten"] for outcome in result)
+    assert all(part_result.numbers["filesWritten"] for part_result in result)
     different = {path for path, data in files(changed).items() if files(world()).get(path) != data}
     assert {parse_file_name(path.rpartition("/")[2]).kind for path in different if "users" in path} == {
         FileKind.OFFSET_INDEX,

@@ -17,7 +17,7 @@ from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
 from pylogseg.offline.repairing_salvage import ascending, survey
 from pylogseg.testing.memory import MemoryStorage
 from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.remarks import Level
+from pylogseg.verify.findings import Level
 
 SEEDS = st.integers(0, 2**32)
 CONFIG = {"segment.bytes": "2000", "index.interval.bytes": "100", "segment.index.bytes": "4096"}
@@ -27,10 +27,10 @@ assert SETTINGS["segment_bytes"] == 2000
 
 def repaired(storage, **arguments):
     result = offline.repair("logs", storage=storage, config=CONFIG, **arguments)
-    (outcome,) = result
-    assert outcome.state != "failed", outcome.reason
+    (each,) = result
+    assert each.state != "failed", each.reason
     assert result.is_closed_clean
-    return outcome
+    return each
 
 
 def damage(storage, rng, kinds):
@@ -75,7 +75,7 @@ def test_good_batches_behind_damage_stay(seed, kind):
     storage = log_dir(seed, magics=(2, 2, 2, 0))
     before = records(reopened(log_dir(seed, magics=(2, 2, 2, 0))))
     spans = damage(storage, random.Random(seed), [kind])
-    outcome = repaired(storage, keep_behind=True)
+    result = repaired(storage, keep_behind=True)
     found = records(reopened(storage))
     assert [row for row in found if row not in before] == []
     expected = [row for row in before if not any(above < row[0] <= last for above, last in spans)]
@@ -85,7 +85,7 @@ def test_good_batches_behind_damage_stay(seed, kind):
     assert not again.rows
     assert not [action for action in again.report.actions if action.bytes_gone]
     if kind not in ("flip", "offset", "length"):
-        assert outcome.rows
+        assert result.rows
 
 
 def test_a_name_that_is_taken_is_not_advised(tmp_path):
@@ -95,13 +95,13 @@ def test_a_name_that_is_taken_is_not_advised(tmp_path):
     folder.mkdir()
     (folder / f"{5:020}.log").write_bytes(batch)
     (folder / f"{9:020}.log").write_bytes(batch)
-    (outcome,) = offline.repair(str(folder))
-    assert (outcome.state, "rename" in outcome.reason) == ("failed", False)
-    assert f"{5:020}.log is there as well" in outcome.reason
-    assert "pylogseg repair" not in outcome.remedy
+    (result,) = offline.repair(str(folder))
+    assert (result.state, "rename" in result.reason) == ("failed", False)
+    assert f"{5:020}.log is there as well" in result.reason
+    assert "pylogseg repair" not in result.remedy
     (folder / f"{5:020}.log").unlink()
-    (outcome,) = offline.repair(str(folder))
-    assert f"rename its files to {5:020}.*" in outcome.reason
+    (result,) = offline.repair(str(folder))
+    assert f"rename its files to {5:020}.*" in result.reason
 
 
 def test_a_small_file_that_no_load_takes_is_found_before_the_first_cut(tmp_path):
@@ -114,9 +114,9 @@ def test_a_small_file_that_no_load_takes_is_found_before_the_first_cut(tmp_path)
     (folder / "leader-epoch-checkpoint").write_text("x")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for keep_behind in (False, True):
-        (outcome,) = offline.repair(str(folder), keep_behind=keep_behind)
-        assert (outcome.state, outcome.report.actions) == ("failed", [])
-        assert "partition.metadata" in outcome.reason
+        (result,) = offline.repair(str(folder), keep_behind=keep_behind)
+        assert (result.state, result.report.actions) == ("failed", [])
+        assert "partition.metadata" in result.reason
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
@@ -128,7 +128,11 @@ def test_one_odd_partition_does_not_stop_the_others(tmp_path):
         (tmp_path / name / f"{0:020}.log").write_bytes(good[0] + b"\xff" * 50 + good[1])
     (tmp_path / "b-0" / "leader-epoch-checkpoint").write_text("0\n0\n")
     result = offline.repair(str(tmp_path), keep_behind=True)
-    assert [(outcome.name, outcome.state) for outcome in result] == [("a-0", "done"), ("b-0", "done"), ("c-0", "done")]
+    assert [(each.name, each.state) for each in result] == [
+        ("a-0", "done"),
+        ("b-0", "done"),
+        ("c-0", "done"),
+    ]
     assert [record.offset for record in read(str(tmp_path / "c-0"))] == [0, 1]
 
 
@@ -139,11 +143,11 @@ def test_kept_batches_that_no_segment_reaches_get_one_of_their_own(tmp_path):
     folder = tmp_path / "t-0"
     folder.mkdir()
     (folder / f"{0:020}.log").write_bytes(b"".join(batches))
-    (outcome,) = offline.repair(str(folder), keep_behind=True)
-    assert outcome.state == "done", outcome.reason
+    (result,) = offline.repair(str(folder), keep_behind=True)
+    assert result.state == "done", result.reason
     assert [record.offset for record in read(str(folder))] == [offsets[0], *offsets[2:]]
-    (outcome,) = offline.repair(str(folder), keep_behind=True)
-    assert outcome.state == "unchanged"
+    (result,) = offline.repair(str(folder), keep_behind=True)
+    assert result.state == "unchanged"
 
 
 def table(*spans):
@@ -197,13 +201,13 @@ def test_batches_that_no_broker_loads_go():
     rows = scan(data).batches
     data[int(rows.position[1]) + 65] ^= 1
     storage.write_plain(path, bytes(data))
-    (outcome,) = offline.repair("logs/t-0", storage=storage, config=CONFIG, keep_behind=True)
-    assert outcome.state == "done", outcome.reason
-    assert [(gap["kind"], gap["position"]) for gap in outcome.rows] == [
+    (result,) = offline.repair("logs/t-0", storage=storage, config=CONFIG, keep_behind=True)
+    assert result.state == "done", result.reason
+    assert [(gap["kind"], gap["position"]) for gap in result.rows] == [
         ("crc", int(rows.position[1])),
         ("order", int(rows.position[2])),
     ]
-    assert "has a transaction open" in outcome.rows[1]["reason"]
+    assert "has a transaction open" in result.rows[1]["reason"]
     left = reopened(storage)
     assert [row[0] for row in records(left)] == [0, 3]
 
@@ -309,9 +313,9 @@ def check_repair(seed, folder):
     left = hurt_log(folder / "t-0", rng)
     keep_behind = rng.random() < 0.6
     options = {"config": CONFIG, "keep_behind": keep_behind}
-    (outcome,) = offline.repair(str(folder), **options)
-    assert outcome.state in ("done", "unchanged"), outcome.reason
-    assert (outcome.state == "done") == bool(outcome.report.actions)
+    (result,) = offline.repair(str(folder), **options)
+    assert result.state in ("done", "unchanged"), result.reason
+    assert (result.state == "done") == bool(result.report.actions)
     found = list(verify(open_dir(str(folder)), Summary(Level.INDEXES)))
     # What was lost stays lost, and is named; nothing else is wrong.
     broken = [row for row in found if row.is_damage and row.kind not in ("gap", "missing")]
@@ -321,14 +325,14 @@ def check_repair(seed, folder):
     assert (again.state, again.rows) == ("unchanged", []), (again.rows, again.report.actions)
     assert {path: path.read_bytes() for path in contents} == contents
     there = {record.offset for record in read(str(folder))}
-    gaps = [(row["path"], row["position"], row["endPosition"], row["kind"]) for row in outcome.rows]
+    gaps = [(row["path"], row["position"], row["endPosition"], row["kind"]) for row in result.rows]
     for path, position, first, last in left:
         offsets = {row[0] for row in before if first <= row[0] <= last and not row[-2]}
         covering = [kind for p, start, end, kind in gaps if p == path and start <= position < end]
         if not offsets <= there:
             assert covering or not keep_behind, (path, position, first, last)
             assert set(covering) <= {"order"} or not keep_behind, (path, position, covering)
-    return keep_behind, bool(outcome.rows)
+    return keep_behind, bool(result.rows)
 
 
 @pytest.mark.parametrize("part", range(3))

@@ -83,7 +83,7 @@ def test_what_may_have_been_aborted_is_refused(examples: Path, tmp_path: Path, t
     silent = exported(examples, tmp_path / "silent", "txn-a", "codec-gzip")
     done = pylogseg("restore", silent, target, "codec-gzip")
     assert done.code == 2
-    assert "codec-gzip-0: the table does not tell which records were committed" in done.err
+    assert "codec-gzip-0: the table does not show which records were committed" in done.err
     assert "--isolation-level read_committed" in done.err
     columns = "key,value,offset,timestamp,timestampType,headers,isTransactional"
     telling = exported(examples, tmp_path / "telling", "txn-a", "codec-gzip", "--columns", columns)
@@ -99,6 +99,23 @@ def test_what_may_have_been_aborted_is_refused(examples: Path, tmp_path: Path, t
     assert [row["offset"] for row in records(target, "txn-a-0")] == kept
     assert f"{len(whole) - len(kept)} records of transactions are left out" in done.text
     assert pylogseg("restore", silent, target, "txn-a-1", "--without-transactions").code == 2
+
+
+def test_committed_records_without_those_of_transactions(examples: Path, tmp_path: Path, target: Path) -> None:
+    columns = "key,value,offset,timestamp,timestampType,headers"
+    committed = ("txn-a", "--isolation-level", "read_committed", "--columns")
+    silent = exported(examples, tmp_path / "silent", *committed, columns)
+    done = pylogseg("restore", silent, target, "--without-transactions")
+    assert done.code == 2
+    assert "the table has no column isTransactional" in done.err
+    telling = exported(examples, tmp_path / "telling", *committed, columns + ",isTransactional")
+    done = pylogseg("restore", telling, target, "--without-transactions", "--json")
+    asked = ["partition", "offset", "isTransactional"]
+    shown = read_arrow(str(examples), "txn-a", columns=asked, isolation_level="read_committed").read_all().to_pylist()
+    kept = [(row["partition"], row["offset"]) for row in shown if not row["isTransactional"]]
+    assert [(row["partition"], row["offset"]) for row in records(target, "txn-a")] == kept
+    assert 0 < len(kept) < len(shown)
+    assert sum(row["records"] for row in done.rows if row["type"] == "partition") == len(kept)
 
 
 def test_of_committed_records_only(examples: Path, tmp_path: Path) -> None:
@@ -117,7 +134,7 @@ def test_of_committed_records_only(examples: Path, tmp_path: Path) -> None:
 def test_tables_that_do_not_tell_all(examples: Path, tmp_path: Path, target: Path) -> None:
     table = read_arrow(str(examples), "codec-gzip", columns=list(DEFAULT_COLUMNS)).read_all()
     for change, message in [
-        (table.drop_columns(["offset"]), "there is no column offset"),
+        (table.drop_columns(["offset"]), "no column offset; there are: key, value"),
         (table.drop_columns(["topic"]), "a topic, a partition or an offset is null: .* topic=NAME"),
         (table.set_column(1, "value", pa.array(["x"] * len(table))), "column value is of type string"),
         (table.set_column(3, "partition", pa.nulls(len(table), pa.int32())), "a partition or an offset is null"),
@@ -204,7 +221,7 @@ def test_ids_are_those_of_the_target(backup: Path, target: Path) -> None:
     own = "AAAAAAAAAAAAAAAAAAAAAQ"
     (target / "txn-a-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {own}")
     result = offline.restore(backup, target, topics=["txn-a"])
-    assert [outcome.state for outcome in result] == ["done", "done"]
+    assert [part_result.state for part_result in result] == ["done", "done"]
     assert parse_partition_metadata((target / "txn-a-0" / "partition.metadata").read_bytes()).topic_id == own
     assert any("txn-a has the id that it had" in note for note in result.notes)  # of txn-a-1 nothing was there
     assert records(target, "txn-a-0") == records(backup, "txn-a-0")
@@ -215,13 +232,13 @@ def test_what_is_there(backup: Path, examples: Path, target: Path) -> None:
     before = tree(target)
     again = pylogseg("restore", backup, target, "codec-gzip")
     assert again.code == 0
-    assert "it is there already, with the same offsets and as many records" in again.text
+    assert "it already exists, with the same offsets and as many records" in again.text
     assert tree(target) == before
     assert pylogseg("truncate", target, "codec-gzip-0", "--to", 100).code == 0
     before = tree(target)
     refused = pylogseg("restore", backup, target, "codec-gzip", "del-records")
     assert refused.code == 2
-    assert "it is there already, with other records" in refused.err
+    assert "it already exists with other records" in refused.err
     assert tree(target) == before
     assert pylogseg("restore", backup, target, "codec-gzip", "--overwrite").code == 0
     assert records(target) == records(examples, "codec-gzip")
@@ -313,6 +330,6 @@ def test_a_crash_at_any_rename(backup: Path, tmp_path: Path, monkeypatch: pytest
         except Dies:
             monkeypatch.setattr(LocalStorage, "rename", rename)
             result = offline.restore(backup, target, topics=["txn-a", "codec-gzip"], overwrite=True)
-            seen.add(tuple(outcome.state for outcome in result))
+            seen.add(tuple(part_result.state for part_result in result))
             assert records(target) == records(backup, "txn-a", "codec-gzip")
     assert seen == {("done",) * 3, ("unchanged",) * 3}

@@ -29,19 +29,19 @@ def test_every_offset() -> None:
     """The records in front of the batch that holds the offset stay, and the log goes on at the offset."""
     for to in range(60):
         disk = world()
-        (outcome,) = run(offline.truncate, disk, to=to, topics=[NAME])
+        (result,) = run(offline.truncate, disk, to=to, topics=[NAME])
         kept = BEFORE[NAME][: min(to // 4 * 4, 56)]
         assert contents(disk) == {**BEFORE, NAME: kept}
-        assert outcome.log_end == min(to // 4 * 4, 56)
-        assert outcome.state == ("done" if to < 56 else "unchanged")
+        assert result.log_end == min(to // 4 * 4, 56)
+        assert result.state == ("done" if to < 56 else "unchanged")
         if to < 56:
-            assert outcome.numbers == {
+            assert result.numbers == {
                 "endBefore": 56,
                 "firstGone": to // 4 * 4,
                 "offsetsGone": 56 - to // 4 * 4,
                 "belowHighWatermark": 56 - to // 4 * 4,
             }
-            assert any("lies inside a batch" in note for note in outcome.notes) == (to % 4 > 0)
+            assert any("lies inside a batch" in note for note in result.notes) == (to % 4 > 0)
 
 
 def test_into_a_gap_between_batches(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_into_a_gap_between_batches(tmp_path: Path) -> None:
         for base in (0, 2, 20, 40):
             log.append_as_follower(pylogseg.encode([(NOW, b"k", b"v")] * 2, base_offset=base, leader_epoch=0), 0)
     for to, end in ((30, 22), (22, 22), (20, 4), (19, 4), (5, 4), (4, 4), (3, 2)):
-        (outcome,) = offline.truncate(tmp_path, to)
-        assert (outcome.log_end, outcome.state) == (end, "unchanged" if to in (22, 19, 5, 4) else "done")
+        (result,) = offline.truncate(tmp_path, to)
+        assert (result.log_end, result.state) == (end, "unchanged" if to in (22, 19, 5, 4) else "done")
         point = parse_offset_checkpoint((tmp_path / "recovery-point-offset-checkpoint").read_bytes())
         assert point == {("t", 0): end}
         with pylogseg.open_log(tmp_path / "t-0") as log:
@@ -136,7 +136,7 @@ def test_as_kafka(kafka: Any, tmp_path: Path) -> None:
     for to in offsets:
         config = {key: str(value) for key, value in operations[0]["config"].items()}
         result = offline.truncate(mine, to, config=config, now_ms=operations[0]["now"])
-        assert [outcome.reason for outcome in result.failed] == []
+        assert [part_result.reason for part_result in result.failed] == []
         assert on_disk(mine) == on_disk(folder / f"after-{to}"), to
 
 

@@ -315,18 +315,23 @@ def test_what_a_broker_does_not_load(golden: Path, tmp_path: Path) -> None:
     shutil.copytree(damage / "torn-tail" / "in", folder / "another-0")
     shutil.copytree(damage / "misnamed-segment" / "in", folder / "named-0")
     shutil.copytree(damage / "intact" / "in", folder / "zebra-0")
+    shutil.copytree(damage / "intact" / "in", folder / "whose-0")
+    (folder / "whose-0" / "partition.metadata").write_bytes(b"version: 0\n")
     (folder / ".kafka_cleanshutdown").unlink()
     points = b"0\n2\ndamaged 1 100\nzebra 0 90\n"
     (folder / "recovery-point-offset-checkpoint").write_bytes(points)
     done = pylogseg("recover", folder, "--json", "--jobs", "2", *INTERVAL)
     assert done.code == 1
     states = {row["partition"]: row["state"] for row in rows(done, "partition")}
+    assert states.pop("whose-0") == "failed"
     assert states == {"another-0": "recovered", "damaged-1": "failed", "named-0": "failed", "zebra-0": "recovered"}
     failed = {row["partition"]: row for row in rows(done, "partition") if row["state"] == "failed"}
     assert "leader-epoch-checkpoint: at position 0" in failed["damaged-1"]["reason"]
     assert "delete leader-epoch-checkpoint" in failed["damaged-1"]["remedy"]
     assert "00000000000000001180.log" in failed["named-0"]["reason"]
     assert "offset 184 is below 1180" in failed["named-0"]["reason"]
+    assert "partition.metadata" in failed["whose-0"]["reason"]
+    assert failed["whose-0"]["remedy"] == "write the file again, with the ids that the cluster knows"
     assert not (folder / ".kafka_cleanshutdown").exists()
     left = (folder / "recovery-point-offset-checkpoint").read_text().split("\n")
     assert {"damaged 1 100", "zebra 0 195", "another 0 190"} <= set(left)  # where the next recovery has to begin
@@ -336,6 +341,7 @@ def test_what_a_broker_does_not_load(golden: Path, tmp_path: Path) -> None:
 
     (folder / "damaged-1" / "leader-epoch-checkpoint").unlink()
     shutil.rmtree(folder / "named-0")
+    shutil.rmtree(folder / "whose-0")
     assert pylogseg("recover", folder).code == 0
     assert (folder / ".kafka_cleanshutdown").exists()
 
@@ -478,13 +484,13 @@ def test_as_the_engine_in_a_replay(golden: Path, tmp_path: Path, number: int) ->
         failed = error
     run = Recovery(str(folder), RecoverOptions(config=config, keep=str(tmp_path / "kept"), clock=ManualClock(now)))
     total, done = run.total_bytes(), []
-    (outcome,) = run.run(done.append)
+    (result,) = run.run(done.append)
     if failed is not None:
-        assert (outcome.state, type(outcome.error)) == ("failed", type(failed))
+        assert (result.state, type(result.error)) == ("failed", type(failed))
         return
     assert contents(folder / "t-0") == contents(tmp_path / "replayed" / "t-0")
-    split = any(action.kind is ActionKind.SPLIT for action in outcome.report.actions)
-    assert sum(done) <= total or outcome.report.rebuilt_indexes or split  # such segments are read twice
+    split = any(action.kind is ActionKind.SPLIT for action in result.report.actions)
+    assert sum(done) <= total or result.report.rebuilt_indexes or split  # such segments are read twice
     (again,) = Recovery(str(folder), RecoverOptions(config=config, clock=ManualClock(now))).run()
     assert (again.state, again.report.actions) == ("clean", [])
 

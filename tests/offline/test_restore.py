@@ -165,7 +165,7 @@ def test_overlaps_and_what_is_there(tmp_path: Path) -> None:
     again = Staging(str(tmp_path))
     again.begin()
     other = written(again, "0", "t", 0, table(1000, 2))
-    with pytest.raises(RequestError, match="it is there already; mode overwrite"):
+    with pytest.raises(RequestError, match="it already exists; mode overwrite"):
         again.commit([other])
     again.commit([other], overwrite=True)
     assert read_arrow(str(tmp_path), columns=["offset"]).read_all()["offset"].to_pylist() == [1000, 1001]

@@ -18,7 +18,7 @@ INTERVAL = ("-c", "index.interval.bytes=512", "-c", "segment.index.bytes=4096")
 #: Commands that change something in the examples, and what their totals count besides.
 COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "retain": (("ret-bytes", "txn-a", "--bytes", "5000"), "177 offsets removed, 4 segments deleted"),
-    "compact": (("txn-b", "codec-gzip", "--include-active", "-c", "cleanup.policy=compact"), "records removed"),
+    "compact": (("txn-b", "codec-none", "--include-active", "-c", "cleanup.policy=compact"), "records removed"),
     "recode": (("codec-*", "--compression", "none"), "segments rewritten"),
     "redact": (("codec-*", "--key", "k91"), "records deleted"),
     "delete-records": (("--offset", "txn-a-0=100"), "100 offsets removed, 2 segments deleted"),

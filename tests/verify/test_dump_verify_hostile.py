@@ -19,7 +19,7 @@ from pylogseg.dump.kafka_style import kafka_dump
 from pylogseg.dump.native import dump_file
 from pylogseg.errors import PylogsegError
 from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.remarks import Level
+from pylogseg.verify.findings import Level
 
 SOURCES = ["broker-4.3/damage/transactions/in", "replay/legacy-formats/final", "replay/clean-compressed/final",
            "replay/raft-control-batches/final", "replay/idempotent-producers/final"]  # fmt: skip
@@ -77,8 +77,8 @@ def test_damaged_folders(golden: Path, tmp_path: Path, source: str) -> None:
         damage(folder, rng)
         for level in (Level.INDEXES, Level.HEADERS):
             disk = open_dir(folder)
-            for remark in verify(disk, Summary(level), partitions=disk.partitions):
-                assert remark.remedy
+            for finding in verify(disk, Summary(level), partitions=disk.partitions):
+                assert finding.remedy
         for path in folder.iterdir():
             dump_every_way(str(path), rng)
         shutil.rmtree(folder)

@@ -22,14 +22,14 @@ from pylogseg import _codec
 from pylogseg.catalog.disk import open_dir
 from pylogseg.cli import shell
 from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.remarks import REMEDIES, Level, Remark
+from pylogseg.verify.findings import REMEDIES, Finding, Level
 from pylogseg.verify.segment import MAX_REMARKS, verify_segment
 
 BROKER = ["codecs", "txn", "txn-old", "compact-0-before", "compact-1-cleaned", "compact-2-before", "compact-3-cleaned",
           "compact-4-before", "compact-5-cleaned", "retention", "metadata", "metadata-trimmed", "unclean"]  # fmt: skip
 
 
-def check(path: Path, level: Level = Level.INDEXES, **options: Any) -> tuple[list[Remark], Summary]:
+def check(path: Path, level: Level = Level.INDEXES, **options: Any) -> tuple[list[Finding], Summary]:
     """Findings about everything under a path, folders in any state included."""
     disk = open_dir(path)
     summary = Summary(level)
@@ -38,11 +38,11 @@ def check(path: Path, level: Level = Level.INDEXES, **options: Any) -> tuple[lis
 
 def damage(path: Path, level: Level = Level.INDEXES) -> list[str]:
     """Kinds of damage, without repeats, in order."""
-    return list(dict.fromkeys(remark.kind for remark in check(path, level)[0] if remark.is_damage))
+    return list(dict.fromkeys(finding.kind for finding in check(path, level)[0] if finding.is_damage))
 
 
 def notices(path: Path) -> set[str]:
-    return {remark.kind for remark in check(path)[0] if not remark.is_damage}
+    return {finding.kind for finding in check(path)[0] if not finding.is_damage}
 
 
 # ---- whole data is clean ----
@@ -52,11 +52,11 @@ def notices(path: Path) -> set[str]:
 def test_broker_directories_are_clean(golden: Path, case: str) -> None:
     folder = golden / "broker-4.3" / case
     assert folder.is_dir()
-    remarks, summary = check(folder)
+    findings, summary = check(folder)
     if case in ("compact-4-before", "compact-5-cleaned"):  # not all partitions are kept that the checkpoints name
-        remarks = [remark for remark in remarks if remark.kind != "missing" or Path(remark.path).exists()]
-    assert [remark for remark in remarks if remark.is_damage] == []
-    assert {remark.kind for remark in remarks} <= {"leftover", "missing", "not-here"}
+        findings = [finding for finding in findings if finding.kind != "missing" or Path(finding.path).exists()]
+    assert [finding for finding in findings if finding.is_damage] == []
+    assert {finding.kind for finding in findings} <= {"leftover", "missing", "not-here"}
     assert summary.batches > 0
 
 
@@ -86,15 +86,15 @@ def test_redpanda_is_named(corpus: Path) -> None:
     logs = list((corpus / "redpanda-foreign").rglob("*.log"))
     assert logs
     for log in logs:
-        (remark,) = verify_segment(open_dir(log).loose[0]).remarks
-        assert remark.kind == "foreign"
-        assert "Redpanda" in remark.reason
+        (finding,) = verify_segment(open_dir(log).loose[0]).findings
+        assert finding.kind == "foreign"
+        assert "Redpanda" in finding.reason
 
 
 def test_example_is_clean(examples: Path) -> None:
-    remarks, summary = check(examples)
-    assert {remark.kind for remark in remarks} == {"leftover", "stray"}
-    assert not any(remark.is_damage for remark in remarks)
+    findings, summary = check(examples)
+    assert {finding.kind for finding in findings} == {"leftover", "stray"}
+    assert not any(finding.is_damage for finding in findings)
     assert summary.explained_gaps > 0
 
 
@@ -147,11 +147,11 @@ def test_damaged_folders_are_told_by_their_kind(golden: Path, case: str) -> None
 
 
 def test_findings_name_the_place(golden: Path) -> None:
-    (remark,) = check(golden / "broker-4.3" / "damage" / "bit-second" / "in")[0]
-    assert Path(remark.path).name == "00000000000000000045.log"
-    assert (remark.position, remark.offset) == (411, 50)
-    assert "CRC mismatch" in remark.reason
-    assert remark.remedy == REMEDIES["crc"]
+    (finding,) = check(golden / "broker-4.3" / "damage" / "bit-second" / "in")[0]
+    assert Path(finding.path).name == "00000000000000000045.log"
+    assert (finding.position, finding.offset) == (411, 50)
+    assert "CRC mismatch" in finding.reason
+    assert finding.remedy == REMEDIES["crc"]
 
 
 # ---- damage made here ----
@@ -273,7 +273,7 @@ def test_entries_beyond_the_last_offset_that_there_is(tmp_path: Path) -> None:
         (folder / f"{base:020}.log").write_bytes(pylogseg.encode(pa.table(columns)))
         (folder / f"{base:020}.index").write_bytes(b"")
         (folder / f"{base:020}.timeindex").write_bytes(struct.pack(">qiqi", 1_000, 15, 2_000, 100))
-    found = [(remark.path[-29:-25], remark.kind, remark.position) for remark in check(tmp_path)[0]]
+    found = [(finding.path[-29:-25], finding.kind, finding.position) for finding in check(tmp_path)[0]]
     assert [(kind, position) for _, kind, position in found] == [("time-index", 12)] * 2
 
 
@@ -291,7 +291,7 @@ def test_zeros_at_the_end_of_an_index_of_a_closed_segment(partition: Path) -> No
         whole = path.read_bytes()
         for kept in (0, len(whole) // size // 2 * size):
             path.write_bytes(whole[:kept] + bytes(len(whole) + size - kept))
-            found = [(remark.kind, remark.is_damage, remark.position) for remark in check(partition)[0]]
+            found = [(finding.kind, finding.is_damage, finding.position) for finding in check(partition)[0]]
             assert found == [(*expected, kept)]
         path.write_bytes(whole)
     assert check(partition)[0] == []
@@ -301,9 +301,9 @@ def test_a_time_index_of_a_closed_segment_that_lost_its_last_entry(partition: Pa
     path = min(partition.glob("*.timeindex"))
     whole = path.read_bytes()
     path.write_bytes(whole[:-12])
-    (remark,) = (remark for remark in check(partition)[0] if remark.kind == "time-index")
-    assert (remark.is_damage, remark.position) == (False, len(whole) - 24)
-    assert "the greatest timestamp of the segment is" in remark.reason
+    (finding,) = (finding for finding in check(partition)[0] if finding.kind == "time-index")
+    assert (finding.is_damage, finding.position) == (False, len(whole) - 24)
+    assert "the greatest timestamp of the segment is" in finding.reason
     last = max(partition.glob("*.timeindex"))
     path.write_bytes(whole)
     last.write_bytes(last.read_bytes()[:-12])  # as beside a broker that appends to it
@@ -391,7 +391,7 @@ def test_files_of_a_log_directory(golden: Path, tmp_path: Path) -> None:
     points.write_text(points.read_text().replace("txn-a 1 13", "txn-a 1 14"))
     (data / "meta.properties").write_text("version=7\n")
     (data / "cleaner-offset-checkpoint").write_text("0\n3\n")
-    found = {(remark.kind, remark.is_damage) for remark in check(data)[0]}
+    found = {(finding.kind, finding.is_damage) for finding in check(data)[0]}
     assert found == {("missing", True), ("metadata", True), ("checkpoint", True)}
 
 
@@ -412,9 +412,9 @@ def test_many_findings_are_counted_not_listed(partition: Path) -> None:
     log = max(partition.glob("*.log"))
     size = log.stat().st_size
     path.write_bytes(b"".join(struct.pack(">ii", i + 1, size + i) for i in range(100)))
-    remarks = [remark for remark in check(partition)[0] if remark.kind == "offset-index"]
-    assert len(remarks) == MAX_REMARKS + 1
-    assert remarks[-1].reason == "and 80 more of this kind"
+    findings = [finding for finding in check(partition)[0] if finding.kind == "offset-index"]
+    assert len(findings) == MAX_REMARKS + 1
+    assert findings[-1].reason == "and 80 more of this kind"
 
 
 # ---- levels, limits ----
@@ -441,8 +441,8 @@ def test_the_summary_says_what_was_not_checked(golden: Path) -> None:
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_a_batch_over_the_limit_is_not_checked_and_not_damaged(golden: Path, codec: str) -> None:
     (folder,) = golden.glob(f"broker-4.3/codecs/data?/codec-{codec}-1")
-    remarks, summary = check(folder, limit_bytes=100)
-    assert remarks == []
+    findings, summary = check(folder, limit_bytes=100)
+    assert findings == []
     assert any("the limit" in text for text in summary.not_checked)
 
 

@@ -24,7 +24,7 @@ from pylogseg.format import text
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.partition import Chunk
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 
 #: Forms of a file, and the end of its name.
 FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
@@ -38,35 +38,17 @@ _ROW_GROUP_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class Form:
-    """Format options of exported files.
+    """Format options of exported files."""
 
-    Attributes
-    ----------
-    name : str
-        One of `FORMS`.
-    columns : sequence of str
-        Of `arrow.schema`, or for CSV and JSON lines of `text.FIELD_NAMES`.
-    compression : str
-        Of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``; of Arrow files ``zstd``, ``lz4`` or ``none``.
-    key_as, value_as : str
-        Format of payloads in CSV and JSON lines.
-    key_type, value_type : {"binary", "string"}
-        Of the columns of Parquet and Arrow files.
-    not_utf8 : {"raise", "null", "base64"}
-        Action for a payload that is not UTF-8 in a column of strings: see `arrow.strings.strings`.
-    isolation_level : str
-        What the records are read with, for the metadata of Parquet and Arrow files: without markers a record of an
-        aborted transaction looks like any other.
-    """
-
-    name: str = "parquet"
-    columns: Sequence[str] = DEFAULT_COLUMNS
-    compression: str = "zstd"
-    key_as: str = "text"
+    name: str = "parquet"  #: One of `FORMS`.
+    columns: Sequence[str] = DEFAULT_COLUMNS  #: Of `arrow.schema`, or for CSV and JSON lines of `text.FIELD_NAMES`.
+    compression: str = "zstd"  #: Of Parquet: zstd, snappy, gzip, lz4 or none; of Arrow files zstd, lz4 or none.
+    key_as: str = "text"  #: Of payloads in CSV and JSON lines, as `value_as`.
     value_as: str = "text"
-    key_type: str = "binary"
+    key_type: str = "binary"  #: "binary" or "string": of the columns of Parquet and Arrow files, as `value_type`.
     value_type: str = "binary"
-    not_utf8: NotUtf8 = "raise"
+    not_utf8: NotUtf8 = "raise"  #: For a payload that is not UTF-8 in a column of strings: see `arrow.strings.strings`.
+    #: For the metadata of Parquet and Arrow files: without markers, aborted records look like any other.
     isolation_level: str = "read_uncommitted"
 
     def __post_init__(self) -> None:
@@ -107,25 +89,17 @@ class Form:
 
 @dataclass(frozen=True)
 class Exported:
-    """One file that was written, or none for a part without records.
-
-    Attributes
-    ----------
-    path : str or None
-    records, size_bytes : int
-    gaps : list of Gap
-        What could not be read.
-    """
+    """One file that was written, or none for a part without records."""
 
     path: str | None
     records: int
     size_bytes: int
-    gaps: list[Gap]
+    gaps: list[Gap]  #: What could not be read.
 
 
-def target_of(wanted: LogReader, out: Path, form: Form) -> Path:
+def target_of(reader: LogReader, out: Path, form: Form) -> Path:
     """Return the path for a part: ``OUT/topic=NAME/partition=N/<base offset>.<form>``."""
-    return folder_of(wanted.log, out) / f"{wanted.log.segments[0].base_offset:020d}{FORMS[form.name]}"
+    return folder_of(reader.log, out) / f"{reader.log.segments[0].base_offset:020d}{FORMS[form.name]}"
 
 
 def folder_of(log: LogFiles, out: Path) -> Path:
@@ -138,25 +112,12 @@ def folder_of(log: LogFiles, out: Path) -> Path:
     return out / f"topic={topic or NO_VALUE}" / f"partition={number if number >= 0 else NO_VALUE}"
 
 
-def export_part(wanted: LogReader, out: Path, form: Form, advance: Callable[[int], None] | None = None) -> Exported:
-    """Write the records of one part of a log to a file; an older file of that name is replaced.
+def export_part(reader: LogReader, out: Path, form: Form, advance: Callable[[int], None] | None = None) -> Exported:
+    """Write the records of one part of a log to a file in `out`, in place of an older one of that name.
 
-    Parameters
-    ----------
-    wanted : LogReader
-        For example one segment of it, from `LogReader.by_segment`.
-    out : Path
-        Folder; made where it is not there.
-    form : Form
-        Columns and compression too.
-    advance : callable, optional
-        Gets the bytes read since its last call; may raise, to end the work: then no file is left after.
-
-    Returns
-    -------
-    Exported
+    `advance` gets the bytes read since its last call; it may raise to end the work, and then no file is left.
     """
-    part, target = wanted.apart(advance), target_of(wanted, out, form)
+    part, target = reader.apart(advance), target_of(reader, out, form)
     chunks = part.chunks()
     first = next(chunks, None)
     if first is None:
@@ -168,17 +129,7 @@ def export_part(wanted: LogReader, out: Path, form: Form, advance: Callable[[int
 def export_together(
     parts: Iterable[LogReader], target: Path, form: Form, advance: Callable[[int], None] | None = None
 ) -> Exported:
-    """Write the records of several parts to one file, one part after the other; also where there is no record.
-
-    Parameters
-    ----------
-    parts : iterable of LogReader
-        Of any logs.
-    target : Path
-        The file; an older one is replaced.
-    form, advance
-        As of `export_part`.
-    """
+    """Write the records of several parts to one file, one part after the other; also where there is no record."""
     apart = [part.apart(advance) for part in parts]
     records = _written(itertools.chain.from_iterable(part.chunks() for part in apart), target, form)
     return Exported(str(target), records, target.stat().st_size, [gap for part in apart for gap in part.gaps])

@@ -29,7 +29,7 @@ from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.reading.transactions import Transactions
-from pylogseg.walker.findings import Finding
+from pylogseg.walker.gaps import GapKind
 
 #: The topic is in the name of a folder; the partition is not, so it is a column.
 COLUMNS = ("partition", *DEFAULT_COLUMNS)
@@ -46,15 +46,7 @@ _OPEN_FILES = 16
 
 @dataclass(frozen=True)
 class Span:
-    """A range of a log that is requested, or in the table.
-
-    Attributes
-    ----------
-    first, end : int
-        Offsets, half-open.
-    since, until : int or None
-        Timestamps in milliseconds, half-open.
-    """
+    """A range of a log that is requested, or in the table; half-open, timestamps in ms."""
 
     first: int
     end: int
@@ -62,13 +54,7 @@ class Span:
     until: int | None
 
     def joined(self, other: Span) -> Span:
-        """Return the range that covers both.
-
-        Raises
-        ------
-        RequestError
-            If there are times between the two that are in neither.
-        """
+        """Return the range that covers both; RequestError if there are times between the two that are in neither."""
         for early, late in ((self, other), (other, self)):
             if early.until is not None and late.since is not None and early.until < late.since:
                 raise RequestError(
@@ -82,82 +68,40 @@ class Span:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of the table for one segment.
+    """The part of the table for one segment."""
 
-    Attributes
-    ----------
-    log : LogFiles
-        Of the segment and those after it, as far as they are needed to read it.
-    segment : Segment
-    span : Span
-    lowest, highest : int
-        Offsets that the part may have, half-open, whatever the table has of it already.
-    options : ReadOptions
-    superseded : tuple of str
-        Notes of segments that are in the log no more, and whose offsets this one has now.
-    """
-
-    log: LogFiles
+    log: LogFiles  #: Of the segment and those after it, as far as they are needed to read it.
     segment: Segment
     span: Span
-    lowest: int
+    lowest: int  #: Offsets (to `highest`, half-open) that it may have, whatever the table has of it already.
     highest: int
     options: ReadOptions
-    superseded: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()  #: Notes of segments that left the log, and whose offsets this one has now.
 
     @property
     def note(self) -> str:
-        """Name of its note."""
         return f"{self.segment.topic or NO_VALUE}-{self.segment.partition}-{self.segment.base_offset:020d}.json"
 
 
 @dataclass(frozen=True)
 class ExportedPart:
-    """The result of exporting a part.
-
-    Attributes
-    ----------
-    topic, partition, base_offset : str, int, int
-        Of its segment.
-    state : str
-        ``"written"``, ``"unchanged"``; ``"to do"`` in a dry run; ``"gone"`` if retention removed the segment meanwhile;
-        ``"left"`` for what comes after damage under ``on_corrupt="stop"``.
-    files : list of (str, int, int)
-        Path below the folder of the table, records, bytes.
-    problem : str or None
-        The unreadable parts.
-    """
+    """The result of exporting a part."""
 
     topic: str
     partition: int
     base_offset: int
-    state: str
+    state: str  #: "written", "unchanged", "to do" (dry run), "gone" (by retention) or "left" (after damage that stops).
+    #: Path below the folder of the table, records, bytes.
     files: list[tuple[str, int, int]] = field(default_factory=list)
-    problem: str | None = None
+    problem: str | None = None  #: The unreadable parts.
 
 
 class Table:
-    """The folder of a table while one export writes to it.
+    """The folder of a table while one export writes to it; it is made if it is missing.
 
-    Parameters
-    ----------
-    out : Path
-        The folder; made where it is not there.
-    form : Form
-        ``parquet`` or ``arrow``, columns and compression. Dates are those of the timestamps, in UTC.
-    isolation_level : str
-        Of what is read.
-    dry_run : bool
-        Whether nothing is written.
-    overwrite : bool
-        Whether what earlier exports have written there goes first.
-
-    Raises
-    ------
-    RequestError
-        If the table was written with other columns, another form or isolation, or by somebody else.
-    StorageError
-        If another export is writing to it.
+    The form is ``parquet`` or ``arrow``; dates are those of the timestamps, in UTC. With `overwrite`, what earlier
+    exports have written there goes first. Raises RequestError if the table was written with other columns, another form
+    or isolation, or by somebody else, and StorageError if another export is writing to it.
     """
 
     def __init__(
@@ -253,32 +197,11 @@ def parts_of(
     *,
     keep_deleted: bool = True,
 ) -> list[list[Part]]:
-    """Return the parts that an export has to check.
+    """Return the parts that an export has to check; each inner list is done in its order by one `export_parts`.
 
-    Parameters
-    ----------
-    logs : iterable of LogFiles
-        From `logs_of`.
-    table : Table
-        Where they go.
-    options : ReadOptions
-        How they are read.
-    times : (int or None, int or None)
-        Range of timestamps in milliseconds, half-open.
-    keep_deleted : bool
-        Whether the table keeps records below the log start offset, which retention has removed from the log.
-
-    Returns
-    -------
-    list of list of Part
-        Each inner list is done in its order by one `export_parts`. Under ``on_corrupt="stop"`` it has a whole log.
-
-    Raises
-    ------
-    RequestError
-        If two files are the same part of the same partition.
-    StorageError
-        For a log whose folder cannot be listed.
+    Under ``on_corrupt="stop"`` a list has a whole log. Times are ms, half-open. With `keep_deleted`, the table keeps
+    records below the log start offset, which retention has removed from the log. Raises RequestError if two files are
+    the same part of the same partition, and StorageError for a log whose folder cannot be listed.
     """
     notes = table.notes()
     groups: list[list[Part]] = []
@@ -307,7 +230,7 @@ def _parts_of_log(
 ) -> list[Part]:
     if not log.segments:
         return []
-    wanted, end = LogReader.of(log, (0, OPEN_END), times, options), OPEN_END
+    reader, end = LogReader.of(log, (0, OPEN_END), times, options), OPEN_END
     if options.isolation_level == "read_committed":
         # Below it all transactions are decided forever, so each segment can be read by itself, now and later.
         stable = last_stable_offset(list(log.segments), log.snapshots)
@@ -325,9 +248,9 @@ def _parts_of_log(
     bases = [segment.base_offset for segment in log.segments]
     for i, segment in enumerate(log.segments):
         following = bases[i + 1] if i + 1 < len(bases) else OPEN_END
-        first = max(lowest, wanted.first_offset, segment.base_offset)
+        first = max(lowest, reader.first_offset, segment.base_offset)
         highest = min(following, end)
-        last = min(highest, wanted.end_offset)
+        last = min(highest, reader.end_offset)
         if first >= last:
             continue
         files = log if isinstance(log, _Decided) else log._replace(segments=[segment])
@@ -369,19 +292,8 @@ def export_parts(
 ) -> list[ExportedPart]:
     """Write what has changed to ``OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet``.
 
-    Parameters
-    ----------
-    parts : sequence of Part
-        One of the lists of `parts_of`.
-    table : Table
-        The same; it may have travelled to another process.
-    advance : callable, optional
-        Gets the bytes read since its last call; may raise, to end the work.
-
-    Returns
-    -------
-    list of ExportedPart
-        ``unchanged`` if the table has the part, and the segment has not changed since.
+    The parts are one of the lists of `parts_of`; the table may have travelled to another process. `advance` as of
+    `export_part`.
     """
     done: list[ExportedPart] = []
     for number, part in enumerate(parts):
@@ -413,10 +325,10 @@ def _export_part(part: Part, table: Table, advance: Callable[[int], None] | None
     options = replace(part.options, gaps=[], on_bytes=advance)
     # To the end of the file: there may be damage after the last offset.
     end = OPEN_END if span.end == part.segment.next_base else span.end
-    wanted = LogReader(part.log, span.first, end, span.since, span.until, None, options)
+    reader = LogReader(part.log, span.first, end, span.since, span.until, None, options)
     files = _Files(table, f"{part.segment.partition}-{part.segment.base_offset:020d}")
-    written = _write(wanted, files, out)
-    if any(gap.kind is Finding.REMOVED for gap in options.gaps):
+    written = _write(reader, files, out)
+    if any(gap.kind is GapKind.REMOVED for gap in options.gaps):
         # What the table has of it is all that there will be.
         files.discard()
         kept = [] if before is None else [(f[0], f[1], f[2]) for f in before["files"]]
@@ -584,7 +496,6 @@ class _Files:
         ]
 
     def name_all(self) -> None:
-        """Give all files their names."""
         for target in self._records:
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._apart(target), target)

@@ -34,15 +34,7 @@ def create_folder(path: Path) -> None:
 
 
 def sweep(folder: Path, patterns: Iterable[str]) -> list[Path]:
-    """Remove what processes of this machine have left that are gone; what others have left, or write now.
-
-    Parameters
-    ----------
-    folder : Path
-        Where to look.
-    patterns : iterable of str
-        As of `Path.glob`.
-    """
+    """Remove what ended processes of this machine have left; return what other machines left, or somebody writes."""
     left = []
     for path in [path for pattern in patterns for path in folder.glob(pattern)]:
         found = _NAME.fullmatch(path.name)

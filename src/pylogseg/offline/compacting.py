@@ -63,17 +63,17 @@ def compact(
     Returns
     -------
     Result
-        ``numbers`` of an outcome: ``rounds``, ``recordsRead``, ``recordsRemoved``, of these ``recordsWithoutKey``.
+        ``numbers`` of a result: ``rounds``, ``recordsRead``, ``recordsRemoved``, of these ``recordsWithoutKey``.
     """
     shared = Options.of(options)
 
     def work(part: Part) -> None:
         unknown = part.settings.why_unknown(part.topic, part.name)
         if unknown and not force and not part.settings.knows(part.topic, "cleanup_policy", name=part.name):
-            part.outcome.leave(unknown, _NAME_IT, undone=True)
+            part.result.leave(unknown, _NAME_IT, undone=True)
             return
         if not part.config.compact and not force:
-            part.outcome.leave("cleanup.policy has no compact", "use --force to take it anyway")
+            part.result.leave("cleanup.policy has no compact", "use --force to take it anyway")
             return
         log = part.open()
         if not part.config.compact:
@@ -84,7 +84,7 @@ def compact(
         offsets = _map_of(part, map_bytes, shared.jobs)
         cleaner = Cleaner(offsets, throttle=part.advance, limit_bytes=max_decompressed_bytes)
         cleans = _clean(part, log, min_dirty_ratio, cleaner, offsets.limit)
-        part.outcome.state = "done" if rolls or cleans else "unchanged"
+        part.result.state = "done" if rolls or cleans else "unchanged"
 
     return run(path, shared, work)
 
@@ -92,11 +92,9 @@ def compact(
 def _refuse_without_keys(log: Log, limit_bytes: int) -> None:
     """A cleaning drops such records: which in a log that is compacted was agreed, and here was not."""
     for segment in log.segments:
-        for stretch in segment.windows():
-            data = ~stretch.batches.is_control
-            for _, records in decoded_parts(
-                stretch.batches, data, stretch.view, stretch.start, segment.path, limit_bytes
-            ):
+        for window in segment.windows():
+            data = ~window.batches.is_control
+            for _, records in decoded_parts(window.batches, data, window.view, window.start, segment.path, limit_bytes):
                 without = np.flatnonzero(records.key_size < 0)
                 if len(without):
                     raise RequestError(
@@ -115,7 +113,7 @@ def _map_of(part: Part, map_bytes: int | None, jobs: int) -> OffsetMap:
 
 def _clean(part: Part, log: Log, min_dirty_ratio: float, cleaner: Cleaner, most_keys: int) -> bool:
     last_clean = None if part.directory is None else part.directory.cleaned_to(part.name)
-    numbers = part.outcome.numbers = {"rounds": 0, "recordsRead": 0, "recordsRemoved": 0, "recordsWithoutKey": 0}
+    numbers = part.result.numbers = {"rounds": 0, "recordsRead": 0, "recordsRemoved": 0, "recordsWithoutKey": 0}
     while True:
         what = cleanable(log, last_clean, part.clock.now_ms())
         how = dirtiness(log, what)

@@ -21,7 +21,7 @@ from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.log_reader import LogFiles, LogReader, logs_of
 from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, OnCorrupt, ReadOptions, Throttle
 from pylogseg.reading.seek import end_offset
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 
 Mode = Literal["records", "offsets", "latest"]
 Kind = Literal["missing", "extra", "changed"]
@@ -237,13 +237,7 @@ _Pair = tuple[str, LogFiles | None, LogFiles | None]
 
 
 def named_on_either(a: Disk, b: Disk, names: Sequence[str] | None) -> tuple[Disk, Disk]:
-    """Select names on two sides; everything if `names` is None.
-
-    Raises
-    ------
-    RequestError
-        If a name is on neither side.
-    """
+    """Select names on two sides, everything if `names` is None; RequestError for a name that is on neither."""
     if names is None:
         return a, b
     for name in names:
@@ -291,7 +285,7 @@ class _Comparison(NamedTuple):
         present = [a, b]
         found.log_starts = a.log_start_offset, b.log_start_offset
         first, end = found.compared = self._range(present)
-        wanted = [
+        readers = [
             # Each side from its own log start offset on: what a consumer of it sees.
             LogReader(
                 log,
@@ -302,12 +296,12 @@ class _Comparison(NamedTuple):
             )
             for log in present
         ]
-        sides = [_Side(part.chunks()) for part in wanted]
+        sides = [_Side(part.chunks()) for part in readers]
         ranges = _Ranges(found, self.max_ranges)
         while (limit := min((side.last_offset for side in sides if side.fill()), default=None)) is not None:
             ranges.add(*self._codes(*(side.take(limit) for side in sides)))
         found.records_a, found.records_b = (side.records for side in sides)
-        found.gaps = [gap for part in wanted for gap in part.gaps]
+        found.gaps = [gap for part in readers for gap in part.gaps]
         found.compared = (first, end if end < OPEN_END else max(first, *(side.end_offset for side in sides)))
         return found
 
@@ -319,7 +313,7 @@ class _Comparison(NamedTuple):
         return max(first, min(starts)), end
 
     def _codes(self, a: RecordColumns | None, b: RecordColumns | None) -> tuple[_Offsets, _Codes]:
-        """The offsets of a stretch, and what of each differs."""
+        """The offsets of a range, and how each differs."""
         if a is None or b is None:
             only = a if b is None else b
             assert only is not None
@@ -393,7 +387,7 @@ class _Ranges:
         self._open = 0  # code of the last record so far
 
     def add(self, offsets: _Offsets, codes: _Codes) -> None:
-        """Add a stretch of offsets and their codes."""
+        """Add a range of offsets and their codes."""
         found = self._found
         found.missing += int(np.count_nonzero(codes == _MISSING))
         found.extra += int(np.count_nonzero(codes == _EXTRA))

@@ -23,16 +23,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 class Spans(NamedTuple):
-    """Stretches of bytes.
-
-    Attributes
-    ----------
-    place : numpy.ndarray of int64
-    size : numpy.ndarray of int32
-        -1 is null.
-    sources : tuple of buffers
-        What the places point into.
-    """
+    """Ranges of bytes, which the places find in `sources`."""
 
     place: npt.NDArray[np.int64]
     size: npt.NDArray[np.int32]
@@ -49,18 +40,7 @@ class Spans(NamedTuple):
 
 
 def changes(a: RecordColumns, b: RecordColumns) -> npt.NDArray[np.uint8]:
-    """Return which fields differ between the records of two sets of columns, row by row.
-
-    Parameters
-    ----------
-    a, b : RecordColumns
-        Of equal length.
-
-    Returns
-    -------
-    numpy.ndarray of uint8
-        For each record the sum of `KEY`, `VALUE`, `TIMESTAMP` and `HEADERS`; 0 if it is equal.
-    """
+    """Return for each row the sum of `KEY`, `VALUE`, `TIMESTAMP` and `HEADERS` that differ; 0 if none do."""
     found = np.zeros(len(a), np.uint8)
     found[_differ(Spans(a.key_place, a.key_size, a.sources), Spans(b.key_place, b.key_size, b.sources))] |= KEY
     values = Spans(a.value_place, a.value_size, a.sources), Spans(b.value_place, b.value_size, b.sources)

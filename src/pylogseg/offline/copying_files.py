@@ -18,7 +18,7 @@ _CHUNK_BYTES = 4 << 20
 
 
 def copy_file(storage: Storage, source: str, target: str) -> tuple[int, int]:
-    """Copy a file with its modification time, and wait until the copy is on the disk; size and time (ms).
+    """Copy a file with its modification time, and wait until the copy is on the disk; return size and time (ms).
 
     On one file system that can, the copy shares the blocks of the original. What takes no room there takes none here.
     The copy is as long as the original was at the beginning.
@@ -41,10 +41,7 @@ def copy_file(storage: Storage, source: str, target: str) -> tuple[int, int]:
 def copy_folder(storage: Storage, source: str, target: str, on_bytes: Callable[[int], None]) -> None:
     """Copy the files of a folder into a new one, and wait until they are on the disk with their names.
 
-    Raises
-    ------
-    StorageError
-        If the disk fails, the files changed meanwhile, or a folder has the name of a live file.
+    Raises StorageError also if the files changed meanwhile, or a folder has the name of a live file.
     """
     storage.make_folder(target)
     before = storage.list_folder(source)
@@ -63,13 +60,7 @@ def is_copied(entry: Entry) -> bool:
 
 
 def check_is_file(storage: Storage, path: str) -> None:
-    """Refuse what is there and cannot be opened as a file.
-
-    Raises
-    ------
-    StorageError
-        It names the path.
-    """
+    """Refuse what is there and cannot be opened as a file."""
     if not isinstance(storage, LocalStorage):
         return
     try:
@@ -99,12 +90,9 @@ def first_difference(storage: Storage, a: str, b: str, on_bytes: Callable[[int],
 
 
 def check_batches(storage: Storage, folder: str, original: str) -> tuple[int, int]:
-    """Read every batch of a copy of a partition with its CRC; where the log begins and ends.
+    """Read every batch of a copy of a partition with its CRC; return where the log begins and ends.
 
-    Raises
-    ------
-    CorruptionError
-        At the first damage, with its place in the original. A torn or zero-filled end is none.
+    Raises CorruptionError at the first damage, with its place in the original. A torn or zero-filled end is none.
     """
     names = [(parse_file_name(entry.name), entry.name) for entry in storage.list_folder(folder)]
     logs = sorted((name.offset or 0, each) for name, each in names if name.is_live and name.kind is FileKind.LOG)

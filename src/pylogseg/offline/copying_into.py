@@ -19,24 +19,7 @@ _AS_THEY_ARE = (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
 
 
 class Destination:
-    """A log directory that is being made beside its later place.
-
-    Parameters
-    ----------
-    storage : Storage
-    path : str
-        Its later place.
-
-    Attributes
-    ----------
-    unfinished : str
-        Where it lies until `finish`.
-
-    Raises
-    ------
-    RequestError
-        If `path` is there and not an empty folder.
-    """
+    """A log directory that is being made beside its later place, which must be missing or an empty folder."""
 
     def __init__(self, storage: Storage, path: str) -> None:
         self._storage = storage
@@ -48,12 +31,9 @@ class Destination:
             raise RequestError(f"{path}: the result goes into an empty folder, or one that is not there yet")
 
     def copy(self, place: Target, names: Sequence[str], on_bytes: Callable[[int], None]) -> Target:
-        """Copy partitions with what the log directory knows of them; where they are now.
+        """Copy partitions with what the log directory knows of them; return where they are now.
 
-        Raises
-        ------
-        StorageError
-            If a broker or another writer has the lock of the input, or changed it meanwhile; if the disk fails.
+        Raises StorageError if a broker or another writer has the lock of the input, or changed it meanwhile.
         """
         storage = self._storage
         _check_unlocked(storage, place.parent)

@@ -93,16 +93,7 @@ class _Changed(Exception):
 
 
 class PartitionCopier:
-    """Copies the folder of a partition into another one.
-
-    Parameters
-    ----------
-    storage : Storage
-    source, target : str
-        Folders; the target is made, and what it has of the same name is replaced.
-    advance : callable
-        Gets the bytes that were copied.
-    """
+    """Copies the folder of a partition; the target is made, and what it has of the same name is replaced."""
 
     def __init__(self, storage: Storage, source: str, target: str, advance: Advance) -> None:
         self._storage, self._source, self._target, self._advance = storage, source, target, advance
@@ -110,13 +101,7 @@ class PartitionCopier:
         self._result = PartitionCopy(storage.split(source)[1], source, target)
 
     def run(self) -> PartitionCopy:
-        """Copy.
-
-        Raises
-        ------
-        StorageError
-            If the disk fails, or the folder changes faster than it can be copied.
-        """
+        """Copy; StorageError if the disk fails, or the folder changes faster than it can be copied."""
         result = self._result
         self._storage.make_folder(self._target)
         for look in range(_LOOKS):
@@ -317,7 +302,7 @@ def _is_snapshot(name: FileName, end: int) -> bool:
 
 
 def _entries_within(data: bytes, kind: FileKind, base: int, size: int, end: int) -> int:
-    """Bytes of an index of the active segment whose entries lead to what was copied.
+    """Return the bytes of the active segment's index whose entries lead to what was copied.
 
     The broker may be writing it: at the first entry that breaks the order it ends.
     """

@@ -52,7 +52,7 @@ def delete_records(
     Returns
     -------
     Result
-        ``numbers`` of an outcome: ``segmentsDeleted``, ``logStartBefore``, ``offsetsGone``.
+        ``numbers`` of a result: ``segmentsDeleted``, ``logStartBefore``, ``offsetsGone``.
     """
     shared = Options.of(options)
     if isinstance(offsets, Mapping) and not offsets:
@@ -71,13 +71,13 @@ def delete_records(
         raise RequestError("one offset for all partitions there are: name those that are meant, or '*' for all")
 
     def work(part: Part) -> None:
-        wanted = offsets.get(part.name) if isinstance(offsets, Mapping) else offsets
-        if wanted is None:
-            part.outcome.leave("no offset is given", "offsets go by partition, as in orders-3=100")
+        requested = offsets.get(part.name) if isinstance(offsets, Mapping) else offsets
+        if requested is None:
+            part.result.leave("no offset is given", "offsets go by partition, as in orders-3=100")
         elif not part.config.delete and not force:
-            part.outcome.leave("cleanup.policy has no delete: a broker refuses", "use --force to do it anyway")
+            part.result.leave("cleanup.policy has no delete: a broker refuses", "use --force to do it anyway")
         else:
-            _delete(part, part.open(), wanted)
+            _delete(part, part.open(), requested)
 
     result = run(path, shared, work, frees=True)
     result.missing = missing
@@ -96,9 +96,9 @@ def _not_here(asked: str, names: Sequence[str]) -> str:
     )
 
 
-def _delete(part: Part, log: Log, wanted: int) -> None:
+def _delete(part: Part, log: Log, requested: int) -> None:
     start = log.log_start_offset
-    offset = log.high_watermark if wanted == HIGH_WATERMARK else wanted
+    offset = log.high_watermark if requested == HIGH_WATERMARK else requested
     if part.directory is None and offset > start and offset not in log.segments.base_offsets:
         bases = ", ".join(map(str, log.segments.base_offsets))
         raise RequestError(
@@ -107,29 +107,14 @@ def _delete(part: Part, log: Log, wanted: int) -> None:
         )
     moved = log.increment_log_start(offset)
     count, gone = log.delete_below_start(), log.log_start_offset - start
-    part.outcome.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
-    part.outcome.state = "done" if moved else "unchanged"
+    part.result.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
+    part.result.state = "done" if moved else "unchanged"
 
 
 def parse_offsets(data: bytes | str, path: str = "<offsets>") -> dict[str, int]:
-    """Read the file of offsets that ``kafka-delete-records.sh`` takes.
+    """Read the JSON of offsets that ``kafka-delete-records.sh`` takes: names of partitions to offsets.
 
-    Parameters
-    ----------
-    data : bytes or str
-        JSON: ``{"partitions": [{"topic": "orders", "partition": 3, "offset": 1500}], "version": 1}``.
-    path : str
-        For errors.
-
-    Returns
-    -------
-    dict of str to int
-        Names of partitions to offsets.
-
-    Raises
-    ------
-    RequestError
-        If it is not of that form, or names a partition twice.
+    ``{"partitions": [{"topic": "orders", "partition": 3, "offset": 1500}], "version": 1}``
     """
     try:
         root = json.loads(data)

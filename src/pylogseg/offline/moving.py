@@ -33,7 +33,7 @@ def move(
     topics: Sequence[str] = (),
     partitions: Sequence[int] = (),
     dry_run: bool = False,
-    on_outcome: Callable[[PartitionResult], None] | None = None,
+    on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     storage: Storage | None = None,
 ) -> Result:
@@ -56,8 +56,8 @@ def move(
         Only these numbers.
     dry_run : bool
         Only say what would be done, by what the folders list.
-    on_outcome : callable, optional
-        Gets each outcome when it is there, in the order of names.
+    on_result : callable, optional
+        Called with the result of each partition, in the order of names.
     on_bytes : callable, optional
         Gets the bytes that were copied or compared since its last call.
     storage : Storage, optional
@@ -89,7 +89,7 @@ def move(
     into = os.fspath(target)
     _check_pair(disk, place.parent, into)
     check_log_dir(disk, into)
-    job = _Move(disk, place, into, on_outcome or (lambda outcome: None), on_bytes or (lambda size: None))
+    job = _Move(disk, place, into, on_result or (lambda result: None), on_bytes or (lambda size: None))
     here, arrived = _chosen(place, job.there(), list(topics), partitions)
     if not here and not arrived:
         job.note(f"{place.parent} has no such partition; what fits is in {into} already")
@@ -97,12 +97,7 @@ def move(
 
 
 def check_log_dir(storage: Storage, path: str) -> None:
-    """Refuse to put partitions into what is neither a log directory nor an empty folder.
-
-    Raises
-    ------
-    RequestError
-    """
+    """Refuse to put partitions into what is neither a log directory nor an empty folder."""
     if not storage.exists(path) or not storage.stat(path).is_dir:
         raise RequestError(f"{path}: there is no such folder")
     entries = [entry for entry in storage.list_folder(path) if entry.name not in (_ARRIVING, FileKind.LOCK.value)]
@@ -153,11 +148,11 @@ class _Move:
         storage: Storage,
         place: Target,
         target: str,
-        on_outcome: Callable[[PartitionResult], None],
+        on_result: Callable[[PartitionResult], None],
         on_bytes: Callable[[int], None],
     ) -> None:
         self._storage, self._place, self._source, self._target = storage, place, place.parent, target
-        self._on_outcome, self._advance = on_outcome, on_bytes
+        self._on_result, self._advance = on_result, on_bytes
         self._arriving = storage.join(target, _ARRIVING)
         self._result = Result(log_dir=target)
 
@@ -178,17 +173,16 @@ class _Move:
         result = self._result
         result.dry_run = True
         for name in sorted([*here, *arrived]):
-            outcome = self._outcome(name, topics, is_here=name in here)
-            self._add(outcome)
+            part_result = self._new_result(name, topics, is_here=name in here)
+            self._add(part_result)
         result.is_closed_clean = self._is_marked(self._target)
         if isinstance(self._storage, LocalStorage):
             result.notes += [*moving_picture(self._source), *moving_picture(self._target)]
-        if any(outcome.state == "done" for outcome in result):
+        if any(part_result.state == "done" for part_result in result):
             result.notes.append("no segment was read: damage, or a disk without room, shows when they are moved")
         return result
 
     def run(self, here: Sequence[str], arrived: Sequence[str], topics: Sequence[str]) -> Result:
-        """Move them."""
         storage, result = self._storage, self._result
         with contextlib.ExitStack() as held:
             for log_dir in (self._source, self._target):
@@ -200,10 +194,10 @@ class _Move:
                 for name in arrived:
                     self._forget(name)
                 for name in sorted([*here, *arrived]):
-                    outcome = self._outcome(name, topics, is_here=name in here)
-                    if outcome.state == "done":
-                        self._try(name, outcome)
-                    self._add(outcome)
+                    part_result = self._new_result(name, topics, is_here=name in here)
+                    if part_result.state == "done":
+                        self._try(name, part_result)
+                    self._add(part_result)
             finally:
                 with contextlib.suppress(StorageError):
                     storage.remove_folder(self._arriving)
@@ -220,39 +214,39 @@ class _Move:
                 result.checkpoints += [c._replace(file=storage.join(log_dir, c.file)) for c in changes]
         return result
 
-    def _add(self, outcome: PartitionResult) -> None:
-        self._result.outcomes.append(outcome)
-        self._on_outcome(outcome)
+    def _add(self, result: PartitionResult) -> None:
+        self._result.partitions.append(result)
+        self._on_result(result)
 
     # ---- one partition ----
 
-    def _outcome(self, name: str, topics: Sequence[str], *, is_here: bool) -> PartitionResult:
+    def _new_result(self, name: str, topics: Sequence[str], *, is_here: bool) -> PartitionResult:
         """Return the result for a partition before it is moved; ``"done"`` if it will be."""
         storage = self._storage
-        outcome = PartitionResult(name, storage.join(self._target, name))
+        result = PartitionResult(name, storage.join(self._target, name))
         if not is_here:
-            outcome.state, outcome.notes = "unchanged", [f"it is in {self._target} already"]
-            outcome.bytes_before, outcome.segments_before = self._sizes(outcome.path)
+            result.state, result.notes = "unchanged", [f"it is in {self._target} already"]
+            result.bytes_before, result.segments_before = self._sizes(result.path)
         else:
             source = storage.join(self._source, name)
             if reason := reason_to_leave(self._place, name):
-                outcome.leave(reason, undone=_is_named(name, topics))
+                result.leave(reason, undone=_is_named(name, topics))
             elif future := self._future(name):
-                outcome.leave(
+                result.leave(
                     f"a broker has begun to move it itself: {future}",
                     "let the broker end that, or remove this folder, which is a copy",
                     undone=True,
                 )
-            outcome.bytes_before, outcome.segments_before = self._sizes(source)
-        outcome.bytes_after, outcome.segments_after = outcome.bytes_before, outcome.segments_before
-        return outcome
+            result.bytes_before, result.segments_before = self._sizes(source)
+        result.bytes_after, result.segments_after = result.bytes_before, result.segments_before
+        return result
 
     def _future(self, name: str) -> str:
-        wanted = parse_partition_folder(name)
+        moved = parse_partition_folder(name)
         for log_dir in (self._source, self._target):
             for entry in self._storage.list_folder(log_dir):
                 folder = parse_partition_folder(entry.name)
-                if folder is not None and wanted is not None and folder.state == "future" and folder[:2] == wanted[:2]:
+                if folder is not None and moved is not None and folder.state == "future" and folder[:2] == moved[:2]:
                     return self._storage.join(log_dir, entry.name)
         return ""
 
@@ -261,19 +255,19 @@ class _Move:
         sizes = [size for name, size in entries if name.kind is FileKind.LOG and name.is_live]
         return sum(sizes), len(sizes)
 
-    def _try(self, name: str, outcome: PartitionResult) -> None:
+    def _try(self, name: str, result: PartitionResult) -> None:
         try:
-            self._move(name, outcome)
+            self._move(name, result)
         except PylogsegError as error:
-            outcome.state, outcome.reason, outcome.error = "failed", str(error), error
+            result.state, result.reason, result.error = "failed", str(error), error
             if isinstance(error, CorruptionError):
-                outcome.remedy = "repair it with `pylogseg repair`, or take it from another replica; then move it"
+                result.remedy = "repair it with `pylogseg repair`, or take it from another replica; then move it"
             elif isinstance(error, StorageError):
-                outcome.remedy = "check the disk and the permissions, and start again: completed work is kept"
+                result.remedy = "check the disk and the permissions, and start again: completed work is kept"
 
-    def _move(self, name: str, outcome: PartitionResult) -> None:
+    def _move(self, name: str, result: PartitionResult) -> None:
         storage = self._storage
-        source, target = storage.join(self._source, name), outcome.path
+        source, target = storage.join(self._source, name), result.path
         if isinstance(storage, LocalStorage):
             check_no_link(source)
             check_no_link(target)
@@ -281,9 +275,9 @@ class _Move:
         self._match_markers()
         if storage.exists(target):
             self._check_same(source, target)
-            outcome.notes.append("it was there already, byte for byte; the original was removed")
+            result.notes.append("it was there already, byte for byte; the original was removed")
         else:
-            self._copy(name, source, target, outcome)
+            self._copy(name, source, target, result)
         self._remove(name, source)
 
     def _check_same(self, source: str, target: str) -> None:
@@ -295,7 +289,7 @@ class _Move:
                 "shows which one has all records; move the other one out of its log directory"
             )
 
-    def _copy(self, name: str, source: str, target: str, outcome: PartitionResult) -> None:
+    def _copy(self, name: str, source: str, target: str, result: PartitionResult) -> None:
         storage = self._storage
         if folders := [entry.name for entry in storage.list_folder(source) if entry.is_dir]:
             raise RequestError(f"{source}: there is a folder in it, {folders[0]}, which belongs to no partition")
@@ -308,9 +302,9 @@ class _Move:
             difference = first_difference(storage, source, copy, self._advance)
             if difference:
                 raise StorageError(target, "copy", f"what was written is not what is read: {difference}")
-            outcome.log_start, outcome.log_end = check_batches(storage, copy, source)
+            result.log_start, result.log_end = check_batches(storage, copy, source)
             entries = entries_of(storage, self._source, name)
-            outcome.log_start = max(outcome.log_start, entries.get(FileKind.LOG_STARTS.value, 0))
+            result.log_start = max(result.log_start, entries.get(FileKind.LOG_STARTS.value, 0))
             note_entries(storage, self._target, {name: entries})
             # A crash may leave what goes from one folder to another in both; inside one folder it does not.
             storage.rename(copy, pending)

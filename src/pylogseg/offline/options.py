@@ -45,7 +45,7 @@ class OptionKeywords(TypedDict, total=False):
     cluster_metadata: str | os.PathLike[str] | None
     now_ms: int | None
     jobs: int
-    on_outcome: Callable[[PartitionResult], None] | None
+    on_result: Callable[[PartitionResult], None] | None
     on_bytes: Callable[[int], None] | None
     storage: Storage
 
@@ -77,7 +77,7 @@ class Options:
         The time to assume, milliseconds since 1970; by default the clock's.
     jobs : int
         Number of threads; each works on one partition at a time.
-    on_outcome : callable, optional
+    on_result : callable, optional
         Called with each result as soon as it is known, in the order of names.
     on_bytes : callable, optional
         Called with the bytes processed since its last call, from several threads.
@@ -94,7 +94,7 @@ class Options:
     cluster_metadata: str | None = None
     now_ms: int | None = None
     jobs: int = 1
-    on_outcome: Callable[[PartitionResult], None] | None = None
+    on_result: Callable[[PartitionResult], None] | None = None
     on_bytes: Callable[[int], None] | None = None
     storage: Storage = field(default_factory=LocalStorage)
 

@@ -28,31 +28,9 @@ from pylogseg.offline.settings import Settings
 class Part:
     """A partition that a command works on, by the log that `open` gives or by its files.
 
-    Attributes
-    ----------
-    name : str
-        Of its folder.
-    topic, partition : str, int
-        ``""`` and -1 where the folder's name does not tell.
-    folder : str
-        Its path.
-    storage : Storage
-        By which everything is written: an overlay in a dry run.
-    directory : LogDirectory or None
-        Takes the checkpoint of the cleaner (`note_cleaned`); None for a folder that lies in no log directory.
-    start : Start
-        What the log directory knows of it.
-    config : LogConfig
-    settings : Settings
-        Where that comes from, and what is not known.
-    broker : BrokerSettings
-    clock : Clock
-    outcome : PartitionResult
-        To be filled in.
-    advance : callable
-        To be called with the bytes that were worked through, every few megabytes: Ctrl-C ends the work there.
-    log : Log or None
-        From `open` on. Flushed and closed cleanly by the frame.
+    `topic` is empty and `partition` -1 where the folder's name does not say. `storage` is an overlay in a dry run;
+    `directory` (None for a folder outside of a log directory) takes the checkpoint of the cleaner. The command fills in
+    `result`, and calls `advance` every few megabytes with the bytes worked through: Ctrl-C ends the work there.
     """
 
     def __init__(
@@ -65,7 +43,7 @@ class Part:
         config: LogConfig,
         settings: Settings,
         clock: Clock,
-        outcome: PartitionResult,
+        result: PartitionResult,
         advance: Advance,
     ) -> None:
         self.folder, self.name, self.storage = folder, name, storage
@@ -73,8 +51,8 @@ class Part:
         self.topic, self.partition = (parsed.topic, parsed.partition) if parsed else ("", -1)
         self.directory, self.start, self.config, self.clock = directory, start, config, clock
         self.settings, self.broker = settings, settings.broker
-        self.outcome, self.advance = outcome, advance
-        self.log: Log | None = None
+        self.result, self.advance = result, advance
+        self.log: Log | None = None  #: From `open` on. Flushed and closed cleanly by the frame.
         self._scheduler = CollectingScheduler()
         self._opening = False
         self._before: dict[str, int] = {}
@@ -87,28 +65,11 @@ class Part:
         keeper: Keeper | None = None,
         mend: Callable[[], None] | None = None,
     ) -> Log:
-        """Open the log, as a broker does when it starts: what was not closed cleanly is put in order first.
+        """Open the log, as a broker does when it starts: what was not closed cleanly is recovered first.
 
-        Parameters
-        ----------
-        clean, recovery_point : optional
-            Instead of what the log directory knows: what is read again.
-        keeper : Keeper, optional
-            Gets what has to be cut off; refuses to lose anything if not given.
-        mend : callable, optional
-            See `LoadHooks`.
-
-        Returns
-        -------
-        Log
-            Its high watermark is the checkpoint's, or its end where there is none.
-
-        Raises
-        ------
-        KeepError
-            Without a keeper, if damage would have to be cut off: that is the business of ``repair`` and ``recover``.
-        StorageError, CorruptionError
-            As for `Log.open`.
+        `clean` and `recovery_point` replace what the log directory knows. The keeper gets what has to be cut off;
+        without one, a KeepError refuses to lose anything: that is the business of ``repair`` and ``recover``. The high
+        watermark is the checkpoint's, or the log's end where there is none.
         """
         start = self.start
         self._opening = True
@@ -123,12 +84,12 @@ class Part:
             ),
             producer_expiration_ms=self.broker.producer_id_expiration_ms,
             hooks=LoadHooks(
-                _NothingIsLost() if keeper is None else keeper, self.advance, mend, report=self.outcome.report
+                _NothingIsLost() if keeper is None else keeper, self.advance, mend, report=self.result.report
             ),
         )
         self.log, self._opening = log, False
         if start.high_watermark < 0 and self.directory is not None:
-            self.outcome.notes.append("no high watermark is noted for it, so its end is taken for one")
+            self.result.notes.append("no high watermark is noted for it, so its end is taken for one")
         log.update_high_watermark(log.log_end_offset if start.high_watermark < 0 else start.high_watermark)
         return log
 
@@ -138,7 +99,7 @@ class Part:
             self.log.flush()
             self.log.close()
             self._scheduler.finish()
-            self.outcome.log_start, self.outcome.log_end = self.log.log_start_offset, self.log.log_end_offset
+            self.result.log_start, self.result.log_end = self.log.log_start_offset, self.log.log_end_offset
 
     def give_up(self, error: BaseException) -> bool:
         """Let go of the log after an error; whether it could be closed cleanly. Done by the frame."""

@@ -57,7 +57,7 @@ def recode(
     Returns
     -------
     Result
-        ``numbers`` of an outcome: ``batchesRewritten``, ``segmentsRewritten``. Its ``rows`` have one of type
+        ``numbers`` of a result: ``batchesRewritten``, ``segmentsRewritten``. Its ``rows`` have one of type
         ``"segment"`` for each segment that was rewritten.
     """
     shared = Options.of(options)

@@ -44,38 +44,20 @@ class Merging:
 
 @dataclass(frozen=True)
 class Recoding:
-    """Rewrites batches. A `BatchChange` that counts batches.
+    """Rewrites batches; counts batches. Control batches and those without records stay as they are."""
 
-    Control batches and batches without records stay as they are.
-
-    Attributes
-    ----------
-    codec : int or None
-        Of all batches; each keeps its own if None.
-    to_magic_2 : bool
-        Whether batches of magic 0 and 1 become magic 2.
-    all_again : bool
-        Whether batches that have the codec already are compressed again: for another level.
-    levels : int or mapping of int to int, optional
-        Of the codecs.
-    merging : Merging, optional
-        Without it each batch stays one.
-    limit_bytes : int, optional
-        A batch that decompresses to more is an error.
-    """
-
-    codec: int | None = None
-    to_magic_2: bool = False
-    all_again: bool = False
+    codec: int | None = None  #: Of all batches; each keeps its own if None.
+    to_magic_2: bool = False  #: Whether batches of magic 0 and 1 become magic 2.
+    all_again: bool = False  #: Whether batches that have the codec are compressed again: for another level.
     levels: Levels = None
-    merging: Merging | None = field(default=None)
-    limit_bytes: int | None = None
+    merging: Merging | None = field(default=None)  #: Without it each batch stays one.
+    limit_bytes: int | None = None  #: A batch that decompresses to more is an error.
 
     def count(self, window: BrokerWindow, path: str) -> int:
         """Return the number of batches that would be rewritten or merged."""
         rows = window.batches
         if self.merging is None:
-            return int(self._wanted(rows, path).sum())
+            return int(self._to_rewrite(rows, path).sum())
         fate, _, _ = self._plan(window, path)
         return int((fate != STAYS).sum())
 
@@ -86,9 +68,9 @@ class Recoding:
 
     def _plan(self, window: BrokerWindow, path: str) -> tuple[npt.NDArray[np.int32], RecordColumns, npt.NDArray[Any]]:
         rows = window.batches
-        wanted = self._wanted(rows, path)
+        to_rewrite = self._to_rewrite(rows, path)
         mergeable = self._mergeable(rows)
-        read = np.flatnonzero(wanted | mergeable)
+        read = np.flatnonzero(to_rewrite | mergeable)
         columns = decoded(rows[read], window.view, window.start, path, self.limit_bytes)
         new = self._new_rows(rows[read])
         new["count"] = np.bincount(columns.batch, minlength=len(read))
@@ -96,7 +78,7 @@ class Recoding:
         joins &= rows.magic[read[1:]] == rows.magic[read[:-1]]
         begins = self._begins(new, joins, columns)
         alone = begins & np.append(begins[1:], True)
-        stays = alone & ~wanted[read]
+        stays = alone & ~to_rewrite[read]
         fate = np.full(len(rows), STAYS, np.int32)
         fate[read[~stays]] = GOES
         records = columns.take(~stays[columns.batch])
@@ -113,20 +95,20 @@ class Recoding:
         merged["count"][np.repeat(apart > 1, apart)] = 1
         return fate, records, merged
 
-    def _wanted(self, rows: BatchTable, path: str) -> Mask:
+    def _to_rewrite(self, rows: BatchTable, path: str) -> Mask:
         """The batches that are to be rewritten, whatever stands beside them."""
         data = ~rows.is_control & (rows.count != 0)
-        wanted: Mask = data & (rows.magic < 2) & self.to_magic_2
+        to_rewrite: Mask = data & (rows.magic < 2) & self.to_magic_2
         if self.codec is not None:
-            wanted = wanted | (data & ((rows.codec != self.codec) | self.all_again))
-        legacy = np.flatnonzero(wanted & (rows.magic < 2))
+            to_rewrite = to_rewrite | (data & ((rows.codec != self.codec) | self.all_again))
+        legacy = np.flatnonzero(to_rewrite & (rows.magic < 2))
         if self.codec == _ZSTD and not self.to_magic_2 and len(legacy):
             row = int(legacy[0])
             raise RequestError(
                 f"{path}: the batch at position {int(rows.position[row])} has magic {int(rows.magic[row])}, "
                 "which does not support zstd: write it as magic 2 too, or use another codec"
             )
-        return wanted
+        return to_rewrite
 
     def _mergeable(self, rows: BatchTable) -> Mask:
         if self.merging is None:

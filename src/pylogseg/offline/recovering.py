@@ -27,70 +27,37 @@ from pylogseg.log.recovery import LoadHooks
 from pylogseg.log.recovery_keep import FolderKeeper, KeepError, PlannedKeeper, check_keep_folder
 from pylogseg.log.recovery_report import LoadReport
 from pylogseg.log.state import Start
-from pylogseg.verify.remarks import REMEDIES, Remark
+from pylogseg.verify.findings import REMEDIES, Finding
 from pylogseg.verify.startup import check_start
 
 
 @dataclass(frozen=True)
 class RecoverOptions:
-    """Options of a recovery.
-
-    Attributes
-    ----------
-    config : LogConfig
-        Of all logs.
-    producer_expiration_ms : int
-        ``producer.id.expiration.ms`` of the broker.
-    full : bool
-        Whether to ignore the marker and the recovery points, so that every segment is read.
-    dry_run : bool
-        Whether the disk stays as it is.
-    keep : str or None
-        The folder that copies of what is cut off or removed go to; None for no copies.
-    jobs : int
-        Threads, each with a partition.
-    clock : Clock
-        Tells which producers have expired.
-    """
+    """Options of a recovery."""
 
     config: LogConfig = field(default_factory=LogConfig)
     producer_expiration_ms: int = 86_400_000
-    full: bool = False
+    full: bool = False  #: Whether to read every segment: the marker and the recovery points are ignored.
     dry_run: bool = False
-    keep: str | None = None
-    jobs: int = 1
-    clock: Clock = field(default_factory=SystemClock)
+    keep: str | None = None  #: The folder for copies of what is cut off or removed; None for no copies.
+    jobs: int = 1  #: Threads, each with a partition.
+    clock: Clock = field(default_factory=SystemClock)  #: Tells which producers have expired.
 
 
 @dataclass
 class RecoverResult:
-    """The result for one partition.
-
-    Attributes
-    ----------
-    name, path : str
-    state : {"recovered", "clean", "left", "failed"}
-        Read again as far as it had to be; trusted, since it was closed cleanly; not looked at; could not be loaded.
-    reason, remedy : str
-        Why it was left, or failed, and what to do about that.
-    log_start, log_end : int or None
-        Offsets afterwards.
-    report : LoadReport
-    error : PylogsegError or None
-    changes : list of FileChange
-        In a dry run: how its files would differ.
-    """
+    """The result for one partition."""
 
     name: str
     path: str
-    state: str
+    state: str  #: "recovered" (as far as it had to be), "clean" (trusted), "left" (not looked at) or "failed".
     reason: str = ""
-    remedy: str = ""
-    log_start: int | None = None
+    remedy: str = ""  #: What to do about a failure.
+    log_start: int | None = None  #: Offsets afterwards.
     log_end: int | None = None
     report: LoadReport = field(default_factory=LoadReport)
     error: PylogsegError | None = None
-    changes: list[FileChange] = field(default_factory=list)
+    changes: list[FileChange] = field(default_factory=list)  #: In a dry run: how its files would differ.
 
     def as_row(self) -> dict[str, Any]:
         """Fields for a JSON line."""
@@ -109,31 +76,10 @@ class RecoverResult:
 
 
 class Recovery:
-    """The recovery of one folder, by `run`.
+    """The recovery of one folder, a log directory or a partition's, by `run`.
 
-    Parameters
-    ----------
-    path : str
-        A log directory, or the folder of a partition.
-    options : RecoverOptions
-
-    Attributes
-    ----------
-    log_dir : str or None
-        The log directory; None for a partition's folder that lies in none.
-    notes : list of str
-        About the log directory.
-    changes : list of FileChange
-        In a dry run, after the last outcome: how the files of the log directory itself would differ.
-    is_closed_clean : bool
-        Behind the last outcome: whether a broker that starts now trusts the whole log directory.
-
-    Raises
-    ------
-    RequestError
-        If the folder is neither, or copies would lie in it.
-    StorageError
-        If it cannot be read, or a broker or another writer has its lock.
+    Raises RequestError if the folder is neither, or copies would lie in it, and StorageError if it cannot be read or
+    another writer has its lock. `log_dir` is None for a partition's folder outside of a log directory.
     """
 
     def __init__(self, path: str, options: RecoverOptions) -> None:
@@ -145,7 +91,9 @@ class Recovery:
         if options.keep is not None:
             check_keep_folder(options.keep, place.parent, place.names[0] if self.log_dir is None else None)
         self.notes: list[str] = moving_picture(place.parent) if options.dry_run else []
+        #: In a dry run, after the last result: how the files of the log directory itself would differ.
         self.changes: list[FileChange] = []
+        #: After the last result: whether a broker that starts now trusts the whole log directory.
         self.is_closed_clean = False
 
     def total_bytes(self) -> int:
@@ -160,11 +108,11 @@ class Recovery:
             total += _unflushed_bytes(sizes_in(self._storage, self._storage.join(self._parent, name)), point)
         return total
 
-    def refusals(self) -> list[Remark]:
+    def refusals(self) -> list[Finding]:
         """Return findings that keep a broker from starting on the log directory, whatever its logs are."""
         if self.log_dir is None or not self._place.is_whole:
             return []
-        return [remark for remark in check_start(open_dir(self.log_dir).log_dirs) if remark.is_damage]
+        return [finding for finding in check_start(open_dir(self.log_dir).log_dirs) if finding.is_damage]
 
     def _is_marked(self) -> bool:
         marker = FileKind.CLEAN_SHUTDOWN.value
@@ -186,28 +134,15 @@ class Recovery:
             return None
 
     def run(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[RecoverResult]:
-        """Recover; to be called once.
+        """Recover, once; results come in the order of names. To end the iteration early leaves the rest as it is.
 
-        Parameters
-        ----------
-        on_bytes : callable, optional
-            Gets the bytes of segments that were read, from several threads.
-
-        Yields
-        ------
-        RecoverResult
-            Of each partition, in the order of names. Who ends the iteration early leaves the others as they are.
-
-        Raises
-        ------
-        StorageError
-            If a broker or another writer has the lock, or a checkpoint cannot be written.
+        `on_bytes` gets the bytes of segments that were read, from several threads.
         """
         self._on_bytes = on_bytes
         if self.log_dir is None:
             lock = self._storage.lock(self._parent)
             try:
-                yield from self._outcomes(lambda name: Start(False, 0, 0, 0), lambda name, log: None)
+                yield from self._results(lambda name: Start(False, 0, 0, 0), lambda name, log: None)
             finally:
                 lock.release()
             return
@@ -223,9 +158,9 @@ class Recovery:
 
         lost = False
         try:
-            for outcome in self._outcomes(directory.claim, done):
-                lost |= any(action.bytes_gone for action in outcome.report.actions)
-                yield outcome
+            for result in self._results(directory.claim, done):
+                lost |= any(action.bytes_gone for action in result.report.actions)
+                yield result
         finally:
             directory.broker_epoch = None if lost else broker_epoch
             directory.close()
@@ -233,7 +168,7 @@ class Recovery:
             if isinstance(self._storage, OverlayStorage):
                 self.changes = self._place.changes(self._storage)
 
-    def _outcomes(
+    def _results(
         self, claim: Callable[[str], Start], done: Callable[[str, Log | None], None]
     ) -> Iterator[RecoverResult]:
         """Partition by partition, in the order of their names."""
@@ -258,7 +193,7 @@ class Recovery:
         storage = OverlayStorage() if options.dry_run else self._storage
         path = storage.join(self._parent, name)
         clean = start.clean and not options.full
-        outcome = RecoverResult(name, path, "clean" if clean else "recovered")
+        result = RecoverResult(name, path, "clean" if clean else "recovered")
         keeper = None
         if options.keep is not None:
             keeper = (PlannedKeeper if options.dry_run else FolderKeeper)(LocalStorage(), options.keep)
@@ -271,20 +206,20 @@ class Recovery:
                 options.config,
                 Start(clean, start.log_start_offset, 0 if options.full else start.recovery_point),
                 producer_expiration_ms=options.producer_expiration_ms,
-                hooks=LoadHooks(keeper, advance, report=outcome.report),
+                hooks=LoadHooks(keeper, advance, report=result.report),
             )
             log.update_high_watermark(start.high_watermark)
             log.flush()
             log.close()
             scheduler.finish()
-            outcome.log_start, outcome.log_end = log.log_start_offset, log.log_end_offset
+            result.log_start, result.log_end = log.log_start_offset, log.log_end_offset
         except PylogsegError as error:
-            log, outcome.state, outcome.reason, outcome.error = None, "failed", str(error), error
-            outcome.remedy = _remedy(error)
+            log, result.state, result.reason, result.error = None, "failed", str(error), error
+            result.remedy = _remedy(error)
         done(name, log)
         if isinstance(storage, OverlayStorage):
-            outcome.changes = self._place.changes(storage)
-        return outcome
+            result.changes = self._place.changes(storage)
+        return result
 
 
 def _remedy(error: PylogsegError) -> str:
@@ -294,6 +229,8 @@ def _remedy(error: PylogsegError) -> str:
         return "check the disk and the permissions, and start again: recovered partitions stay recovered"
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.LEADER_EPOCHS.value):
         return REMEDIES["leader-epoch"]
+    if isinstance(error, CorruptionError) and error.path.endswith(FileKind.PARTITION_METADATA.value):
+        return REMEDIES["metadata"]
     if isinstance(error, RequestError):
         return "nothing was written there"
     return "take the partition from another replica: a broker cannot load it either"

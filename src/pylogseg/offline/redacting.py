@@ -74,7 +74,7 @@ def redact(
     Returns
     -------
     Result
-        ``numbers`` of an outcome: ``recordsDeleted`` or ``recordsBlanked``, ``segmentsRewritten``. Its ``rows`` have
+        ``numbers`` of a result: ``recordsDeleted`` or ``recordsBlanked``, ``segmentsRewritten``. Its ``rows`` have
         one of type ``"segment"`` for each segment that was rewritten.
     """
     shared = Options.of(options)
@@ -100,7 +100,7 @@ def redact(
         if part.name.endswith("-delete"):
             part.storage.remove_folder(part.folder)
             part.storage.sync_folder(part.storage.split(part.folder)[0])
-            part.outcome.notes.append("the folder of a deleted partition was removed, as a broker would do next")
+            part.result.notes.append("the folder of a deleted partition was removed, as a broker would do next")
             return
         log = part.open()
         starts = [entry.start_offset for entry in log.epochs.entries]
@@ -109,15 +109,14 @@ def redact(
         change_part(part, log, change, counted)
 
     result = run(path, shared, work, takes=_HIDDEN if everywhere else ())
-    for outcome in result:
-        folder = parse_partition_folder(outcome.name)
-        if outcome.state == "left" and folder is not None and folder.state:
-            outcome.remedy = "it may hold such records too: take it as well by --everywhere"
+    for part_result in result:
+        folder = parse_partition_folder(part_result.name)
+        if part_result.state == "left" and folder is not None and folder.state:
+            part_result.remedy = "it may hold such records too: take it as well by --everywhere"
     return result
 
 
 def _of_bytes(what: str, values: Iterable[bytes]) -> list[bytes]:
-    """The values as a list, if they are bytes."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise RequestError(f"{what} are a list, not one value: [{values!r}]")
     given = list(values)

@@ -30,12 +30,7 @@ _ABOVE_ALL = 2**62
 
 
 class KeySet:
-    """A set of keys, asked about whole columns: tens of millions of keys fit into a gigabyte.
-
-    Parameters
-    ----------
-    keys : iterable of bytes
-    """
+    """A set of keys, asked about whole columns: tens of millions of keys fit into a gigabyte."""
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         data = list(keys)
@@ -60,17 +55,10 @@ class KeySet:
 
 @dataclass(frozen=True)
 class HasHeader:
-    """A predicate for records with a header.
-
-    Attributes
-    ----------
-    name : bytes
-    value : bytes or None
-        Any value if None.
-    """
+    """A predicate for records with a header."""
 
     name: bytes
-    value: bytes | None = None
+    value: bytes | None = None  #: Any value if None.
 
     def __call__(self, columns: RecordColumns) -> Mask:
         """Ask about records."""
@@ -146,35 +134,20 @@ _NOTHING_LEFT = Blank(PARTS)
 
 @dataclass(frozen=True)
 class Redaction:
-    """Takes records out, or blanks them. A `BatchChange` that counts records.
+    """Removes records, or blanks them; counts records.
 
     A batch that loses all of its records goes too, unless it has a producer, begins a leader epoch or ends the log:
     then it stays as an empty batch of 61 bytes, so that sequences, transactions, epochs and the end of the log are what
     they were. Batches of magic 0 and 1 end with their last record: where that is the last one of the log, it stays
     without key and value.
-
-    Attributes
-    ----------
-    wanted : callable
-        Gets `RecordColumns`, returns a mask.
-    log_end : int
-        Where the log ends.
-    epoch_starts : sequence of int
-        Offsets that leader epochs begin with.
-    blank : Blank, optional
-        Without it the records go.
-    levels : int or mapping of int to int, optional
-        Of the codecs that batches are compressed with again.
-    limit_bytes : int, optional
-        A batch that decompresses to more is an error.
     """
 
-    wanted: Predicate
+    predicate: Predicate
     log_end: int
-    epoch_starts: Sequence[int] = ()
-    blank: Blank | None = None
+    epoch_starts: Sequence[int] = ()  #: Offsets that leader epochs begin with.
+    blank: Blank | None = None  #: Without it the records go.
     levels: Levels = None
-    limit_bytes: int | None = None
+    limit_bytes: int | None = None  #: A batch that decompresses to more is an error.
 
     def count(self, window: BrokerWindow, path: str) -> int:
         """Return the number of records that would change."""
@@ -204,7 +177,7 @@ class Redaction:
 
     def _split(self, columns: RecordColumns, rows: BatchTable) -> tuple[Mask, Mask]:
         """Return masks of the records to delete and of those to blank."""
-        mask = _answers(self.wanted, columns)
+        mask = _answers(self.predicate, columns)
         none = np.zeros(len(columns), np.bool_)
         if self.blank is not None:
             return none, mask & ~self.blank.is_done(columns)
@@ -220,9 +193,9 @@ def _data(batches: BatchTable) -> BatchTable:
     return batches[~batches.is_control]
 
 
-def any_of(wanted: Iterable[Predicate]) -> Predicate:
+def any_of(predicate: Iterable[Predicate]) -> Predicate:
     """Combine conditions: a record must meet one of them."""
-    conditions = list(wanted)
+    conditions = list(predicate)
 
     def ask(columns: RecordColumns) -> Mask:
         mask = np.zeros(len(columns), np.bool_)
@@ -233,9 +206,9 @@ def any_of(wanted: Iterable[Predicate]) -> Predicate:
     return ask
 
 
-def _answers(wanted: Predicate, columns: RecordColumns) -> Mask:
+def _answers(predicate: Predicate, columns: RecordColumns) -> Mask:
     """Return the mask of a condition, checked for its length."""
-    mask = np.asarray(wanted(columns), np.bool_)
+    mask = np.asarray(predicate(columns), np.bool_)
     if mask.shape != (len(columns),):
         raise RequestError(f"the predicate returned {mask.size} values for {len(columns)} records")
     return mask

@@ -71,7 +71,7 @@ def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: 
     Returns
     -------
     Result
-        ``numbers`` of an outcome: ``filesWritten``, ``filesRemoved``. ``rows`` tells of each file.
+        ``numbers`` of a result: ``filesWritten``, ``filesRemoved``. ``rows`` tells of each file.
     """
     for name in what:
         if name not in KINDS:
@@ -89,7 +89,7 @@ class _Reindexing:
 
     def run(self) -> None:
         """Make the files, compare them, and write those that differ."""
-        outcome = self._part.outcome
+        result = self._part.result
         self._remove_leftovers()
         before = self._files(self._storage)
         for name in before:
@@ -100,7 +100,7 @@ class _Reindexing:
         after = self._files(self._scratch)
         written = [name for name in sorted(after) if self._differs(name, before)]
         removed = [name for name in sorted(before - after) if self._is_useless(name)]
-        outcome.rows = [self._row(name, "written") for name in written] + [
+        result.rows = [self._row(name, "written") for name in written] + [
             self._row(name, "removed") for name in removed
         ]
         for name in written:
@@ -109,8 +109,8 @@ class _Reindexing:
             self._storage.remove(self._path(name))
         if written or removed:
             self._storage.sync_folder(self._folder)
-        outcome.numbers = {"filesWritten": len(written), "filesRemoved": len(removed)}
-        outcome.state = "done" if written or removed else "unchanged"
+        result.numbers = {"filesWritten": len(written), "filesRemoved": len(removed)}
+        result.state = "done" if written or removed else "unchanged"
 
     def _path(self, name: str) -> str:
         return self._storage.join(self._folder, name)
@@ -152,7 +152,7 @@ class _Reindexing:
             hooks=LoadHooks(on_bytes=part.advance, report=report),
         )
         log.close()
-        part.outcome.log_start, part.outcome.log_end = log.log_start_offset, log.log_end_offset
+        part.result.log_start, part.result.log_end = log.log_start_offset, log.log_end_offset
         return report
 
     def _check(self, report: LoadReport) -> bool:
@@ -162,7 +162,7 @@ class _Reindexing:
                 raise CorruptionError(action.path, action.position or 0, action.reason)
             if action.kind not in _BESIDE and not action.path.endswith(DELETED):
                 reason = f"the log was not closed cleanly: {action}"
-                self._part.outcome.leave(reason, "recover it first with `pylogseg recover`")
+                self._part.result.leave(reason, "recover it first with `pylogseg recover`")
                 return False
         return True
 

@@ -30,13 +30,13 @@ from pylogseg.offline.partition import Part
 from pylogseg.offline.repairing_salvage import Survey, kept_batches, survey
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import run
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
 
 #: Damage that a broker's recovery does not see, or does not mind.
-_KEPT_BY_BROKERS = (Finding.RECORDS_BAD, Finding.ORDER)
+_KEPT_BY_BROKERS = (GapKind.RECORDS_BAD, GapKind.ORDER)
 #: A load may find more to do when the one before it has cut something, at most so often.
 _MOST_RUNS = 4
 #: Gaps that are told to a person.
@@ -53,8 +53,8 @@ def repair(
 ) -> Result:
     """Cut out damage, and rebuild indexes, producer snapshots and leader epochs.
 
-    Every segment is read, and every record. Each stretch of bytes that holds no good batch is a gap in ``rows`` of the
-    outcome, with the offsets that may be missing for it. A second run finds nothing to do.
+    Every segment is read, and every record. Each range of bytes without a good batch is a gap in ``rows`` of the
+    result, with the offsets that may be missing for it. A second run finds nothing to do.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def repair(
     Returns
     -------
     Result
-        ``numbers`` of an outcome: ``gaps``, ``gapBytes``, ``offsetsMissing`` as far as it is known.
+        ``numbers`` of a result: ``gaps``, ``gapBytes``, ``offsetsMissing`` as far as it is known.
     """
     shared = Options.of(options)
     keeper: Keeper = _NoCopies()
@@ -91,33 +91,33 @@ def repair(
         try:
             repairer.repair_epochs()
             for again in range(_MOST_RUNS):
-                known = len(part.outcome.report.actions)
+                known = len(part.result.report.actions)
                 part.open(clean=False, recovery_point=0, keeper=keeper, mend=repairer.repair)
-                if len(part.outcome.report.actions) == known or again == _MOST_RUNS - 1:
+                if len(part.result.report.actions) == known or again == _MOST_RUNS - 1:
                     break
                 part.close()  # and once more: what was cut may change what is built from the rest
         except CorruptionError as error:
             if not error.path.endswith(FileKind.PARTITION_METADATA.value):
-                part.outcome.remedy = "do what the reason says, or take the partition from another replica"
+                part.result.remedy = "do what the reason says, or take the partition from another replica"
             raise
         finally:  # what was done is told, whatever comes next
-            _report_gaps(part.outcome, repairer)
+            _report_gaps(part.result, repairer)
 
     return run(path, shared, work)
 
 
-def _report_gaps(outcome: PartitionResult, repairer: _Repairer) -> None:
-    outcome.rows = [_row(outcome.name, gap) for gap in repairer.gaps]
+def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
+    result.rows = [_row(result.name, gap) for gap in repairer.gaps]
     missing = {(gap.first_offset, gap.next_offset) for gap in repairer.gaps if gap.next_offset is not None}
-    outcome.numbers = {
+    result.numbers = {
         "gaps": len(repairer.gaps),
         "gapBytes": sum(gap.end_position - gap.position for gap in repairer.gaps),
         "offsetsMissing": sum(max(following - first, 0) for first, following in missing),
     }
-    outcome.loses_records |= outcome.report.is_damage
-    outcome.notes = [*dict.fromkeys(outcome.notes), *repairer.notes()]
-    if not outcome.report.actions:
-        outcome.state = "unchanged"
+    result.loses_records |= result.report.is_damage
+    result.notes = [*dict.fromkeys(result.notes), *repairer.notes()]
+    if not result.report.actions:
+        result.state = "unchanged"
 
 
 def _row(name: str, gap: Gap) -> dict[str, Any]:
@@ -148,13 +148,7 @@ class _NoCopies:
 
 
 class _Repairer:
-    """Looks through the segments of a partition whose log is not open yet, and rewrites the damaged ones if asked to.
-
-    Attributes
-    ----------
-    gaps : list of Gap
-        All that were found.
-    """
+    """Looks through the segments of a log that is not open yet, and rewrites the damaged ones if asked to."""
 
     def __init__(self, part: Part, keeper: Keeper, keep_behind: bool, limit_bytes: int) -> None:
         self._part, self._keeper, self._keep_behind, self._limit = part, keeper, keep_behind, limit_bytes
@@ -202,7 +196,7 @@ class _Repairer:
             with self._opened(base) as segment:
                 surveys.append(survey(segment.log, base, end, open_txns, part.advance, bases, self._limit))
             self.gaps += surveys[-1].gaps
-            foreign = [gap for gap in surveys[-1].gaps if gap.kind is Finding.FOREIGN and gap.is_damage]
+            foreign = [gap for gap in surveys[-1].gaps if gap.kind is GapKind.FOREIGN and gap.is_damage]
             if foreign:
                 raise foreign[0].as_error()
         for number, (base, found) in enumerate(zip(bases, surveys, strict=True)):
@@ -278,5 +272,5 @@ class _Repairer:
         """Note what is about to be done, after a copy was made of the bytes that go."""
         if file.size:
             action = replace(action, kept=self._keeper.keep(action, file))
-        self._part.outcome.report.add(action)
-        self._part.outcome.loses_records |= action.is_damage
+        self._part.result.report.add(action)
+        self._part.result.loses_records |= action.is_damage

@@ -21,25 +21,17 @@ from pylogseg.log.transaction_markers import marker_of
 from pylogseg.verify.records import RecordsCheck
 from pylogseg.walker.batch_search import BatchSearch
 from pylogseg.walker.broker_windows import broker_windows
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
 _MAX_RELATIVE = 2**31 - 1
 
 
 class Survey(NamedTuple):
-    """The gaps and the good batches of a segment.
+    """The gaps and the good batches of a segment."""
 
-    Attributes
-    ----------
-    gaps : list of Gap
-        In the order of the file; each with the offsets that may be missing for it.
-    runs : list of (int, int)
-        Positions, half-open, of the batches that can be kept.
-    """
-
-    gaps: list[Gap]
-    runs: list[tuple[int, int]]
+    gaps: list[Gap]  #: In the order of the file; each with the offsets that may be missing for it.
+    runs: list[tuple[int, int]]  #: Positions, half-open, of the batches that can be kept.
 
 
 def survey(
@@ -53,28 +45,10 @@ def survey(
 ) -> Survey:
     """Look through a whole segment: headers, checksums, records, and the order of offsets.
 
-    Parameters
-    ----------
-    file : AppendFile
-        The segment.
-    base_offset : int
-        From its name.
-    end_offset : int, optional
-        Where the next segment begins; None for the last one.
-    open_txns : set of int
-        Producers that have a transaction open where the segment begins; brought to its end.
-    on_bytes : callable
-        Gets the bytes that were looked through.
-    taken : collection of int
-        Names of all segments.
-    limit_bytes : int
-        Batches that decompress to more are not looked into.
-
-    Raises
-    ------
-    CorruptionError
-        If all batches lie below the segment: then its name is what is wrong. And for a batch beyond the limit, which
-        may be whole.
+    `end_offset` is where the next segment begins (None for the last one), `taken` the names of all segments.
+    `open_txns`, the producers with an open transaction where the segment begins, is brought to its end. Raises
+    CorruptionError if all batches lie below the segment, as then its name is what is wrong, and for a batch beyond the
+    limit, which may be whole.
     """
     rows, gaps = _good_batches(file, base_offset, end_offset, on_bytes, limit_bytes)
     if len(rows) and (rows.last_offset < base_offset).all():
@@ -87,9 +61,9 @@ def survey(
     chosen = ascending(rows, base_offset, end_offset)
     left_out = np.setdiff1d(np.arange(len(rows)), chosen)
     refused = _refused(rows[chosen], open_txns)
-    gaps += [_gap(file, rows, int(chosen[row]), Finding.ORDER, reason) for row, reason in refused.items()]
+    gaps += [_gap(file, rows, int(chosen[row]), GapKind.ORDER, reason) for row, reason in refused.items()]
     chosen = np.delete(chosen, list(refused))
-    gaps += [_gap(file, rows, row, Finding.ORDER, _misplaced(rows, row, chosen)) for row in left_out.tolist()]
+    gaps += [_gap(file, rows, row, GapKind.ORDER, _misplaced(rows, row, chosen)) for row in left_out.tolist()]
     kept = rows[chosen]
     gaps = [_with_offsets(file, gap, kept, base_offset) for gap in sorted(gaps, key=lambda gap: gap.position)]
     return Survey(gaps, _runs(kept))
@@ -104,10 +78,10 @@ def _good_batches(
     for item in _walked(file, base_offset, end_offset):
         if isinstance(item, Window):
             bad = dict(_unreadable(item, file.path, limit_bytes))
-            gaps += [_gap(file, item.batches, row, Finding.RECORDS_BAD, why) for row, why in bad.items()]
+            gaps += [_gap(file, item.batches, row, GapKind.RECORDS_BAD, why) for row, why in bad.items()]
             tables.append(np.delete(item.batches.rows, list(bad)))
             on_bytes(int(item.batches.size.sum(dtype=np.int64)))
-        elif item.kind is Finding.UNREADABLE:  # what the disk cannot read today is not cut off
+        elif item.kind is GapKind.UNREADABLE:  # what the disk cannot read today is not cut off
             raise item.as_error()
         else:
             gaps.append(item)
@@ -118,7 +92,7 @@ def _good_batches(
 
 
 def _walked(file: AppendFile, base_offset: int, end_offset: int | None) -> Iterator[Window | Gap]:
-    """All windows and gaps; a batch whose offset is too high for the segment does not hide those after damage.
+    """Yield all windows and gaps; a batch whose offset is too high for the segment does not hide those after damage.
 
     A walk looks after damage for offsets above those that it has read. No checksum covers an offset.
     """
@@ -131,7 +105,7 @@ def _walked(file: AppendFile, base_offset: int, end_offset: int | None) -> Itera
             if isinstance(item, Window):
                 highest = max(highest, int(item.batches.last_offset.max(initial=-1)))
                 yield item
-            elif highest < limit or item.kind in (Finding.FOREIGN, Finding.REMOVED):
+            elif highest < limit or item.kind in (GapKind.FOREIGN, GapKind.REMOVED):
                 yield item
             else:
                 found = search.next(item.position + 1, base_offset)
@@ -197,7 +171,7 @@ def kept_batches(file: AppendFile, runs: list[tuple[int, int]]) -> Iterator[Filt
 def _without_overlooked(
     file: AppendFile, gaps: list[Gap], base_offset: int, limit_bytes: int
 ) -> tuple[list[Gap], list[npt.NDArray[Any]]]:
-    """Gaps, without the good batches in those that touch, and these batches.
+    """Return the gaps without the good batches in those that touch, and these batches.
 
     A damaged length may lead into the middle of the next batch, to bytes that look like the beginning of one: then
     there are two gaps, and the good batch lies across their border.
@@ -206,7 +180,7 @@ def _without_overlooked(
     found: list[npt.NDArray[Any]] = []
     for gap in gaps:
         # Where a batch with a good checksum begins and ends is known: nothing lies across its borders.
-        is_known = gap.kind is Finding.RECORDS_BAD or (bool(left) and left[-1].kind is Finding.RECORDS_BAD)
+        is_known = gap.kind is GapKind.RECORDS_BAD or (bool(left) and left[-1].kind is GapKind.RECORDS_BAD)
         if not left or left[-1].end_position != gap.position or is_known:
             left.append(gap)
             continue
@@ -278,7 +252,7 @@ def _refused(rows: BatchTable, open_txns: set[int]) -> dict[int, str]:
     return refused
 
 
-def _gap(file: AppendFile, rows: BatchTable, row: int, kind: Finding, reason: str) -> Gap:
+def _gap(file: AppendFile, rows: BatchTable, row: int, kind: GapKind, reason: str) -> Gap:
     position = int(rows.position[row])
     return Gap(file.path, kind, position, position + int(rows.size[row]), 0, None, reason, True)
 

@@ -12,10 +12,11 @@ from pylogseg.catalog.target import Target, chosen_in, moving_picture
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.files.status import PartitionMetadata, encode_partition_metadata, parse_partition_metadata
+from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.internal_topics.cluster import ClusterMetadata, find_metadata
 from pylogseg.log.directory import partition_of
+from pylogseg.log.identity import topic_id_of
 from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
@@ -25,14 +26,14 @@ from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import RestoreOptions, Written
 from pylogseg.restore.rows import WriteOptions, write_rows
 from pylogseg.restore.staging import Staging, sweep
-from pylogseg.restore.tables import Stretch, Tables, is_table
-from pylogseg.walker.findings import offsets_text
+from pylogseg.restore.tables import RecordRange, Tables, is_table
+from pylogseg.walker.gaps import offsets_text
 
-#: Missing stretches of offsets that are named.
+#: Missing ranges of offsets that are named.
 _FEW = 5
 _REMEDY = (
-    "export it with --isolation-level read_committed or say by --committed that all of it was, or leave out what was "
-    "part of a transaction by --without-transactions"
+    "export it with --isolation-level read_committed, or confirm by --committed that all of it was committed, or leave "
+    "out the records of transactions by --without-transactions"
 )
 
 
@@ -47,7 +48,7 @@ def restore(
     without_transactions: bool = False,
     cluster_metadata: str | None = None,
     dry_run: bool = False,
-    on_outcome: Callable[[PartitionResult], None] | None = None,
+    on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     **table: Any,
 ) -> Result:
@@ -78,8 +79,8 @@ def restore(
         The folder ``__cluster_metadata-0`` of the cluster, for the ids of topics; looked for in the target if None.
     dry_run : bool
         Only say what would be done.
-    on_outcome : callable, optional
-        Gets each outcome, in the order of names.
+    on_result : callable, optional
+        Called with the result of each partition, in the order of names.
     on_bytes : callable, optional
         Gets the bytes that were read since its last call.
     **table
@@ -93,7 +94,7 @@ def restore(
     Raises
     ------
     RequestError
-        If a name is not there, the target has other records, or the table does not tell what was committed.
+        If a name is not there, the target has other records, or the table does not show what was committed.
     StorageError
         If a broker has the lock, or a disk fails.
     """
@@ -107,7 +108,7 @@ def restore(
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
         given = _FromLogs(source, topics, partitions)
-    job = _Restore(given, into, cluster_metadata, on_outcome or (lambda outcome: None), on_bytes or (lambda size: None))
+    job = _Restore(given, into, cluster_metadata, on_result or (lambda result: None), on_bytes or (lambda size: None))
     return job.plan(overwrite) if dry_run else job.run(overwrite)
 
 
@@ -139,26 +140,28 @@ class _FromTable:
         names = Target("the table", tuple(found), None, True).chosen(topics, numbers)
         self._parts = {name: found[name] for name in names}
         if without and (silent := [name for name, part in self._parts.items() if part.transactional is None]):
-            raise RequestError(f"{silent[0]}: the table has no column isTransactional, which tells what to leave out")
+            raise RequestError(
+                f"{silent[0]}: the table has no column isTransactional to find the records of transactions"
+            )
         for part in self._parts.values():
-            if not (committed or without) and part.transactional != 0:
+            if not (committed or without or part.is_committed) and part.transactional != 0:
                 raise RequestError(_why_undecided(part))
-        self.outcomes = [self._outcome(part) for part in self._parts.values()]
+        self.partitions = [self._new_result(part) for part in self._parts.values()]
 
-    def _outcome(self, part: Stretch) -> PartitionResult:
+    def _new_result(self, part: RecordRange) -> PartitionResult:
         left = (part.transactional or 0) if self._without else 0
-        outcome = PartitionResult(part.name, "", numbers={"records": part.records - left})
-        outcome.log_start, outcome.log_end = part.first_offset, part.end_offset
+        result = PartitionResult(part.name, "", numbers={"records": part.records - left})
+        result.log_start, result.log_end = part.first_offset, part.end_offset
         if left:
-            outcome.notes.append(f"{left:,} records of transactions are left out")
+            result.notes.append(f"{left:,} records of transactions are left out")
         if missing := self._tables.between(part.name):
-            more = f" and {len(missing) - _FEW} more stretches" if len(missing) > _FEW else ""
+            more = f" and {len(missing) - _FEW} more ranges" if len(missing) > _FEW else ""
             ranges = ", ".join(offsets_text(first, end) for first, end in missing[:_FEW]) + more
-            outcome.notes.append(
+            result.notes.append(
                 f"{ranges} between two files of the table are in none: markers, what the cleaner removed, or a file is "
                 "missing (compare with what the export wrote)"
             )
-        return outcome
+        return result
 
     def content(self, name: str) -> Content:
         """Return the contents of the log to write."""
@@ -179,12 +182,12 @@ class _FromTable:
         return write_rows(rows, staging, "restore", WriteOptions(staging.root, restore=restore))
 
 
-def _why_undecided(part: Stretch) -> str:
+def _why_undecided(part: RecordRange) -> str:
     if part.transactional is None:
-        return f"{part.name}: the table does not tell which records were committed; {_REMEDY}"
+        return f"{part.name}: the table does not show which records were committed; {_REMEDY}"
     return (
         f"{part.name}: {part.transactional:,} of {part.records:,} records were part of transactions, and the table "
-        f"does not tell which of those were committed; {_REMEDY}"
+        f"does not show which of those were committed; {_REMEDY}"
     )
 
 
@@ -194,15 +197,15 @@ class _FromLogs:
     def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int]) -> None:
         self._storage = LocalStorage()
         self._places: dict[str, Target] = {}
-        self.outcomes: list[PartitionResult] = []
+        self.partitions: list[PartitionResult] = []
         asked = bool(topics or numbers)
         for place, names in chosen_in(Target.find_all(self._storage, path), topics, numbers):
             if place.error is not None:
                 raise place.error
             for name in names:
                 self._places[name] = place
-                self.outcomes.append(self._outcome(place, name, asked))
-        self.outcomes.sort(key=lambda outcome: outcome.name)
+                self.partitions.append(self._new_result(place, name, asked))
+        self.partitions.sort(key=lambda result: result.name)
 
     @property
     def is_marked(self) -> bool:
@@ -211,27 +214,25 @@ class _FromLogs:
         parents = {place.parent for place in self._places.values()}
         return all(os.path.exists(os.path.join(parent, marker)) for parent in parents)
 
-    def _outcome(self, place: Target, name: str, asked: bool) -> PartitionResult:
-        outcome = PartitionResult(name, "")
+    def _new_result(self, place: Target, name: str, asked: bool) -> PartitionResult:
+        result = PartitionResult(name, "")
         if reason := reason_to_leave(place, name) or ("" if parse_partition_folder(name) else "no partition's name"):
-            outcome.leave(reason, undone=asked)
-            return outcome
+            result.leave(reason, undone=asked)
+            return result
         files = [(parse_file_name(e.name), e.size) for e in self._storage.list_folder(self._folder(name))]
         sizes = [size for file, size in files if file.kind is FileKind.LOG and file.is_live]
-        outcome.bytes_after, outcome.segments_after = sum(sizes), len(sizes)
-        return outcome
+        result.bytes_after, result.segments_after = sum(sizes), len(sizes)
+        return result
 
     def _folder(self, name: str) -> str:
         return os.path.join(self._places[name].parent, name)
 
     def content(self, name: str) -> Content:
-        """Return the contents of the log."""
         (found,) = open_dir(self._folder(name)).partitions
         return content_of(found)
 
     def topic_id(self, name: str) -> str | None:
-        """Return the topic id in the folder."""
-        return _topic_id(self._folder(name))
+        return topic_id_of(LocalStorage(), self._folder(name))
 
     def write(
         self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
@@ -267,10 +268,10 @@ class _Restore:
         given: _FromTable | _FromLogs,
         target: str,
         cluster_metadata: str | None,
-        on_outcome: Callable[[PartitionResult], None],
+        on_result: Callable[[PartitionResult], None],
         on_bytes: Callable[[int], None],
     ) -> None:
-        self._given, self._target, self._tell, self._advance = given, target, on_outcome, on_bytes
+        self._given, self._target, self._tell, self._advance = given, target, on_result, on_bytes
         self._storage = LocalStorage()
         folder = find_metadata([target], cluster_metadata)
         self._ids = None if folder is None else ClusterMetadata.read(folder).topic_ids
@@ -286,7 +287,6 @@ class _Restore:
         return self._end()
 
     def run(self, overwrite: bool) -> Result:
-        """Restore."""
         check_unlocked(self._target)
         sweep(self._target)  # what died after its commit began is finished first
         before = read_checkpoints(self._storage, self._target)
@@ -303,43 +303,43 @@ class _Restore:
         finally:
             staging.abort()
         written = {each.name: each for each in done}
-        for outcome in self._result:
-            if outcome.name in names and outcome.name not in written:
-                outcome.leave("all of its records were part of transactions", undone=True)
-            elif each := written.get(outcome.name):
-                outcome.log_start, outcome.log_end = each.first_offset, each.end_offset
-                outcome.bytes_after, outcome.segments_after = each.size_bytes, each.segments
+        for result in self._result:
+            if result.name in names and result.name not in written:
+                result.leave("all of its records were part of transactions", undone=True)
+            elif each := written.get(result.name):
+                result.log_start, result.log_end = each.first_offset, each.end_offset
+                result.bytes_after, result.segments_after = each.size_bytes, each.segments
         self._result.checkpoints = checkpoint_changes(before, read_checkpoints(self._storage, self._target))
         return self._end()
 
     def _chosen(self, overwrite: bool) -> list[str]:
         """Partitions that are to be written."""
         names = []
-        for outcome in self._given.outcomes:
-            self._result.outcomes.append(outcome)
-            outcome.path = os.path.join(self._target, outcome.name)
-            if outcome.state != "done":
+        for result in self._given.partitions:
+            self._result.partitions.append(result)
+            result.path = os.path.join(self._target, result.name)
+            if result.state != "done":
                 continue
-            there = self._there(outcome)
-            if there is not None and there == self._given.content(outcome.name):
-                outcome.state = "unchanged"
-                outcome.notes.append("it is there already, with the same offsets and as many records")
-                outcome.bytes_after, outcome.segments_after = outcome.bytes_before, outcome.segments_before
+            there = self._there(result)
+            if there is not None and there == self._given.content(result.name):
+                result.state = "unchanged"
+                result.notes.append("it already exists, with the same offsets and as many records")
+                result.bytes_after, result.segments_after = result.bytes_before, result.segments_before
                 continue
             if there is not None and there.records and not overwrite:
                 raise RequestError(
-                    f"{outcome.path}: it is there already, with other records ({there.records:,}, offsets "
-                    f"{there.first_offset} to {there.end_offset - 1}); overwrite (--overwrite) puts these in its place"
+                    f"{result.path}: it already exists with other records ({there.records:,}, offsets "
+                    f"{there.first_offset} to {there.end_offset - 1}); overwrite (--overwrite) replaces it"
                 )
-            names.append(outcome.name)
+            names.append(result.name)
         return names
 
-    def _there(self, outcome: PartitionResult) -> Content | None:
-        if not os.path.lexists(outcome.path):
+    def _there(self, result: PartitionResult) -> Content | None:
+        if not os.path.lexists(result.path):
             return None
-        logs = [part for part in open_dir(outcome.path).partitions if part.segments]
+        logs = [part for part in open_dir(result.path).partitions if part.segments]
         for part in logs:
-            outcome.bytes_before, outcome.segments_before = part.size, len(part.segments)
+            result.bytes_before, result.segments_before = part.size, len(part.segments)
         return content_of(logs[0]) if logs else Content(0, 0, 0)
 
     def _topic_ids(self, names: Sequence[str]) -> dict[str, str]:
@@ -347,7 +347,7 @@ class _Restore:
         found: dict[str, str] = {}
         for name in names:
             topic = partition_of(name)[0]
-            known = (self._ids or {}).get(topic) or _topic_id(os.path.join(self._target, name))
+            known = (self._ids or {}).get(topic) or topic_id_of(LocalStorage(), os.path.join(self._target, name))
             if known:
                 found[topic] = known
             elif self._ids is not None:
@@ -371,11 +371,6 @@ class _Restore:
 
     def _end(self) -> Result:
         self._result.is_closed_clean = os.path.exists(self._marker)
-        for outcome in self._result:
-            self._tell(outcome)
+        for result in self._result:
+            self._tell(result)
         return self._result
-
-
-def _topic_id(folder: str) -> str | None:
-    path = os.path.join(folder, FileKind.PARTITION_METADATA.value)
-    return parse_partition_metadata(LocalStorage().read_all(path), path).topic_id if os.path.exists(path) else None

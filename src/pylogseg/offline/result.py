@@ -140,7 +140,7 @@ class Result:
 
     Attributes
     ----------
-    outcomes : list of PartitionResult
+    partitions : list of PartitionResult
     log_dir : str or None
         The log directory that was changed; None for a partition's folder that lies in none.
     dry_run : bool
@@ -159,7 +159,7 @@ class Result:
         Of the broker whose directory it is, as far as that is known.
     """
 
-    outcomes: list[PartitionResult] = field(default_factory=list)
+    partitions: list[PartitionResult] = field(default_factory=list)
     log_dir: str | None = None
     dry_run: bool = False
     notes: list[str] = field(default_factory=list)
@@ -170,19 +170,19 @@ class Result:
     node_id: int | None = None
 
     def __iter__(self) -> Iterator[PartitionResult]:
-        return iter(self.outcomes)
+        return iter(self.partitions)
 
     @property
     def failed(self) -> list[PartitionResult]:
         """Partitions that failed."""
-        return [outcome for outcome in self.outcomes if outcome.state == "failed"]
+        return [result for result in self.partitions if result.state == "failed"]
 
     @property
     def exit_code(self) -> int:
         """For a shell: 2 if the disk failed, 1 if not all was done that was asked for or records were lost, else 0."""
-        if any(is_of_disk(outcome.error) for outcome in self.failed):
+        if any(is_of_disk(result.error) for result in self.failed):
             return 2
-        undone = self.missing or any(outcome.is_undone or outcome.report.is_damage for outcome in self.outcomes)
+        undone = self.missing or any(result.is_undone or result.report.is_damage for result in self.partitions)
         return int(bool(self.failed or undone))
 
     def totals(self) -> dict[str, int]:
@@ -191,22 +191,22 @@ class Result:
         ``partitions``, ``changed``, ``bytesBefore``, ``bytesAfter``, and what the command counted, by the names in
         `PartitionResult.numbers`: offsets of partitions are no counts, and have no sum.
         """
-        taken = [outcome for outcome in self.outcomes if outcome.state != "left"]
+        taken = [result for result in self.partitions if result.state != "left"]
         sums = {
             "partitions": len(taken),
-            "changed": sum(outcome.state == "done" for outcome in taken),
-            "bytesBefore": sum(outcome.bytes_before for outcome in taken),
-            "bytesAfter": sum(outcome.bytes_after for outcome in taken),
+            "changed": sum(result.state == "done" for result in taken),
+            "bytesBefore": sum(result.bytes_before for result in taken),
+            "bytesAfter": sum(result.bytes_after for result in taken),
         }
-        for outcome in taken:
-            for name, number in outcome.numbers.items():
+        for result in taken:
+            for name, number in result.numbers.items():
                 if name not in _OFFSETS:
                     sums[name] = sums.get(name, 0) + number
         return sums
 
     def as_row(self) -> dict[str, Any]:
         """Fields of the last JSON line."""
-        states = [outcome.state for outcome in self.outcomes]
+        states = [result.state for result in self.partitions]
         return {
             "type": "summary",
             "logDirectory": self.log_dir,
@@ -225,7 +225,7 @@ class Result:
 def merged(path: str, results: Sequence[Result]) -> Result:
     """Merge the results of several log directories; names of checkpoints become their paths."""
     return Result(
-        [outcome for result in results for outcome in result],
+        [part_result for result in results for part_result in result],
         path,
         any(result.dry_run for result in results),
         [f"{result.log_dir}: {note}" for result in results for note in result.notes],

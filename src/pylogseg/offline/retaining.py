@@ -64,7 +64,7 @@ def retain(
     Returns
     -------
     Result
-        ``numbers`` of an outcome: ``segmentsDeleted``, ``logStartBefore``, ``offsetsGone``.
+        ``numbers`` of a result: ``segmentsDeleted``, ``logStartBefore``, ``offsetsGone``.
 
     Raises
     ------
@@ -88,11 +88,11 @@ def retain(
         config = part.config
         unknown = "" if force or (by_rule and named) else _why_unknown(part.settings, part.topic, part.name, by_rule)
         if unknown:
-            part.outcome.leave(unknown, _SAY if not by_rule else _NAME_IT, undone=True)
+            part.result.leave(unknown, _SAY if not by_rule else _NAME_IT, undone=True)
         elif not config.delete and not force:
-            part.outcome.leave("cleanup.policy has no delete", _ALL_THE_SAME)
+            part.result.leave("cleanup.policy has no delete", _ALL_THE_SAME)
         elif config.remote_storage_enable and not force:
-            part.outcome.leave("which segments lie in remote storage is not known here", _ALL_THE_SAME)
+            part.result.leave("which segments lie in remote storage is not known here", _ALL_THE_SAME)
         else:
             if by_rule:
                 part.config = config.with_changes(
@@ -102,7 +102,7 @@ def retain(
                 )
             elif not part.settings.knows(part.topic, "retention_ms", name=part.name):
                 part.config = config.with_changes(retention_ms=-1)
-                part.outcome.notes.append("retention.ms is not known, so nothing goes by its age")
+                part.result.notes.append("retention.ms is not known, so nothing goes by its age")
             _retain(part, part.open(), before_offset)
 
     def check(settings: Settings, names: list[str]) -> None:
@@ -143,5 +143,5 @@ def _retain(part: Part, log: Log, before_offset: int | None) -> None:
 
         count += log.delete_oldest(is_below)
     gone = log.log_start_offset - start
-    part.outcome.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
-    part.outcome.state = "done" if count else "unchanged"
+    part.result.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
+    part.result.state = "done" if count else "unchanged"

@@ -22,10 +22,8 @@ from pylogseg.walker.broker_windows import BrokerWindow
 class BatchChange(Protocol):
     """A change of batches, each independent of the others, so that a window may be split anywhere.
 
-    ``count(window, path) -> int``
-        How much it would change: 0 if the window stays as it is.
-    ``apply(window, path) -> Filtered``
-        The batches as they are to be.
+    ``count`` says how much it would change, 0 if the window stays as it is; ``apply`` gives the batches as they are to
+    be.
     """
 
     def count(self, window: BrokerWindow, path: str) -> int: ...
@@ -33,62 +31,34 @@ class BatchChange(Protocol):
 
 
 def change_part(part: Part, log: Log, change: BatchChange, counted: str) -> None:
-    """Apply a change to the log of a part, and fill in its outcome; `counted` is how that calls what was changed."""
-    outcome = part.outcome
-    outcome.numbers = {counted: 0, "segmentsRewritten": 0}
-    outcome.state = "unchanged"
+    """Apply a change to the log of a part, and fill in its result; `counted` is how that calls what was changed."""
+    result = part.result
+    result.numbers = {counted: 0, "segmentsRewritten": 0}
+    result.state = "unchanged"
     for segment in change_log(log, change, part.advance):
-        outcome.state = "done"
-        outcome.numbers[counted] += segment.changed
-        outcome.numbers["segmentsRewritten"] += 1
+        result.state = "done"
+        result.numbers[counted] += segment.changed
+        result.numbers["segmentsRewritten"] += 1
         row = {"path": segment.path, "bytesBefore": segment.bytes_before, "bytesAfter": segment.bytes_after}
-        outcome.rows.append({"type": "segment", **row, counted: segment.changed, "becomes": segment.segments_after})
+        result.rows.append({"type": "segment", **row, counted: segment.changed, "becomes": segment.segments_after})
 
 
 class ChangedSegment(NamedTuple):
-    """A rewritten segment.
-
-    Attributes
-    ----------
-    path : str
-    changed : int
-        How much was changed, as the change counts.
-    bytes_before, bytes_after : int
-        Of batches.
-    segments_after : int
-        What takes its place: more than one where the batches do not fit into one any more.
-    """
+    """A rewritten segment."""
 
     path: str
-    changed: int
+    changed: int  #: As the change counts.
     bytes_before: int
     bytes_after: int
-    segments_after: int
+    segments_after: int  #: More than one where the batches do not fit into one any more.
 
 
 def change_log(log: Log, change: BatchChange, on_bytes: Callable[[int], None]) -> Iterator[ChangedSegment]:
-    """Apply a change to all segments of a log, the active one too.
+    """Apply a change to all segments of a log, the active one too; nobody else uses it, and it is closed next.
 
-    Every segment is read before the first one is written: so damage is found while all is as it was, and segments
-    without anything to change are left alone.
-
-    Parameters
-    ----------
-    log : Log
-        Nobody else uses it, and it is closed next.
-    change : BatchChange
-        What is done.
-    on_bytes : callable
-        Gets bytes that were read; what it raises ends the work, with every segment as it was or as it is to be.
-
-    Yields
-    ------
-    ChangedSegment
-
-    Raises
-    ------
-    CorruptionError
-        If a batch cannot be read, or its CRC does not hold: nothing was changed.
+    Every segment is read before the first one is written: so damage is found while all is as it was (a
+    CorruptionError), and segments without anything to change are left alone. What `on_bytes` raises ends the work, with
+    every segment as it was or as it is to be.
     """
     counts = {segment.base_offset: _count(segment, change, on_bytes) for segment in log.segments}
     segment = log.segments.first

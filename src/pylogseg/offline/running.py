@@ -1,6 +1,6 @@
 """The common frame of offline commands: `run` applies a command to one partition after the other.
 
-A command is a function of a `Part`. It asks the part for its log (`Part.open`), changes it, fills in the outcome, and
+A command is a function of a `Part`. It asks the part for its log (`Part.open`), changes it, fills in the result, and
 leaves the rest to `run`: the lock, settings, a dry run, a copy to work on, checkpoints, the clean shutdown marker.
 """
 
@@ -30,7 +30,7 @@ from pylogseg.offline.partition import Part
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes, is_full, is_of_disk, merged
 from pylogseg.offline.settings import Settings
 from pylogseg.restore.checkpoints import read_checkpoints
-from pylogseg.verify.remarks import REMEDIES
+from pylogseg.verify.findings import REMEDIES
 
 _log = logging.getLogger(__name__)
 
@@ -46,37 +46,16 @@ def run(
     takes: Collection[str] = (),
     frees: bool = False,
 ) -> Result:
-    """Take the chosen partitions through a command.
+    """Take the chosen partitions of a log directory, of several, or one folder through a command.
 
-    Parameters
-    ----------
-    path : path
-        A log directory, a folder of several, or the folder of one partition. Of several each is done; one that fails
-        does not stop the others.
-    options : Options
-        What the user chose.
-    work : callable
-        The command: gets a `Part`, may call `Part.open` and `PartitionResult.leave`, sets the outcome's state to
-        ``"unchanged"`` where there was nothing to do. What it raises of this package's errors ends that partition
-        alone.
-    check : callable, optional
-        Gets the settings and the names of the folders that will not be left before anything else is done.
-    takes : collection of str
-        States of folders (``"delete"``, ``"future"``, ``"stray"``) that the command takes too. Else they are left.
-    frees : bool
-        Whether the command removes the oldest segments: on a full disk they go before the log is opened, since what a
-        crash left may need room to be put in order.
+    `work` gets a `Part`, may call `Part.open` and `PartitionResult.leave`, and sets the result's state to
+    ``"unchanged"`` where there was nothing to do; an error of this package ends only that partition. `check` gets the
+    settings and the names that will not be left, before anything else is done. `takes` are states of folders
+    (``"delete"``, ``"future"``, ``"stray"``) that are not left. `frees` says that the command removes the oldest
+    segments: on a full disk they go before the log is opened, since what a crash left may need room to be put in order.
 
-    Returns
-    -------
-    Result
-
-    Raises
-    ------
-    RequestError
-        If the path, a name or a setting is wrong, or the folder of `Options.into` is not empty.
-    StorageError
-        If a broker or another writer has the lock, or the log directory cannot be written.
+    Raises RequestError if the path, a name or a setting is wrong, or `Options.into` is not empty; StorageError if
+    another writer has the lock, or the log directory cannot be written.
     """
     places = Target.find_all(options.storage, os.fspath(path))
     chosen = chosen_in(places, options.topics, options.partitions)
@@ -118,12 +97,12 @@ def _metadata_beside(place: Target, places: Sequence[Target]) -> str | None:
 
 def _failed(place: Target, error: PylogsegError, options: Options) -> Result:
     """A log directory that nothing could be done in."""
-    outcome = PartitionResult(
+    result = PartitionResult(
         os.path.basename(place.parent), place.parent, "failed", str(error), _remedy(error), error=error
     )
-    if options.on_outcome is not None:
-        options.on_outcome(outcome)
-    return Result([outcome], place.parent, options.dry_run)
+    if options.on_result is not None:
+        options.on_result(result)
+    return Result([result], place.parent, options.dry_run)
 
 
 def _run_one(
@@ -149,7 +128,7 @@ def _run_one(
         kept = [name for name in names if not reason_to_leave(place, name, takes)]
         copied = into.copy(place, kept, options.on_bytes or (lambda size: None))
         result = _Run(copied, kept, settings, options, work, takes, into).run()
-        if len(result.failed) < len(result.outcomes):
+        if len(result.failed) < len(result.partitions):
             into.finish()
         else:
             into.discard()
@@ -219,7 +198,7 @@ class _Run:
         try:
             self._take_all()
         finally:
-            lost = any(outcome.loses_records for outcome in result)
+            lost = any(part_result.loses_records for part_result in result)
             self._directory.broker_epoch = None if lost else epoch
             self._directory.close()
         result.checkpoints = checkpoint_changes(before, read_checkpoints(storage, log_dir))
@@ -227,52 +206,52 @@ class _Run:
 
     def _take_all(self) -> None:
         options, waiting = self._options, []
-        for outcome in map_ordered(self._take, self._names, options.jobs, options.on_bytes):
-            if self._frees and is_full(outcome.error):
-                waiting.append(outcome)  # until the others have made room
+        for result in map_ordered(self._take, self._names, options.jobs, options.on_bytes):
+            if self._frees and is_full(result.error):
+                waiting.append(result)  # until the others have made room
             else:
-                self._add(outcome)
-        freed = any(outcome.state == "done" for outcome in self._result)
-        for outcome in waiting:
-            self._add(self._take(outcome.name, options.on_bytes or (lambda size: None)) if freed else outcome)
-        self._result.outcomes.sort(key=lambda outcome: outcome.name)
+                self._add(result)
+        freed = any(result.state == "done" for result in self._result)
+        for result in waiting:
+            self._add(self._take(result.name, options.on_bytes or (lambda size: None)) if freed else result)
+        self._result.partitions.sort(key=lambda result: result.name)
 
-    def _add(self, outcome: PartitionResult) -> None:
-        self._result.outcomes.append(outcome)
-        if self._options.on_outcome is not None:
-            self._options.on_outcome(outcome)
+    def _add(self, result: PartitionResult) -> None:
+        self._result.partitions.append(result)
+        if self._options.on_result is not None:
+            self._options.on_result(result)
 
     def _take(self, name: str, advance: Advance) -> PartitionResult:
-        outcome = self._attempt(name, advance)
-        if not (self._frees and is_full(outcome.error)):
-            return outcome
+        result = self._attempt(name, advance)
+        if not (self._frees and is_full(result.error)):
+            return result
         planned = self._planned(name)
         first, count = self._remove_oldest(planned)
         if not count:
-            return outcome
-        outcome = self._attempt(name, advance, first)
-        if is_full(outcome.error) and self._note_start(planned):
-            outcome.state, outcome.reason, outcome.remedy, outcome.error = "done", "", "", None
-            outcome.log_start, outcome.log_end = planned.log_start, planned.log_end
-            outcome.notes.append("the disk is too full to recover the log: a broker does that when it starts, "
+            return result
+        result = self._attempt(name, advance, first)
+        if is_full(result.error) and self._note_start(planned):
+            result.state, result.reason, result.remedy, result.error = "done", "", "", None
+            result.log_start, result.log_end = planned.log_start, planned.log_end
+            result.notes.append("the disk is too full to recover the log: a broker does that when it starts, "
                                  "and needs room for its indexes")  # fmt: skip
-        outcome.bytes_before, outcome.segments_before = planned.bytes_before, planned.segments_before
-        removed = outcome.numbers.get("segmentsDeleted", 0) + count
-        outcome.numbers = {**planned.numbers, "segmentsDeleted": removed}
-        if outcome.state == "unchanged":
-            outcome.state = "done"
-        outcome.notes.append(f"the disk was full, so the oldest segments ({count:,}) went before the log was opened")
-        return outcome
+        result.bytes_before, result.segments_before = planned.bytes_before, planned.segments_before
+        removed = result.numbers.get("segmentsDeleted", 0) + count
+        result.numbers = {**planned.numbers, "segmentsDeleted": removed}
+        if result.state == "unchanged":
+            result.state = "done"
+        result.notes.append(f"the disk was full, so the oldest segments ({count:,}) went before the log was opened")
+        return result
 
     def _planned(self, name: str) -> PartitionResult:
         """Return the result of a dry run for one partition."""
-        options = dataclasses.replace(self._options, dry_run=True, jobs=1, on_outcome=None, on_bytes=None)
+        options = dataclasses.replace(self._options, dry_run=True, jobs=1, on_result=None, on_bytes=None)
         run = _Run(self._place, [name], self._settings, options, self._work, self._takes)
-        (outcome,) = run.run()
-        return outcome
+        (result,) = run.run()
+        return result
 
     def _remove_oldest(self, planned: PartitionResult) -> tuple[int, int]:
-        """Remove the segments that a command would remove, from the oldest on; where the log begins now, and how many.
+        """Remove the oldest segments that a command would remove; return where the log begins now, and how many.
 
         The last one stays: it tells where the log ends.
         """
@@ -321,54 +300,54 @@ class _Run:
         storage = self._storage
         if isinstance(storage, OverlayStorage):
             storage = self._overlay()  # of its own, so that its memory is given back
-        outcome = PartitionResult(name, storage.join(self._place.parent, name))
+        result = PartitionResult(name, storage.join(self._place.parent, name))
         reason = reason_to_leave(self._place, name, self._takes)
         if reason:
-            outcome.leave(reason, undone=self._is_named)
-            return outcome
+            result.leave(reason, undone=self._is_named)
+            return result
         try:
-            self._work_on(name, storage, outcome, advance, log_start)
+            self._work_on(name, storage, result, advance, log_start)
         except PylogsegError as error:
             if self._into is not None and is_of_disk(error):
                 raise  # a partial copy is useless
-            outcome.state, outcome.reason, outcome.error = "failed", str(error), error
-            outcome.remedy = outcome.remedy or _remedy(error)
+            result.state, result.reason, result.error = "failed", str(error), error
+            result.remedy = result.remedy or _remedy(error)
         except Exception as error:  # a fault of ours: it must not keep the partitions after this one from their turn
-            _log.exception("%s: %s", outcome.path, type(error).__name__)
-            outcome.error = PylogsegError(f"{outcome.path}: {type(error).__name__}: {error}")
-            outcome.state, outcome.reason = "failed", str(outcome.error)
-            outcome.remedy = "this is a fault of pylogseg: report it, with a copy of the partition if you can"
+            _log.exception("%s: %s", result.path, type(error).__name__)
+            result.error = PylogsegError(f"{result.path}: {type(error).__name__}: {error}")
+            result.state, result.reason = "failed", str(result.error)
+            result.remedy = "this is a fault of pylogseg: report it, with a copy of the partition if you can"
         if isinstance(storage, OverlayStorage):
-            outcome.changes = self._place.changes(storage)
-        outcome.is_undone |= outcome.state == "left" and self._is_named
-        return outcome if self._into is None else self._in_its_place(outcome, self._into)
+            result.changes = self._place.changes(storage)
+        result.is_undone |= result.state == "left" and self._is_named
+        return result if self._into is None else self._in_its_place(result, self._into)
 
     def _overlay(self) -> OverlayStorage:
         storage = self._options.storage
         return OverlayStorage() if isinstance(storage, LocalStorage) else OverlayStorage(storage)
 
-    def _work_on(self, name: str, storage: Storage, outcome: PartitionResult, advance: Advance, log_start: int) -> None:
+    def _work_on(self, name: str, storage: Storage, result: PartitionResult, advance: Advance, log_start: int) -> None:
         self._place.check(storage, name)
         folder = parse_partition_folder(name)
         topic, partition = (folder.topic, folder.partition) if folder else ("", -1)
         config = self._settings.config_of(topic, name)
-        outcome.replicas = self._settings.replicas_of(topic, partition, name)
+        result.replicas = self._settings.replicas_of(topic, partition, name)
         path, clock = storage.join(self._place.parent, name), self._options.clock
         start = self._claim(name)
         start = start._replace(log_start_offset=max(start.log_start_offset, log_start))
         directory = None if _is_deleted(name) else self._directory
-        part = Part(path, name, storage, directory, start, config, self._settings, clock, outcome, advance)
+        part = Part(path, name, storage, directory, start, config, self._settings, clock, result, advance)
         closed = False
         try:
-            outcome.bytes_before, outcome.segments_before = part.sizes()
+            result.bytes_before, result.segments_before = part.sizes()
             self._work(part)
             part.close()
             closed = True
-            outcome.bytes_after, outcome.segments_after = part.sizes()
+            result.bytes_after, result.segments_after = part.sizes()
         except BaseException as error:
             closed = closed or part.give_up(error)
             with contextlib.suppress(StorageError):
-                outcome.bytes_after, outcome.segments_after = part.sizes()
+                result.bytes_after, result.segments_after = part.sizes()
             raise
         finally:
             self._release(part, closed)
@@ -389,16 +368,16 @@ class _Run:
         # One whose log was not opened is as trustworthy as before.
         part.directory.release(part.name, clean=closed and (part.log is not None or part.start.clean), write=False)
 
-    def _in_its_place(self, outcome: PartitionResult, into: Destination) -> PartitionResult:
+    def _in_its_place(self, result: PartitionResult, into: Destination) -> PartitionResult:
         """Whoever reads it will look in the later place; what failed is not there."""
-        if outcome.state == "failed":
-            self._storage.remove_folder(outcome.path)
-            outcome.notes.append(f"it is not in {into.path}; the input is as it was")
-        outcome.path, outcome.reason = into.shown(outcome.path), into.shown(outcome.reason)
-        outcome.report.actions = [
-            dataclasses.replace(action, path=into.shown(action.path)) for action in outcome.report.actions
+        if result.state == "failed":
+            self._storage.remove_folder(result.path)
+            result.notes.append(f"it is not in {into.path}; the input is as it was")
+        result.path, result.reason = into.shown(result.path), into.shown(result.reason)
+        result.report.actions = [
+            dataclasses.replace(action, path=into.shown(action.path)) for action in result.report.actions
         ]
-        return outcome
+        return result
 
 
 def _is_deleted(name: str) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from pylogseg.catalog.folders import readable_topic_id
 from pylogseg.catalog.target import Target
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.properties import parse_properties
-from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind
 from pylogseg.internal_topics.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata, metadata_beside
 from pylogseg.manager.settings import BrokerSettings, topic_fields
@@ -22,37 +22,21 @@ _BROKER_FIELDS = set(BrokerSettings.__dataclass_fields__) - {"log_dirs", "topic_
 class Settings:
     """Settings of the logs in one place.
 
-    Parameters
-    ----------
-    place : Target
-        Where the logs lie.
-    options : Options
-
-    Attributes
-    ----------
-    broker : BrokerSettings
-    sources : list of str
-        Where settings come from, those that count most first; empty if Kafka's defaults are all there is.
-    node_id : int or None
-        Of the broker, if the directory or the broker's file says it.
-
-    Raises
-    ------
-    RequestError
-        For a setting that there is not, or a value that Kafka refuses; if a file that was named is not there.
-    CorruptionError
-        If the metadata of the cluster is damaged.
+    Raises RequestError for an unknown setting, a value that Kafka refuses, or a named file that is missing,
+    CorruptionError if the metadata of the cluster is damaged.
     """
 
     def __init__(self, place: Target, options: Options) -> None:
         flags = {name.replace(".", "_"): value for name, value in options.config.items()}
         self._flags = {name: value for name, value in flags.items() if name not in _BROKER_FIELDS}
+        #: Where settings come from, those that count most first; empty if all are Kafka's defaults.
         self.sources = [", ".join(f"{name}={value}" for name, value in options.config.items())] if flags else []
         properties = _properties(options.server_properties)
         self._place, self._folder, self._has_file = place, "", options.server_properties is not None
         self._storage = options.storage
         self._metadata = self._read_metadata(place, options, properties)
         node_id = _node_id(place, options, properties)
+        #: Of the broker, if the directory or the broker's file says it.
         self.node_id = int(node_id) if node_id.isdecimal() else None
         properties.update(self._metadata.of_broker(node_id))
         if options.server_properties is not None:
@@ -85,13 +69,7 @@ class Settings:
         return self.broker.topic_defaults.with_changes(**changes)
 
     def config_of(self, topic: str, name: str = "") -> LogConfig:
-        """Settings of the log of a topic; `name` is of the partition's folder, as in all that follows.
-
-        Raises
-        ------
-        RequestError
-            If a value of the topic is one that Kafka refuses.
-        """
+        """Settings of the log of a topic; `name` is of the partition's folder, as in all that follows."""
         own = self._own(topic, name) or {}
         try:
             return self._checked({**own, **self._flags})
@@ -109,13 +87,8 @@ class Settings:
         known = self._metadata.topic_ids.get(topic)
         if known is None or not name:
             return None
-        folder = self._storage.join(self._place.parent, name)
-        path = self._storage.join(folder, FileKind.PARTITION_METADATA.value)
-        try:
-            found = parse_partition_metadata(self._storage.read_all(path), path).topic_id
-        except (CorruptionError, StorageError):  # what is wrong with it the load tells
-            return None
-        return None if found == known else (found, known)
+        found = readable_topic_id(self._storage, self._storage.join(self._place.parent, name))
+        return None if found is None or found == known else (found, known)
 
     def knows(self, topic: str, *fields: str, name: str = "") -> bool:
         """Check whether any of some fields of `LogConfig` is set for a topic, and not only one of Kafka's defaults.

@@ -38,7 +38,7 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Unpack[OptionKeyw
     Returns
     -------
     Result
-        ``numbers`` of the outcome: ``endBefore``, ``firstGone`` (the lowest offset that went), ``offsetsGone``,
+        ``numbers`` of a result: ``endBefore``, ``firstGone`` (the lowest offset that went), ``offsetsGone``,
         ``belowHighWatermark`` (of these, those that consumers may have read).
     """
     shared = Options.of(options)
@@ -52,29 +52,29 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Unpack[OptionKeyw
 
 
 def _truncate(part: Part, log: Log, to: int) -> None:
-    outcome, end, watermark = part.outcome, log.log_end_offset, log.high_watermark
+    result, end, watermark = part.result, log.log_end_offset, log.high_watermark
     start, active = log.log_start_offset, log.active.base_offset
     first_gone = _first_gone(log, to)
     if not log.truncate_to(_end_below(log, first_gone)):
-        outcome.state = "unchanged"
-        outcome.notes.append(f"the log ends at {end}, so there is nothing at {to} or behind it")
+        result.state = "unchanged"
+        result.notes.append(f"the log ends at {end}, so there is nothing at {to} or behind it")
         return
     if first_gone < active and part.config.compact and part.directory is not None:
         part.directory.note_cleaned(part.name, log.active.base_offset, lower_only=True)
-    outcome.loses_records = True
-    outcome.numbers = {
+    result.loses_records = True
+    result.numbers = {
         "endBefore": end,
         "firstGone": first_gone,
         "offsetsGone": max(0, end - max(first_gone, start)),
         "belowHighWatermark": max(0, watermark - max(first_gone, start)),
     }
     if first_gone < to:
-        outcome.notes.append(f"{to} lies inside a batch: offsets {first_gone} to {to - 1} go with it")
+        result.notes.append(f"{to} lies inside a batch: offsets {first_gone} to {to - 1} go with it")
     if max(first_gone, start) < watermark:
-        outcome.notes.append(f"offsets {max(first_gone, start)} to {watermark - 1} lie below the high watermark: "
+        result.notes.append(f"offsets {max(first_gone, start)} to {watermark - 1} lie below the high watermark: "
                              "consumers may have read them")  # fmt: skip
     if to < start:
-        outcome.notes.append(f"it begins at {start}: nothing is left, and it goes on at {to}")
+        result.notes.append(f"it begins at {start}: nothing is left, and it goes on at {to}")
 
 
 def _end_below(log: Log, offset: int) -> int:
@@ -83,8 +83,8 @@ def _end_below(log: Log, offset: int) -> int:
     if segment is None:
         return offset
     end = segment.base_offset
-    for stretch in segment.windows(segment.offset_index.floor(offset - 1)[1]):
-        ends = stretch.batches.next_offset
+    for window in segment.windows(segment.offset_index.floor(offset - 1)[1]):
+        ends = window.batches.next_offset
         below = int((ends <= offset).sum())
         if below:
             end = int(ends[below - 1])

@@ -12,13 +12,10 @@ from pylogseg.log.directory import make_folder
 
 
 def begin(storage: Storage, path: str) -> Lock:
-    """Make the folder, or empty the one that a run that was killed has left; its lock.
+    """Make the folder, or empty the one that a killed run left; return its lock.
 
-    Raises
-    ------
-    StorageError
-        If another run is making the same result, or the name belongs to something else: its name can be foretold, and
-        in a folder that several users write to somebody may have put a link there.
+    Raises StorageError if another run is making the same result, or the name belongs to something else: its name can be
+    foretold, and in a folder that several users write to somebody may have put a link there.
     """
     make_folder(storage, path)
     if isinstance(storage, LocalStorage):

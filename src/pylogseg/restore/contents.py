@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pylogseg.catalog.disk import Partition
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import walk
 
 

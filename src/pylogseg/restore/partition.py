@@ -1,6 +1,6 @@
 """Write one new partition from tables of records: segments with indexes, leader epochs, `partition.metadata`.
 
-The records go through the package's own log, as those that a replica fetches do: it rolls, indexes and keeps epochs.
+The records are appended to a `Log`, like those that a replica fetches: it rolls, indexes and keeps leader epochs.
 """
 
 from __future__ import annotations
@@ -44,20 +44,19 @@ class RestoreOptions:
     offsets : {"keep", "assign"}
         Whether records keep the offsets that they come with, which must ascend, or are numbered from `base_offset` on.
     base_offset : int
-        Of the first record, if offsets are assigned.
+        Offset of the first record, if offsets are assigned.
     compression : str
-        Of the batches: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
+        Codec of the batches: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
     batch_bytes : int
-        Of a batch before compression.
+        The most bytes of a batch before compression.
     segment_bytes : int
         A segment is full at this size.
     timestamp_type : {"keep", "create", "append"}
-        What batches say of their timestamps: as the column ``timestampType`` has it (without one: that the producer
-        set them), that the producer did, or that the broker did.
+        The timestamp type of the batches: ``keep`` uses the column ``timestampType`` (``create`` without one).
     leader_epoch : int
         Written into all batches.
     topic_ids : mapping of str to str
-        Ids of topics in the cluster that the files are for, 22 characters each; for `partition.metadata`.
+        Topic ids of the target cluster, 22 characters each, for `partition.metadata`.
     """
 
     offsets: Literal["keep", "assign"] = "keep"
@@ -92,13 +91,13 @@ class Written(NamedTuple):
     ----------
     topic, partition : str, int
     folder : str
-        Where the files are.
+        The folder with the files.
     first_offset, end_offset : int
         Half-open.
     records, segments, size_bytes : int
-        Bytes of the segments, indexes not counted.
+        The bytes are those of the segments, without indexes.
     max_timestamp : int
-        Milliseconds; -1 none.
+        Milliseconds; -1 if there is none.
     """
 
     topic: str
@@ -113,7 +112,7 @@ class Written(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Topic and partition as in the name of the folder."""
+        """The name of the partition, topic and number."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -123,16 +122,16 @@ class PartitionWriter:
     Parameters
     ----------
     storage : Storage
-        Where it writes.
+        The storage to write to.
     parent : str
-        The partition's folder is made in it.
+        The folder in which to create the partition's folder.
     topic, partition : str, int
     options : RestoreOptions
 
     Attributes
     ----------
     waiting_bytes : int
-        Of records that are held until enough are there for `flush`.
+        Bytes of the records that wait for `flush`.
     """
 
     def __init__(self, storage: Storage, parent: str, topic: str, partition: int, options: RestoreOptions) -> None:
@@ -152,12 +151,12 @@ class PartitionWriter:
         Parameters
         ----------
         table : pyarrow.RecordBatch
-            Columns as `pylogseg.encode` takes them, ``offset`` too if offsets are kept; ``timestampType`` may be there.
+            Columns as for `pylogseg.encode`; also ``offset`` if offsets are kept, and optionally ``timestampType``.
 
         Raises
         ------
         RequestError
-            For offsets that do not ascend; names the first.
+            For offsets that do not ascend; the error names the first.
         """
         if self._options.offsets == "keep":
             self._check_offsets(table)
@@ -181,20 +180,20 @@ class PartitionWriter:
             at = int(bad[0])
             raise RequestError(
                 f"{self.topic}-{self.partition}: offset {offsets[at]} comes after {before[at]}; offsets must ascend: "
-                "sort by topic, partition and offset within partitions, or say offsets=assign"
+                "sort by topic, partition and offset within partitions, or use offsets=assign"
             )
         if len(offsets):
             self._next = int(offsets[-1]) + 1
 
     def flush(self) -> None:
-        """Encode and append what waits."""
+        """Encode and append the waiting records."""
         if self._waiting:
             for part, is_append_time in self._by_time_type(pa.Table.from_batches(self._waiting)):
                 self._append(part, is_append_time)
         self._waiting, self.waiting_bytes = [], 0
 
     def _by_time_type(self, table: pa.Table) -> list[tuple[pa.Table, bool]]:
-        """Stretches whose records may share batches: those of the broker's time have one time each."""
+        """Cut records into ranges that may share batches: with the broker's time, a batch has one timestamp."""
         kind, count = self._options.timestamp_type, table.num_rows
         if kind == "create" or (kind == "keep" and "timestampType" not in table.schema.names):
             return [(table, False)]
@@ -222,7 +221,7 @@ class PartitionWriter:
             batch_bytes=options.batch_bytes,
             base_offset=None if keep else first,
             leader_epoch=options.leader_epoch,
-            # A broker's time that is not known is none.
+            # A broker's time that is not known counts as no timestamp.
             timestamp_type="append" if append_time >= 0 else "create",
             append_time_ms=append_time if append_time >= 0 else None,
         )
@@ -238,10 +237,10 @@ class PartitionWriter:
     def _opened(self, first_offset: int) -> Log:
         if self._log is None:
             options = self._options
-            # Only the size rolls: the time between old records would make a segment of every week.
+            # Roll by size only: by time, old records would make a segment for each week.
             config = LogConfig.of(segment_bytes=options.segment_bytes, segment_ms=_FOR_EVER_MS)
             self._log = Log.open(
-                # What a roll leaves to be flushed is flushed at once.
+                # After a roll, flush at once.
                 Environment(self._storage, SystemClock(), CollectingScheduler()),
                 self.folder,
                 config,
@@ -251,7 +250,7 @@ class PartitionWriter:
         return self._log
 
     def close(self) -> Written:
-        """Write what waits, force all files to the disk, and say what there is.
+        """Write the waiting records, force all files to the disk, and return a summary.
 
         Raises
         ------
@@ -279,13 +278,13 @@ class PartitionWriter:
         )
 
     def abandon(self) -> None:
-        """Let go of the files; they stay as they are."""
+        """Close the files as they are, without writing."""
         if self._log is not None:
             self._log.close_handles()
 
 
 def _pieces(rows: BatchTable, most_bytes: int) -> list[tuple[int, int]]:
-    """Runs of batches that fit into one segment: of at most so many bytes if there are several, and near each other."""
+    """Yield runs of batches that fit into one segment, by bytes and by offsets."""
     ends, last_offsets = rows.position + rows.size, rows.last_offset
     pieces, first = [], 0
     while first < len(rows):

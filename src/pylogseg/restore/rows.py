@@ -20,7 +20,7 @@ Numbers = npt.NDArray[np.int64]
 
 #: Bytes of records that all writers of a task may hold.
 _WAITING_BYTES = 64 << 20
-#: Columns that are taken, with the types that they may have; a broker's writer takes the same but for those it makes.
+#: The columns of a write, with their possible types.
 COLUMNS = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
@@ -40,9 +40,9 @@ class WriteOptions:
     Attributes
     ----------
     root : str
-        The folder that gets the partitions' folders.
+        The folder for the partitions' folders.
     topic : str
-        Of all rows; empty if a column says it.
+        The topic of all rows; empty if there is a column.
     partitions : int
         Number of partitions of a topic, for rows without a partition; 0 if not given.
     restore : RestoreOptions
@@ -60,13 +60,13 @@ def write_rows(tables: Iterable[pa.RecordBatch], staging: Staging, task: str, op
     Parameters
     ----------
     tables : iterable of pyarrow.RecordBatch
-        With the columns of `COLUMNS`: a value, and what `options` does not say.
+        Rows with columns of `COLUMNS`: ``value``, and those that `options` do not replace.
     staging : Staging
         The staging folder.
     task : str
-        A name for it; another attempt may have the same.
+        A name of the task; another attempt may have the same.
     options : WriteOptions
-        Of the write.
+        Options of the write.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def write_rows(tables: Iterable[pa.RecordBatch], staging: Staging, task: str, op
     Raises
     ------
     RequestError
-        For rows that cannot be written; nothing of the attempt counts then.
+        For rows that cannot be written; then nothing of the attempt counts.
     """
     rows = _Rows(staging.attempt_folder(task), options)
     try:
@@ -99,7 +99,7 @@ class _Rows:
         self.writers: dict[tuple[str, int], PartitionWriter] = {}
 
     def write(self, table: pa.RecordBatch) -> None:
-        """Take rows in their order."""
+        """Write rows in their order."""
         if not table.num_rows:
             return
         topics, codes = self._topics(table)
@@ -107,7 +107,7 @@ class _Rows:
         records = table.select([name for name in table.schema.names if name in COLUMNS])
         which = codes * (1 << 32) + numbers
         changes = np.flatnonzero(np.diff(which)) + 1
-        if len(changes) >= 4 * len(np.unique(which)):  # rows of many partitions by turns
+        if len(changes) >= 4 * len(np.unique(which)):  # rows of many partitions, interleaved
             order = np.argsort(which, kind="stable")
             records, which = records.take(pa.array(order)), which[order]
             changes = np.flatnonzero(np.diff(which)) + 1
@@ -122,12 +122,12 @@ class _Rows:
             return [self._options.topic], np.zeros(table.num_rows, np.int64)
         column = table.column("topic")
         if column.null_count:
-            raise RequestError('a topic is null: option("topic", "orders") says it for all rows')
+            raise RequestError('a topic is null: set option("topic", "orders") for all rows')
         encoded = column.dictionary_encode()
         return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
     def _partitions(self, table: pa.RecordBatch) -> Numbers:
-        """The partition of each row: the column's; where there is none, that of Kafka's producer, or any."""
+        """Return the partition of each row: from the column, else from the key as Kafka's producer does, else any."""
         count = table.num_rows
         given = table.column("partition") if "partition" in table.schema.names else pa.nulls(count, pa.int32())
         numbers: Numbers = given.fill_null(-1).to_numpy().astype(np.int64)
@@ -138,7 +138,7 @@ class _Rows:
             return numbers
         partitions = self._options.partitions
         if not partitions:
-            raise RequestError('a partition is null: option("partitions", 12) says how many there are to choose from')
+            raise RequestError('a partition is null: set option("partitions", 12), the number of partitions')
         keys = table.column("key") if "key" in table.schema.names else pa.nulls(count, pa.binary())
         hashed = kafka_partition(keys, partitions).fill_null(-1).to_numpy().astype(np.int64)
         numbers[open_] = hashed[open_]
@@ -155,7 +155,7 @@ class _Rows:
         return found
 
     def _flush_some(self) -> None:
-        """Let those that hold most write, until all together hold little."""
+        """Flush the writers that hold the most bytes, until all together hold few."""
         waiting = sum(writer.waiting_bytes for writer in self.writers.values())
         if waiting > _WAITING_BYTES:
             for writer in sorted(self.writers.values(), key=lambda writer: -writer.waiting_bytes):

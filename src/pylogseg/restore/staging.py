@@ -41,7 +41,7 @@ class Placed(NamedTuple):
     first_offset, end_offset : int
         Half-open.
     records, segments, size_bytes, max_timestamp : int
-        As of `Written`.
+        As for `Written`.
     """
 
     topic: str
@@ -61,11 +61,11 @@ class Staging:
     Parameters
     ----------
     root : str
-        The log directory that gets the partitions; made if it is missing.
+        The log directory for the partitions; created if it is missing.
     write_id : str, optional
-        32 hex digits; a new one if not given. All processes that work on one write share it.
+        32 hex digits; a new one if not given. All processes of one write share it.
     storage : Storage, optional
-        This machine's disks if not given. Everybody who takes part sees the same files.
+        This machine's disks if not given. All processes must see the same files.
     """
 
     def __init__(self, root: str, write_id: str | None = None, storage: Storage | None = None) -> None:
@@ -75,18 +75,18 @@ class Staging:
         self._marker = self._storage.join(root, _MARKER + self.write_id)
 
     def begin(self) -> None:
-        """Make the folder, and finish or remove what earlier writes left."""
+        """Create the folder, and finish or remove what earlier writes left."""
         self._storage.make_folder(self.root)
         sweep(self.root, self._storage)
         self._storage.make_folder(self.folder)
 
     def attempt_folder(self, task: str) -> str:
-        """A new folder for one attempt of one task.
+        """Create a new folder for one attempt of one task.
 
         Raises
         ------
         StorageError
-            If the staging folder is not there: the write is over, or this machine does not see the files of the others.
+            If the staging folder is missing: the write has ended, or this machine does not see the shared files.
         """
         if not self._storage.exists(self.folder):
             reason = (
@@ -99,12 +99,12 @@ class Staging:
         return folder
 
     def check(self, written: Sequence[Written], *, overwrite: bool = False) -> list[list[Written]]:
-        """The parts of each partition in the order of their offsets.
+        """Return the parts of each partition in the order of their offsets.
 
         Raises
         ------
         RequestError
-            If two parts of a partition have the same offsets, or the partition is in place already.
+            If two parts of a partition have the same offsets, or the partition already exists.
         """
         ordered = sorted(written, key=attrgetter("topic", "partition", "first_offset"))
         by_partition = [list(parts) for _, parts in groupby(ordered, attrgetter("topic", "partition"))]
@@ -118,29 +118,29 @@ class Staging:
                     )
             target = self._target(parts[0])
             if not overwrite and self._storage.exists(target):
-                raise RequestError(f"{target}: it is there already; mode overwrite puts the new one in its place")
+                raise RequestError(f"{target}: it already exists; mode overwrite replaces it")
         return by_partition
 
     def commit(
         self, written: Sequence[Written], *, overwrite: bool = False, files: Mapping[str, bytes] | None = None
     ) -> list[Placed]:
-        """Put all partitions in place; doing it again, or after a crash in the middle, ends in the same.
+        """Put all partitions in place. Repeating it, also after a crash in the middle, has the same result.
 
         Parameters
         ----------
         written : sequence of Written
-            What the tasks whose work counts wrote; other attempts are forgotten.
+            The parts written by successful attempts; those of other attempts are dropped.
         overwrite : bool
-            Whether partitions that are there give way.
+            Whether existing partitions are replaced.
         files : mapping of str to bytes, optional
-            Small files that the folder gets with the partitions, by name: who dies in between leaves both or neither.
+            Small files for the folder, by name. After a crash either partitions and files are there, or neither.
 
         Raises
         ------
         RequestError
             See `check`. Nothing was put in place.
         StorageError
-            If a broker or somebody else has the lock of the folder, or the disk fails.
+            If a broker or another program has the lock of the folder, or the disk fails.
         """
         if not self._storage.exists(self._marker):
             with _Locked(self._storage, self.root):
@@ -155,12 +155,12 @@ class Staging:
         return self._placed(written)
 
     def forget(self) -> None:
-        """Remove the mark of the commit, when nobody will commit again."""
+        """Remove the marker of the commit, when it will not be repeated."""
         if self._storage.exists(self._marker):
             self._storage.remove(self._marker)
 
     def abort(self) -> None:
-        """Remove everything that was written apart, unless it is being put in place."""
+        """Remove the staging folder, unless a commit has begun."""
         if not self._storage.exists(self._storage.join(self.folder, _PLAN)):
             self._storage.remove_folder(self.folder)
 
@@ -168,7 +168,7 @@ class Staging:
         return self._storage.join(self.root, part.name)
 
     def _joined(self, parts: list[Written]) -> dict[str, Any]:
-        """Move the files of all parts into the folder of the first, whose epochs hold for all; what goes where."""
+        """Move the files of all parts into the folder of the first, whose epochs apply to all; return the plan."""
         storage, first = self._storage, parts[0]
         for part in parts[1:]:
             for entry in storage.list_folder(part.folder):
@@ -204,7 +204,7 @@ class Staging:
 
 
 def sweep(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
-    """Finish commits that a crash cut short, and remove staging folders and marks that are forgotten.
+    """Finish commits that a crash interrupted, and remove forgotten staging folders and markers.
 
     Parameters
     ----------
@@ -218,7 +218,7 @@ def sweep(root: str, storage: Storage | None = None, now_ms: Callable[[], int] |
     Returns
     -------
     list of str
-        Staging folders that were dealt with.
+        The staging folders that were finished or removed.
     """
     storage = LocalStorage() if storage is None else storage
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms()
@@ -248,9 +248,9 @@ def _last_change(storage: Storage, folder: str, modified_ms: int) -> int:
 
 
 def _finish(storage: Storage, root: str, folder: str) -> None:
-    """Do what a plan says that is not done yet, then remove the staging folder."""
+    """Do the remaining steps of a plan, then remove the staging folder."""
     path = storage.join(folder, _PLAN)
-    if not storage.exists(path):  # somebody else has finished it meanwhile
+    if not storage.exists(path):  # another process has finished it meanwhile
         return
     plan = json.loads(storage.read_all(path))
     aside = storage.join(folder, "replaced")
@@ -267,13 +267,13 @@ def _finish(storage: Storage, root: str, folder: str) -> None:
     for name, text in plan.get("files", {}).items():
         storage.write_whole(storage.join(root, name), text.encode())
     storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
-    # Readers skip what has no plan, and nobody else touches it: it may go in any order.
+    # Readers skip a folder without a plan, and nobody else touches it, so the order does not matter.
     storage.remove(path)
     storage.remove_folder(folder)
 
 
 class _Locked:
-    """The lock of a log directory, which a running broker has; other writers have it only for moments."""
+    """The lock of a log directory. A running broker holds it; other writers only for moments."""
 
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage, self._root = storage, root

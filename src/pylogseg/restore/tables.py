@@ -1,4 +1,4 @@
-"""Tables that an export wrote, Parquet or Arrow: which partitions they hold, and their records in order."""
+"""Tables that an export wrote, Parquet or Arrow: their partitions, and their records in order."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _FORMS = {".parquet": "parquet", ".arrow": "ipc"}
 _TEXTS = (".csv", ".jsonl")
 _PLACE = pa.schema([("topic", pa.string()), ("partition", pa.int32())])
 _NEEDED = ("topic", "partition", "offset", "value")
-#: A batch of large records is large: little is read at a time.
+#: Few rows at a time, because a batch of large records is large.
 _ROWS = 8192
 
 
-class Stretch(NamedTuple):
+class RecordRange(NamedTuple):
     """The records of one partition in one file.
 
     Attributes
@@ -35,7 +35,9 @@ class Stretch(NamedTuple):
         Half-open.
     records : int
     transactional : int or None
-        How many of them were part of a transaction; None if the file does not tell.
+        How many of them were part of a transaction; None if the file does not have the column.
+    is_committed : bool
+        Whether the file notes that no record of an aborted transaction is in it.
     """
 
     topic: str
@@ -44,26 +46,27 @@ class Stretch(NamedTuple):
     end_offset: int
     records: int
     transactional: int | None
+    is_committed: bool = False
 
     @property
     def name(self) -> str:
-        """Name of the partition."""
+        """The name of the partition."""
         return partition_folder_name(self.topic, self.partition)
 
 
 class _File(NamedTuple):
     path: str
     fragment: Any
-    stretches: list[Stretch]
+    ranges: list[RecordRange]
 
 
 def is_table(path: str) -> bool:
-    """Check whether a path is a file of an export, or a folder with such files in it."""
+    """Check whether a path is a file of an export, or a folder with such files."""
     return any(name.endswith((*_FORMS, *_TEXTS)) for name in _files_below(path))
 
 
 def _files_below(path: str) -> Iterator[str]:
-    """Files that readers of datasets look at."""
+    """Yield the files that readers of datasets read."""
     if not os.path.isdir(path):
         yield path
         return
@@ -83,12 +86,12 @@ class Tables:
     Attributes
     ----------
     size_bytes : int
-        Of all files.
+        Size of all files.
 
     Raises
     ------
     RequestError
-        If columns are missing or have other types, or the files are no tables of bytes.
+        If columns are missing or have other types, or the format does not keep all bytes.
     StorageError
         If a file cannot be read.
     """
@@ -103,7 +106,7 @@ class Tables:
             )
         if len(forms) != 1:
             raise RequestError(
-                f"{path}: there are {' and '.join(sorted(forms)) or 'no'} files; name a folder of one kind"
+                f"{path}: there are {' and '.join(sorted(forms)) or 'no'} files: expected files of one kind"
             )
         hive = ds.partitioning(_PLACE, flavor="hive")
         try:
@@ -113,15 +116,15 @@ class Tables:
         self._path, self.schema = path, self._data.schema
         self.size_bytes = sum(os.path.getsize(name) for name in files)
         self._check_columns()
-        self._files = [_File(each.path, each, self._stretches(each)) for each in self._data.get_fragments()]
-        self._files.sort(key=lambda file: [stretch[:3] for stretch in file.stretches[:1]])
-        self._check_order()
+        self._files = [_File(each.path, each, self._ranges(each)) for each in self._data.get_fragments()]
+        self._files.sort(key=lambda file: [found_range[:3] for found_range in file.ranges[:1]])
+        self._missing = self._check_order()
 
     def _check_columns(self) -> None:
         names = self.schema.names
         for name in _NEEDED:
             if name not in names or (name in _PLACE.names and pa.types.is_null(self.schema.field(name).type)):
-                raise RequestError(f"{self._path}: there is no column {name}; the columns are {', '.join(names)}")
+                raise RequestError(f"{self._path}: no column {name}; there are: {', '.join(names)}")
         for name in ("key", "value"):
             kind = str(self.schema.field(name).type) if name in names else "binary"
             if "binary" not in kind:
@@ -140,17 +143,17 @@ class Tables:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             raise StorageError(fragment.path, "read", str(error)) from error
 
-    def _stretches(self, fragment: Any) -> list[Stretch]:
+    def _ranges(self, fragment: Any) -> list[RecordRange]:
         """Return the records of each partition in a file."""
         tells = "isTransactional" in self.schema.names
         columns = [*_PLACE.names, "offset", *(["isTransactional"] if tells else [])]
-        found: dict[tuple[str, int], Stretch] = {}
+        found: dict[tuple[str, int], RecordRange] = {}
         for batch in self._batches(fragment, columns):
             table = pa.Table.from_batches([batch])
             if any(table[name].null_count for name in (*_PLACE.names, "offset")):
                 raise RequestError(
-                    f"{fragment.path}: a topic, a partition or an offset is null: columns say them, or folders "
-                    "that are called topic=NAME/partition=N"
+                    f"{fragment.path}: a topic, a partition or an offset is null: put them into columns, or into "
+                    "folders named topic=NAME/partition=N"
                 )
             if tells:
                 table = table.set_column(3, "isTransactional", pc.cast(table["isTransactional"], pa.int64()))
@@ -159,17 +162,19 @@ class Tables:
             for row in groups.to_pylist():
                 bounds, key, count = row["offset_min_max"], (row["topic"], row["partition"]), row["offset_count"]
                 told = row["isTransactional_sum"] or 0 if row.get("isTransactional_count") == count else None
-                new = Stretch(*key, bounds["min"], bounds["max"] + 1, count, told)
+                new = RecordRange(*key, bounds["min"], bounds["max"] + 1, count, told)
                 found[key] = _joined(found[key], new) if key in found else new
         if _is_committed(fragment.physical_schema):
-            found = {key: each._replace(transactional=0) for key, each in found.items()}
+            found = {key: each._replace(is_committed=True) for key, each in found.items()}
         return [found[key] for key in sorted(found)]
 
-    def _check_order(self) -> None:
-        by_name: dict[str, list[tuple[Stretch, str]]] = {}
+    def _check_order(self) -> dict[str, list[tuple[int, int]]]:
+        """Return the half-open ranges of offsets between the files of each partition that none of them has."""
+        by_name: dict[str, list[tuple[RecordRange, str]]] = {}
         for file in self._files:
-            for stretch in file.stretches:
-                by_name.setdefault(stretch.name, []).append((stretch, file.path))
+            for found_range in file.ranges:
+                by_name.setdefault(found_range.name, []).append((found_range, file.path))
+        missing: dict[str, list[tuple[int, int]]] = {}
         for name, found in by_name.items():
             for (before, path), (after, other) in pairwise(found):
                 if after.first_offset < before.end_offset:
@@ -178,21 +183,19 @@ class Tables:
                         f"{after.first_offset} to {after.end_offset - 1}: files of one partition must not overlap; "
                         "Spark's job restore sorts them (docs/spark-jobs.md)"
                     )
+                if after.first_offset > before.end_offset:
+                    missing.setdefault(name, []).append((before.end_offset, after.first_offset))
+        return missing
 
     def between(self, name: str) -> list[tuple[int, int]]:
-        """Half-open ranges of offsets between the files of a partition that none of them has."""
-        found = [each for file in self._files for each in file.stretches if each.name == name]
-        return [
-            (before.end_offset, after.first_offset)
-            for before, after in pairwise(found)
-            if before.end_offset < after.first_offset
-        ]
+        """Return the ranges of offsets between the files of a partition, half-open."""
+        return self._missing.get(name, [])
 
-    def partitions(self) -> dict[str, Stretch]:
-        """All that there is of each partition, by its name."""
-        found: dict[str, Stretch] = {}
+    def partitions(self) -> dict[str, RecordRange]:
+        """Return the contents of each partition in all files, by name."""
+        found: dict[str, RecordRange] = {}
         for file in self._files:
-            for each in file.stretches:
+            for each in file.ranges:
                 old = found.get(each.name)
                 found[each.name] = each if old is None else _joined(old, each)
         return dict(sorted(found.items()))
@@ -200,27 +203,27 @@ class Tables:
     def read(
         self, names: Collection[str], on_bytes: Callable[[int], None], *, without_transactions: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """The records of some partitions, those of each in the order of their offsets.
+        """Yield the records of some partitions, in the order of their offsets.
 
         Parameters
         ----------
         names : collection of str
-            Of partitions.
+            Names of partitions.
         on_bytes : callable
-            Gets the bytes of each file that was read.
+            Called with the size of each file after it was read.
         without_transactions : bool
-            Leave out those that were part of a transaction, which the files have to tell.
+            Leave out records of transactions; the files need the column ``isTransactional``.
         """
         columns = [name for name in COLUMNS if name in self.schema.names]
-        wanted = pa.array(sorted(names), pa.string())
+        selected = pa.array(sorted(names), pa.string())
         for file in self._files:
-            if not any(stretch.name in names for stretch in file.stretches):
+            if not any(found_range.name in names for found_range in file.ranges):
                 continue
             extra = ["isTransactional"] if without_transactions else []
             for batch in self._batches(file.fragment, [*columns, *extra]):
-                if any(stretch.name not in names for stretch in file.stretches):
+                if any(found_range.name not in names for found_range in file.ranges):
                     texts = (batch.column("topic"), batch.column("partition").cast(pa.string()), "-")
-                    batch = batch.filter(pc.is_in(pc.binary_join_element_wise(*texts), value_set=wanted))
+                    batch = batch.filter(pc.is_in(pc.binary_join_element_wise(*texts), value_set=selected))
                 if without_transactions:
                     batch = batch.filter(pc.invert(batch.column("isTransactional"))).drop_columns(extra)
                 yield batch
@@ -228,7 +231,7 @@ class Tables:
 
 
 def is_committed(path: str) -> bool:
-    """Check whether a Parquet file notes that no record of an aborted transaction is in it.
+    """Check whether a Parquet file says that it has no records of aborted transactions.
 
     Raises
     ------
@@ -245,7 +248,7 @@ def _is_committed(schema: pa.Schema) -> bool:
     return (schema.metadata or {}).get(ISOLATION_KEY) == b"read_committed"
 
 
-def _joined(a: Stretch, b: Stretch) -> Stretch:
+def _joined(a: RecordRange, b: RecordRange) -> RecordRange:
     told = None if a.transactional is None or b.transactional is None else a.transactional + b.transactional
     bounds = min(a.first_offset, b.first_offset), max(a.end_offset, b.end_offset)
-    return Stretch(a.topic, a.partition, *bounds, a.records + b.records, told)
+    return RecordRange(a.topic, a.partition, *bounds, a.records + b.records, told, a.is_committed and b.is_committed)

@@ -27,24 +27,13 @@ PLACES = ("key", "value", "headers")
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern to search for.
+    """A pattern to search for."""
 
-    Attributes
-    ----------
-    needle : bytes or compiled pattern of bytes
-        Bytes are searched by a kernel. An expression has the meaning of Python's `re`; `search.regex` searches for it.
-    places : sequence of str
-        Out of `PLACES`.
-    ignore_case : bool
-        For a needle of bytes: letters of ASCII match in both cases. An expression has its own flag.
-    invert : bool
-        Match the records without it.
-    """
-
-    needle: Needle
-    places: Sequence[str] = ("key", "value")
+    needle: Needle  #: Bytes are searched by a kernel; an expression of Python's `re` by `search.regex`.
+    places: Sequence[str] = ("key", "value")  #: Out of `PLACES`.
+    #: For a needle of bytes: letters of ASCII match in both cases. An expression has its own flag.
     ignore_case: bool = False
-    invert: bool = False
+    invert: bool = False  #: Match the records without it.
 
     def __post_init__(self) -> None:
         for place in self.places:
@@ -96,14 +85,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """Several needles, of which a record must contain one, or with `invert` none; see `Pattern`.
-
-    Attributes
-    ----------
-    needles : sequence of bytes and compiled patterns of bytes
-    places, ignore_case, invert
-        See `Pattern`.
-    """
+    """Several needles, of which a record must contain one, or with `invert` none; see `Pattern`."""
 
     needles: Sequence[Needle]
     places: Sequence[str] = ("key", "value")
@@ -116,7 +98,6 @@ class AnyOf:
         object.__setattr__(self, "patterns", [Pattern(each, self.places, self.ignore_case) for each in needles])
 
     def matches(self, columns: RecordColumns) -> Mask:
-        """Return a mask of the records that match."""
         mask = np.zeros(len(columns), np.bool_)
         for pattern in self.patterns:
             mask |= pattern.matches(columns)

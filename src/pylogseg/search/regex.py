@@ -130,14 +130,7 @@ def search(
 ) -> npt.NDArray[np.bool_] | None:
     """Return a mask of the spans that match a pattern; None if RE2 cannot be used for it.
 
-    Parameters
-    ----------
-    pattern : compiled pattern of bytes
-        Its flag IGNORECASE counts; there is no answer to others.
-    place, size : numpy.ndarray
-        Spans, as in `RecordColumns`; a size of -1 matches nothing.
-    sources : tuple of buffers
-        What the places point into.
+    The flag IGNORECASE counts; there is no answer to others. A size of -1 matches nothing.
     """
     text = None if pattern.flags & ~re.IGNORECASE else in_re2(pattern.pattern)
     if text is None or int(np.maximum(size, 0).sum(dtype=np.int64)) > _MOST_BYTES:

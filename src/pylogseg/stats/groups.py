@@ -13,7 +13,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.internal_topics.cluster import INTERNAL_TOPICS, clusters_of
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import offset_of_time
-from pylogseg.stats.missing import MAX_LISTED, Missing, MissingOffsets, Stretch
+from pylogseg.stats.missing import MAX_LISTED, Missing, MissingOffsets, MissingRange
 from pylogseg.stats.segment import Stats
 from pylogseg.stats.sketch import Histogram
 
@@ -29,7 +29,7 @@ class Group:
     partitions: int = 0
     stats: Stats = field(default_factory=Stats)
     missing: Missing = field(default_factory=lambda: Missing(0, 0, 0, 0, 0, 0))
-    stretches: list[Stretch] = field(default_factory=list)
+    ranges: list[MissingRange] = field(default_factory=list)
     unlisted: int = 0
     is_whole: bool = True
 
@@ -40,12 +40,12 @@ class Group:
             for row in rows:
                 self.stats.merge(row)
             return
-        offsets = MissingOffsets(name, log_start_offset, is_cleaned, MAX_LISTED - len(self.stretches))
+        offsets = MissingOffsets(name, log_start_offset, is_cleaned, MAX_LISTED - len(self.ranges))
         for row in rows:
             offsets.add(row)
             self.stats.merge(row)
         missing, found, unlisted = offsets.finish()
-        self.stretches += found
+        self.ranges += found
         self.unlisted += unlisted
         self.missing = _sum(self.missing, missing)
 
@@ -66,27 +66,13 @@ def _sum(a: Missing, b: Missing) -> Missing:
 
 
 class Unit(NamedTuple):
-    """A log to count: a partition, or a single file.
+    """A log to count: a partition, or a single file."""
 
-    Attributes
-    ----------
-    name : str
-        ``orders-3``, or the path of the file.
-    segments : sequence of Segment
-        By base offset.
-    log_start_offset : int
-        Of the partition.
-    cleaned_to : int or None
-        The offset in the cleaner's checkpoint; None without an entry.
-    is_compacted : bool
-        Whether its topic is compacted by all brokers, or by the settings in the cluster's metadata.
-    """
-
-    name: str
+    name: str  #: As `orders-3`, or the path of the file.
     segments: Sequence[Segment]
     log_start_offset: int
-    cleaned_to: int | None
-    is_compacted: bool = False
+    cleaned_to: int | None  #: The offset in the cleaner's checkpoint; None without an entry.
+    is_compacted: bool = False  #: By all brokers, or by the topic's settings in the cluster's metadata.
 
     @property
     def is_cleaned(self) -> bool:
@@ -194,7 +180,7 @@ def stats_row(group: Group) -> dict[str, Any]:
         "producers": len(stats.producers),
         **(_missing_row(group) if group.is_whole else {}),
         "gaps": [str(gap) for gap in stats.gaps]
-        + [str(found) for found in group.stretches if found.reason == "unexplained"],
+        + [str(found) for found in group.ranges if found.reason == "unexplained"],
     }
 
 
@@ -217,7 +203,7 @@ def _missing_row(group: Group) -> dict[str, Any]:
                 "count": found.end_offset - found.first_offset,
                 "reason": found.reason,
             }
-            for found in group.stretches
+            for found in group.ranges
         ],
         "missingRangesNotListed": group.unlisted,
     }

@@ -9,70 +9,62 @@ from dataclasses import dataclass
 import numpy as np
 
 from pylogseg.catalog.disk import Partition, Segment
-from pylogseg.env.filesystem import FileView
+from pylogseg.env.filesystem import FileSystem, FileView, LocalFiles
 from pylogseg.env.pool import Advance
-from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.files.index import TimeIndex
+from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
-from pylogseg.reading.seek import end_offset, position_of_offset
+from pylogseg.reading.seek import end_offset, headers_from, holds, position_of_offset, time_index
 from pylogseg.reading.vanished import open_unless_removed
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
 
 
 @dataclass(frozen=True)
 class SegmentRow:
-    """One segment of a list.
-
-    Attributes
-    ----------
-    path : str
-    base_offset : int
-        From the file's name.
-    end_offset : int
-        After the last whole batch.
-    size_bytes : int
-    modified_ms : int
-    first_timestamp, largest_timestamp : int or None
-        Of the first record that has one, and the largest in any header; None if no record has one.
-    error : StorageError or None
-        Why the segment cannot be read; then the end and the timestamps are None.
-    """
+    """One segment of a list."""
 
     path: str
-    base_offset: int
-    end_offset: int | None
+    base_offset: int  #: From the file's name.
+    end_offset: int | None  #: After the last whole batch.
     size_bytes: int
     modified_ms: int
-    first_timestamp: int | None
-    largest_timestamp: int | None
-    error: StorageError | None = None
+    first_timestamp: int | None  #: Of the first record that has one; None if no record has one.
+    largest_timestamp: int | None  #: The largest in any header.
+    error: StorageError | None = None  #: Why the segment cannot be read; then the end and the timestamps are None.
 
 
 @dataclass(frozen=True)
 class PartitionRow:
-    """One partition of a list.
-
-    Attributes
-    ----------
-    log_start_offset, log_end_offset : int
-    first_timestamp : int or None
-        Of the first record in the files that has one.
-    newest_timestamp : int or None
-        The largest one in the last segment that has any: older segments are not opened.
-    error : StorageError or None
-        Why a segment cannot be read; then the end and the timestamps are None.
-    missing : tuple of int
-        Base offsets of segments that have indexes but no `.log` file.
-    """
+    """One partition of a list."""
 
     log_start_offset: int
     log_end_offset: int | None
-    first_timestamp: int | None
-    newest_timestamp: int | None
-    error: StorageError | None = None
-    missing: tuple[int, ...] = ()
+    first_timestamp: int | None  #: Of the first record in the files that has one.
+    newest_timestamp: int | None  #: The largest one in the last segment that has any: older segments are not opened.
+    error: StorageError | None = None  #: Why a segment cannot be read; then the end and the timestamps are None.
+    missing: tuple[int, ...] = ()  #: Base offsets of segments that have indexes but no `.log` file.
+
+
+def state_of(partition: Partition) -> str:
+    """Return ``live``, ``unreadable``, or the state of the folder's name: ``delete``, ``future``, ``stray``."""
+    return "unreadable" if partition.error is not None else partition.state or "live"
+
+
+def bytes_on_disk(partition: Partition) -> int:
+    """Return the bytes of all files in a partition's folder."""
+    return partition.size + sum(other.size for other in partition.others)
+
+
+def companions_of(segment: Segment) -> list[str]:
+    """Return the names of the indexes and snapshots that lie beside a segment, as they end files' names."""
+    kinds = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.PRODUCER_SNAPSHOT)
+    return [kind.value[1:] for kind in kinds if kind in segment.companions]
+
+
+def shown_path(files: FileSystem, path: str) -> str:
+    """Return a path as the user can give it to the next command, also for a URL."""
+    return path if isinstance(files, LocalFiles) else files.real(path)
 
 
 def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
@@ -160,29 +152,14 @@ def _largest_timestamp(segment: Segment, view: FileView) -> int | None:
 
 
 def _largest_from(segment: Segment, view: FileView, start: int) -> int:
-    found = walk(view, start=start, lowest_offset=segment.base_offset, crc=False)
-    return max((int(item.batches.max_timestamp.max()) for item in found if isinstance(item, Window)), default=-1)
+    return max((int(rows.max_timestamp.max()) for rows in headers_from(segment, view, start)), default=-1)
 
 
 def _indexed_timestamp(segment: Segment, view: FileView) -> int | None:
     """Return the timestamp in the last entry of the time index, if its batch agrees."""
-    data = segment.hint(FileKind.TIME_INDEX)
-    if not data:
+    index = time_index(segment)
+    if index is None or not holds(segment, view, entry := index[len(index) - 1]):
         return None
-    try:
-        index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
-        if not len(index):
-            return None
-        timestamp, offset = index[len(index) - 1]
-        start = position_of_offset(segment, view, offset)
-    except CorruptionError:  # the headers are read instead
-        return None
-    for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
-        if isinstance(item, Window) and item.batches.last_offset[-1] >= offset:
-            batches = item.batches
-            named = int(batches.max_timestamp[batches.last_offset >= offset][0])
-            if named != timestamp:
-                return None
-            # A sealed segment's last entry is its largest; an active one has batches after it.
-            return max(timestamp, _largest_from(segment, view, start)) if segment.is_last else timestamp
-    return None
+    if not segment.is_last:  # the last entry of a sealed segment is its largest; an active one has batches after it
+        return entry.timestamp
+    return max(entry.timestamp, _largest_from(segment, view, position_of_offset(segment, view, entry.offset)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pylogseg.stats.segment import Stats
-from pylogseg.walker.findings import Gap, offsets_text
+from pylogseg.walker.gaps import Gap, offsets_text
 
 #: Ranges of missing offsets that are listed for a group.
 MAX_LISTED = 10_000
@@ -15,49 +15,23 @@ _BETWEEN = ""
 
 
 class Missing(NamedTuple):
-    """Numbers of a partition's offsets that a reader does not see as records, by reason.
+    """Numbers of a partition's offsets that a reader does not see as records, by reason."""
 
-    Attributes
-    ----------
-    markers : int
-        Taken by control records: consumers skip them.
-    below_start : int
-        Below the log start offset: removed by retention, or by a client's request to delete records.
-    still_there : int
-        Those of them that are still in the first segment.
-    compaction : int
-        Removed by the cleaner.
-    damage : int
-        In unreadable parts.
-    unexplained : int
-        Between two batches, for an unknown reason.
-    """
-
-    markers: int
-    below_start: int
-    still_there: int
-    compaction: int
-    damage: int
-    unexplained: int
+    markers: int  #: Taken by control records: consumers skip them.
+    below_start: int  #: Below the log start offset: by retention, or a client's request to delete records.
+    still_there: int  #: Those of them that are still in the first segment.
+    compaction: int  #: Removed by the cleaner.
+    damage: int  #: In unreadable parts.
+    unexplained: int  #: Between two batches, for an unknown reason.
 
 
-class Stretch(NamedTuple):
-    """A range of offsets that are missing for the same reason.
-
-    Attributes
-    ----------
-    name : str
-        Of the partition.
-    first_offset, end_offset : int
-        Half-open.
-    reason : {"log start", "markers", "compaction", "damage", "unexplained"}
-        See `Missing`.
-    """
+class MissingRange(NamedTuple):
+    """A half-open range of offsets that are missing for the same reason."""
 
     name: str
     first_offset: int
     end_offset: int
-    reason: str
+    reason: str  #: "log start", "markers", "compaction", "damage" or "unexplained"; see `Missing`.
 
     @property
     def is_news(self) -> bool:
@@ -81,19 +55,9 @@ class _Outline(NamedTuple):
 class MissingOffsets:
     """Finds the missing offsets of a partition from the counts of its segments, added in order.
 
-    Except for the listed ranges, its memory does not grow with the number of segments.
-
-    Parameters
-    ----------
-    name : str
-        Of the partition.
-    log_start_offset : int
-        Of the partition.
-    is_cleaned : bool
-        Whether the partition is compacted, by the cleaner's checkpoint or its topic. An empty batch, a delete horizon
-        or a batch with fewer records than offsets also show that.
-    room : int
-        The number of ranges to list; the others are counted.
+    Except for the `room` listed ranges (the others are counted), its memory does not grow with the number of segments.
+    `is_cleaned` is by the cleaner's checkpoint or the topic; an empty batch, a delete horizon or a batch with fewer
+    records than offsets also show that.
     """
 
     def __init__(self, name: str, log_start_offset: int, is_cleaned: bool, room: int = MAX_LISTED) -> None:
@@ -105,7 +69,7 @@ class MissingOffsets:
         #: The last segment with offsets, and those after it without: the end of damage at their end is not known yet.
         self._open: list[_Outline] = []
         self._damaged: list[tuple[int, int]] = []
-        self._found: list[Stretch] = []
+        self._found: list[MissingRange] = []
         self._unlisted = 0
         self._list([(0, log_start_offset, "log start")] if log_start_offset > 0 else [])
 
@@ -132,11 +96,11 @@ class MissingOffsets:
         self._unlisted += stats.unlisted
         self._is_cleaned |= bool(stats.left_out or stats.empty_batches or stats.horizon_batches)
 
-    def finish(self) -> tuple[Missing, list[Stretch], int]:
+    def finish(self) -> tuple[Missing, list[MissingRange], int]:
         """Return the numbers of missing offsets by reason, their ranges, and the number of ranges not listed."""
         self._close_open(None)
         reason = "compaction" if self._is_cleaned else "unexplained"
-        found = [stretch._replace(reason=stretch.reason or reason) for stretch in self._found]
+        found = [each._replace(reason=each.reason or reason) for each in self._found]
         between = max(0, self._end - self._begin - self._there - self._left_out - self._lost)
         first = self._end if self._first is None else self._first
         missing = Missing(
@@ -147,7 +111,7 @@ class MissingOffsets:
             self._lost,
             0 if self._is_cleaned else between,
         )
-        return missing, sorted(found, key=lambda stretch: stretch.first_offset), self._unlisted
+        return missing, sorted(found, key=lambda each: each.first_offset), self._unlisted
 
     def _close_open(self, follows: int | None) -> None:
         """List the missing ranges of the open segments, now that the offset after them is known."""
@@ -168,7 +132,7 @@ class MissingOffsets:
 
     def _list(self, found: Sequence[tuple[int, int, str]]) -> None:
         room = max(0, self._room - len(self._found))
-        self._found += [Stretch(self._name, *stretch) for stretch in found[:room]]
+        self._found += [MissingRange(self._name, *each) for each in found[:room]]
         self._unlisted += len(found[room:])
 
 

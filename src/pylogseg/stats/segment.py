@@ -24,28 +24,20 @@ from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.vanished import open_or_gap
 from pylogseg.stats.sketch import Distinct, Histogram, hash_each
 from pylogseg.stats.tops import Tops
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window, walk
 
 _V2_HEADER_BYTES = 61
 #: Ranges of offsets of a segment, empty or of control records, that are kept one by one.
-MAX_STRETCHES = 1000
+MAX_RANGES = 1000
 
 
 class Times(NamedTuple):
-    """A range of time for whole batches, by their largest timestamps.
-
-    Attributes
-    ----------
-    since, until : int or None
-        Half-open, ms.
-    first_offset : int
-        No record before it is in the range.
-    """
+    """A half-open range of time (ms) for whole batches, by their largest timestamps."""
 
     since: int | None
     until: int | None
-    first_offset: int = 0
+    first_offset: int = 0  #: No record before it is in the range.
 
     def hold(self, rows: BatchTable) -> npt.NDArray[np.bool_]:
         """Return a mask of the batches in the range."""
@@ -59,22 +51,13 @@ class Times(NamedTuple):
 
 @dataclass
 class CodecStats:
-    """Batches of one codec.
-
-    Attributes
-    ----------
-    batches, records : int
-    stored_bytes : int
-        Of whole batches in the file, headers included.
-    body_bytes, raw_bytes : int
-        Of their records, as stored and decompressed.
-    """
+    """Batches of one codec."""
 
     batches: int = 0
     records: int = 0
-    stored_bytes: int = 0
-    body_bytes: int = 0
-    raw_bytes: int = 0
+    stored_bytes: int = 0  #: Of whole batches in the file, headers included.
+    body_bytes: int = 0  #: Of their records, as stored.
+    raw_bytes: int = 0  #: The same, decompressed.
 
     def merge(self, other: CodecStats) -> None:
         """Add the counts of another object."""
@@ -89,73 +72,41 @@ class CodecStats:
 
 @dataclass
 class Stats:
-    """Counts of one segment, or of several that were merged.
-
-    Attributes
-    ----------
-    first_offset, end_offset : int
-        Of the batches, half-open; -1 if there is none.
-    batches, empty_batches, control_batches, transactional_batches : int
-    horizon_batches : int
-        With a delete horizon: the cleaner has been there.
-    records, control_records : int
-        Data records, and those of control batches, which are not data.
-    null_keys, tombstones, headers : int
-        Of data records; a tombstone has a key and a null value.
-    keys : Distinct
-    key_sizes, value_sizes, record_sizes : Histogram
-        Bytes that are not null; of records, of key and value together.
-    codecs, magics, time_types, markers : dict
-        By codec number; batches by magic and by timestamp type; markers and other control records by kind.
-    producers : Counter
-        Batches by producer id.
-    left_out : int
-        Offsets of batches without a record: the cleaner removed it.
-    gaps : list of Gap
-        Unreadable parts.
-    base_offset : int
-        Of the segment; -1 for several.
-    empty, control : list of (int, int)
-        Half-open ranges of offsets between `first_offset` and `end_offset` without records, and of control records:
-        the first ones of the segment, up to `MAX_STRETCHES`. They are not merged.
-    unlisted : int
-        The number of further ranges.
-    tops : Tops or None
-        Heaviest keys and largest records, if requested.
-    """
+    """Counts of one segment, or of several that were merged."""
 
     segments: int = 0
     size_bytes: int = 0
-    first_offset: int = -1
+    first_offset: int = -1  #: Of the batches, half-open; -1 if there is none.
     end_offset: int = -1
     batches: int = 0
     empty_batches: int = 0
     control_batches: int = 0
     transactional_batches: int = 0
-    horizon_batches: int = 0
-    records: int = 0
+    horizon_batches: int = 0  #: With a delete horizon: the cleaner has been there.
+    records: int = 0  #: Data records, without those of control batches.
     control_records: int = 0
     null_keys: int = 0
-    tombstones: int = 0
+    tombstones: int = 0  #: With a key and a null value.
     headers: int = 0
     least_timestamp: int | None = None
     largest_timestamp: int | None = None
     keys: Distinct = field(default_factory=Distinct)
-    key_sizes: Histogram = field(default_factory=Histogram)
+    key_sizes: Histogram = field(default_factory=Histogram)  #: Bytes that are not null.
     value_sizes: Histogram = field(default_factory=Histogram)
-    record_sizes: Histogram = field(default_factory=Histogram)
-    codecs: dict[int, CodecStats] = field(default_factory=dict)
-    magics: Counter[int] = field(default_factory=Counter)
-    time_types: Counter[int] = field(default_factory=Counter)
-    markers: Counter[str] = field(default_factory=Counter)
-    producers: Counter[int] = field(default_factory=Counter)
-    left_out: int = 0
-    gaps: list[Gap] = field(default_factory=list)
-    base_offset: int = -1
+    record_sizes: Histogram = field(default_factory=Histogram)  #: Of key and value together.
+    codecs: dict[int, CodecStats] = field(default_factory=dict)  #: By number.
+    magics: Counter[int] = field(default_factory=Counter)  #: Batches by magic.
+    time_types: Counter[int] = field(default_factory=Counter)  #: Batches by timestamp type.
+    markers: Counter[str] = field(default_factory=Counter)  #: And other control records, by kind.
+    producers: Counter[int] = field(default_factory=Counter)  #: Batches by producer id.
+    left_out: int = 0  #: Offsets of batches without a record: the cleaner removed it.
+    gaps: list[Gap] = field(default_factory=list)  #: Unreadable parts.
+    base_offset: int = -1  #: Of the segment; -1 for several.
+    #: Ranges without records, half-open and not merged, inside the batches: up to `MAX_RANGES`.
     empty: list[tuple[int, int]] = field(default_factory=list)
-    control: list[tuple[int, int]] = field(default_factory=list)
-    unlisted: int = 0
-    tops: Tops | None = None
+    control: list[tuple[int, int]] = field(default_factory=list)  #: The same of control records.
+    unlisted: int = 0  #: The number of further ranges.
+    tops: Tops | None = None  #: Heaviest keys and largest records, if requested.
 
     def merge(self, other: Stats) -> None:
         """Add the counts of another object, of any partition."""
@@ -213,26 +164,8 @@ def segment_stats(
 ) -> Stats:
     """Read one segment and count its contents; damage is skipped and reported.
 
-    Parameters
-    ----------
-    segment : Segment
-        Only its file of batches is read.
-    advance : callable, optional
-        Called with the bytes read since its last call; may raise to end the work.
-    limit_bytes : int
-        A batch that decompresses to more is damaged.
-    throttle : Throttle, optional
-        May be shared with other threads.
-    drop_behind : bool
-        Drop pages from the page cache after reading them.
-    times : Times, optional
-        Count only batches in a range of time; then missing offsets mean nothing.
-    tops : Tops, optional
-        The numbers of heaviest keys and largest records to find.
-
-    Returns
-    -------
-    Stats
+    `advance` gets the bytes read since its last call, and may raise to end the work. A batch that decompresses to more
+    than `limit_bytes` is damaged. With `times`, missing offsets mean nothing.
     """
     stats, scratch = Stats(segments=1, base_offset=segment.base_offset), Scratch()
     stats.tops = None if tops is None else tops.of(segment)
@@ -265,7 +198,7 @@ def segment_stats(
             done = end
         stats.gaps += order.finish()
     if stats.end_offset > after >= 0:
-        _add_stretches(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
+        _add_ranges(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
     return stats
 
 
@@ -302,11 +235,11 @@ def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int
         stats.first_offset = first
     stats.end_offset = max(stats.end_offset, int(window.batches.last_offset.max()) + 1)
     after = first if after < 0 else after
-    _add_stretches(stats, stats.control, *_joined_runs(control))
+    _add_ranges(stats, stats.control, *_joined_runs(control))
     begins, ends = _joined_runs(runs)
     before = np.concatenate(([after], ends[:-1]))
     jumps = begins > before
-    _add_stretches(stats, stats.empty, before[jumps], begins[jumps])
+    _add_ranges(stats, stats.empty, before[jumps], begins[jumps])
     return int(ends[-1]) if len(ends) else after
 
 
@@ -328,10 +261,10 @@ def _joined_runs(parts: list[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int
     return begins[np.append([True], apart)[: len(begins)]], ends[np.append(apart, [True])[: len(ends)]]
 
 
-def _add_stretches(
+def _add_ranges(
     stats: Stats, known: list[tuple[int, int]], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
 ) -> None:
-    room = MAX_STRETCHES - len(known)
+    room = MAX_RANGES - len(known)
     known += zip(first[:room].tolist(), end[:room].tolist(), strict=True)
     stats.unlisted += max(0, len(first) - room)
 

@@ -27,14 +27,7 @@ _GATHERED_BYTES = 1 << 22
 
 @dataclass
 class Histogram:
-    """A histogram of sizes: exact least, mean and largest, percentiles within 6 %.
-
-    Attributes
-    ----------
-    count, total, least, largest : int
-        `least` and `largest` are -1 while the histogram is empty.
-    buckets : numpy.ndarray of int64
-    """
+    """A histogram of sizes: exact least, mean and largest (-1 while it is empty), percentiles within 6 %."""
 
     count: int = 0
     total: int = 0
@@ -72,8 +65,8 @@ class Histogram:
         """Return the largest size of the bucket with the percentile; None if there are no sizes."""
         if not self.count:
             return None
-        wanted = max(1, int(np.ceil(self.count * percent / 100)))
-        bucket = int(np.searchsorted(np.cumsum(self.buckets), wanted))
+        rank = max(1, int(np.ceil(self.count * percent / 100)))
+        bucket = int(np.searchsorted(np.cumsum(self.buckets), rank))
         return min(max(_bucket_end(bucket), self.least), self.largest)
 
 
@@ -95,14 +88,9 @@ def _bucket_end(bucket: int) -> int:
 
 @dataclass
 class Distinct:
-    """Estimates the number of distinct values by their smallest hashes.
+    """Estimates the number of distinct values by their smallest hashes."""
 
-    Attributes
-    ----------
-    hashes : numpy.ndarray of uint64
-        Sorted, different, at most `_KEPT_HASHES`.
-    """
-
+    #: Sorted, different, at most `_KEPT_HASHES`.
     hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
 
     def add(self, hashes: npt.NDArray[np.uint64]) -> None:
@@ -135,23 +123,15 @@ class Heaviest:
 
     If there are more distinct values than it keeps, all lose the weight of the first one without room. That is at most
     the sum of all weights divided by `_KEPT_VALUES`, so every value with more weight is kept.
-
-    Attributes
-    ----------
-    hashes : numpy.ndarray of uint64
-        Of the values that are kept, sorted.
-    weights : numpy.ndarray of int64
-    places : numpy.ndarray of int64, shape (n, 2)
-        The first place of each value: a number chosen by the caller, and an offset.
-    total, missed : int
-        The sum of all weights; the most that a weight may be too low, 0 if they are exact.
     """
 
+    #: Of the values that are kept, sorted.
     hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
     weights: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
+    #: The first place of each value: a number chosen by the caller, and an offset.
     places: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), np.int64), repr=False)
-    total: int = 0
-    missed: int = 0
+    total: int = 0  #: The sum of all weights.
+    missed: int = 0  #: 0 if the weights are exact.
 
     def add(
         self, hashes: npt.NDArray[np.uint64], weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64]

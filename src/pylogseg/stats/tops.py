@@ -16,17 +16,7 @@ from pylogseg.stats.sketch import Heaviest
 
 
 class Found(NamedTuple):
-    """A record that was read again for display.
-
-    Attributes
-    ----------
-    segment : Segment
-    offset : int
-    key : bytes or None
-    key_bytes, value_bytes : int
-        -1 of null.
-    timestamp : int
-    """
+    """A record that was read again for display."""
 
     segment: Segment
     offset: int
@@ -38,27 +28,17 @@ class Found(NamedTuple):
 
 @dataclass
 class Tops:
-    """Keys with most records and most bytes of keys and values, and the largest records.
+    """Keys with most records and most bytes of keys and values, and the largest records."""
 
-    Attributes
-    ----------
-    key_count, record_count : int
-        The numbers requested.
-    by_records, by_bytes : Heaviest
-    sizes, offsets, owners : numpy.ndarray of int64
-        Bytes, offset and segment number of the largest records, the largest first.
-    segments : list of Segment
-        The segments that were counted.
-    """
-
-    key_count: int = 0
+    key_count: int = 0  #: Requested, as `record_count`.
     record_count: int = 0
     by_records: Heaviest = field(default_factory=Heaviest)
     by_bytes: Heaviest = field(default_factory=Heaviest)
+    #: Of the largest records, the largest first.
     sizes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     offsets: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    owners: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    segments: list[Segment] = field(default_factory=list)
+    owners: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  #: Numbers in `segments`.
+    segments: list[Segment] = field(default_factory=list)  #: Those that were counted.
 
     def of(self, segment: Segment) -> Tops:
         """Return an empty object for one segment, with the same numbers requested."""

@@ -1,4 +1,4 @@
-"""A clock and a scheduler that a test moves by hand."""
+"""A clock and a scheduler that a test advances by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Task:
         return self.due_ms, self.number
 
     def cancel(self) -> bool:
-        """Cancel the task; return whether it was still to run."""
+        """Cancel the task; return False if it has already run."""
         if self in self._tasks:
             self._tasks.remove(self)
             return True
@@ -65,7 +65,7 @@ class ManualScheduler:
     def schedule(
         self, name: str, task: Callable[[], object], delay_ms: int = 0, period_ms: int | None = None
     ) -> Handle:
-        """Call a task when the clock has gone `delay_ms` further."""
+        """Call a task after the clock has advanced by `delay_ms`."""
         item = _Task(self.clock.now_ms() + delay_ms, self._count, task, period_ms or 0, self._tasks)
         self._count += 1
         self._add(item)
@@ -73,12 +73,12 @@ class ManualScheduler:
         return item
 
     def advance(self, ms: int) -> None:
-        """Move the clock, then run what is due; a task sees the new time, not its own."""
+        """Advance the clock, then run the due tasks; a task sees the new time, not its own."""
         self.clock.set_ms(self.clock.now_ms() + ms)
         self.run_due()
 
     def run_due(self) -> None:
-        """Run what is due, and what that schedules without delay."""
+        """Run the due tasks, and tasks that these schedule without delay."""
         while self._tasks and self._tasks[0].due_ms <= self.clock.now_ms():
             item = self._tasks.pop(0)
             item.body()

@@ -1,31 +1,33 @@
-"""A storage whose k-th operation fails: for a sweep over every k of a workload."""
+"""A storage whose k-th operation fails, to test every k of a workload."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket as sockets
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile, Storage
 from pylogseg.errors import StorageError
 
 Fault = Literal["short", "sync"]
 
+_Found = TypeVar("_Found")
+
 
 class FaultyStorage:
-    """Passes everything on to another storage, but for one operation, which fails with a `StorageError`.
+    """Passes all operations on to another storage, except for one, which fails with a `StorageError`.
 
     Parameters
     ----------
     inner : Storage
-        Does the work.
+        The storage that does the work.
     fail_at : int, optional
-        The operation that fails, the first is 1; none if not given, to count the operations of a workload.
+        The number of the operation that fails, from 1 on. By default none fails, to count those of a workload.
     error : int or str
         ``errno.EIO`` or ``errno.ENOSPC``: the operation does nothing and fails. ``"short"``: only appends and writes
-        are counted; half of the bytes get to the disk, and cannot be cut off either. ``"sync"``: only syncs are
+        are counted; half of the bytes reach the disk, and cannot be cut off either. ``"sync"``: only syncs are
         counted; a file whose sync failed fails all later ones.
 
     Attributes
@@ -48,7 +50,7 @@ class FaultyStorage:
         self.split = inner.split
 
     def meets(self, operation: str, path: str, kind: Literal["write", "sync", "other"] = "other") -> bool:
-        """Count an operation; return whether it is the one that shall be short. Raises if it is the one that fails."""
+        """Count an operation; return True if its write should be short, and raise if it should fail."""
         if kind != {"short": "write", "sync": "sync"}.get(str(self.error), kind):
             return False
         self.count += 1
@@ -176,7 +178,7 @@ class _FaultyAppendFile(_FaultyFile):
 
     def _append(self, operation: str, data: Data) -> int:
         short = self._storage.meets(operation, self.path, "write")
-        if self._inner.size > self.size:  # what a short write left: the next append goes over it
+        if self._inner.size > self.size:  # what a short write left: the next append overwrites it
             self._inner.truncate(self.size)
         if short:
             self._inner.append(data[: len(data) // 2])
@@ -187,6 +189,9 @@ class _FaultyAppendFile(_FaultyFile):
 
     def read(self, position: int, size: int) -> bytes:
         return self._inner.read(position, min(size, self.size - position))
+
+    def by_descriptor(self, search: Callable[[int, int], _Found]) -> _Found | None:
+        return self._inner.by_descriptor(lambda descriptor, size: search(descriptor, min(size, self.size)))
 
     def view(self, position: int, size: int) -> memoryview:
         return self._inner.view(position, min(size, self.size - position))

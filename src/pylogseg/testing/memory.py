@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket as sockets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.filesystem import Entry
@@ -14,7 +14,7 @@ from pylogseg.testing.state import ROOT, DiskState, NameChange, Operation, Trace
 
 
 class MemoryStorage:
-    """See `pylogseg.env.storage.Storage`. Paths have ``/``, a leading one means nothing.
+    """See `pylogseg.env.storage.Storage`. Paths use ``/``; a leading one has no meaning.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class MemoryStorage:
                 self._modified[operation.node] = self.clock.now_ms()
 
     def mark(self, label: object) -> None:
-        """Leave a note in the trace, such as what has been acknowledged up to here."""
+        """Add a note to the trace, such as what has been acknowledged so far."""
         self.do(Operation("mark", label=label))
 
     def open_log(
@@ -204,7 +204,7 @@ class MemoryStorage:
         return self._modified.get(node, 0)
 
     def node_of(self, path: str) -> int:
-        """Return the number of a file that is there."""
+        """Return the number of an existing file."""
         node = self._find(path)
         assert node is not None
         return node
@@ -285,11 +285,11 @@ class MemoryAppendFile(_OpenFile):
 
     @property
     def copied_below(self) -> int:
-        """The whole file."""
+        """Return a copy of the whole file."""
         return self.size
 
     def append(self, data: Data) -> int:
-        """Write at the end; the position where it lies."""
+        """Write at the end; return the position."""
         with self._storage.mutex:
             self._content()
             position = self.size
@@ -307,17 +307,20 @@ class MemoryAppendFile(_OpenFile):
         with self._storage.mutex:
             return bytes(self._content()[position : min(position + size, self.size)])
 
+    def by_descriptor(self, search: Callable[[int, int], object]) -> None:
+        """Return None: there is no descriptor."""
+
     def view(self, position: int, size: int) -> memoryview:
-        """Up to `size` bytes, read-only."""
+        """Return up to `size` bytes, read-only."""
         return memoryview(self.read(position, size))
 
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
-        """Send up to `size` bytes to a socket; return how many went."""
+        """Send up to `size` bytes to a socket; return how many were sent."""
         data = self.read(position, size)
         return socket.send(data) if data else 0
 
     def truncate(self, size: int, *, aside: bool = False) -> None:
-        """Cut the file, and with it what was preallocated."""
+        """Cut the file, including preallocated bytes."""
         with self._storage.mutex:
             if not 0 <= size <= self.size:
                 raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {self.size}")

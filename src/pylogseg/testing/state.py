@@ -14,7 +14,7 @@ Kind = Literal["new_file", "new_folder", "write", "size", "sync", "names", "sync
 
 
 class NameChange(NamedTuple):
-    """A name in a folder gets a file or folder, or is taken away (None)."""
+    """A name in a folder now means a file or folder, or is removed (None)."""
 
     folder: int
     name: str
@@ -25,7 +25,7 @@ class Operation(NamedTuple):
     """One change or barrier; files and folders are numbers (nodes), which renaming does not change.
 
     ``new_file``, ``new_folder``
-        `node` comes to be, empty, and `changes` name it.
+        `node` is created, empty, and `changes` name it.
     ``write``
         `data` at `position` of file `node`.
     ``size``
@@ -35,7 +35,7 @@ class Operation(NamedTuple):
     ``sync``, ``sync_folder``
         The barrier of the bytes of file `node`, of the names in folder `node`.
     ``mark``
-        Nothing on the disk; the workload left the note `label` here.
+        No change on the disk; the workload added the note `label` here.
     """
 
     kind: Kind
@@ -64,7 +64,7 @@ class DiskState:
     folders: dict[int, dict[str, int]] = field(default_factory=lambda: {ROOT: {}})
 
     def copy(self) -> DiskState:
-        """Another state that shares nothing with this one."""
+        """Return a copy that shares nothing with this state."""
         files = {node: bytearray(data) for node, data in self.files.items()}
         return DiskState(files, {node: dict(names) for node, names in self.folders.items()})
 
@@ -73,7 +73,7 @@ class DiskState:
         return max([ROOT, *self.files, *self.folders]) + 1
 
     def apply(self, operation: Operation) -> None:
-        """Change the state as one operation says; barriers and marks change nothing."""
+        """Apply one operation; barriers and marks change nothing."""
         if operation.kind == "new_file":
             self.files[operation.node] = bytearray()
         elif operation.kind == "new_folder":
@@ -86,7 +86,7 @@ class DiskState:
             self.rename(change)
 
     def rename(self, change: NameChange) -> None:
-        """Give or take a name."""
+        """Apply a change of a name."""
         names = self.folders[change.folder]
         if change.node is None:
             names.pop(change.name, None)
@@ -94,7 +94,7 @@ class DiskState:
             names[change.name] = change.node
 
     def walk(self, folder: int = ROOT, path: str = "") -> Iterator[tuple[str, int]]:
-        """Paths, relative to the root, and nodes of all that can be reached, sorted by name; folders before content."""
+        """Yield relative paths and nodes of all reachable files and folders, by name; folders before their contents."""
         for name, node in sorted(self.folders[folder].items()):
             yield path + name, node
             if node in self.folders:
@@ -110,7 +110,7 @@ class DiskState:
         return digest.digest()
 
     def write_to(self, folder: str | os.PathLike[str]) -> None:
-        """Make the same files and folders in a real folder, which is made too."""
+        """Write the same files and folders to a real folder, which is created."""
         os.makedirs(folder, exist_ok=True)
         for path, node in self.walk():
             target = os.path.join(folder, *path.split("/"))
@@ -123,19 +123,19 @@ class DiskState:
 
 @dataclass
 class Trace:
-    """Trace of a workload: its initial state, which is all on the disk, and its operations in order."""
+    """Trace of a workload: its initial state, which is durable, and its operations in order."""
 
     initial: DiskState
     operations: list[Operation] = field(default_factory=list)
 
 
 def write_into(content: bytearray, position: int, data: bytes) -> None:
-    """Put bytes at a position; what lies between the end and the position becomes zeros."""
+    """Put bytes at a position, with zeros between the end and the position."""
     if len(content) < position:
         content.extend(bytes(position - len(content)))
     content[position : position + len(data)] = data
 
 
 def resized(content: bytearray, size: int) -> bytearray:
-    """Return a new content, cut or made longer by zeros; views of the old one stay as they are."""
+    """Return new content, cut or extended by zeros; views of the old one stay as they are."""
     return content[:size] + bytes(max(0, size - len(content)))

@@ -11,9 +11,9 @@ from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.internal_topics.cluster import ClusterMetadata, clusters_of
 from pylogseg.verify.files import check_log_dir
+from pylogseg.verify.findings import Finding, Level, of_failure
 from pylogseg.verify.missing import Checkpoints, check_partitions, is_asked
 from pylogseg.verify.partition import Reports, check_partition
-from pylogseg.verify.remarks import Level, Remark, of_failure
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.verify.startup import check_replicas, check_start
@@ -21,19 +21,7 @@ from pylogseg.verify.startup import check_replicas, check_start
 
 @dataclass
 class Summary:
-    """Counts of what was checked, and a list of what was not.
-
-    Attributes
-    ----------
-    level : Level
-    log_dirs, partitions, segments, batches, records, bytes : int
-    damaged, notices : int
-        Findings of each level.
-    explained_gaps : int
-        Missing ranges of offsets that are explained by compaction.
-    not_checked : list of str
-        Phrases for the report.
-    """
+    """Counts of what was checked, and a list of what was not."""
 
     level: Level
     log_dirs: int = 0
@@ -42,26 +30,25 @@ class Summary:
     batches: int = 0
     records: int = 0
     bytes: int = 0
-    damaged: int = 0
+    damaged: int = 0  #: Findings that are damage.
     notices: int = 0
-    explained_gaps: int = 0
-    not_checked: list[str] = field(default_factory=list)
+    explained_gaps: int = 0  #: Missing ranges of offsets that are explained by compaction.
+    not_checked: list[str] = field(default_factory=list)  #: Phrases for the report.
 
     def add_segment(self, report: SegmentReport) -> None:
-        """Count a segment."""
         self.segments += 1
         self.batches += report.batches
         self.records += report.records
         self.bytes += report.size
         self.not_checked += report.undecided
 
-    def add_remark(self, remark: Remark) -> Remark:
+    def add_finding(self, finding: Finding) -> Finding:
         """Count a finding."""
-        if remark.is_damage:
+        if finding.is_damage:
             self.damaged += 1
         else:
             self.notices += 1
-        return remark
+        return finding
 
 
 _BY_LEVEL = {
@@ -84,53 +71,32 @@ def verify(
     partitions: Sequence[Partition] | None = None,
     jobs: int = 1,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
-    drop_behind: bool = False,
     on_bytes: Callable[[int], None] | None = None,
     names: Sequence[str] = (),
     numbers: Sequence[int] | None = None,
-) -> Iterator[Remark]:
-    """Check a disk.
+) -> Iterator[Finding]:
+    """Check a disk, or some of its partitions (else all live ones), with `jobs` threads.
 
-    Parameters
-    ----------
-    disk : Disk
-        As `pylogseg.open_dir` finds it.
-    summary : Summary
-        With the level to check; filled during the iteration, and complete after the last finding.
-    partitions : sequence of Partition, optional
-        The partitions to check; all live ones of the disk by default.
-    jobs : int
-        Number of threads.
-    limit_bytes : int
-        Batches that decompress to more are not checked.
-    drop_behind : bool
-        Drop pages from the page cache after reading them.
-    on_bytes : callable, optional
-        Called with the bytes that were checked.
-    names, numbers
-        See `judge`.
-
-    Yields
-    ------
-    Remark
-        Segment by segment in the order of the disk, then those of its partition; those of log directories at the end.
+    Findings come segment by segment in the order of the disk, then those of its partition; those of log directories at
+    the end. `summary`, which has the level, is complete after the last one. Batches that decompress to more than
+    `limit_bytes` are not checked; for names and numbers see `findings_of`.
     """
     level = summary.level
     chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
 
     def check(segment: Segment, advance: Advance) -> SegmentReport:
-        return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance, drop_behind=drop_behind)
+        return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance)
 
     results = map_ordered(check, segments_of(disk, chosen), jobs, on_bytes)
-    yield from judge(disk, chosen, results, summary, names=names, numbers=numbers)
+    yield from findings_of(disk, chosen, results, summary, names=names, numbers=numbers)
 
 
 def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
-    """Return the segments to check, in the order in which `judge` takes their reports."""
+    """Return the segments to check, in the order in which `findings_of` takes their reports."""
     return [segment for p in chosen for segment in p.segments] + list(disk.loose)
 
 
-def judge(
+def findings_of(
     disk: Disk,
     chosen: Sequence[Partition],
     results: Iterator[SegmentReport],
@@ -138,38 +104,24 @@ def judge(
     *,
     names: Sequence[str] = (),
     numbers: Sequence[int] | None = None,
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Yield the findings in the reports of segments, and those about partitions and log directories.
 
-    Parameters
-    ----------
-    disk : Disk
-        As `pylogseg.open_dir` finds it.
-    chosen : sequence of Partition
-        The partitions that are checked.
-    results : iterator of SegmentReport
-        The reports of `segments_of`, in its order; consumed one at a time.
-    summary : Summary
-        See `verify`.
-    names, numbers : sequence of str, sequence of int
-        The names and numbers that selected `chosen`: missing partitions are reported only if these select them.
-
-    Yields
-    ------
-    Remark
+    The reports come from `segments_of`, in its order, and are consumed one at a time. `names` and `numbers` selected
+    the chosen partitions: missing ones are reported only if these select them.
     """
     clusters, unread = clusters_of(disk)
     summary.not_checked += unread
     around = _Around(disk, clusters)
     for part in chosen:
         if part.error is not None:
-            yield summary.add_remark(of_failure(part.error))
+            yield summary.add_finding(of_failure(part.error))
             continue
-        yield from map(summary.add_remark, _partition_remarks(part, results, summary, around))
+        yield from map(summary.add_finding, _partition_findings(part, results, summary, around))
     for report in results:  # files named by themselves
         summary.add_segment(report)
-        yield from map(summary.add_remark, report.remarks)
-    yield from map(summary.add_remark, _log_dirs(disk, summary, around, is_asked(names, numbers)))
+        yield from map(summary.add_finding, report.findings)
+    yield from map(summary.add_finding, _log_dirs(disk, summary, around, is_asked(names, numbers)))
     _note_unchecked(disk, chosen, summary)
 
 
@@ -198,7 +150,7 @@ def _absolute(files: FileSystem, log_dir: str) -> str:
     return files.split(files.join(log_dir, "x"))[0]
 
 
-def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[str, int], bool]) -> Iterator[Remark]:
+def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[str, int], bool]) -> Iterator[Finding]:
     summary.log_dirs += len(disk.log_dirs)
     if summary.level < Level.INDEXES:
         return
@@ -207,22 +159,22 @@ def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[st
     for log_dir in disk.log_dirs:
         yield from check_log_dir(log_dir)
         checkpoints = around.checkpoints(log_dir.files, _absolute(log_dir.files, log_dir.path))
-        for remark in check_partitions(log_dir, checkpoints, places, asked):
-            missing.add(remark.path)
-            yield remark
+        for finding in check_partitions(log_dir, checkpoints, places, asked):
+            missing.add(finding.path)
+            yield finding
     yield from check_replicas(disk.log_dirs, around.clusters, asked, missing)
     yield from check_start(disk.log_dirs, around.clusters, asked)
 
 
-def _partition_remarks(
+def _partition_findings(
     part: Partition, results: Iterator[SegmentReport], summary: Summary, around: _Around
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     summary.partitions += 1
     reports = Reports()
     for segment in part.segments:
         report = next(results)
         summary.add_segment(report)
-        yield from report.remarks
+        yield from report.findings
         reports.add(segment, report)
     checkpoints, cluster = around.of(part)
     yield from check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)

@@ -17,27 +17,17 @@ from pylogseg.files.status import parse_partition_metadata, parse_quorum_state
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import decode
-from pylogseg.verify.remarks import Level, Remark, of_error, of_failure
+from pylogseg.verify.findings import Finding, Level, of_error, of_failure
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
-from pylogseg.walker.findings import Finding
+from pylogseg.walker.gaps import GapKind
 from pylogseg.walker.windows import Window, walk
 
 
 def check_partition_files(
     partition: Partition, reports: Sequence[SegmentReport], level: Level = Level.INDEXES
-) -> Iterator[Remark]:
-    """Check snapshots, leader epochs and status files of a partition, and its KRaft snapshots.
-
-    Parameters
-    ----------
-    partition : Partition
-        The replica.
-    reports : sequence of SegmentReport
-        Reports of all its segments, in order.
-    level : Level
-        How much to check of KRaft snapshots.
-    """
+) -> Iterator[Finding]:
+    """Check snapshots, leader epochs and status files of a partition, and its KRaft snapshots (these by `level`)."""
     files = partition.files
     yield from _folders(partition)
     for other in partition.others:
@@ -48,15 +38,15 @@ def check_partition_files(
             kind, parse = check
             yield from _parsed(files, other.path, kind, parse)[1]
         elif other.name.kind is FileKind.LEADER_EPOCHS:
-            epochs, remarks = _parsed(files, other.path, "leader-epoch", parse_leader_epochs)
-            yield from remarks
+            epochs, findings = _parsed(files, other.path, "leader-epoch", parse_leader_epochs)
+            yield from findings
             if epochs:
                 yield from _epochs(other.path, epochs, reports)
         elif other.name.kind is FileKind.KRAFT_SNAPSHOT:
             yield from _kraft_snapshot(partition, other, level)
 
 
-def _folders(partition: Partition) -> Iterator[Remark]:
+def _folders(partition: Partition) -> Iterator[Finding]:
     """Yield folders with the name of a file: a broker that opens one takes the whole log directory offline."""
     files = partition.files
     try:
@@ -67,7 +57,7 @@ def _folders(partition: Partition) -> Iterator[Remark]:
         name = parse_file_name(folder)
         if name.kind not in (FileKind.UNKNOWN, FileKind.LOG):
             reason = "this is a folder with the name of a file that a broker reads or writes"
-            yield Remark(files.join(partition.path, folder), Finding.UNREADABLE.value, name.is_live, reason)
+            yield Finding(files.join(partition.path, folder), GapKind.UNREADABLE.value, name.is_live, reason)
 
 
 _CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
@@ -77,7 +67,7 @@ _CHECKS: dict[FileKind, tuple[str, Callable[[Any, str], Any]]] = {
 }
 
 
-def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str], Any]) -> tuple[Any, list[Remark]]:
+def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str], Any]) -> tuple[Any, list[Finding]]:
     """Return the parsed file, or None and the findings. A file that was deleted meanwhile is not a finding."""
     try:
         return parse(files.read_all(path), path), []
@@ -89,13 +79,13 @@ def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str],
         return None, [of_failure(error)]
 
 
-def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentReport]) -> Iterator[Remark]:
+def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentReport]) -> Iterator[Finding]:
     """Check that the epochs in the checkpoint ascend, and that the epochs of batches agree with them."""
     for before, after in pairwise(epochs):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:
             what = f"epoch {after.epoch} from offset {after.start_offset} on"
             reason = f"{what} follows {before.epoch} from {before.start_offset} on"
-            yield Remark(path, "leader-epoch", True, reason, None, after.start_offset)
+            yield Finding(path, "leader-epoch", True, reason, None, after.start_offset)
             return
     starts = [entry.start_offset for entry in epochs]
     for report in reports:
@@ -104,13 +94,13 @@ def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentRe
             # Batches below the first entry are below the log start offset.
             if at >= 0 and epochs[at].epoch != epoch:
                 reason = f"leader epoch {epoch} in the batch at offset {offset}, {epochs[at].epoch} in the checkpoint"
-                yield Remark(report.path, "leader-epoch", True, reason, None, offset)
+                yield Finding(report.path, "leader-epoch", True, reason, None, offset)
 
 
-def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Iterator[Remark]:
+def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Iterator[Finding]:
     segment = Segment(partition.files, other.path, 0, other.size, 0, False, partition.topic, partition.partition)
     report = verify_segment(segment, min(level, Level.RECORDS))
-    yield from report.remarks
+    yield from report.findings
     if report.is_damaged:
         return
     if other.name.offset is None:  # the bootstrap file has neither header nor footer in older versions
@@ -119,7 +109,7 @@ def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Ite
     if ControlKind.SNAPSHOT_HEADER not in kinds[:1] or ControlKind.SNAPSHOT_FOOTER not in kinds[-1:]:
         found = ", ".join(kind.name for kind in kinds) or "none"
         reason = f"the snapshot must begin with a header and end with a footer; found control records: {found}"
-        yield Remark(other.path, "kraft-snapshot", True, reason)
+        yield Finding(other.path, "kraft-snapshot", True, reason)
 
 
 def _control_kinds(segment: Segment) -> list[ControlKind]:
@@ -136,26 +126,20 @@ def _control_kinds(segment: Segment) -> list[ControlKind]:
 # ---- log directory ----
 
 
-def check_log_dir(log_dir: LogDir) -> Iterator[Remark]:
-    """Check the files of a log directory itself.
-
-    Parameters
-    ----------
-    log_dir : LogDir
-        As `pylogseg.open_dir` finds it.
-    """
+def check_log_dir(log_dir: LogDir) -> Iterator[Finding]:
+    """Check the files of a log directory itself."""
     for kind, path in log_dir.checkpoints.items():
         if kind is FileKind.META_PROPERTIES:
             yield from _parsed(log_dir.files, path, "metadata", parse_meta_properties)[1]
         elif kind.is_offset_checkpoint:
-            offsets, remarks = _parsed(log_dir.files, path, "checkpoint", parse_offset_checkpoint)
-            yield from remarks
+            offsets, findings = _parsed(log_dir.files, path, "checkpoint", parse_offset_checkpoint)
+            yield from findings
             yield from _negative(path, offsets or {})
         elif kind is FileKind.KRAFT_SNAPSHOT:
             yield from _bootstrap(log_dir, path)
 
 
-def _bootstrap(log_dir: LogDir, path: str) -> Iterator[Remark]:
+def _bootstrap(log_dir: LogDir, path: str) -> Iterator[Finding]:
     """Check the first records of a cluster, which each node reads at every start."""
     try:
         segment = Segment(log_dir.files, path, 0, log_dir.files.stat(path).size, 0, False)
@@ -164,14 +148,14 @@ def _bootstrap(log_dir: LogDir, path: str) -> Iterator[Remark]:
             yield of_failure(error)
         return
     report = verify_segment(segment, Level.RECORDS)
-    for remark in report.remarks:
-        yield remark if remark.kind == Finding.UNREADABLE.value else remark._replace(kind="bootstrap")
-    if not report.remarks and not report.records:
+    for finding in report.findings:
+        yield finding if finding.kind == GapKind.UNREADABLE.value else finding._replace(kind="bootstrap")
+    if not report.findings and not report.records:
         reason = "the file has no records: a broker refuses to start without metadata.version"
-        yield Remark(path, "bootstrap", True, reason)
+        yield Finding(path, "bootstrap", True, reason)
 
 
-def _negative(path: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Remark]:
+def _negative(path: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[Finding]:
     for (topic, partition), offset in offsets.items():
         if offset < 0:
-            yield Remark(path, "checkpoint", True, f"offset {offset} of {topic}-{partition} is negative", None, offset)
+            yield Finding(path, "checkpoint", True, f"offset {offset} of {topic}-{partition} is negative", None, offset)

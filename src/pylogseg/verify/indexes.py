@@ -12,55 +12,55 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import decode
-from pylogseg.verify.remarks import Remark, of_error, of_failure
+from pylogseg.verify.findings import Finding, of_error, of_failure
 from pylogseg.verify.segment_report import SegmentReport
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
 
 
-def _missing(segment: Segment, kind: FileKind) -> Remark | None:
+def _missing(segment: Segment, kind: FileKind) -> Finding | None:
     """Return the finding for a missing index, if the segment needs one."""
     if not segment.size or parse_file_name(segment.name).kind is not FileKind.LOG:
         return None
     path = segment.path[: -len(FileKind.LOG.value)] + kind.value
-    return Remark(path, "missing-index", False, "a segment without this file")
+    return Finding(path, "missing-index", False, "a segment without this file")
 
 
-def _index_bytes(segment: Segment, kind: FileKind, name: str, remarks: list[Remark]) -> bytes | None:
+def _index_bytes(segment: Segment, kind: FileKind, name: str, findings: list[Finding]) -> bytes | None:
     """Return the bytes of an index; None, with a finding where that is wrong, if it is missing or unreadable."""
     try:
         data = segment.companion(kind)
     except CorruptionError as error:
-        remarks.append(of_error(name, error))
+        findings.append(of_error(name, error))
         return None
     except StorageError as error:
-        remarks.append(of_failure(error))
+        findings.append(of_failure(error))
         return None
     if data is None and kind is not FileKind.TXN_INDEX:
         missing = _missing(segment, kind)
-        remarks += [missing] if missing else []
+        findings += [missing] if missing else []
     return data
 
 
-def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Remark]:
+def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Finding]:
     """Return the finding for zeros at the end of a sealed index, where a broker takes them for entries.
 
-    With such an offset index lookups are only slower. With such a time index the segment's greatest timestamp counts
-    as 0: retention deletes it at once, and lookups by time skip it.
+    With such an offset index lookups are only slower. With such a time index the segment's greatest timestamp counts as
+    0: retention deletes it at once, and lookups by time skip it.
     """
     if segment.is_last or not index.zero_count:
         return []
     is_time = isinstance(index, TimeIndex)
     kind, size = ("time-index", 12) if is_time else ("offset-index", 8)
     reason = f"{index.zero_count} entries of zeros at the end: only the last segment of a log may have them"
-    return [Remark(index.path, kind, is_time, reason, index.count * size)]
+    return [Finding(index.path, kind, is_time, reason, index.count * size)]
 
 
 class OffsetIndexCheck:
     """Checks that each entry of an offset index has the position and the last offset of a batch."""
 
-    def __init__(self, index: OffsetIndex, remarks: list[Remark]) -> None:
-        self._index, self._remarks = index, remarks
+    def __init__(self, index: OffsetIndex, findings: list[Finding]) -> None:
+        self._index, self._findings = index, findings
         self._positions = index.positions.astype(np.int64)
         self._offsets = index.offsets
         self._passed = 0  # entries below this one are checked
@@ -68,19 +68,19 @@ class OffsetIndexCheck:
         self._unreadable: list[tuple[int, int]] = []
 
     @classmethod
-    def open(cls, segment: Segment, remarks: list[Remark]) -> OffsetIndexCheck | None:
+    def open(cls, segment: Segment, findings: list[Finding]) -> OffsetIndexCheck | None:
         """Return the check of a segment's index; None if the index is missing or malformed."""
-        data = _index_bytes(segment, FileKind.OFFSET_INDEX, "offset-index", remarks)
+        data = _index_bytes(segment, FileKind.OFFSET_INDEX, "offset-index", findings)
         if data is None:
             return None
         index = OffsetIndex(data, segment.base_offset, segment.companions[FileKind.OFFSET_INDEX])
         try:
             index.check_entries()
         except CorruptionError as error:
-            remarks.append(of_error("offset-index", error))
+            findings.append(of_error("offset-index", error))
             return None
-        remarks += _untrimmed(index, segment)
-        return cls(index, remarks)
+        findings += _untrimmed(index, segment)
+        return cls(index, findings)
 
     def window(self, rows: BatchTable) -> None:
         """Check the entries inside some batches."""
@@ -102,20 +102,20 @@ class OffsetIndexCheck:
             reason = f"entry {slot}: the batch at position {position} ends with {rows.last_offset[row]}, not {offset}"
         else:
             reason = f"entry {slot} (offset {offset}): no batch begins at position {position}"
-        self._remarks.append(Remark(self._index.path, "offset-index", True, reason, slot * 8, offset))
+        self._findings.append(Finding(self._index.path, "offset-index", True, reason, slot * 8, offset))
 
     def gap(self, gap: Gap) -> None:
         """Note a gap: entries inside it are not checked."""
         self._unreadable.append((gap.position, gap.end_position))
         self._end = gap.end_position
 
-    def finish(self, next_offset: int) -> list[Remark]:
+    def finish(self, next_offset: int) -> list[Finding]:
         """Return findings for entries after the end of the log; none if a gap at the end was reported already."""
         if self._unreadable and self._unreadable[-1][1] == self._end:
             return []
         left = [slot for slot in range(self._passed, len(self._positions)) if self._positions[slot] >= self._end]
         return [
-            Remark(
+            Finding(
                 self._index.path,
                 "offset-index",
                 True,
@@ -130,12 +130,12 @@ class OffsetIndexCheck:
 class TimeIndexCheck:
     """Checks that each entry of a time index has the greatest timestamp so far, and the offset of its batch.
 
-    Compaction may have removed that batch. Then no batch before the entry may be later than the entry, since lookups
-    by time rely on that.
+    Compaction may have removed that batch. Then no batch before the entry may be later than the entry, since lookups by
+    time rely on that.
     """
 
-    def __init__(self, index: TimeIndex, remarks: list[Remark], *, is_ended: bool) -> None:
-        self._index, self._remarks = index, remarks
+    def __init__(self, index: TimeIndex, findings: list[Finding], *, is_ended: bool) -> None:
+        self._index, self._findings = index, findings
         self._is_ended = is_ended
         self._greatest_of_records = -1  # an empty batch has the time of the cleaning
         self._timestamps = index.timestamps.astype(np.int64)
@@ -145,22 +145,22 @@ class TimeIndexCheck:
         self._unreadable = False
 
     @classmethod
-    def open(cls, segment: Segment, remarks: list[Remark]) -> TimeIndexCheck | None:
+    def open(cls, segment: Segment, findings: list[Finding]) -> TimeIndexCheck | None:
         """Return the check of a segment's index; None if the index is missing or malformed."""
-        data = _index_bytes(segment, FileKind.TIME_INDEX, "time-index", remarks)
+        data = _index_bytes(segment, FileKind.TIME_INDEX, "time-index", findings)
         if data is None:
             return None
         index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
         try:
             index.check_entries()
         except CorruptionError as error:
-            remarks.append(of_error("time-index", error))
+            findings.append(of_error("time-index", error))
             return None
         untrimmed = _untrimmed(index, segment)
-        remarks += untrimmed
+        findings += untrimmed
         # The last segment gets the entry of its greatest timestamp when it is closed. Without any entry a broker uses
         # the file's time; it creates an empty index itself if one was missing at its start.
-        return cls(index, remarks, is_ended=bool(len(index)) and not segment.is_last and not untrimmed)
+        return cls(index, findings, is_ended=bool(len(index)) and not segment.is_last and not untrimmed)
 
     def window(self, rows: BatchTable) -> None:
         """Check the entries up to the last offset of some batches."""
@@ -185,13 +185,13 @@ class TimeIndexCheck:
         if self._unreadable and so_far <= timestamp:
             return
         reason = f"entry {slot} says {timestamp} at offset {offset}; the greatest timestamp up to there is {so_far}"
-        self._remarks.append(Remark(self._index.path, "time-index", True, reason, slot * 12, offset))
+        self._findings.append(Finding(self._index.path, "time-index", True, reason, slot * 12, offset))
 
     def gap(self, gap: Gap) -> None:
         """Note a gap: its timestamps are not known."""
         self._unreadable = True
 
-    def finish(self, next_offset: int) -> list[Remark]:
+    def finish(self, next_offset: int) -> list[Finding]:
         """Return findings for entries after the end of the log, and for a missing entry of the greatest timestamp.
 
         Retention and lookups by time use that entry.
@@ -207,9 +207,9 @@ class TimeIndexCheck:
             )
             place = last * 12, int(self._offsets[last])
             # Not damage: brokers leave cleaned segments like this.
-            self._remarks.append(Remark(self._index.path, "time-index", False, reason, *place))
+            self._findings.append(Finding(self._index.path, "time-index", False, reason, *place))
         return [
-            Remark(
+            Finding(
                 self._index.path,
                 "time-index",
                 True,
@@ -224,8 +224,8 @@ class TimeIndexCheck:
 class TransactionCheck:
     """Checks that the abort markers of a segment are those in its transaction index."""
 
-    def __init__(self, segment: Segment, remarks: list[Remark]) -> None:
-        self._segment, self._remarks = segment, remarks
+    def __init__(self, segment: Segment, findings: list[Finding]) -> None:
+        self._segment, self._findings = segment, findings
         self._ongoing: dict[int, int] = {}
         self._ended: set[int] = set()
         #: Offset to producer, whether its data was seen, whether no marker of the producer comes before.
@@ -262,38 +262,39 @@ class TransactionCheck:
             if offset in entries:
                 named = entries.pop(offset)
                 if named != producer:
-                    self._remark(f"the entry for offset {offset} names producer {named}, the marker {producer}", offset)
+                    self._finding(
+                        f"the entry for offset {offset} names producer {named}, the marker {producer}", offset
+                    )
             elif seen:
-                self._remark(f"no entry for the abort marker of producer {producer} at offset {offset}", offset)
+                self._finding(f"no entry for the abort marker of producer {producer} at offset {offset}", offset)
             elif is_first:  # its data may be in an earlier segment; else compaction has removed all of it
                 report.unindexed_aborts.append((producer, offset))
         if not self._gap:
             for offset, producer in entries.items():
-                self._remark(f"an entry for producer {producer}, but no abort marker at offset {offset}", offset)
+                self._finding(f"an entry for producer {producer}, but no abort marker at offset {offset}", offset)
 
     def _entries(self) -> dict[int, int] | None:
-        known = len(self._remarks)
-        data = _index_bytes(self._segment, FileKind.TXN_INDEX, "transaction-index", self._remarks)
+        known = len(self._findings)
+        data = _index_bytes(self._segment, FileKind.TXN_INDEX, "transaction-index", self._findings)
         if data is None:
-            return {} if len(self._remarks) == known else None
+            return {} if len(self._findings) == known else None
         try:
             index = TxnIndex(data, self._segment.companions[FileKind.TXN_INDEX])
             index.check(self._segment.base_offset)
         except CorruptionError as error:
-            self._remarks.append(of_error("transaction-index", error))
+            self._findings.append(of_error("transaction-index", error))
             return None
         if index.odd_bytes:
             reason = f"{index.odd_bytes} bytes after the last entry: an entry is cut off"
-            self._remarks.append(Remark(index.path, "transaction-index", True, reason, len(data) - index.odd_bytes))
+            self._findings.append(Finding(index.path, "transaction-index", True, reason, len(data) - index.odd_bytes))
         return {txn.last_offset: txn.producer_id for txn in index}
 
-    def _remark(self, reason: str, offset: int) -> None:
+    def _finding(self, reason: str, offset: int) -> None:
         path = self._segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
-        self._remarks.append(Remark(path, "transaction-index", True, reason, None, offset))
+        self._findings.append(Finding(path, "transaction-index", True, reason, None, offset))
 
 
 def _markers(rows: BatchTable, window: Window) -> dict[int, ControlKind]:
-    """Return the kinds of markers by offset."""
     if not len(rows):
         return {}
     columns, _ = decode(rows, window.buffer, window.file_position)

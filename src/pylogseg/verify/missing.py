@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from pylogseg.catalog.disk import LogDir, OtherFile, Partition
-from pylogseg.env.filesystem import FileSystem
+from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.internal_topics.cluster import ClusterMetadata
-from pylogseg.verify.remarks import Remark
+from pylogseg.verify.findings import Finding
 from pylogseg.verify.segment_report import SegmentReport
-from pylogseg.walker.findings import offsets_text
+from pylogseg.walker.gaps import offsets_text
 
 _Key = tuple[str, int]
 _NAMED = 5
@@ -26,27 +27,20 @@ TIERED_FOLDER = "remote-log-index-cache"
 
 
 class Checkpoints:
-    """The offset checkpoints of a log directory; an unreadable one counts as empty.
-
-    Parameters
-    ----------
-    files : FileSystem
-        The file system.
-    folder : str
-        The log directory.
-    """
+    """The offset checkpoints of a log directory; an unreadable one counts as empty."""
 
     def __init__(self, files: FileSystem, folder: str) -> None:
         self.folder = folder
-        self.is_tiered = _is_folder(files, files.join(folder, TIERED_FOLDER))
-        self.is_stopped = _is_there(files, files.join(folder, FileKind.CLEAN_SHUTDOWN.value))
+        tiered = _entry(files, files.join(folder, TIERED_FOLDER))
+        self.is_tiered = tiered is not None and tiered.is_dir
+        self.is_stopped = _entry(files, files.join(folder, FileKind.CLEAN_SHUTDOWN.value)) is not None
         self._of = {kind: _offsets(files, files.join(folder, kind.value)) for kind in _ENDS}
 
     def of(self, kind: FileKind, key: _Key) -> int | None:
         """Return a partition's offset in one checkpoint; None if there is no entry."""
         return self._of[kind].get(key)
 
-    @property
+    @cached_property
     def partitions(self) -> dict[_Key, int]:
         """All partitions with an entry, with the greatest offset noted for each."""
         found: dict[_Key, int] = {}
@@ -71,19 +65,11 @@ _ENDS = {
 }
 
 
-def _is_folder(files: FileSystem, path: str) -> bool:
+def _entry(files: FileSystem, path: str) -> Entry | None:
     try:
-        return files.stat(path).is_dir
+        return files.stat(path)
     except StorageError:
-        return False
-
-
-def _is_there(files: FileSystem, path: str) -> bool:
-    try:
-        files.stat(path)
-    except StorageError:
-        return False
-    return True
+        return None
 
 
 def _offsets(files: FileSystem, path: str) -> Mapping[_Key, int]:
@@ -121,20 +107,8 @@ def check_ends(
     reports: Sequence[SegmentReport],
     checkpoints: Checkpoints | None,
     cluster: ClusterMetadata | None = None,
-) -> Iterator[Remark]:
-    """Check for missing offsets at either end of a log, and for records that a load would drop.
-
-    Parameters
-    ----------
-    partition : Partition
-        The replica.
-    reports : sequence of SegmentReport
-        Reports of all its segments, in order.
-    checkpoints : Checkpoints or None
-        Those of its log directory.
-    cluster : ClusterMetadata, optional
-        The metadata of the cluster.
-    """
+) -> Iterator[Finding]:
+    """Check for missing offsets at either end of a log, and for records that a load would drop."""
     if partition.state:
         return
     key = partition.topic, partition.partition
@@ -165,15 +139,15 @@ def check_ends(
         path = reports[-1].path if reports else partition.path
         ends = f"the log ends at {end}" if reports else "there is no segment"
         reason = f"{offsets_text(end, last)} are missing: {ends}, but {why}"
-        yield Remark(path, "missing", is_certain, reason, None, end, last - 1)
+        yield Finding(path, "missing", is_certain, reason, None, end, last - 1)
     elif not reports and partition.error is None:
         reason = "there is no segment, and no sign whether it held records"
-        yield Remark(partition.path, "empty", partition.topic == METADATA_TOPIC, reason)
+        yield Finding(partition.path, "empty", partition.topic == METADATA_TOPIC, reason)
 
 
 def _dropped(
     partition: Partition, reports: Sequence[SegmentReport], log_start: int, checkpoints: Checkpoints | None
-) -> Remark:
+) -> Finding:
     assert checkpoints is not None
     files, first, end = partition.files, reports[0].first_offset, reports[-1].next_offset
     reason = (
@@ -181,7 +155,7 @@ def _dropped(
         f"deletes all its segments, {offsets_text(first, end)}, and goes on at {log_start}"
     )
     path = files.join(checkpoints.folder, FileKind.LOG_STARTS.value)
-    return Remark(path, "log-start", True, reason, None, first, end - 1)
+    return Finding(path, "log-start", True, reason, None, first, end - 1)
 
 
 def _undeleted(
@@ -189,7 +163,7 @@ def _undeleted(
     reports: Sequence[SegmentReport],
     epochs: Sequence[EpochEntry],
     checkpoints: Checkpoints | None,
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Check for deleted records that are served again, since the checkpoint lost the log start offset.
 
     Only a log start offset moves the first leader epoch into the middle of its batches. (Batches of magic 0 and 1 have
@@ -211,7 +185,7 @@ def _undeleted(
     if not checkpoints.is_stopped:
         reason += ", unless a broker runs, or crashed within a minute after the deletion"
     path = partition.files.join(checkpoints.folder, FileKind.LOG_STARTS.value)
-    yield Remark(path, "log-start-lost", checkpoints.is_stopped, reason, None, first, start - 1)
+    yield Finding(path, "log-start-lost", checkpoints.is_stopped, reason, None, first, start - 1)
 
 
 def _beside(partition: Partition, epochs: Sequence[EpochEntry]) -> Iterator[tuple[int, str]]:
@@ -241,7 +215,7 @@ def _at_start(
     epochs: Sequence[EpochEntry],
     checkpoints: Checkpoints | None,
     is_tiered: bool | None,
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Check for missing first segments: deleting them would have moved the first leader epoch."""
     if not reports:
         return
@@ -263,12 +237,12 @@ def _at_start(
             f"not known whether {offsets_text(first, base)} are missing before the first segment, or in the remote "
             f"storage of a tiered topic: {why}"
         )
-        yield Remark(reports[0].path, "perhaps-remote", False, reason, None, first, base - 1)
+        yield Finding(reports[0].path, "perhaps-remote", False, reason, None, first, base - 1)
         return
     crash = "" if partition.topic == METADATA_TOPIC else ", unless the broker crashed just then"
     reason = f"{offsets_text(first, base)} are missing before the first segment: {why}{crash}"
     is_certain = checkpoints is not None and bool(checkpoints.partitions)
-    yield Remark(reports[0].path, "missing", is_certain, reason, None, first, base - 1)
+    yield Finding(reports[0].path, "missing", is_certain, reason, None, first, base - 1)
 
 
 def _snapshot_end(partition: Partition) -> int:
@@ -318,7 +292,7 @@ def _has_changed(partition: Partition, reports: Sequence[SegmentReport]) -> bool
 # ---- indexes without their log ----
 
 
-def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Iterator[Remark]:
+def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Iterator[Finding]:
     """Check for indexes without a segment: its records are lost if no segment has them and they were not deleted."""
     bases = {segment.base_offset for segment in partition.segments}
     absent = {other.name.offset for other in partition.others if other.name.kind is FileKind.LOG and other.name.suffix}
@@ -331,7 +305,7 @@ def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Ite
         more = f" (with {', '.join(partition.files.split(other.path)[1] for other in others[1:])})" * (len(others) > 1)
         reason, last = _orphan(partition, reports, base, others, base in absent)
         is_lost = last is not None
-        yield Remark(others[0].path, "orphan-lost" if is_lost else "orphan", is_lost, reason + more, None, base, last)
+        yield Finding(others[0].path, "orphan-lost" if is_lost else "orphan", is_lost, reason + more, None, base, last)
 
 
 def _orphan(
@@ -384,19 +358,10 @@ def check_partitions(
     checkpoints: Checkpoints,
     elsewhere: Mapping[_Key, str],
     asked: Callable[[str, int], bool],
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Check for partitions with an entry in the checkpoints of a log directory but no folder.
 
-    Parameters
-    ----------
-    log_dir : LogDir
-        As `pylogseg.open_dir` finds it.
-    checkpoints : Checkpoints
-        Those of the log directory.
-    elsewhere : mapping of (topic, partition) to str
-        Partitions in other log directories of the same broker: they were moved.
-    asked : callable
-        Returns whether a topic and partition are selected.
+    Those `elsewhere`, in other log directories of the same broker, were moved.
     """
     here = {(part.topic, part.partition) for part in log_dir.partitions if not part.state}
     absent = {key: offset for key, offset in checkpoints.partitions.items() if key not in here and asked(*key)}
@@ -416,12 +381,12 @@ def check_partitions(
             start = max(checkpoints.of(FileKind.LOG_STARTS, (topic, number)) or 0, 0)
             first = start if start < offset else 0
             reason = f"the folder of this partition is missing, with its offsets below {offset}: {said}"
-            yield Remark(path, "missing", True, reason, None, first, offset - 1)
+            yield Finding(path, "missing", True, reason, None, first, offset - 1)
         else:
             empty.append(name)
     if empty:
         reason = f"folders of partitions are missing whose logs were empty: {names_text(empty)}"
-        yield Remark(log_dir.path, "missing", False, reason)
+        yield Finding(log_dir.path, "missing", False, reason)
 
 
 def names_text(names: Sequence[str]) -> str:

@@ -11,46 +11,39 @@ from pylogseg.catalog.disk import OtherFile, Partition, Segment
 from pylogseg.format.names import FileKind
 from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.verify.files import check_partition_files
+from pylogseg.verify.findings import Finding, Level
 from pylogseg.verify.missing import Checkpoints, check_ends, check_orphans, gaps_of
-from pylogseg.verify.remarks import Level, Remark
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
-from pylogseg.walker.findings import offsets_text
+from pylogseg.walker.gaps import offsets_text
 
 #: Missing ranges of offsets of a partition that are listed one by one.
 MAX_LISTED = 10_000
 
 
 class Reports:
-    """The reports of a partition's segments, in order, reduced to what the checks across segments need.
-
-    Attributes
-    ----------
-    reports : list of SegmentReport
-        Without remarks and transactions; with at most `MAX_LISTED` missing ranges in total.
-    unindexed_aborts : list of Remark
-        Abort markers without an index entry whose data began in an earlier segment.
-    """
+    """The reports of a partition's segments, in order, reduced to what the checks across segments need."""
 
     def __init__(self) -> None:
+        #: Without findings and transactions; with at most `MAX_LISTED` missing ranges in total.
         self.reports: list[SegmentReport] = []
-        self.unindexed_aborts: list[Remark] = []
+        #: Abort markers without an index entry whose data began in an earlier segment.
+        self.unindexed_aborts: list[Finding] = []
         self._ongoing: dict[int, int] = {}
         self._room = MAX_LISTED
 
     def add(self, segment: Segment, report: SegmentReport) -> None:
-        """Add the next report."""
         for producer, offset in report.unindexed_aborts:
             if producer in self._ongoing:
                 path = segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
                 reason = f"no entry for the abort marker of producer {producer} at offset {offset}"
-                self.unindexed_aborts.append(Remark(path, "transaction-index", True, reason, None, offset))
+                self.unindexed_aborts.append(Finding(path, "transaction-index", True, reason, None, offset))
         for producer in report.ended:
             self._ongoing.pop(producer, None)
         self._ongoing = {**report.ongoing, **self._ongoing} if report.ongoing else self._ongoing
         missing = report.missing[: self._room]
         self._room -= len(missing)
-        self.reports.append(replace(report, missing=missing, remarks=[], unindexed_aborts=[], ended=[], ongoing={}))
+        self.reports.append(replace(report, missing=missing, findings=[], unindexed_aborts=[], ended=[], ongoing={}))
 
 
 class Explained(Protocol):
@@ -67,28 +60,8 @@ def check_partition(
     *,
     checkpoints: Checkpoints | None = None,
     cluster: ClusterMetadata | None = None,
-) -> Iterator[Remark]:
-    """Run the checks that need all segments of a partition.
-
-    Parameters
-    ----------
-    partition : Partition
-        The replica.
-    taken : Reports
-        Reports of all its segments.
-    summary : Explained
-        Its `explained_gaps` is increased by the missing ranges that compaction explains.
-    level : Level
-        How much to check.
-    checkpoints : Checkpoints, optional
-        Those of its log directory.
-    cluster : ClusterMetadata, optional
-        The metadata of the cluster.
-
-    Yields
-    ------
-    Remark
-    """
+) -> Iterator[Finding]:
+    """Run the checks that need all segments of a partition; the summary counts the gaps that compaction explains."""
     reports = taken.reports
     yield from _continuity(partition, reports, summary, checkpoints, cluster)
     yield from taken.unindexed_aborts
@@ -128,12 +101,12 @@ def _continuity(
     summary: Explained,
     checkpoints: Checkpoints | None,
     cluster: ClusterMetadata | None,
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     for before, after in pairwise(reports):
         if before.next_offset > after.base_offset:
             last = before.next_offset - 1
             reason = f"offsets up to {last} are in the segment before, this one begins at {after.base_offset}"
-            yield Remark(after.path, "overlap", True, reason, None, after.base_offset, last)
+            yield Finding(after.path, "overlap", True, reason, None, after.base_offset, last)
     gaps = gaps_of(reports, partition.log_start_offset)
     unlisted = sum(report.jumps - len(report.missing) for report in reports)
     if not gaps and not unlisted:
@@ -145,9 +118,9 @@ def _continuity(
     for gap in gaps:
         missing = f"{offsets_text(gap.first, gap.end)} {'is' if gap.end == gap.first + 1 else 'are'} missing"
         reason = f"{missing} {gap.where}, with no sign of compaction"
-        yield Remark(gap.path, "gap", is_certain, reason, None, gap.first, gap.end - 1)
+        yield Finding(gap.path, "gap", is_certain, reason, None, gap.first, gap.end - 1)
     if unlisted:
-        yield Remark(partition.path, "gap", is_certain, f"and {unlisted} more ranges of offsets are missing")
+        yield Finding(partition.path, "gap", is_certain, f"and {unlisted} more ranges of offsets are missing")
 
 
 def _is_policy_known(partition: Partition, checkpoints: Checkpoints | None, cluster: ClusterMetadata | None) -> bool:
@@ -156,7 +129,7 @@ def _is_policy_known(partition: Partition, checkpoints: Checkpoints | None, clus
     return is_known or (checkpoints is not None and bool(checkpoints.partitions))
 
 
-def _leftovers(partition: Partition, reported: Collection[str] = ()) -> Iterator[Remark]:
+def _leftovers(partition: Partition, reported: Collection[str] = ()) -> Iterator[Finding]:
     """Yield leftovers of an interrupted operation by suffix, except suffixes that are reported already."""
     by_suffix: dict[str, list[OtherFile]] = {}
     for other in partition.others:
@@ -165,7 +138,7 @@ def _leftovers(partition: Partition, reported: Collection[str] = ()) -> Iterator
             by_suffix.setdefault(name.suffix, []).append(other)
     for suffix, found in by_suffix.items():
         more = f", and {len(found) - 1} more with this suffix" if len(found) > 1 else ""
-        yield Remark(found[0].path, "leftover", False, f"{_SUFFIXES[suffix]}{more}", None, found[0].name.offset)
+        yield Finding(found[0].path, "leftover", False, f"{_SUFFIXES[suffix]}{more}", None, found[0].name.offset)
 
 
 def _swaps(
@@ -174,16 +147,16 @@ def _swaps(
     level: Level,
     checkpoints: Checkpoints | None,
     cluster: ClusterMetadata | None,
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Check the `.swap` segments with which a load would replace others."""
     swaps = []
     for other, base in _swapped_in(partition):
         swap = Segment(partition.files, other.path, base, other.size, 0, False, partition.topic, partition.partition)
         swaps.append(verify_segment(swap, min(level, Level.RECORDS)))
-        bad = next((remark for remark in swaps[-1].remarks if remark.is_damage), None)
+        bad = next((finding for finding in swaps[-1].findings if finding.is_damage), None)
         if bad is not None:
             reason = f"a load would replace other segments by this file, and it is damaged: {bad.reason}"
-            yield Remark(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
+            yield Finding(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
     if swaps and not any(swap.is_damaged for swap in swaps):
         is_cleaned = is_compacted(partition, [*reports, *swaps], checkpoints, cluster)
         is_certain = not is_cleaned and _is_policy_known(partition, checkpoints, cluster)
@@ -192,7 +165,7 @@ def _swaps(
 
 def _replaced(
     swaps: Sequence[SegmentReport], reports: Sequence[SegmentReport], is_cleaned: bool, is_certain: bool
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Check for offsets and records that are in the replaced segments, and not in the `.swap` files."""
     first, last = min(swap.base_offset for swap in swaps), max(swaps, key=lambda swap: swap.next_offset)
     end = last.next_offset
@@ -204,7 +177,7 @@ def _replaced(
             f"{end - 1}: {offsets_text(end, old_end)} would be deleted"
         )
         reason += "; the cleaner may have removed them" if is_cleaned else ", with no sign of compaction"
-        yield Remark(last.path, "swap", is_certain, reason, None, end, old_end - 1)
+        yield Finding(last.path, "swap", is_certain, reason, None, end, old_end - 1)
         return
     before, after = sum(report.records for report in replaced), sum(swap.records for swap in swaps)
     if before > after:
@@ -212,7 +185,7 @@ def _replaced(
             f"a load would replace segments with {before:,} records by .swap files with {after:,}: normal after a "
             "cleaning, unless these files were copied at different times"
         )
-        yield Remark(last.path, "swap", False, reason, None, first, end - 1)
+        yield Finding(last.path, "swap", False, reason, None, first, end - 1)
 
 
 def _swapped_in(partition: Partition) -> list[tuple[OtherFile, int]]:

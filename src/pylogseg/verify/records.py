@@ -10,8 +10,8 @@ import numpy.typing as npt
 from pylogseg import _codec
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 
-#: Kind of a remark, row of the batch table, reason, whether it is damage.
-RecordRemark = tuple[str, int, str, bool]
+#: Kind of a finding, row of the batch table, reason, whether it is damage.
+RecordFinding = tuple[str, int, str, bool]
 
 _RECORDS = "records"
 
@@ -25,7 +25,7 @@ class RecordsCheck:
     def __init__(self) -> None:
         self._last_offset = self._greatest = -1
 
-    def __call__(self, columns: RecordColumns, continues: bool = False, ends: bool = True) -> Iterator[RecordRemark]:
+    def __call__(self, columns: RecordColumns, continues: bool = False, ends: bool = True) -> Iterator[RecordFinding]:
         """Yield the findings for a slice; the flags are those of `format.records.Slice`."""
         if not len(columns):
             return
@@ -41,7 +41,7 @@ class RecordsCheck:
         yield from _inner_crcs(columns)
 
 
-def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp], before: int | None) -> Iterator[RecordRemark]:
+def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp], before: int | None) -> Iterator[RecordFinding]:
     offsets, rows, of = columns.offset, columns.batches, columns.batch[starts]
     ends = np.append(starts[1:], len(offsets)) - 1
     # The header of a wrapper has no base offset.
@@ -66,7 +66,7 @@ def _offsets(columns: RecordColumns, starts: npt.NDArray[np.intp], before: int |
 
 def _timestamps(
     columns: RecordColumns, starts: npt.NDArray[np.intp], greatest: npt.NDArray[np.int64]
-) -> Iterator[RecordRemark]:
+) -> Iterator[RecordFinding]:
     """Check the greatest timestamp in the header, which segments are rolled, kept and searched by."""
     rows, of = columns.batches, columns.batch[starts]
     wrong = (greatest != rows.max_timestamp[of]) & ~rows.is_log_append_time[of] & (rows.magic[of] > 0)
@@ -76,7 +76,7 @@ def _timestamps(
         yield "timestamp", row, reason, False
 
 
-def _inner_crcs(columns: RecordColumns) -> Iterator[RecordRemark]:
+def _inner_crcs(columns: RecordColumns) -> Iterator[RecordFinding]:
     """Check the checksums of messages inside compressed legacy wrappers."""
     if not (columns.batches.magic < 2).any():
         return

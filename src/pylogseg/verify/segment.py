@@ -15,11 +15,11 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.vanished import open_unless_removed, removed_gap
+from pylogseg.verify.findings import Finding, Level, of_failure, of_gap
 from pylogseg.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.verify.records import RecordsCheck
-from pylogseg.verify.remarks import Level, Remark, of_failure, of_gap
 from pylogseg.verify.segment_report import MAX_MISSING, SegmentReport
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
 #: Findings of one kind for one file that are listed; the others are only counted.
@@ -32,52 +32,36 @@ def verify_segment(
     *,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     advance: Callable[[int], None] | None = None,
-    drop_behind: bool = False,
 ) -> SegmentReport:
-    """Check a segment.
+    """Check a segment; a disk error is a finding in the report, too.
 
-    Parameters
-    ----------
-    segment : Segment
-        As `pylogseg.open_dir` finds it.
-    level : Level
-        How much to check.
-    limit_bytes : int
-        Batches that decompress to more are not checked, and the report says so.
-    advance : callable, optional
-        Called with the number of bytes done since its last call.
-    drop_behind : bool
-        Drop pages from the page cache after reading them.
-
-    Returns
-    -------
-    SegmentReport
-        A disk error is a finding in it, too.
+    Batches that decompress to more than `limit_bytes` are not checked, and the report says so. `advance` gets the bytes
+    done since its last call.
     """
     report = SegmentReport(
         segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(level)
     )
     check = _SegmentCheck(segment, level, limit_bytes, report)
     try:
-        check.run(advance or (lambda size: None), drop_behind)
+        check.run(advance or (lambda size: None))
     except StorageError as error:
-        report.remarks.append(of_failure(error))
-    report.remarks = _shortened(report.remarks, check.unlisted)
+        report.findings.append(of_failure(error))
+    report.findings = _shortened(report.findings, check.unlisted)
     return report
 
 
-def _shortened(remarks: list[Remark], unlisted: Counter[tuple[str, str, bool]]) -> list[Remark]:
+def _shortened(findings: list[Finding], unlisted: Counter[tuple[str, str, bool]]) -> list[Finding]:
     """Return the first findings of each kind and file, then one with the number of the others."""
-    kept: list[Remark] = []
+    kept: list[Finding] = []
     counts = Counter(unlisted)
-    for remark in remarks:
-        key = (remark.path, remark.kind, remark.is_damage)
+    for finding in findings:
+        key = (finding.path, finding.kind, finding.is_damage)
         counts[key] += 1
         if counts[key] - unlisted[key] <= MAX_REMARKS:
-            kept.append(remark)
+            kept.append(finding)
     for (path, kind, is_damage), count in counts.items():
         if count > MAX_REMARKS:
-            kept.append(Remark(path, kind, is_damage, f"and {count - MAX_REMARKS} more of this kind"))
+            kept.append(Finding(path, kind, is_damage, f"and {count - MAX_REMARKS} more of this kind"))
     return kept
 
 
@@ -97,7 +81,7 @@ class _SegmentCheck:
         self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
         self._transactions: TransactionCheck | None = None
 
-    def run(self, advance: Callable[[int], None], drop_behind: bool) -> None:
+    def run(self, advance: Callable[[int], None]) -> None:
         segment, report = self._segment, self._report
         if self._level >= Level.INDEXES:
             self._open_indexes()
@@ -106,7 +90,7 @@ class _SegmentCheck:
         if opened is None:
             report.first_offset = report.next_offset = segment.base_offset
             report.end_gap = removed_gap(segment, 0, None)
-            report.remarks = [of_gap(report.end_gap)]
+            report.findings = [of_gap(report.end_gap)]
             return
         with opened as view:
             for item in walk(
@@ -120,27 +104,25 @@ class _SegmentCheck:
                     end = int(item.batches.position[-1] + item.batches.size[-1])
                     self._window(item)
                     report.end_gap = None
-                if drop_behind:
-                    view.drop(done, end)
                 advance(end - done)
                 done = end
         report.next_offset, report.end_position = self._next, done
         if report.first_offset < 0:
             report.first_offset = segment.base_offset
         for index in self._indexes:
-            report.remarks += index.finish(self._next)
+            report.findings += index.finish(self._next)
         if self._transactions is not None:
             self._transactions.finish(report)
 
     def _open_indexes(self) -> None:
         segment, report = self._segment, self._report
-        offsets = OffsetIndexCheck.open(segment, report.remarks)
-        times = TimeIndexCheck.open(segment, report.remarks)
+        offsets = OffsetIndexCheck.open(segment, report.findings)
+        times = TimeIndexCheck.open(segment, report.findings)
         self._indexes = [index for index in (offsets, times) if index is not None]
-        self._transactions = TransactionCheck(segment, report.remarks)
+        self._transactions = TransactionCheck(segment, report.findings)
 
     def _gap(self, gap: Gap) -> None:
-        self._report.remarks.append(of_gap(gap))
+        self._report.findings.append(of_gap(gap))
         self._after_gap = True
         for index in self._indexes:
             index.gap(gap)
@@ -194,23 +176,23 @@ class _SegmentCheck:
             if row and lifted[row - 1]:
                 wrong, fits = int(rows.base_offset[row - 1]), int(before[row - 1])
                 reason = f"base offset {wrong} is above that of the batch after it, {base}; {fits} would fit between"
-                self._remark("order", rows, row - 1, reason)
+                self._finding("order", rows, row - 1, reason)
                 continue
             first = row == 0 and not self._begun
             limit = "the segment's base offset" if first else "the offset after the batch before it"
-            self._remark("order", rows, row, f"base offset {base} is below {before[row]}, {limit}")
+            self._finding("order", rows, row, f"base offset {base} is below {before[row]}, {limit}")
 
     def _fields(self, rows: BatchTable) -> None:
         wrong = rows.last_offset < rows.base_offset
         for row in np.flatnonzero(wrong).tolist():
             reason = f"last offset {rows.last_offset[row]} is below base offset {rows.base_offset[row]}"
-            self._remark("header", rows, row, reason)
+            self._finding("header", rows, row, reason)
         width = rows.last_offset - rows.base_offset + 1
         known = ~_wrappers(rows) & ~wrong
         for row in np.flatnonzero(known & ((rows.count < 0) | (rows.count > width))).tolist():
-            self._remark("header", rows, row, f"{rows.count[row]} records declared for {width[row]} offsets")
+            self._finding("header", rows, row, f"{rows.count[row]} records declared for {width[row]} offsets")
         for row in np.flatnonzero(rows.codec > 4).tolist():
-            self._remark("header", rows, row, f"codec {rows.codec[row]} is unknown; expected 0 to 4")
+            self._finding("header", rows, row, f"codec {rows.codec[row]} is unknown; expected 0 to 4")
         self._report.is_compacted |= bool((known & (rows.count < width)).any() or rows.has_delete_horizon.any())
 
     def _epochs(self, rows: BatchTable) -> None:
@@ -222,14 +204,14 @@ class _SegmentCheck:
             if epochs[row] >= 0:
                 known.append((int(epochs[row]), int(rows.base_offset[row])))
 
-    def _remark(self, kind: str, rows: BatchTable, row: int, reason: str, is_damage: bool = True) -> None:
+    def _finding(self, kind: str, rows: BatchTable, row: int, reason: str, is_damage: bool = True) -> None:
         kinds = (self._segment.path, kind, is_damage)
         self._counts[kinds] += 1
         if self._counts[kinds] > MAX_REMARKS:
             self.unlisted[kinds] += 1
             return
         place, offset = int(rows.position[row]), int(rows.base_offset[row])
-        self._report.remarks.append(Remark(self._segment.path, kind, is_damage, reason, place, offset))
+        self._report.findings.append(Finding(self._segment.path, kind, is_damage, reason, place, offset))
 
     # ---- records ----
 
@@ -243,12 +225,12 @@ class _SegmentCheck:
                     place = f"{self._segment.path}: the batch at position {rows.position[bad.row]}"
                     self._report.undecided.append(f"{place}: {bad.reason}")
                 else:
-                    self._remark(Finding.RECORDS_BAD.value, rows, bad.row, bad.reason)
+                    self._finding(GapKind.RECORDS_BAD.value, rows, bad.row, bad.reason)
             self._report.records += len(columns)
             if self._report.first_offset < 0 and len(columns):
                 self._report.first_offset = int(columns.offset[0])
             for kind, row, reason, is_damage in self._check_records(columns, continues, ends):
-                self._remark(kind, rows, row, reason, is_damage)
+                self._finding(kind, rows, row, reason, is_damage)
 
 
 def _lifted(rows: BatchTable, before: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

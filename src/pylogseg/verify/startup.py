@@ -8,13 +8,13 @@ from itertools import combinations
 from typing import NamedTuple
 
 from pylogseg.catalog.disk import LogDir, Partition
+from pylogseg.catalog.folders import readable_topic_id
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.properties import MetaProperties, parse_meta_properties
-from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
 from pylogseg.internal_topics.cluster import ClusterMetadata
+from pylogseg.verify.findings import Finding
 from pylogseg.verify.missing import TIERED_FOLDER, names_text
-from pylogseg.verify.remarks import Remark
 
 _RESERVED_IDS = ("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 
@@ -42,29 +42,20 @@ def check_start(
     log_dirs: Sequence[LogDir],
     clusters: Mapping[str, ClusterMetadata] | None = None,
     asked: Callable[[str, int], bool] = lambda topic, partition: True,
-) -> Iterator[Remark]:
-    """Check for files and folders that a broker would refuse or disown.
+) -> Iterator[Finding]:
+    """Check for files and folders that a broker would refuse or disown, and topic ids where `asked`.
 
-    Parameters
-    ----------
-    log_dirs : sequence of LogDir
-        Of one broker or of several, which are distinguished by cluster and node in `meta.properties`.
-    clusters : mapping of str to ClusterMetadata, optional
-        The metadata of the cluster, by the path of the log directory.
-    asked : callable
-        Returns whether to check the topic id of a topic and partition.
-
-    Yields
-    ------
-    Remark
+    Log directories of several brokers are told apart by cluster and node in `meta.properties`; `clusters` has the
+    metadata by their paths.
     """
-    owners = [_owner(log_dir) for log_dir in log_dirs if _is_brokers(log_dir)]
+    everyone = [_owner(log_dir) for log_dir in log_dirs]
+    owners = [owner for owner in everyone if _is_brokers(owner.log_dir)]
     for owner in owners:
         yield from _folders(owner.log_dir)
         yield from _properties(owner)
     yield from _metadata_log(owners)
     yield from _contradictions(owners)
-    for a, b in combinations([_owner(log_dir) for log_dir in log_dirs], 2):
+    for a, b in combinations(everyone, 2):
         yield from _twice(a, b)
     yield from _topic_ids(owners, clusters or {}, asked)
 
@@ -84,14 +75,14 @@ def _owner(log_dir: LogDir) -> _Owner:
         return _Owner(log_dir, path, None, str(error))
 
 
-def _folders(log_dir: LogDir) -> Iterator[Remark]:
+def _folders(log_dir: LogDir) -> Iterator[Finding]:
     for entry in sorted(log_dir.files.list_folder(log_dir.path)):
         if entry.is_dir and entry.name != TIERED_FOLDER and parse_partition_folder(entry.name) is None:
             reason = f"a broker does not start with a folder that is not named <topic>-<partition>: {entry.name!r}"
-            yield Remark(log_dir.files.join(log_dir.path, entry.name), "foreign-folder", True, reason)
+            yield Finding(log_dir.files.join(log_dir.path, entry.name), "foreign-folder", True, reason)
 
 
-def _properties(owner: _Owner) -> Iterator[Remark]:
+def _properties(owner: _Owner) -> Iterator[Finding]:
     if owner.error is not None:
         return  # reported by `check_log_dir`
     meta = owner.meta
@@ -99,26 +90,26 @@ def _properties(owner: _Owner) -> Iterator[Remark]:
         reason = (
             "it is missing: a broker whose only log directory this is, or whose metadata log is here, does not start"
         )
-        yield Remark(owner.path, "meta-properties", owner.has_metadata, reason)
+        yield Finding(owner.path, "meta-properties", owner.has_metadata, reason)
     elif meta.cluster_id in (None, "") and (meta.version == 1 or meta.node_id is None):
         said = "cluster.id is empty" if meta.cluster_id == "" else "it says neither cluster.id nor node.id"
         # Old brokers wrote no cluster id; a file without both was emptied. An empty id comes from an unset variable.
-        yield Remark(owner.path, "meta-properties", meta.node_id is None, said)
+        yield Finding(owner.path, "meta-properties", meta.node_id is None, said)
     elif meta.directory_id in _RESERVED_IDS:
-        yield Remark(owner.path, "meta-properties", True, f"directory.id {meta.directory_id} is a reserved one")
+        yield Finding(owner.path, "meta-properties", True, f"directory.id {meta.directory_id} is a reserved one")
 
 
-def _metadata_log(owners: Sequence[_Owner]) -> Iterator[Remark]:
+def _metadata_log(owners: Sequence[_Owner]) -> Iterator[Finding]:
     """Check for brokers of a KRaft cluster whose metadata log is in none of the given directories."""
     whole = {owner.broker for owner in owners if owner.has_metadata}
     for owner in owners:
         if owner.meta is not None and owner.meta.version == 1 and owner.broker not in whole:
             whole.add(owner.broker)
             reason = f"{METADATA_TOPIC}-0, which each broker has in one of its log directories, is not here"
-            yield Remark(owner.log_dir.path, "not-here", False, reason)
+            yield Finding(owner.log_dir.path, "not-here", False, reason)
 
 
-def _contradictions(owners: Sequence[_Owner]) -> Iterator[Remark]:
+def _contradictions(owners: Sequence[_Owner]) -> Iterator[Finding]:
     """Check for directories of one broker that contradict each other. There may be several complete brokers."""
     known = [owner for owner in owners if owner.meta is not None and owner.meta.node_id is not None]
     whole = {owner.broker for owner in known if owner.has_metadata}
@@ -132,7 +123,7 @@ def _contradictions(owners: Sequence[_Owner]) -> Iterator[Remark]:
             for name, mine, other in zip(names, owner.broker, first.broker, strict=True)
             if mine != other
         ]
-        yield Remark(owner.path, "meta-properties", True, "; ".join(differing))
+        yield Finding(owner.path, "meta-properties", True, "; ".join(differing))
     seen: dict[str, _Owner] = {}
     for owner in known:
         directory_id = owner.meta.directory_id if owner.meta else None
@@ -141,10 +132,10 @@ def _contradictions(owners: Sequence[_Owner]) -> Iterator[Remark]:
         other = seen.setdefault(directory_id, owner)
         if other is not owner:
             reason = f"directory.id {directory_id} is also that of {other.log_dir.path}: one is a copy of the other"
-            yield Remark(owner.path, "meta-properties", True, reason)
+            yield Finding(owner.path, "meta-properties", True, reason)
 
 
-def _twice(a: _Owner, b: _Owner) -> Iterator[Remark]:
+def _twice(a: _Owner, b: _Owner) -> Iterator[Finding]:
     is_known = a.meta is not None and b.meta is not None
     if is_known and a.broker != b.broker:
         return
@@ -156,7 +147,7 @@ def _twice(a: _Owner, b: _Owner) -> Iterator[Remark]:
     reason = f"{what} also in {a.log_dir.path}: a broker with both log directories does not start"
     if not is_known:  # they may be replicas of two brokers
         reason += ", and without meta.properties in each it is not known whether both belong to one broker"
-    yield Remark(b.log_dir.files.join(b.log_dir.path, both[0]), "twice", is_known, reason)
+    yield Finding(b.log_dir.files.join(b.log_dir.path, both[0]), "twice", is_known, reason)
 
 
 # ---- topic ids ----
@@ -164,7 +155,7 @@ def _twice(a: _Owner, b: _Owner) -> Iterator[Remark]:
 
 def _topic_ids(
     owners: Sequence[_Owner], clusters: Mapping[str, ClusterMetadata], asked: Callable[[str, int], bool]
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Compare the topic ids of partition folders with each other and with the metadata."""
     ids: dict[tuple[str | None, str], list[tuple[str, Partition]]] = {}
     for owner in owners:
@@ -186,7 +177,7 @@ def _topic_ids(
         if strays:
             path, names = owner.log_dir.path, [part.name for part in strays]
             reason = f"{METADATA_TOPIC}-0 does not know the topics of {names_text(names)}"
-            yield Remark(path, "stray", False, reason)
+            yield Finding(path, "stray", False, reason)
     for (_, topic), found in ids.items():
         counts = Counter(topic_id for topic_id, _ in found)
         most_common = counts.most_common(1)[0][0]
@@ -195,19 +186,15 @@ def _topic_ids(
                 yield _wrong_id(part, f"topic_id is {topic_id}, and {most_common} in other partitions of {topic}")
 
 
-def _wrong_id(part: Partition, reason: str) -> Remark:
+def _wrong_id(part: Partition, reason: str) -> Finding:
     path = part.files.join(part.path, FileKind.PARTITION_METADATA.value)
-    return Remark(path, "topic-id", True, f"{reason}: a broker treats the folder as a stray, or refuses it")
+    return Finding(path, "topic-id", True, f"{reason}: a broker treats the folder as a stray, or refuses it")
 
 
 def _topic_id(part: Partition) -> str | None:
     if part.state or not any(other.name.kind is FileKind.PARTITION_METADATA for other in part.others):
         return None
-    path = part.files.join(part.path, FileKind.PARTITION_METADATA.value)
-    try:
-        return parse_partition_metadata(part.files.read_all(path), path).topic_id
-    except (CorruptionError, StorageError):
-        return None
+    return readable_topic_id(part.files, part.path)
 
 
 # ---- cluster metadata ----
@@ -218,19 +205,10 @@ def check_replicas(
     clusters: Mapping[str, ClusterMetadata],
     asked: Callable[[str, int], bool],
     found: Container[str],
-) -> Iterator[Remark]:
+) -> Iterator[Finding]:
     """Check for partitions that the metadata assigns to a broker and that are in none of its log directories.
 
-    Parameters
-    ----------
-    log_dirs : sequence of LogDir
-        Of one broker or of several.
-    clusters : mapping of str to ClusterMetadata
-        The metadata of the cluster, by the path of the log directory.
-    asked : callable
-        Returns whether a topic and partition are selected.
-    found : container of str
-        Paths of partition folders that are reported already.
+    `clusters` has the metadata by the path of the log directory; the folders in `found` are reported already.
     """
     brokers: dict[tuple[str | None, int | None], list[_Owner]] = {}
     for log_dir in log_dirs:
@@ -261,11 +239,11 @@ def check_replicas(
                 if path in found:
                     continue
                 reason = "the cluster's metadata assigns this partition to this log directory, but it is missing"
-                yield Remark(path, "missing", True, reason)
+                yield Finding(path, "missing", True, reason)
             elif at is None or at in _RESERVED_IDS:
                 name = f"{topic}-{number}"
                 if not any(owner.log_dir.files.join(owner.log_dir.path, name) in found for owner in owners):
                     unknown.append(name)
         if unknown:
             reason = f"the cluster's metadata assigns {names_text(unknown)} to this broker, without a log directory"
-            yield Remark(owners[0].log_dir.path, "not-here", False, reason)
+            yield Finding(owners[0].log_dir.path, "not-here", False, reason)

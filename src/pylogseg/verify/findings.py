@@ -6,7 +6,7 @@ import enum
 from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 
 
 class Level(enum.IntEnum):
@@ -22,34 +22,17 @@ class Level(enum.IntEnum):
     """Every entry of every index against the log, and the small files of partitions and log directories."""
 
 
-class Remark(NamedTuple):
-    """One finding of a check.
-
-    Attributes
-    ----------
-    path : str
-    kind : str
-        One of `REMEDIES`.
-    is_damage : bool
-        Whether bytes are wrong, records are missing, or a broker does not start with it. Otherwise it is a notice,
-        which does not disturb a broker.
-    reason : str
-        What is wrong, with the value found.
-    position : int or None
-        Byte position in the file.
-    offset : int or None
-        The first offset concerned.
-    last_offset : int or None
-        The last offset concerned, if it is known.
-    """
+class Finding(NamedTuple):
+    """One finding of a check."""
 
     path: str
-    kind: str
+    kind: str  #: One of `REMEDIES`.
+    #: Wrong bytes, missing records, or no start of a broker; else a notice, which does not disturb one.
     is_damage: bool
-    reason: str
-    position: int | None = None
-    offset: int | None = None
-    last_offset: int | None = None
+    reason: str  #: What is wrong, with the value found.
+    position: int | None = None  #: Byte position in the file.
+    offset: int | None = None  #: The first offset concerned.
+    last_offset: int | None = None  #: The last one, if it is known.
 
     @property
     def remedy(self) -> str:
@@ -77,14 +60,14 @@ _REBUILT = "delete the file while the broker is stopped: it is rebuilt from the 
 
 #: What to do about each kind of finding.
 REMEDIES = {
-    Finding.CRC_BAD.value: _COPY,
-    Finding.RECORDS_BAD.value: _COPY,
-    Finding.BAD_LENGTH.value: _COPY,
-    Finding.UNKNOWN_MAGIC.value: _COPY,
-    Finding.FOREIGN.value: "unpack an archive; else use the tools of the program that wrote it",
-    Finding.REMOVED.value: "none: a broker deletes the oldest segments, and a new leader has the newest truncated",
-    Finding.TORN.value: "none: a broker cuts it off when it recovers the log",
-    Finding.ZEROS.value: "none after a crash; remove .kafka_cleanshutdown if it is there, so that the log is recovered",
+    GapKind.CRC_BAD.value: _COPY,
+    GapKind.RECORDS_BAD.value: _COPY,
+    GapKind.BAD_LENGTH.value: _COPY,
+    GapKind.UNKNOWN_MAGIC.value: _COPY,
+    GapKind.FOREIGN.value: "unpack an archive; else use the tools of the program that wrote it",
+    GapKind.REMOVED.value: "none: a broker deletes the oldest segments, and a new leader has the newest truncated",
+    GapKind.TORN.value: "none: a broker cuts it off when it recovers the log",
+    GapKind.ZEROS.value: "none after a crash; remove .kafka_cleanshutdown if it is there, so that the log is recovered",
     "header": _COPY,
     "order": "take the partition from another replica: a broker serves these offsets twice or not at all",
     "inner-crc": _COPY,
@@ -127,22 +110,21 @@ REMEDIES = {
     "kraft-snapshot": "take the file from another controller, or delete it if an older one is there",
     "checkpoint": "take the file from a backup, or delete it while the broker is stopped: the log is then recovered",
     "metadata": "write the file again, with the ids that the cluster knows",
-    Finding.UNREADABLE.value: "check the disk, the permissions, and the targets of links",
+    GapKind.UNREADABLE.value: "check the disk, the permissions, and the targets of links",
 }
 
 
-def of_gap(gap: Gap) -> Remark:
-    """Return the finding for a gap."""
+def of_gap(gap: Gap) -> Finding:
     span = f" (bytes {gap.position} to {gap.end_position})"
     last = None if gap.next_offset is None or gap.next_offset <= gap.first_offset else gap.next_offset - 1
-    return Remark(gap.path, gap.kind.value, gap.is_damage, gap.reason + span, gap.position, gap.first_offset, last)
+    return Finding(gap.path, gap.kind.value, gap.is_damage, gap.reason + span, gap.position, gap.first_offset, last)
 
 
-def of_error(kind: str, error: CorruptionError, is_damage: bool = True) -> Remark:
+def of_error(kind: str, error: CorruptionError) -> Finding:
     """Return the finding for a malformed file."""
-    return Remark(error.path, kind, is_damage, error.reason, error.position, error.offset)
+    return Finding(error.path, kind, True, error.reason, error.position, error.offset)
 
 
-def of_failure(error: StorageError) -> Remark:
+def of_failure(error: StorageError) -> Finding:
     """Return the finding for a file or folder that cannot be read."""
-    return Remark(error.path, Finding.UNREADABLE.value, True, f"cannot {error.operation}: {error.reason}")
+    return Finding(error.path, GapKind.UNREADABLE.value, True, f"cannot {error.operation}: {error.reason}")
