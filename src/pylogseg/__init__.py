@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pylogseg.arrow.encode import encode
     from pylogseg.catalog.disk import Disk, LogDir, Partition, Segment, open_dir
     from pylogseg.config import LogConfig
+    from pylogseg.datasets.opening import dataset
+    from pylogseg.datasets.polars import scan_polars
     from pylogseg.embedded.log import EmbeddedLog
     from pylogseg.embedded.opening import open_log
     from pylogseg.embedded.producer import Producer
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
     )
     from pylogseg.format.batches import BatchTable, scan
     from pylogseg.format.records import RecordColumns, decode
+    from pylogseg.internal_topics.inside import Inside, inside
     from pylogseg.log.log import Appended
     from pylogseg.manager.manager import LogManager
     from pylogseg.manager.settings import BrokerSettings
     from pylogseg.reading.stream import Reader, Record, read
-    from pylogseg.walker.findings import Finding, Gap
+    from pylogseg.verify.findings import Finding
+    from pylogseg.walker.gaps import Gap, GapKind
 
 # Loaded on first use: an import of the package must not cost more than what it is used for.
 _HOMES = {
@@ -44,8 +48,10 @@ _HOMES = {
     "Disk": "pylogseg.catalog.disk",
     "EmbeddedLog": "pylogseg.embedded.log",
     "FencedError": "pylogseg.errors",
-    "Finding": "pylogseg.walker.findings",
-    "Gap": "pylogseg.walker.findings",
+    "Finding": "pylogseg.verify.findings",
+    "Gap": "pylogseg.walker.gaps",
+    "GapKind": "pylogseg.walker.gaps",
+    "Inside": "pylogseg.internal_topics.inside",
     "InvalidRecordError": "pylogseg.errors",
     "LogConfig": "pylogseg.config",
     "LogDir": "pylogseg.catalog.disk",
@@ -63,13 +69,16 @@ _HOMES = {
     "StorageError": "pylogseg.errors",
     "TooLargeError": "pylogseg.errors",
     "TransactionStateError": "pylogseg.errors",
+    "dataset": "pylogseg.datasets.opening",
     "decode": "pylogseg.format.records",
     "encode": "pylogseg.arrow.encode",
+    "inside": "pylogseg.internal_topics.inside",
     "open_dir": "pylogseg.catalog.disk",
     "open_log": "pylogseg.embedded.opening",
     "read": "pylogseg.reading.stream",
     "read_arrow": "pylogseg.arrow.columns",
     "scan": "pylogseg.format.batches",
+    "scan_polars": "pylogseg.datasets.polars",
 }
 
 __all__ = [
@@ -83,6 +92,8 @@ __all__ = [
     "FencedError",
     "Finding",
     "Gap",
+    "GapKind",
+    "Inside",
     "InvalidRecordError",
     "LogConfig",
     "LogDir",
@@ -100,13 +111,16 @@ __all__ = [
     "StorageError",
     "TooLargeError",
     "TransactionStateError",
+    "dataset",
     "decode",
     "encode",
+    "inside",
     "open_dir",
     "open_log",
     "read",
     "read_arrow",
     "scan",
+    "scan_polars",
 ]
 
 

@@ -18,7 +18,7 @@ from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import COPY_SLACK_BYTES, Besides, Copies, Scratch
 from pylogseg.reading.latest import MEMORY_BYTES
 from pylogseg.reading.partition import Chunk, IsolationLevel, OnCorrupt
-from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Moment, Path, check_columns, read
+from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Moment, Path, Reader, check_columns, read
 
 __all__ = ["BATCH_COLUMNS", "DEFAULT_COLUMNS", "read_arrow", "record_batch", "record_batches", "schema"]
 
@@ -59,7 +59,7 @@ def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.S
     Parameters
     ----------
     columns : sequence of str, optional
-        Names out of `DEFAULT_COLUMNS` (all of them by default) and `BATCH_COLUMNS`, in the wanted order.
+        Names out of `DEFAULT_COLUMNS` (all of them by default) and `BATCH_COLUMNS`, in the order of the result.
     views : bool
         Whether keys and values are binary views instead of binary.
 
@@ -75,14 +75,14 @@ def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.S
     return pa.schema([pa.field(name, kind if name in ("key", "value") else _TYPES[name]) for name in names])
 
 
-def record_batch(chunk: Chunk, wanted: pa.Schema) -> pa.RecordBatch:
+def record_batch(chunk: Chunk, target: pa.Schema) -> pa.RecordBatch:
     """Turn a chunk into an Arrow record batch.
 
     Parameters
     ----------
     chunk : Chunk
         From `Reader.chunks`.
-    wanted : pyarrow.Schema
+    target : pyarrow.Schema
         From `schema`.
 
     Returns
@@ -90,15 +90,15 @@ def record_batch(chunk: Chunk, wanted: pa.Schema) -> pa.RecordBatch:
     pyarrow.RecordBatch
         It owns its buffers, but for views: those point into the chunk's sources and keep them alive.
     """
-    return pa.RecordBatch.from_arrays([_MAKERS[field.name](chunk, field.type) for field in wanted], schema=wanted)
+    return pa.RecordBatch.from_arrays([_MAKERS[field.name](chunk, field.type) for field in target], schema=target)
 
 
-def record_batches(chunks: Iterable[Chunk], wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def record_batches(chunks: Iterable[Chunk], target: pa.Schema) -> Iterator[pa.RecordBatch]:
     """`record_batch` of each of many chunks; of parts of a chunk, where its topic would be repeated too often."""
-    makers = [(_MAKERS[field.name], field.type) for field in wanted]  # to ask a schema takes as long as to make a batch
+    makers = [(_MAKERS[field.name], field.type) for field in target]  # to ask a schema takes as long as to make a batch
     for chunk in chunks:
         for part in _parts(chunk):
-            yield pa.RecordBatch.from_arrays([make(part, kind) for make, kind in makers], schema=wanted)
+            yield pa.RecordBatch.from_arrays([make(part, kind) for make, kind in makers], schema=target)
 
 
 def _parts(chunk: Chunk) -> Iterable[Chunk]:
@@ -119,6 +119,8 @@ def read_arrow(
     on_corrupt: OnCorrupt = "raise",
     columns: Sequence[str] | None = None,
     *,
+    filter: Any = None,
+    threads: int | None = 1,
     views: bool = False,
     control: bool = False,
     check_crc: bool = True,
@@ -138,6 +140,11 @@ def read_arrow(
         As for `pylogseg.read`.
     columns : sequence of str, optional
         Names out of `DEFAULT_COLUMNS` and `BATCH_COLUMNS`; what is not asked for is not made.
+    filter : pyarrow.compute.Expression, optional
+        Only the records for which it is true, such as ``pyarrow.compute.field("offset") >= 5``. Partitions, segments
+        and ranges of segments that cannot have such records are not read, as with `pylogseg.dataset`.
+    threads : int or None
+        That read ahead, in order; None for as many as there are processors. Not with `views` and `latest`.
     views : bool
         Keys and values as binary views into what was read of the file (for compressed batches into decompressed
         bytes), so that no payload is copied again. What was read stays in memory as long as a batch of it lives.
@@ -158,7 +165,7 @@ def read_arrow(
     >>> table.column_names
     ['offset', 'value']
     """
-    wanted = schema(columns, views=views)
+    target = schema(columns, views=views)
     reader = read(
         path,
         topic,
@@ -178,10 +185,20 @@ def read_arrow(
         tombstones=tombstones,
         latest_memory_bytes=latest_memory_bytes,
     )
+    if filter is not None or threads != 1:
+        if views or latest:
+            raise RequestError("filter and threads go with neither views nor latest: filter what is read with them")
+        return _scanned(reader, target, filter, threads)
     # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point at payloads.
-    besides: Besides = "views" if views else copies_for(wanted.names)
+    besides: Besides = "views" if views else copies_for(target.names)
     reader.use(functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer))
-    return pa.RecordBatchReader.from_batches(wanted, record_batches(reader.chunks(), wanted))
+    return pa.RecordBatchReader.from_batches(target, record_batches(reader.chunks(), target))
+
+
+def _scanned(reader: Reader, wanted: pa.Schema, filter: Any, threads: int | None) -> pa.RecordBatchReader:
+    from pylogseg.arrow.scan_reader import scanned
+
+    return pa.RecordBatchReader.from_batches(wanted, scanned(reader.scope, wanted.names, filter, threads))
 
 
 def copies_for(names: Sequence[str]) -> Besides:

@@ -17,9 +17,9 @@ from pylogseg.reading.partition import Chunk
 NotUtf8 = Literal["raise", "null", "base64"]
 
 
-def as_strings(wanted: pa.Schema, names: Collection[str]) -> pa.Schema:
+def as_strings(target: pa.Schema, names: Collection[str]) -> pa.Schema:
     """A schema of records with some of its columns as strings."""
-    return pa.schema([field.with_type(pa.string()) if field.name in names else field for field in wanted])
+    return pa.schema([field.with_type(pa.string()) if field.name in names else field for field in target])
 
 
 def with_strings(batch: pa.RecordBatch, chunk: Chunk, names: Collection[str], not_utf8: NotUtf8) -> pa.RecordBatch:
@@ -51,15 +51,25 @@ def strings(column: pa.Array, chunk: Chunk, name: str, not_utf8: NotUtf8) -> pa.
     RequestError
         With ``"raise"``: names the first such record.
     """
+    if not_utf8 == "base64":
+        return readable_strings(column)
     try:
-        found = column.cast(pa.string())
+        return column.cast(pa.string())
     except pa.ArrowInvalid:
         if not_utf8 == "raise":
             raise _no_text(column, chunk, name) from None
-    else:
-        if not_utf8 != "base64" or not pc.any(pc.starts_with(found, MARK)).as_py():
-            return found
     return pa.array([_text(payload, not_utf8) for payload in column.to_pylist()], pa.string())
+
+
+def readable_strings(column: pa.Array) -> pa.Array:
+    """Bytes as strings that have all of them, as `pylogseg cat` prints them; see `strings` with ``"base64"``."""
+    try:
+        found = column.cast(pa.string())
+        if not pc.any(pc.starts_with(found, MARK)).as_py():
+            return found
+    except pa.ArrowInvalid:
+        pass
+    return pa.array([_text(payload, "base64") for payload in column.to_pylist()], pa.string())
 
 
 def _text(payload: bytes | None, not_utf8: NotUtf8) -> str | None:

@@ -1,0 +1,169 @@
+"""What a filter leaves of a log: partitions, a range of offsets, the earliest time.
+
+A filter is an Arrow expression and is never parsed: Arrow itself is asked whether it can be true where something is
+guaranteed, such as ``offset <= 7``. An answer of no is sure; so bounds found by a search are sure, and what a filter
+has besides costs reading, never rows. Times are bounded from below only: of a range of a log its largest time is known
+by an index, its smallest is not.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+from pyarrow import acero, fs
+
+from pylogseg.errors import RequestError
+from pylogseg.format.escape import readable
+from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.ranges import Range
+
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
+_LAST_OFFSET = 2**63 - 1
+#: Times that are searched, in ms: from before "none" to the year 10895.
+_FIRST_MS, _LAST_MS = -2, 2**48
+
+
+class Bounds(NamedTuple):
+    """Where the matching records of a log lie.
+
+    Attributes
+    ----------
+    first_offset, end_offset : int
+        Half-open.
+    since_ms : int or None
+        A timestamp at or above this one.
+    """
+
+    first_offset: int = 0
+    end_offset: int = OPEN_END
+    since_ms: int | None = None
+
+
+def check_filter(filter: Any, schema: pa.Schema) -> None:
+    """Raise RequestError for what is no boolean expression on the columns of a schema."""
+    if not isinstance(filter, pc.Expression):
+        raise RequestError(f"a filter is an expression like pyarrow.compute.field('offset') >= 5, not {filter!r}")
+    try:
+        filtered(schema.empty_table(), filter)
+    except (pa.ArrowException, TypeError) as error:
+        raise explained(error, f"the filter {filter}", schema) from None
+
+
+def filtered(table: pa.Table, filter: Any) -> pa.Table:
+    """Return the rows for which a filter is true; this thread does the work."""
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
+    steps = [source, acero.Declaration("filter", acero.FilterNodeOptions(filter))]
+    return acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+
+
+def explained(error: Exception, what: str, schema: pa.Schema) -> RequestError:
+    """Return the error for an expression that Arrow refuses."""
+    reason = str(error).splitlines()[0]
+    missing = re.search(r"No match for FieldRef\.Name\((.*?)\) in ", reason)
+    return RequestError(f"{what}: {reason}") if missing is None else no_column(missing[1], schema.names)
+
+
+def no_column(name: str, names: Sequence[str]) -> RequestError:
+    """Return the error for a column that there is not."""
+    close = difflib.get_close_matches(name, names, 1)
+    meant = f"; did you mean {close[0]!r}?" if close else "."
+    return RequestError(f"no column {name!r}{meant} The columns are {', '.join(names)}")
+
+
+def fields_of(expressions: Iterable[Any], names: Sequence[str]) -> list[str]:
+    """Return the columns that expressions may use: those whose names are in their text, in order."""
+    text = " ".join(map(str, expressions))
+    # A field that is asked for by its number: only with all columns is it the one that is meant.
+    return [name for name in names if name in text] if "FieldPath(" not in text else list(names)
+
+
+def matching(filter: Any, guarantees: Sequence[Any], schema: pa.Schema) -> list[int]:
+    """Return which guarantees, by their number, leave it open that a filter is true."""
+    format, files = _dummies()
+    fragments = [format.make_fragment(str(i), files, guarantee) for i, guarantee in enumerate(guarantees)]
+    found = pads.FileSystemDataset(fragments, schema, format, files)
+    return [int(fragment.path) for fragment in found.get_fragments(filter=filter)]
+
+
+@functools.cache
+def _dummies() -> tuple[Any, Any]:
+    """Format and file system of fragments that nobody opens."""
+    return pads.IpcFileFormat(), fs.LocalFileSystem()
+
+
+def of_log(topic: str, partition: int) -> Any:
+    """Return what is true of all records of a log."""
+    return (pc.field("topic") == readable(topic)) & (pc.field("partition") == partition)
+
+
+def of_range(part: Range) -> Any:
+    """Return what is true of all records of a range."""
+    offset = pc.field("offset")
+    return of_log(part.topic, part.partition) & (offset >= part.first_offset) & (offset <= part.end_offset - 1)
+
+
+def up_to(timestamp_ms: int) -> Any:
+    """Return what is true of records that are no later than a time."""
+    return pc.field("timestamp") <= moment(timestamp_ms)
+
+
+def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | None:
+    """Find the bounds of the records that a filter may let through; None if there are none.
+
+    Parameters
+    ----------
+    filter : pyarrow.compute.Expression
+        Bound to `schema` without an error.
+    schema : pyarrow.Schema
+        With ``offset`` and ``timestamp``.
+    known : pyarrow.compute.Expression, optional
+        What is true of the records, such as `of_log`.
+    """
+
+    def may_match(guarantee: Any) -> bool:
+        return bool(matching(filter, [guarantee if known is None else known & guarantee], schema))
+
+    if known is not None and not matching(filter, [known], schema):
+        return None
+    found, used = Bounds(), fields_of([filter], ("offset", "timestamp"))
+    offset, time = pc.field("offset"), pc.field("timestamp")
+    if "offset" in used:
+        if not may_match(offset >= 0):
+            return None
+        first = _first_true(0, _LAST_OFFSET, lambda value: may_match(offset <= value))
+        found = Bounds(first)
+        if not may_match(offset >= _LAST_OFFSET):
+            end = _first_true(first, _LAST_OFFSET, lambda value: not may_match(offset >= value))
+            found = Bounds(first, end)
+    if "timestamp" in used and not may_match(time <= moment(_FIRST_MS)):
+        since = _first_true(_FIRST_MS, _LAST_MS, lambda value: may_match(time < moment(value + 1)))
+        found = found._replace(since_ms=since)
+    return found
+
+
+def moment(timestamp_ms: int) -> pa.Scalar:
+    """Return a time as a value of the columns of timestamps."""
+    return pa.scalar(timestamp_ms * 1000, _MICROSECONDS)
+
+
+def _first_true(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the first number of a range where something holds that goes on holding; the last one if it never does.
+
+    It is looked for in steps that double, since most numbers are small for their type.
+    """
+    step = 1
+    while low + step <= high and not holds(low + step - 1):
+        low += step
+        step *= 2
+    high = min(high, low + step - 1)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low

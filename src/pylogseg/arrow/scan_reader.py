@@ -1,0 +1,61 @@
+"""What a reader is to read, read by tasks: pruned by a filter, by several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg.arrow import columns as arrow
+from pylogseg.arrow.log_scan import LogScan
+from pylogseg.arrow.pruning import moment
+from pylogseg.arrow.scanning import FRAGMENT_BYTES, TASK_BYTES, Selection, processors, scan
+from pylogseg.errors import RequestError
+from pylogseg.reading.log_reader import LogFiles
+from pylogseg.reading.stream import Scope
+
+_ALL = (*arrow.DEFAULT_COLUMNS, *arrow.BATCH_COLUMNS)
+
+
+def scanned(scope: Scope, columns: Sequence[str], filter: Any, threads: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a scope for which a filter is true, in the order of its reader.
+
+    Raises
+    ------
+    RequestError
+        For an invalid filter or number of threads.
+    """
+    if threads is not None and threads < 1:
+        raise RequestError(f"threads must be above 0, or None for all processors, not {threads}")
+    table = LogScan(cast("Sequence[LogFiles]", scope.logs), scope.options, _ALL, scope.offsets, scope.times)
+    if filter is not None:
+        Selection(table.schema, (), filter)
+    whole = _in_time(filter, scope.times)
+    selection = Selection(table.schema, columns, whole)
+    threads = threads or processors()
+    target = TASK_BYTES if threads > 1 else FRAGMENT_BYTES
+    found = scan(table, lambda: table.tasks(whole, target), selection, None, threads)
+    return found if scope.limit is None else _limited(found, scope.limit)
+
+
+def _in_time(filter: Any, times: tuple[int | None, int | None]) -> Any:
+    since, until = times
+    time = pc.field("timestamp")
+    found = [] if filter is None else [filter]
+    found += [] if since is None else [time >= moment(since)]
+    found += [] if until is None else [time < moment(until)]
+    whole = None
+    for part in found:
+        whole = part if whole is None else whole & part
+    return whole
+
+
+def _limited(found: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in found if limit > 0 else ():
+        yield batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            return

@@ -1,0 +1,1 @@
+"""Logs as tables for SQL engines and lazy frames."""

@@ -1,0 +1,84 @@
+"""`pylogseg.dataset`: what `open_dir` finds, as a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pylogseg.arrow.log_scan import LogScan
+from pylogseg.catalog.disk import Disk, Partition, as_disk
+from pylogseg.datasets.dataset import TableDataset
+from pylogseg.datasets.table_scan import table_of
+from pylogseg.reading.log_reader import logs_of
+from pylogseg.reading.partition import IsolationLevel, OnCorrupt, ReadOptions
+from pylogseg.reading.stream import BATCH_COLUMNS, Path, check_columns
+
+#: What engines count rows by, first: it needs no payload, and they ask for the first column where they need none.
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", *BATCH_COLUMNS)
+
+
+def dataset(
+    path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
+    *names: str,
+    of: str = "records",
+    partition: int | Sequence[int] | None = None,
+    isolation_level: IsolationLevel = "read_uncommitted",
+    on_corrupt: OnCorrupt = "raise",
+    columns: Sequence[str] | None = None,
+    control: bool = False,
+    check_crc: bool = True,
+    from_log_start: bool = True,
+    max_decompressed_bytes: int = 64 << 20,
+) -> TableDataset:
+    """Return logs as a dataset, for duckdb, polars, DataFusion, pandas and pyarrow.
+
+    An engine tells a dataset which columns and rows a query needs. Only these are read: partitions, segments and ranges
+    of segments that cannot have a matching row are left out by their names and indexes, and the rest is filtered.
+
+    Parameters
+    ----------
+    path : path, URL, list of them, Disk, Partition or list of partitions
+        As for `pylogseg.read`.
+    *names : str
+        Topics, partitions (``"orders-3"``) or shell patterns; all live partitions by default.
+    of : {"records", "batches", "segments", "partitions", "indexes"}
+        What the rows are: records, headers of batches, segments, partitions, or entries of indexes. The other tables
+        say what is damaged in a column, `problem` or `error`.
+    partition : int or list of int, optional
+        Only partitions with these numbers.
+    isolation_level, on_corrupt, control, check_crc, from_log_start, max_decompressed_bytes
+        As for `pylogseg.read`; `TableDataset.gaps` has the gaps.
+    columns : sequence of str, optional
+        The columns there are, by default all: those of `read_arrow`, and those about batches.
+
+    Returns
+    -------
+    TableDataset
+        A `pyarrow.dataset.Dataset`. It is a snapshot: make another one to see what was appended since.
+
+    Raises
+    ------
+    RequestError
+        For invalid arguments and unknown names.
+    StorageError
+        If a folder cannot be listed.
+
+    Examples
+    --------
+    >>> import pylogseg
+    >>> import pyarrow.compute as pc
+    >>> found = pylogseg.dataset("examples/data", "txn-a-0")
+    >>> found.to_table(columns=["offset", "value"], filter=pc.field("offset") < 2).to_pylist()
+    [{'offset': 0, 'value': b'committed'}, {'offset': 1, 'value': b'committed'}]
+    """
+    disk = as_disk(path)
+    if names:
+        disk = disk.select(names)
+    options = ReadOptions(
+        isolation_level, on_corrupt, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
+    )
+    if columns is not None:
+        check_columns(columns)
+    if of != "records":
+        return TableDataset(table_of(of, disk, partition, by_name=bool(names) or disk.is_named))
+    logs = logs_of(disk, partition, by_name=bool(names) or disk.is_named, from_log_start=from_log_start)
+    return TableDataset(LogScan(logs, options, COLUMNS if columns is None else columns))

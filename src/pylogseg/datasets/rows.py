@@ -1,0 +1,63 @@
+"""Columns of tables about a disk: how a column is made, and record batches of the columns that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+#: Timestamps, as in the columns of records.
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+#: The last millisecond that a timestamp in microseconds can hold.
+_LAST_MS = (2**63 - 1) // 1000
+
+
+def record_batch(wanted: pa.Schema, count: int, same: Mapping[str, Any], columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return rows of the wanted columns.
+
+    Parameters
+    ----------
+    wanted : pyarrow.Schema
+        Columns in the wanted order.
+    count : int
+        Number of rows.
+    same : mapping
+        Values that all rows have.
+    columns : mapping
+        Arrays or lists by name. A column that is in neither mapping is null.
+    """
+    if not len(wanted):  # a batch knows its number of rows only by a column
+        return pa.RecordBatch.from_arrays([pa.nulls(count)], ["none"]).select([])
+    arrays = []
+    for field in wanted:
+        if field.name in columns:
+            arrays.append(_array(columns[field.name], field.type))
+        elif same.get(field.name) is not None:
+            arrays.append(pa.repeat(pa.scalar(same[field.name], field.type), count))
+        else:
+            arrays.append(pa.nulls(count, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _array(column: Any, kind: pa.DataType) -> pa.Array:
+    if kind == TIMESTAMP:
+        return timestamps(column)
+    if isinstance(column, np.ndarray):
+        native = np.ascontiguousarray(column, column.dtype.newbyteorder("="))
+        return pa.array(native).cast(kind)
+    return column if isinstance(column, pa.Array) else pa.array(column, kind)
+
+
+def timestamps(ms: Sequence[int | None] | npt.NDArray[np.int64]) -> pa.Array:
+    """Return timestamps from milliseconds since 1970; null for None and -1, which mean that there is none."""
+    if not isinstance(ms, np.ndarray):
+        ms = np.array([-1 if each is None else each for each in ms], np.int64)
+    return pa.array(np.clip(ms, -1, _LAST_MS).astype(np.int64) * 1000, mask=np.asarray(ms < 0)).cast(TIMESTAMP)
+
+
+def chosen(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return the schema of some of its columns, in their order here."""
+    return pa.schema([field for field in schema if field.name in names])

@@ -1,0 +1,344 @@
+"""A duckdb connection whose tables are those of a disk: statements in, streams of columns out."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from queue import Full, Queue
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+
+from pylogseg.errors import PylogsegError, RequestError
+from pylogseg.sql.failures import Known, explained
+from pylogseg.sql.words import with_offset, with_text, words_of
+from pylogseg.walker.gaps import Gap
+
+#: A blob as text, and as JSON. Bytes that are not UTF-8 are shown as `pylogseg cat` does; null says that there is no
+#: JSON. `try` would be shorter, at a hundred times the cost where it fails.
+_FUNCTIONS = (
+    """create macro text(a blob) as
+         case when strlen(decode(a, 'ignore')) = octet_length(a) then decode(a, 'ignore')
+              else 'base64:' || to_base64(a) end,
+       (a varchar) as a, (a) as a::varchar""",
+    """create macro json(a blob) as
+         case when json_valid(decode(a, 'replace')) then decode(a, 'replace')::json end,
+       (a) as json_extract(a, '$')""",
+    """create macro "->>"(a blob, b) as
+         case when json_valid(decode(a, 'replace')) then json_extract_string(decode(a, 'replace'), b) end,
+       (a, b) as json_extract_string(a, b)""",
+)
+#: Statements about the tables that there are: they see all of them.
+_CATALOG_WORDS = frozenset(["show", "tables", "information_schema", "duckdb_views", "duckdb_columns", "pg_catalog"])
+_BATCH_ROWS = 65536
+_BATCHES_AHEAD = 4
+_LOOK_SECONDS = 0.05
+
+
+class Scan(NamedTuple):
+    """One reading of a table by a statement.
+
+    Attributes
+    ----------
+    table : str
+    columns : tuple of str
+        What is read besides what the filter needs.
+    filter : pyarrow.compute.Expression or None
+        What the reading leaves out by itself.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    filter: Any
+
+
+class Answer(NamedTuple):
+    """The rows of a statement; iterate over `batches` before the next statement."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+class Session:
+    """Runs statements over tables; one at a time, by one thread of its own, so that Ctrl-C reaches the caller.
+
+    Parameters
+    ----------
+    tables : mapping of str to callable
+        Opens a table, which happens when a statement first names it.
+    jobs : int
+        Threads of duckdb.
+    allow_files : bool
+        Whether statements may read and write files.
+    nameless : sequence of str
+        Topics that have no table of their own.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Callable[[], pads.Dataset]],
+        *,
+        jobs: int,
+        allow_files: bool = False,
+        nameless: Sequence[str] = (),
+    ) -> None:
+        self.tables, self._nameless = tables, nameless
+        self.opened: dict[str, pads.Dataset] = {}
+        #: The readings of the last statement.
+        self.scans: list[Scan] = []
+        self.only_explains = False
+        self._errors: list[PylogsegError] = []
+        self._stop = threading.Event()
+        self._by_word = {name.lower(): name for name in tables}
+        self._folder = tempfile.mkdtemp(prefix="pylogseg-sql-")
+        self._connection = _connect(jobs, self._folder, allow_files)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What the readings so far found that is no good batch."""
+        return [gap for table in self.opened.values() for gap in table.gaps]
+
+    def run(self, sql: str) -> Generator[Answer]:
+        """Run the statements of a text one by one, and yield the answers of those that have rows.
+
+        Raises
+        ------
+        RequestError
+            If duckdb refuses a statement.
+        CorruptionError, StorageError
+            What a table raised in its reading.
+        """
+        for statement in self._statements(with_text(sql)):
+            self.scans = []
+            with contextlib.closing(self._by_thread(functools.partial(self._execute, statement))) as items:
+                schema = next(items, None)
+                if schema is not None:
+                    yield Answer(schema, items)
+
+    def explain(self, sql: str) -> list[dict[str, Any]]:
+        """Return what the statements of a text would read, a row for each reading of a table.
+
+        What a reading leaves out because of what another one found is not known before, and not left out here.
+        """
+        found = []
+        for scan in self._scans_of(sql):
+            table = self.opened[scan.table]
+            read, there = table.planned(scan.filter), table.planned()
+            found.append(
+                {
+                    "table": scan.table,
+                    "segments": read.segments,
+                    "allSegments": there.segments,
+                    "sizeBytes": read.size_bytes,
+                    "allBytes": there.size_bytes,
+                    "columns": list(scan.columns),
+                    "filter": None if scan.filter is None else str(scan.filter),
+                }
+            )
+        return found
+
+    def _scans_of(self, sql: str) -> list[Scan]:
+        """Return the readings of the statements of a text; all tables are empty for it."""
+        found: list[Scan] = []
+        self.only_explains = True
+        try:
+            for answer in self.run(sql):
+                for _ in answer.batches:
+                    pass
+                found += self.scans
+        finally:
+            self.only_explains = False
+        return found
+
+    def _statements(self, sql: str) -> Sequence[Any]:
+        import duckdb
+
+        try:
+            try:
+                found: Sequence[Any] = self._connection.extract_statements(sql)
+            except duckdb.ParserException:
+                sql = with_offset(sql)
+                found = self._connection.extract_statements(sql)
+        except duckdb.Error as error:
+            raise explained(error, sql, self._known()) from None
+        self._register(words_of(sql))
+        return found
+
+    def _register(self, words: Iterable[str]) -> None:
+        named = {*words}
+        wanted = self._by_word if named & _CATALOG_WORDS else [word for word in self._by_word if word in named]
+        for word in wanted:
+            self.open(self._by_word[word])
+
+    def _known(self) -> Known:
+        columns = [name for table in self.opened.values() for name in table.schema.names]
+        return Known(list(self.tables), self._nameless, list(dict.fromkeys(columns)))
+
+    def open(self, name: str) -> pads.Dataset:
+        """Return a table, which statements can name from then on."""
+        if name not in self.opened:
+            table = self.opened[name] = self.tables[name]()
+            self._connection.register(name, _Table(self, name, table.schema))
+        return self.opened[name]
+
+    def _execute(self, statement: Any) -> Iterator[Any]:
+        """Yield the schema of the answer, then its record batches; nothing for a statement without an answer."""
+        import duckdb
+
+        try:
+            if not _has_rows(statement):
+                self._connection.execute(statement)
+                return
+            reader = self._connection.sql(statement).to_arrow_reader(_BATCH_ROWS)
+            schema = _named(reader.schema)
+            yield schema
+            for batch in reader:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if self._errors:
+                raise self._errors[0] from None
+            if self._stop.is_set():
+                raise KeyboardInterrupt from None
+            raise explained(error, statement.query, self._known()) from None
+
+    def _by_thread(self, work: Callable[[], Iterator[Any]]) -> Generator[Any]:
+        """Yield what a function yields in another thread: this one stays free to be interrupted."""
+        items: Queue[Any] = Queue(_BATCHES_AHEAD)
+        self._stop.clear()
+        self._errors.clear()
+
+        def run() -> None:
+            try:
+                for item in work():
+                    if not self._put(items, (item, None)):
+                        return
+                self._put(items, (None, None))
+            except BaseException as error:
+                self._put(items, (None, error))
+
+        thread = threading.Thread(target=run, name="pylogseg-sql", daemon=True)
+        thread.start()
+        try:
+            while True:
+                item, error = items.get()
+                if error is not None:
+                    raise error
+                if item is None:
+                    return
+                yield item
+        finally:
+            self._stop.set()
+            while thread.is_alive():
+                self._connection.interrupt()
+                thread.join(_LOOK_SECONDS)
+
+    def _put(self, items: Queue[Any], item: Any) -> bool:
+        """Put an item into a queue unless nobody waits for it any more."""
+        while not self._stop.is_set():
+            with contextlib.suppress(Full):
+                items.put(item, timeout=_LOOK_SECONDS)
+                return True
+        return False
+
+    def read(self, name: str, columns: Sequence[str] | None, expression: Any) -> pa.RecordBatchReader:
+        """Return what duckdb reads of a table."""
+        table = self.opened[name]
+        wanted = table.schema.names if columns is None else [*columns]
+        self.scans.append(Scan(name, tuple(wanted), expression))
+        schema = pa.schema([table.schema.field(each) for each in wanted])
+        if self.only_explains:
+            return pa.RecordBatchReader.from_batches(schema, iter(()))
+        return pa.RecordBatchReader.from_batches(schema, self._watched(table, wanted, expression))
+
+    def _watched(self, table: Any, columns: list[str], expression: Any) -> Iterator[pa.RecordBatch]:
+        """Pass on what is read, until the statement is to stop; keep the error that ends it as it is."""
+        try:
+            with contextlib.closing(table.scanner(columns=columns, filter=expression).to_batches()) as batches:
+                for batch in batches:
+                    if self._stop.is_set():
+                        return
+                    yield batch
+        except PylogsegError as error:
+            self._errors.append(error)
+            raise
+
+
+def _has_rows(statement: Any) -> bool:
+    """Check whether a statement has an answer, and not only an effect."""
+    kinds = [str(kind).rpartition(".")[2] for kind in statement.expected_result_type]
+    return kinds == ["QUERY_RESULT"] or str(statement.type).endswith("MULTI")
+
+
+def _named(schema: pa.Schema) -> pa.Schema:
+    """Return a schema with `text(value)` for the name that duckdb makes of it, `"text"("value")`."""
+    return pa.schema([field.with_name(re.sub(r'"(\w+)"', r"\1", field.name)) for field in schema])
+
+
+class _Table(pads.Dataset):
+    """A table as duckdb sees it."""
+
+    def __init__(self, session: Session, name: str, schema: pa.Schema) -> None:
+        self._session, self._name, self._columns = session, name, schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._columns
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> _Scanner:
+        """Return a scanner of some columns, and of the rows that a filter lets through."""
+        return _Scanner(self._session.read(self._name, columns, filter))
+
+
+class _Scanner(pads.Scanner):
+    """One reading, by the threads that ask: pyarrow's own scanners go on in threads that outlive them."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self._reader = reader
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self._reader.schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows."""
+        return self._reader
+
+
+def _connect(jobs: int, folder: str, allow_files: bool) -> Any:
+    """Return a connection that reaches nothing but its tables, and cannot be told otherwise."""
+    try:
+        import duckdb
+    except ImportError:
+        raise RequestError("pylogseg sql needs duckdb: pip install 'pylogseg[sql]'") from None
+    settings: dict[str, Any] = {
+        "threads": jobs,
+        # No variable of Python is a table.
+        "python_enable_replacements": False,
+        # Nothing is fetched from the net on behalf of a query.
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "temp_directory": folder,
+    }
+    connection = duckdb.connect(":memory:", config=settings)
+    connection.execute("set timezone = 'UTC'")
+    for function in _FUNCTIONS:
+        connection.execute(function)
+    if not allow_files:
+        connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+    return connection

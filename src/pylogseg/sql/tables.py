@@ -1,0 +1,64 @@
+"""The tables of a disk by their names in SQL: those of the whole disk, and one for each topic."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow.dataset as pads
+
+from pylogseg.catalog.disk import Disk
+from pylogseg.datasets.opening import dataset
+from pylogseg.reading.log_reader import partitions_of
+
+Opener = Callable[[], pads.Dataset]
+
+#: Tables of the whole disk.
+TABLES = ("records", "batches", "segments", "partitions", "indexes")
+
+
+def openers(disk: Disk, partition: Sequence[int] | None, by_name: bool, **options: Any) -> dict[str, Opener]:
+    """Return a function for each table that opens it.
+
+    Parameters
+    ----------
+    disk : Disk
+        What is selected of a disk.
+    partition : sequence of int or None
+        Only partitions with these numbers.
+    by_name : bool
+        Whether the partitions were named: then those with a state are read too.
+    **options
+        Of `pylogseg.dataset`, for records.
+    """
+    numbers = None if partition is None else {*partition}
+    loose = tuple(segment for segment in disk.loose if numbers is None or segment.partition in numbers)
+    there = tuple(p for p in disk.partitions if numbers is None or p.partition in numbers)
+    read = Disk((), tuple(partitions_of(disk, partition, by_name=by_name)), loose, is_named=True)
+    found: dict[str, Opener] = {}
+    for name in TABLES:
+        # Partitions are listed that are not read, such as strays.
+        of = Disk((), there, is_named=True) if name == "partitions" else read
+        found[name] = functools.partial(dataset, of, of=name, **(options if name == "records" else {}))
+    for topic in sorted({*_topics_of(read)} - {*without_table(read)}):
+        found[topic] = functools.partial(dataset, _of_topic(read, topic), **options)
+    return found
+
+
+def without_table(disk: Disk) -> list[str]:
+    """Return the topics that have no table of their own: names that SQL cannot tell from another one."""
+    topics = _topics_of(disk)
+    count = Counter(topic.lower() for topic in topics)
+    return [topic for topic in topics if count[topic.lower()] > 1 or topic.lower() in TABLES]
+
+
+def _topics_of(disk: Disk) -> list[str]:
+    named = [p.topic for p in disk.partitions] + [segment.topic for segment in disk.loose]
+    return sorted({topic for topic in named if topic})
+
+
+def _of_topic(disk: Disk, topic: str) -> Disk:
+    partitions = tuple(p for p in disk.partitions if p.topic == topic)
+    return Disk((), partitions, tuple(segment for segment in disk.loose if segment.topic == topic), is_named=True)
