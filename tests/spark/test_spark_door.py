@@ -66,7 +66,7 @@ def test_before_spark_4_it_says_what_works(monkeypatch):
     from pylogseg.spark import _compat
 
     monkeypatch.setattr(_compat, "VERSION", (3, 5))
-    with pytest.raises(RequestError, match="read_segments works here"):
+    with pytest.raises(RequestError, match=r"or pylogseg\.spark\.read_segments"):
         pylogseg.spark.register(None)
 
 

@@ -57,7 +57,7 @@ def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets():
         ({"startingOffsets": '{"a": 5}'}, "must be JSON like"),
         ({"startingOffsets": '{"a": {"0": true}}'}, "not a whole number"),
         ({"startingOffsets": "{"}, "must be JSON like"),
-        ({"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "no time in milliseconds"),
+        ({"startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "is not a time in milliseconds"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp='yesterday': must be milliseconds"),
         ({"onCorrupt": "ignore"}, "must be one of raise, stop, skip"),
         ({"minPartitions": "0"}, "above 0"),
@@ -65,7 +65,7 @@ def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets():
         ({"maxDecompressedBytes": "0"}, "maxDecompressedBytes='0': must be a size above 0"),
         ({"includeHeaders": "yes"}, "true or false"),
         ({"subscribePattern": "("}, "regular expression"),
-        ({"subscribe": "a,,b"}, "empty name"),
+        ({"subscribe": "a,,b"}, "one of the names is empty"),
         ({"assign": '{"a": 0}'}, '{"orders": [0, 1]}'),
         ({"startingOffset": "earliest"}, "Did you mean 'startingOffsets'"),
         ({"storageOptions": "[]"}, "JSON object"),
@@ -84,9 +84,9 @@ def test_a_stream_has_no_end(name):
 
 
 def test_what_has_no_effect_is_said():
-    with pytest.warns(UserWarning, match="files have no broker: kafka.bootstrap.servers, kafka.ssl.x have"):
+    with pytest.warns(UserWarning, match="no effect without a broker: kafka.bootstrap.servers, kafka.ssl.x"):
         parse({"kafka.bootstrap.servers": "b:9092", "kafka.ssl.x": "1"})
-    with pytest.raises(RequestError, match="no option 'colour'; there are: subscribe, "):
+    with pytest.raises(RequestError, match="unknown option 'colour'; there are: subscribe, "):
         parse({"colour": "red"})
     with pytest.warns(UserWarning, match="maxOffsetsPerTrigger has no effect in a batch"):
         parse({"maxOffsetsPerTrigger": "5"})
@@ -112,7 +112,7 @@ def test_offsets_of_the_kafka_source_are_read():
 )
 def test_a_name_that_is_no_option(name, meant):
     for check in (parse, check_names):
-        with pytest.raises(RequestError, match=f"no option '{name.lower()}'. Did you mean '{meant}'"):
+        with pytest.raises(RequestError, match=f"unknown option '{name.lower()}'. Did you mean '{meant}'"):
             check({name: "a"})
 
 
@@ -154,4 +154,4 @@ def test_help_without_spark_names_what_to_install():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert done.stderr == "pylogseg: there is no pyspark here; pip install 'pylogseg[spark]' brings it\n"
+    assert done.stderr == "pylogseg: pyspark is not installed: run pip install 'pylogseg[spark]'\n"

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import pylogseg
-from pylogseg.env import filesystem as files
+from pylogseg.env import filesystem
 from pylogseg.errors import RequestError
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
@@ -114,8 +114,8 @@ def test_an_index_of_nonsense_cuts_nothing_wrong(log, tmp_path):
 def test_no_payload_is_read(log, monkeypatch):
     """Indexes apart, what is read of the log is behind the last index entry of the active segment."""
     opened = []
-    make = files.PositionedFile
-    monkeypatch.setattr(files, "PositionedFile", lambda path, **how: opened.append(path) or make(path, **how))
+    make = filesystem.PositionedFile
+    monkeypatch.setattr(filesystem, "PositionedFile", lambda path, **how: opened.append(path) or make(path, **how))
     assert_covers(planned(log, rangeBytes="30000"), 0, 20_000)
     assert opened == [str(max((log / "orders-0").glob("*.log")))]
 
@@ -145,7 +145,7 @@ def test_offsets_name_every_partition(examples):
 
 def test_offsets_behind_a_log(log):
     behind = json.dumps({"orders": {"0": 30_000}})
-    with pytest.raises(RequestError, match="ends at 20000, before the asked end 30000"):
+    with pytest.raises(RequestError, match="ends at 20000, before the requested end 30000"):
         planned(log, endingOffsets=behind)
     assert_covers(planned(log, endingOffsets=behind, failOnDataLoss=False), 0, 20_000)
     with pytest.raises(RequestError, match="ends at 20000, before the start 30000"):

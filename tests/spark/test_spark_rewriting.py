@@ -65,7 +65,7 @@ def test_what_is_there_and_what_is_left(spark: Any, tmp_path: Path) -> None:
     assert copied.read_bytes() == (root / "events-0" / f"{0:020d}.log").read_bytes()
     with pylogseg.open_log(root / "events-0") as log:
         log.append([(NOW, None, b"more")])
-    with pytest.raises(pylogseg.RequestError, match="it is there already"):
+    with pytest.raises(pylogseg.RequestError, match="it already exists"):
         jobs.compact(spark, str(root), str(tmp_path / "out"), ["events"])
     jobs.compact(spark, str(root), str(tmp_path / "out"), ["events"], overwrite=True)
     assert copied.read_bytes() == (root / "events-0" / f"{0:020d}.log").read_bytes()
@@ -169,7 +169,7 @@ def test_targets_are_looked_at_before_the_work(
     (out / "users-1").mkdir(parents=True)
     monkeypatch.setattr("pylogseg.spark.jobs.rewriting.run", lambda *args, **more: pytest.fail("it works already"))
     for dry_run in (True, False):
-        with pytest.raises(pylogseg.RequestError, match="users-1: it is there already, and was not made by this"):
+        with pytest.raises(pylogseg.RequestError, match="users-1: it already exists, and was not made by this"):
             jobs.compact(spark, str(root), str(out), ["users"], dry_run=dry_run, **options)
 
 

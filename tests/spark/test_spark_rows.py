@@ -102,7 +102,7 @@ def test_rows_that_are_refused(tmp_path: Path, table: dict[str, Any], options: d
     ("given_options", "message"),
     [
         ({}, "no path"),
-        ({"path": "s3://bucket/x"}, "no object store has"),
+        ({"path": "s3://bucket/x"}, "object stores do not have"),
         ({"path": "/x", "ofsets": "keep"}, "Did you mean 'offsets'"),
         ({"path": "/x", "foo": "1"}, "there are: topic, partitions"),
         ({"path": "/x", "segmentBytes": "1x"}, "segmentBytes='1x': must be a size"),

@@ -193,7 +193,8 @@ def test_what_a_user_s_function_gives(spark, log):
 
     for schema in ("offset bigint, value binary", "value binary, offset int", "value binary"):
         frame = pylogseg.spark.read_segments(spark, log, ["offset", "value"], batch_fn=swapped, schema=schema)
-        with pytest.raises(Exception, match="batch_fn gave the columns value binary, offset bigint, and schema says"):
+        expected = "batch_fn returned the columns value binary, offset bigint, but schema has"
+        with pytest.raises(Exception, match=expected):
             frame.collect()
     good = pylogseg.spark.read_segments(
         spark, log, ["offset", "value"], batch_fn=swapped, schema="value binary, offset bigint"

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from pylogseg.spark.frames import batches, read, read_segments, register, segments
     from pylogseg.spark.lagging import lag
 
-# Loaded on first use: a planner's process imports this package, and needs little of it.
+# Loaded on first use: the planner's process imports this package and needs little of it.
 _HOMES = {
     "batches": "pylogseg.spark.frames",
     "lag": "pylogseg.spark.lagging",

@@ -1,4 +1,4 @@
-"""`python -m pylogseg.spark`, and the file that `spark-submit` takes."""
+"""The program `python -m pylogseg.spark`; `spark-submit` takes this file."""
 
 import sys
 
@@ -7,7 +7,7 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow", "click"):
         raise
-    print(f"pylogseg: there is no {error.name} here; pip install 'pylogseg[spark]' brings it", file=sys.stderr)
+    print(f"pylogseg: {error.name} is not installed: run pip install 'pylogseg[spark]'", file=sys.stderr)
     sys.exit(2)
 
 main()

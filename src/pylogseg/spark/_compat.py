@@ -54,7 +54,7 @@ __all__ = [
     "warn_of_pushdown",
 ]
 
-#: Spark plans in this module when it pushes filters down, and in another one when it does not.
+#: Spark plans in this module if it pushes filters down, otherwise in another one.
 _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 #: More rows than there are cores.
 _MANY = 100_000
@@ -64,16 +64,16 @@ def check_data_sources() -> None:
     """Raise RequestError before Spark 4.0, which has no Python data sources."""
     if VERSION < (4, 0):
         raise RequestError(
-            f"Spark {pyspark.__version__} has no Python data sources, 4.0 and later do; "
-            "pylogseg.spark.read_segments works here"
+            f"Spark {pyspark.__version__} has no Python data sources: use Spark 4.0 or later, "
+            "or pylogseg.spark.read_segments"
         )
 
 
 def pushes_filters() -> bool:
     """Check whether Spark is about to push filters into the reader that is being made.
 
-    A reader with a method `pushFilters` is refused where `spark.sql.python.filterPushdown.enabled` is off, the default,
-    and the planner's process cannot see the session's settings. But it can see who called it.
+    By default `spark.sql.python.filterPushdown.enabled` is off, and Spark refuses a reader with a method `pushFilters`.
+    The planner's process cannot see the session's settings, so look at the caller.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -103,14 +103,14 @@ def is_connect(spark: Any) -> bool:
 
 
 def cause_of(error: BaseException) -> tuple[str, str] | None:
-    """Return kind and message of this package's error that ended a task: Spark passes on only its text."""
+    """Return class name and message of the package's error that ended a task; Spark passes on only the text."""
     found = re.findall(r"^\s*(?:\w+\.)*(\w+Error): (.*)$", str(error), re.MULTILINE)
     ours = [(kind, message) for kind, message in found if hasattr(errors, kind)]
     return ours[-1] if ours else None
 
 
 def enable_pushdown(spark: Any) -> None:
-    """Let Spark push filters into Python data sources, where the version can."""
+    """Let Spark push filters into Python data sources, if the version can."""
     if VERSION >= (4, 1):
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
@@ -119,13 +119,13 @@ def warn_of_pushdown() -> None:
     """Warn about the drawback of filters that are pushed down."""
     warnings.warn(
         "pushFilters: Spark keeps the plan of a DataFrame's first query, with its filters, for all queries of that "
-        "DataFrame, so that others of them get too few rows: load a DataFrame for each query, join none with itself",
+        "DataFrame, so other queries get too few rows: load a new DataFrame for each query and for each side of a join",
         stacklevel=3,
     )
 
 
 def struct_of(schema: Any) -> Any:
-    """A schema as StructType, from one or from its text."""
+    """Return a schema as a StructType, from a StructType or its text."""
     from pyspark.sql import types
 
     if not isinstance(schema, str):
@@ -134,10 +134,10 @@ def struct_of(schema: Any) -> Any:
 
 
 def small_frame(spark: Any, rows: Sequence[Mapping[str, Any]], schema: str) -> Any:
-    """A DataFrame of rows that the driver has, by name, of columns that Arrow has in the same types.
+    """Return a DataFrame of a few rows of the driver, by column name.
 
-    As a table of Arrow they lie in the plan. Spark ships a list of rows to its workers, and to the JVM from there, each
-    time that somebody looks at the frame.
+    The rows become an Arrow table in the plan. A list of rows would be sent to the workers, and from there to the JVM,
+    each time the DataFrame is evaluated.
     """
     names = [part.split()[0] for part in schema.split(", ")]
     if VERSION < (4, 0):

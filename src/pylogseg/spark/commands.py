@@ -1,4 +1,4 @@
-"""The jobs in the shell: `python -m pylogseg.spark COMMAND`, and the same file for `spark-submit`."""
+"""The jobs as commands: `python -m pylogseg.spark COMMAND`, and the same for `spark-submit`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pylogseg.spark import _compat
 F = TypeVar("F", bound=Callable[..., Any])
 
 _EPILOG = """\b
-Paths are log directories, folders of them, partition folders, files or URLs,
-which the workers see by the same names; NAMES are topics (orders), partitions
-(orders-3) or patterns ('orders-*').
+PATH is a log directory, a folder of log directories, a partition folder, a file
+or a URL; the workers must see it under the same name. NAMES are topics (orders),
+partitions (orders-3) or patterns ('orders-*').
 
 \b
   python -m pylogseg.spark verify /data/kafka
@@ -31,14 +31,15 @@ which the workers see by the same names; NAMES are topics (orders), partitions
   spark-submit --master yarn .../pylogseg/spark/__main__.py stats /data/kafka
 
 \b
-Results are tables; --json prints a line for each row. Exit codes: 0 fine;
-1 damage or a difference was found, or grep found nothing; 2 wrong usage, or a job failed; 130 interrupted.
+Results are tables; --json prints one JSON line per row. Exit codes: 0 success;
+1 damage or differences found, a partition failed, or grep found nothing;
+2 wrong usage, or a job failed; 130 interrupted.
 """
-_DRY_RUN = "Only say what there is to do."
+_DRY_RUN = "Show what would be done, and write nothing."
 
 
 class _Commands(click.Group):
-    """Turns errors, those of tasks too, into a line and an exit code."""
+    """Turns errors, including those of tasks, into one line and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -64,26 +65,28 @@ class _Commands(click.Group):
 @click.option(
     "--master",
     metavar="URL",
-    help="Where to run (local[4], spark://..., sc://...); local[*] unless spark-submit or SPARK_HOME's files say it.",
+    help="Where to run: local[4], spark://..., sc://... Default: that of spark-submit or SPARK_HOME, else local[*].",
 )
-@click.option("--conf", "-c", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+@click.option(
+    "--conf", "-c", multiple=True, metavar="NAME=VALUE", help="Set a configuration property of Spark; repeatable."
+)
 @click.pass_context
 def shell(ctx: click.Context, master: str | None, conf: tuple[str, ...]) -> None:
-    """Jobs over whole directories of Kafka segments, on Spark: no broker, and no record through the JVM."""
-    settings = dict(_setting(text) for text in conf)
+    """Check, count, search, export and rewrite whole directories of Kafka segments on Spark, without a broker."""
+    settings = dict(_setting("--conf", text) for text in conf)
     ctx.obj = lambda: _session(master, settings)
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _setting(option: str, text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign:
-        raise RequestError(f"--conf {text}: must be a name, =, and a value")
+        raise RequestError(f"{option} {text!r}: expected NAME=VALUE")
     return name.strip(), value.strip()
 
 
 @contextlib.contextmanager
 def _session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
-    """A session, ended with the command."""
+    """Open a session, and stop it with the command."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -103,12 +106,12 @@ def _session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
 
 
 def _job(function: F) -> F:
-    """Options that all jobs have."""
+    """Add the options of all jobs."""
     return common.decorated(function, [common.json_option, click.pass_obj])
 
 
 def _rewriting(function: F) -> F:
-    """Options of the jobs that rewrite partitions."""
+    """Add the options of the jobs that rewrite partitions."""
     add = [
         click.option("--overwrite", is_flag=True, help="Overwrite partitions in OUT."),
         click.option("--dry-run", is_flag=True, help=_DRY_RUN),
@@ -125,21 +128,21 @@ def _rewriting(function: F) -> F:
     type=click.Choice(["headers", "crc", "records", "indexes"]),
     default="indexes",
     show_default=True,
-    help="How much is checked; each has those before it.",
+    help="How much to check; each level includes those before it.",
 )
 @_job
 def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json: bool) -> None:
     """Check logs, indexes and small files for damage, as `pylogseg verify`."""
-    from pylogseg.cli.verify import print_remark, print_summary
+    from pylogseg.cli.verify import print_finding, print_summary
     from pylogseg.spark.jobs.checking import verified
     from pylogseg.verify.disk import Summary
-    from pylogseg.verify.remarks import Level
+    from pylogseg.verify.findings import Level
 
     summary = Summary(Level[level.upper()])
     with session() as spark:
-        remarks = verified(spark, path, names, summary)
-    for remark in remarks:
-        print_remark(remark, as_json)
+        findings = verified(spark, path, names, summary)
+    for finding in findings:
+        print_finding(finding, as_json)
     print_summary(summary, as_json, False)
     common.end_with(summary.damaged > 0)
 
@@ -152,12 +155,14 @@ def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json:
     type=click.Choice(["partition", "topic", "all", "hour", "key"]),
     default="partition",
     show_default=True,
-    help="A row for each; hour and key count records and their bytes by topic.",
+    help="Print one row for each of these; hour and key count records and bytes within each topic.",
 )
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Of keys, only those with most records.")
+@click.option(
+    "--top", type=click.IntRange(min=1), metavar="N", help="With --by key: only the N keys with the most records."
+)
 @_job
 def stats(session: Any, path: str, names: tuple[str, ...], by: str, top: int | None, as_json: bool) -> None:
-    """Batches, records, keys, sizes, dirty ratio, rates by hour, and gaps explained."""
+    """Count batches, records, keys and bytes; show dirty ratio, rates by hour, and why offsets are missing."""
     from pylogseg.spark import jobs
 
     with session() as spark:
@@ -168,12 +173,19 @@ def stats(session: Any, path: str, names: tuple[str, ...], by: str, top: int | N
 @shell.command()
 @click.argument("pattern")
 @click.argument("path")
-@click.option("--subscribe", "-t", metavar="A,B", help="Topics; all if not given.")
-@click.option("--regex", "-E", is_flag=True, help="PATTERN is a regular expression, on bytes.")
-@click.option("--ignore-case", "-i", is_flag=True, help="Letters in both cases.")
-@click.option("--invert", "-v", is_flag=True, help="Records that do not match.")
-@click.option("--in", "places", default="key,value", show_default=True, metavar="A,B", help="Of key, value, headers.")
-@click.option("--out", metavar="FOLDER", help="Write them there as Parquet instead of printing them.")
+@click.option("--subscribe", "-t", metavar="A,B", help="Search only these topics; default: all.")
+@click.option("--regex", "-E", is_flag=True, help="PATTERN is a regular expression on bytes.")
+@click.option("--ignore-case", "-i", is_flag=True, help="Ignore case.")
+@click.option("--invert", "-v", is_flag=True, help="Select the records that do not match.")
+@click.option(
+    "--in",
+    "places",
+    default="key,value",
+    show_default=True,
+    metavar="A,B",
+    help="Where to search: key, value, headers.",
+)
+@click.option("--out", metavar="FOLDER", help="Write the records to FOLDER as Parquet instead of printing them.")
 @_job
 def grep(
     session: Any,
@@ -187,7 +199,7 @@ def grep(
     out: str | None,
     as_json: bool,
 ) -> None:
-    """Records that hold a text or match an expression; only they leave the workers. Exit code 1 if there is none."""
+    """Find records that contain a text or match an expression. Exit code 1 if there are none."""
     from pylogseg.spark import jobs
 
     options = {} if subscribe is None else {"subscribe": subscribe}
@@ -214,10 +226,19 @@ def grep(
 @click.argument("path")
 @click.argument("out")
 @click.argument("names", nargs=-1)
-@click.option("--columns", metavar="A,B", help="Of the table; all of a record, and the partition, if not given.")
-@click.option("--compression", default="zstd", show_default=True, help="zstd, snappy, gzip, lz4 or none.")
-@click.option("--since", metavar="TIME", callback=common.parsed(common.parse_moment), help="2h, 2026-01-31T12:00:00Z.")
-@click.option("--until", metavar="TIME", callback=common.parsed(common.parse_moment), help="Exclusive.")
+@click.option(
+    "--columns", metavar="A,B", help="Columns of the table; default: all fields of a record, and the partition."
+)
+@click.option(
+    "--compression", default="zstd", show_default=True, help="Codec of the files: zstd, snappy, gzip, lz4 or none."
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=common.parsed(common.parse_moment),
+    help="Start: 2h (ago), 2026-01-31T12:00:00Z.",
+)
+@click.option("--until", metavar="TIME", callback=common.parsed(common.parse_moment), help="End, exclusive.")
 @common.isolation_option
 @common.on_corrupt_option()
 @click.option(
@@ -249,21 +270,27 @@ def export(
 @shell.command()
 @click.argument("source")
 @click.argument("path")
-@click.option("--option", "-o", multiple=True, metavar="NAME=VALUE", help="offsets=assign, compression=zstd, topic=...")
+@click.option(
+    "--option",
+    "-o",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set an option of the write: offsets=assign, compression=zstd, topic=...; repeatable.",
+)
 @click.option("--overwrite", is_flag=True, help="Overwrite existing partitions.")
 @click.option(
-    "--committed", is_flag=True, help="All records of the table were committed: it was exported read_committed."
+    "--committed", is_flag=True, help="Confirm that all records of the table were committed (exported read_committed)."
 )
 @click.option(
-    "--without-transactions", is_flag=True, help="Leave out what was part of one; needs column isTransactional."
+    "--without-transactions", is_flag=True, help="Leave out records of transactions; needs the column isTransactional."
 )
 @click.option("--dry-run", is_flag=True, help=_DRY_RUN)
 @_job
 def restore(session: Any, source: str, path: str, option: tuple[str, ...], as_json: bool, **flags: bool) -> None:
-    """The Parquet files of SOURCE as partitions in PATH that a broker opens; all of them appear, or none."""
+    """Write the Parquet files of SOURCE as partitions to PATH; either all of them appear, or none."""
     from pylogseg.spark import jobs
 
-    options: dict[str, Any] = dict(_setting(text) for text in option)
+    options: dict[str, Any] = dict(_setting("--option", text) for text in option)
     with session() as spark:
         _print(jobs.restore(spark, source, path, **flags, **options), as_json)
 
@@ -272,31 +299,41 @@ def restore(session: Any, source: str, path: str, option: tuple[str, ...], as_js
 @click.argument("path")
 @click.argument("out")
 @click.argument("names", nargs=-1)
-@click.option("--force", is_flag=True, help="Topics too whose cleanup.policy has no compact.")
-@click.option("--include-active", is_flag=True, help="Roll the active segment first, which a cleaning never touches.")
+@click.option("--force", is_flag=True, help="Also compact topics whose cleanup.policy does not contain compact.")
+@click.option(
+    "--include-active", is_flag=True, help="Roll the active segment first, so that its records are compacted too."
+)
 @_rewriting
 def compact(session: Any, path: str, out: str, names: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """The last record of each key, as `pylogseg compact --into`; a task a partition, into OUT."""
+    """Keep the last record of each key, as `pylogseg compact --into OUT`, with one task per partition."""
     from pylogseg.spark import jobs
 
     with session() as spark:
-        _print_outcomes(jobs.compact(spark, path, out, names or None, **options), as_json)
+        _print_results(jobs.compact(spark, path, out, names or None, **options), as_json)
 
 
 @shell.command()
 @click.argument("path")
 @click.argument("out")
 @click.argument("names", nargs=-1)
-@click.option("--key", "-k", "keys", multiple=True, required=True, metavar="KEY", help="Whose records go; repeatable.")
+@click.option(
+    "--key",
+    "-k",
+    "keys",
+    multiple=True,
+    required=True,
+    metavar="KEY",
+    help="Delete the records of this key; repeatable.",
+)
 @_rewriting
 def redact(session: Any, path: str, out: str, names: tuple[str, ...], keys: tuple[str, ...], **options: Any) -> None:
-    """Delete the records of keys, as `pylogseg redact --into`; a task a partition, into OUT."""
+    """Delete the records of keys, as `pylogseg redact --into OUT`, with one task per partition."""
     from pylogseg.spark import jobs
 
     as_json = options.pop("as_json")
-    wanted = [key.encode("utf-8", "surrogateescape") for key in keys]
+    encoded = [key.encode("utf-8", "surrogateescape") for key in keys]
     with session() as spark:
-        _print_outcomes(jobs.redact(spark, path, out, names or None, keys=wanted, **options), as_json)
+        _print_results(jobs.redact(spark, path, out, names or None, keys=encoded, **options), as_json)
 
 
 @shell.command()
@@ -315,7 +352,7 @@ def diff(session: Any, a: str, b: str, names: tuple[str, ...], as_json: bool) ->
     click.get_current_context().exit(int(differ > 0))
 
 
-def _print_outcomes(frame: Any, as_json: bool) -> None:
+def _print_results(frame: Any, as_json: bool) -> None:
     """Print results of partitions; exit code 1 if one failed."""
     _print(frame if as_json else frame.drop("detail"), as_json)
     common.end_with(frame.filter("state = 'failed'").count() > 0)

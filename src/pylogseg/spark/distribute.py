@@ -21,11 +21,11 @@ from pylogseg.spark.worker import freeze_modules
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-#: Tasks for each core, so that they end at about the same time.
+#: Tasks per core, so that all cores end at about the same time.
 _TASKS_PER_CORE = 4
-#: Least bytes that a task should read.
+#: The fewest bytes that a task should read.
 _LEAST_BYTES = 16 << 20
-#: What it costs to open a file, in bytes that could be read meanwhile.
+#: The cost of opening a file, in bytes that could be read in that time.
 _OPEN_BYTES = 64 << 10
 _POLL_SECONDS = 0.5
 
@@ -46,25 +46,25 @@ def run(
     spark : SparkSession
         The session.
     items : sequence
-        They travel to the workers as `pickle` has them, and so does `work`.
+        They are pickled and sent to the workers, as is `work`.
     work : callable
-        Gets an item. May run several times for one: what it leaves on disks must not depend on how often.
+        Takes an item. It may run several times for one item, so what it writes must not depend on that.
     sizes : sequence of int
-        About how many bytes each item makes a task read; small ones share a task.
+        The approximate bytes that a task reads for each item; small items share a task.
     label : str
-        What the job is called.
+        The name of the job.
     progress : bool, optional
-        Whether to show it on stderr; by default where that is a terminal.
+        Whether to show progress on stderr; by default only if it is a terminal.
 
     Returns
     -------
     list
-        A result for each item.
+        One result per item.
     """
     if not items:
         return []
     groups = shares(sizes, _compat.cores_of(spark) or 1)
-    # A task unpacks its own items, not those of all: there may be a million.
+    # A task unpacks only its own items: there may be a million in all.
     shipped = [packed([items[i] for i in group]) for group in groups]
 
     def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -97,24 +97,24 @@ def merged(
 ) -> dict[str, Any]:
     """Apply a function to each item on the workers, and merge the results by key there.
 
-    The driver sees what `merge` gives, so that may be much less than what the items gave.
+    The driver only gets what `merge` returns, which may be much less than all results.
 
     Parameters
     ----------
     spark, items, work, sizes, label, progress
-        As of `run`.
+        As for `run`.
     keys : sequence of str
-        Of each item what it is put together by.
+        The key of each item; results are merged by key.
     fold : callable
-        Adds the result of an item, by its number, to those that the same task has of a key: what can be put together
-        there takes no room later.
+        Adds the result of an item, by its number, to the results of the same key in the same task. It may combine them
+        to save memory.
     merge : callable
-        Gets a key, and the results of its items by their numbers.
+        Takes a key, and the results of its items by their numbers.
 
     Returns
     -------
     dict of str to object
-        By key.
+        The merged result of each key.
     """
     if not items:
         return {}
@@ -152,7 +152,7 @@ def _keyed(key: str, result: Any) -> pa.RecordBatch:
 
 
 def packed(items: list[Any]) -> bytes:
-    """Serialize items; those of one disk differ little, so compression saves 90 %."""
+    """Serialize items. Those of one disk are similar, so compression saves 90 %."""
     return zlib.compress(pickle.dumps(items), 1)
 
 
@@ -163,7 +163,7 @@ def unpacked(data: bytes) -> list[Any]:
 
 
 def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
-    """Numbers of items in groups of about equal size: the largest first, each to the group that has least.
+    """Put items, by number, into groups of about equal size: the largest first, each into the smallest group.
 
     >>> shares([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)
     [[0], [3], [4], [1, 2]]
@@ -181,7 +181,7 @@ def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
 
 
 def _followed(spark: Any, label: str, tasks: int, progress: bool | None) -> contextlib.AbstractContextManager[None]:
-    """Name the Spark job that runs inside, show its progress, and cancel it on the workers if it is interrupted."""
+    """Name the Spark job that runs inside, show its progress, and cancel it if it is interrupted."""
     group = f"pylogseg-{uuid.uuid4().hex}"
     shown = sys.stderr.isatty() if progress is None else progress
     follow = _followed_on_server if _compat.is_connect(spark) else _followed_here
@@ -210,7 +210,7 @@ def _followed_here(spark: Any, group: str, label: str, tasks: int, shown: bool) 
 
 @contextlib.contextmanager
 def _followed_on_server(spark: Any, group: str, label: str, tasks: int, shown: bool) -> Iterator[None]:
-    """The same for Spark Connect, which has tags instead of groups, and reports progress by itself."""
+    """Do the same for Spark Connect, which has tags instead of groups and reports progress itself."""
 
     def show(stages: Any, **_: Any) -> None:
         _show_progress(label, sum(stage.num_completed_tasks for stage in stages or ()), tasks)

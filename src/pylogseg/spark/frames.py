@@ -1,4 +1,4 @@
-"""Segments as DataFrames by functions: the same plans without the limits of a data source."""
+"""Functions that return segments as DataFrames, by the same plans as the data source but without its limits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import pyarrow as pa
 from pylogseg.errors import RequestError
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import FileKind
+from pylogseg.reading.ranges import Task, url_of
 from pylogseg.spark import _compat
 from pylogseg.spark.batch_rows import BATCH_SCHEMA, read_batches
 from pylogseg.spark.distribute import packed, unpacked
 from pylogseg.spark.logs import find_logs
 from pylogseg.spark.options import SourceOptions, as_text, parse, paths_of
-from pylogseg.spark.plan import Task, plan, url_of
+from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of, spark_schema
 from pylogseg.spark.task import read_task
 from pylogseg.spark.worker import freeze_modules
@@ -36,7 +37,7 @@ SEGMENT_SCHEMA = (
 
 
 def read(spark: Any, path: Paths, **options: Any) -> Any:
-    """A DataFrame of records by `format("pylogseg")`.
+    """Return a DataFrame of records, read by `format("pylogseg")`.
 
     Parameters
     ----------
@@ -45,8 +46,8 @@ def read(spark: Any, path: Paths, **options: Any) -> Any:
     path : path, URL or list of them
         Log directories, partition folders or files of batches.
     **options
-        As for `spark.read.option`; JSON may be given as a dict or list. ``pushFilters=True`` also turns on the setting
-        of the session that it needs.
+        As for `spark.read.option`; dicts and lists may stand for JSON. ``pushFilters=True`` also turns on the session
+        setting that it needs.
 
     Returns
     -------
@@ -61,7 +62,7 @@ def read(spark: Any, path: Paths, **options: Any) -> Any:
 
 
 def register(spark: Any) -> None:
-    """Make `format("pylogseg")` known to a session; where the package is installed Spark finds it by itself.
+    """Register `format("pylogseg")` in a session. Spark finds an installed package without this.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def register(spark: Any) -> None:
 
     try:
         spark.dataSource.register(PylogsegSource)
-    except AnalysisException as error:  # Spark 4.0, where it has been found
+    except AnalysisException as error:  # Spark 4.0, if it was found already
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
@@ -94,21 +95,21 @@ def read_segments(
     schema: Any = None,
     **options: Any,
 ) -> Any:
-    """Return a DataFrame of records; faster than the data source, since only requested columns are made and sent.
+    """Return a DataFrame of records; faster than the data source, because only these columns are decoded and sent.
 
     Parameters
     ----------
     spark : SparkSession
-        Of Spark 3.5 or later.
+        The session, of Spark 3.5 or later.
     path : path, URL or list of them
         Log directories, partition folders or files of batches.
     columns : sequence of str, optional
-        Names out of those of the source, in the wanted order.
+        Column names of the source, in this order.
     batch_fn : callable, optional
-        Gets each Arrow record batch in the worker, before it goes to Spark, and gives one that has `schema`: the place
-        for filters and decoders.
+        Takes each Arrow record batch in the worker, before it goes to Spark, and returns one with `schema`. Use it to
+        filter and decode.
     schema : StructType or str, optional
-        Of what `batch_fn` gives, if that is not what it gets.
+        The schema of the result of `batch_fn`, if it differs from its input.
     **options
         As for `spark.read.option`.
 
@@ -119,7 +120,7 @@ def read_segments(
     Raises
     ------
     RequestError, StorageError
-        What is wrong with options and paths shows here; damage only when the rows are asked for.
+        For invalid options and paths. Damage raises only when the rows are read.
     """
     paths, parsed = read_options(path, options, columns)
     names = columns_of(parsed)
@@ -135,18 +136,18 @@ def read_segments(
 
 
 def _checked(batches: Iterator[pa.RecordBatch], expected: list[tuple[str, str]]) -> Iterator[pa.RecordBatch]:
-    """Batches that a user's function gave, if they have the columns that were promised to Spark."""
+    """Yield the batches of a user's function; raise RequestError if the columns differ from the declared schema."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     known: pa.Schema | None = None
     for batch in batches:
         if not isinstance(batch, pa.RecordBatch):
-            raise RequestError(f"batch_fn gave a {type(batch).__name__}, not a pyarrow.RecordBatch")
+            raise RequestError(f"batch_fn returned a {type(batch).__name__}, expected a pyarrow.RecordBatch")
         if known is None or not batch.schema.equals(known):
             given = [(field.name, field.dataType.simpleString()) for field in from_arrow_schema(batch.schema)]
             if given != expected:
                 raise RequestError(
-                    f"batch_fn gave the columns {_columns(given)}, and schema says {_columns(expected)}: "
+                    f"batch_fn returned the columns {_columns(given)}, but schema has {_columns(expected)}: "
                     "names, order and types must be the same"
                 )
             known = batch.schema
@@ -158,7 +159,7 @@ def _columns(pairs: list[tuple[str, str]]) -> str:
 
 
 def batches(spark: Any, path: Paths, **options: Any) -> Any:
-    """A DataFrame with a row for each record batch, from the headers: no payload is decoded.
+    """Return a DataFrame with a row for each record batch, from the headers: no payload is decoded.
 
     Parameters
     ----------
@@ -167,12 +168,12 @@ def batches(spark: Any, path: Paths, **options: Any) -> Any:
     path : path, URL or list of them
         Log directories, partition folders or files of batches.
     **options
-        As for `spark.read.option`. With ``checkCrc=false`` payloads are not read, and damage of theirs is not seen.
+        As for `spark.read.option`. With ``checkCrc=false`` payloads are not read, and damage in them is not found.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        Where there is no good batch, `problem` says why, from `baseOffset` on.
+        If there is no good batch from `baseOffset` on, `problem` says why.
     """
     paths, parsed = read_options(path, options, None)
     tasks = plan(paths, parsed, cores=_compat.cores_of(spark))
@@ -189,12 +190,12 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
     path : path, URL or list of them
         Log directories, partition folders or files of batches.
     **options
-        Those that choose topics and partitions, and `storageOptions`.
+        The options that select topics and partitions, and `storageOptions`.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        `nextOffset` is null for an active segment, `maxTimestamp` what the time index tells.
+        `nextOffset` is null for an active segment; `maxTimestamp` comes from the time index.
     """
     paths, parsed = read_options(path, options, None)
     rows = []
@@ -215,9 +216,9 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
 def read_options(
     path: Paths, options: dict[str, Any], columns: Sequence[str] | None
 ) -> tuple[list[str], SourceOptions]:
-    """Paths and options, from the arguments of a function of this module."""
+    """Parse the arguments of a function of this module into paths and options."""
     if isinstance(columns, str):
-        raise RequestError(f"columns are a sequence of names, not the string {columns!r}")
+        raise RequestError(f"columns: expected a sequence of names, not the string {columns!r}")
     given = {**options, "path": _joined(path)}
     return paths_of(given), parse(given if columns is None else {**given, "columns": list(columns)})
 
@@ -232,11 +233,11 @@ def _moment(timestamp_ms: int) -> datetime.datetime | None:
 
 
 def map_tasks(spark: Any, tasks: list[Task], work: _Work, schema: Any) -> Any:
-    """A DataFrame of what is made of each task by a worker: task `i` is done by partition `i`."""
+    """Return a DataFrame of the results of tasks: Spark's partition `i` runs task `i`."""
     if not tasks:
         return spark.createDataFrame([], schema)
 
-    # Spark ships this function to every task as it is; a task unpacks its own part of the plan.
+    # Spark sends this function to every task; a task unpacks only its own part of the plan.
     shipped = [packed(list(task)) for task in tasks]
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
-"""Column functions for Spark on the kernels of the package: one call for a batch of values.
+"""Column functions for Spark, on the compiled functions of the package: one call for a batch of values.
 
-They are Arrow UDFs from Spark 4.1 on and pandas UDFs before. All of one `select` over the same columns share a worker.
-`decode_batches` and `encode_batches` take a whole DataFrame: no array has to be built and exploded.
+They are Arrow UDFs from Spark 4.1 on and pandas UDFs before. All functions of one `select` over the same columns share
+a worker. `decode_batches` and `encode_batches` take a whole DataFrame: no array has to be built and exploded.
 """
 
 from __future__ import annotations
@@ -32,105 +32,105 @@ _Function = Callable[..., pa.Array]
 
 
 def crc32c(column: Any) -> Any:
-    """CRC-32C of every value of a binary column, as bigint."""
+    """Return the CRC-32C of every value of a binary column, as bigint."""
     return _apply(arrow_functions.crc32c, "bigint", column)
 
 
 def murmur2(column: Any) -> Any:
-    """The hash of every key by which Kafka's producers choose a partition, as int."""
+    """Return the hash of every key by which Kafka's producers choose a partition, as int."""
     return _apply(arrow_functions.murmur2, "int", column)
 
 
 def kafka_partition(key: Any, partitions: int) -> Any:
-    """The partition to which Kafka's default partitioner sends a key, as int; null for a null key.
+    """Return the partition to which Kafka's default partitioner sends a key, as int; null for a null key.
 
     Parameters
     ----------
     key : Column or str
         Binary or string.
     partitions : int
-        How many the topic has.
+        The number of partitions of the topic.
     """
     return _apply(arrow_functions.kafka_partition, "int", key, partitions)
 
 
 def decode_varint(column: Any, on_error: OnError = "raise") -> Any:
-    """The number that every value is as a ZigZag varint of up to 64 bits, as bigint.
+    """Decode every value as one ZigZag varint of up to 64 bits, to bigint.
 
     Parameters
     ----------
     column : Column or str
         Binary; each value is one varint and nothing else.
     on_error : {"raise", "null"}
-        What becomes of a value that is not.
+        What to do with any other value.
     """
     arrow_functions.check_on_error(on_error)
     return _apply(arrow_functions.decode_varint, "bigint", column, on_error)
 
 
 def decode_uvarint(column: Any, on_error: OnError = "raise") -> Any:
-    """The number that every value is as an unsigned varint of up to 32 bits, as bigint; see `decode_varint`."""
+    """Decode every value as one unsigned varint of up to 32 bits, to bigint; see `decode_varint`."""
     arrow_functions.check_on_error(on_error)
     return _apply(arrow_functions.decode_uvarint, "bigint", column, on_error)
 
 
 def encode_varint(column: Any) -> Any:
-    """Every integer as a ZigZag varint."""
+    """Encode every integer as a ZigZag varint."""
     return _apply(arrow_functions.encode_varint, "binary", column)
 
 
 def encode_uvarint(column: Any) -> Any:
-    """Every integer as an unsigned varint of 32 bits."""
+    """Encode every integer as an unsigned varint of 32 bits."""
     return _apply(arrow_functions.encode_uvarint, "binary", column)
 
 
 def confluent(column: Any, on_error: OnError = "raise") -> Any:
-    """Values of Confluent's wire format as struct<schemaId: int, payload: binary>.
+    """Split values of Confluent's wire format into struct<schemaId: int, payload: binary>.
 
     Parameters
     ----------
     column : Column or str
         Binary: a byte 0, four bytes of schema id, the payload.
     on_error : {"raise", "null"}
-        What becomes of a value that is shorter, or begins with another byte.
+        What to do with a value that is shorter, or begins with another byte.
     """
     arrow_functions.check_on_error(on_error)
     return _apply(arrow_functions.confluent, _CONFLUENT, column, on_error)
 
 
 def to_confluent(payload: Any, schema_id: int) -> Any:
-    """Payloads in Confluent's wire format, all of one schema, as binary."""
+    """Encode payloads of one schema in Confluent's wire format, as binary."""
     return _apply(arrow_functions.to_confluent, "binary", payload, schema_id)
 
 
 def headers_map(column: Any) -> Any:
-    """The column ``headers`` as map<string, binary>; of several headers with one name the last counts."""
+    """Return the column ``headers`` as map<string, binary>; if several headers have one name, the last counts."""
     return _apply(arrow_functions.headers_map, "map<string, binary>", column)
 
 
 def to_records(column: Any, on_error: OnError = "raise") -> Any:
-    """Raw record batches as array<struct> of their records; `decode_batches` is faster where rows are wanted.
+    """Decode raw record batches to array<struct> of their records; `decode_batches` is faster if you need rows.
 
     Parameters
     ----------
     column : Column or str
         Binary; each value holds whole batches.
     on_error : {"raise", "null"}
-        What becomes of a value that holds anything else, or a batch that is damaged.
+        What to do with a value that holds anything else, or a damaged batch.
     """
     arrow_functions.check_on_error(on_error)
     return _apply(arrow_batches.to_records, f"array<struct<{_RECORD}>>", column, on_error)
 
 
 def from_records(column: Any, **options: Any) -> Any:
-    """Arrays of records (structs with ``value``, and ``key``, ``timestamp``, ``headers``, ``offset``) as raw batches.
+    """Encode arrays of records (structs of ``value``, ``key``, ``timestamp``, ``headers``, ``offset``) as batches.
 
     Parameters
     ----------
     column : Column or str
-        Array of structs.
+        Array of structs; only ``value`` is required.
     **options
-        Of `pylogseg.encode`: ``compression="zstd"``, ``batch_bytes``.
+        Options of `pylogseg.encode`: ``compression="zstd"``, ``batch_bytes``.
     """
     return _apply(arrow_batches.from_records, "binary", column, **options)
 
@@ -138,19 +138,19 @@ def from_records(column: Any, **options: Any) -> Any:
 def decode_batches(
     df: Any, column: str = "value", keep: Sequence[str] = (), on_error: Literal["raise", "skip"] = "raise"
 ) -> Any:
-    """The records in a column of raw record batches, a row each.
+    """Decode a column of raw record batches to one row per record.
 
     Parameters
     ----------
     df : DataFrame
-        For example ``spark.read.format("binaryFile").load(...)``, which makes one value of a whole file: for small
-        files only, since Spark holds it several times; segments are read by `pylogseg.spark.read_segments`.
+        For example ``spark.read.format("binaryFile").load(...)``. That makes one value of a whole file, which Spark
+        holds several times, so use it for small files only; `pylogseg.spark.read_segments` reads segments.
     column : str
-        That holds the batches.
+        The column with the batches.
     keep : sequence of str
-        Columns that are repeated for each record, before the record's own.
+        Columns to repeat for each record, before the record's own.
     on_error : {"raise", "skip"}
-        What becomes of a value that holds anything else than whole good batches.
+        What to do with a value that holds anything other than whole good batches.
 
     Returns
     -------
@@ -166,34 +166,34 @@ def decode_batches(
 
 
 def encode_batches(df: Any, **options: Any) -> Any:
-    """The records of a DataFrame as raw record batches, a row each, with ``baseOffset``, ``lastOffset``, ``records``.
+    """Encode a DataFrame of records to rows of a ``batch`` with ``baseOffset``, ``lastOffset`` and ``records``.
 
     Parameters
     ----------
     df : DataFrame
-        Column ``value``, and ``key``, ``timestamp``, ``headers``, ``offset`` where they are there. Rows are taken as
-        they come: sort them first where that matters.
+        Column ``value``, and optionally ``key``, ``timestamp``, ``headers``, ``offset``. The order of the rows is
+        kept: sort them first if it matters.
     **options
-        Of `pylogseg.encode`.
+        Options of `pylogseg.encode`.
     """
-    wanted = [name for name in ("key", "value", "offset", "timestamp", "headers") if name in df.columns]
-    return df.select(*wanted).mapInArrow(arrow_batches.encoder(**options), _ENCODED)
+    columns = [name for name in ("key", "value", "offset", "timestamp", "headers") if name in df.columns]
+    return df.select(*columns).mapInArrow(arrow_batches.encoder(**options), _ENCODED)
 
 
 def register(spark: Any, prefix: str = "") -> list[str]:
-    """Make the functions known to SQL, for a session.
+    """Register the functions for SQL in a session.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
     prefix : str
-        What their names begin with there, where one is taken: Spark has none of these names.
+        A prefix of the names in SQL, if another function has one of them. Spark has none of these names.
 
     Returns
     -------
     list of str
-        The names in SQL. A value that is not what it should be is an error; those that end with ``_or_null`` give null.
+        The names in SQL. An invalid value is an error; functions that end with ``_or_null`` return null instead.
     """
     kinds: dict[str, tuple[_Function, str]] = {
         "crc32c": (arrow_functions.crc32c, "bigint"),
@@ -244,14 +244,14 @@ def _partition_of(keys: pa.Array, counts: pa.Array) -> pa.Array:
 
 
 def _apply(function: _Function, returns: str, column: Any, *args: Any, **options: Any) -> Any:
-    """A function of Arrow arrays as one of columns."""
+    """Apply a function of Arrow arrays to a column."""
     if not hasattr(sql, "arrow_udf"):
         return _apply_pandas(function, returns, column, *args, **options)
 
     def of_arrow(values: pa.Array) -> pa.Array:
         return function(values, *args, **options)
 
-    of_arrow.__name__ = function.__name__  # the column is named after it
+    of_arrow.__name__ = function.__name__  # Spark names the column after it
     return sql.arrow_udf(of_arrow, returns)(column)
 
 
@@ -263,9 +263,9 @@ def _apply_pandas(function: _Function, returns: str, column: Any, *args: Any, **
 
     def of_pandas(values: Any) -> Any:
         array = pa.Array.from_pandas(values)
-        if pa.types.is_null(array.type):  # a series of None tells no type, and null gives null
+        if pa.types.is_null(array.type):  # a series of None has no type, and null gives null
             return pd.DataFrame(index=values.index, columns=fields) if fields else values
-        if pa.types.is_floating(array.type):  # how pandas has integers with nulls
+        if pa.types.is_floating(array.type):  # pandas has integers with nulls as floats
             array = array.cast(pa.int64())
         done = function(array, *args, **options)
         if fields:
@@ -273,6 +273,6 @@ def _apply_pandas(function: _Function, returns: str, column: Any, *args: Any, **
         return done.to_pandas(integer_object_nulls=True, maps_as_pydicts="strict")
 
     gives = pd.DataFrame if fields else pd.Series
-    of_pandas.__annotations__ = {"values": pd.Series, "return": gives}  # how Spark tells kinds of UDFs apart
+    of_pandas.__annotations__ = {"values": pd.Series, "return": gives}  # Spark finds the kind of UDF by these
     of_pandas.__name__ = function.__name__
     return sql.pandas_udf(of_pandas, returns)(column)

@@ -1,4 +1,4 @@
-"""The lag of a stream after its logs, which Spark's progress of a Python source does not include."""
+"""The lag of a stream, which Spark does not report for a Python source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Lag(NamedTuple):
     Attributes
     ----------
     total, most, least : int
-        Of all partitions together, of the one that is furthest after, and of the one that is least after.
+        The lag of all partitions together, and that of the partitions with the largest and the smallest lag.
     partitions : dict of (str, int) to int
         By topic and partition.
     """
@@ -35,7 +35,7 @@ def lag(progress: Any) -> Lag:
     Returns
     -------
     Lag
-        Of all sources of this package in the query. All zero where Spark tells no latest offsets (before 4.2).
+        The lag of all sources of this package in the query. All zero before Spark 4.2, which reports no latest offsets.
     """
     found: dict[tuple[str, int], int] = {}
     told = progress if isinstance(progress, Mapping) else json.loads(progress.json)
@@ -47,7 +47,7 @@ def lag(progress: Any) -> Lag:
 
 
 def _offsets(said: Any) -> dict[tuple[str, int], int]:
-    """Offsets as progress has them: as JSON, or read from it; other sources have other things there."""
+    """Parse the offsets of a progress, JSON or already parsed; return none for another source's value."""
     try:
         parsed = json.loads(said) if isinstance(said, str) else said
         return {(topic, int(number)): int(next) for topic, of in parsed.items() for number, next in of.items()}

@@ -7,50 +7,35 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from pylogseg.catalog.disk import Disk, Partition, Segment, check_once, open_dir
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.codec_error import with_option
 from pylogseg.format.names import FileKind
-from pylogseg.reading.log_reader import logs_of
-from pylogseg.reading.partition import OPEN_END, ReadOptions
-from pylogseg.reading.seek import LogEnd, end_of, end_offset, late_segments
-from pylogseg.reading.stable_offset import last_stable_offset
+from pylogseg.reading import log_ends
+from pylogseg.reading.log_reader import LogFiles, logs_of
+from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.ranges import Extent, is_all_damage
+from pylogseg.reading.seek import LogEnd, late_segments
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
 from pylogseg.spark.pushdown import Pruning
-from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
-#: Topics that a pattern does not mean, as in the Kafka source.
+#: Topics that a pattern never matches, as in the Kafka source.
 _INTERNAL = frozenset(["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"])
 _NO_SUCH_TIME = -1
 
 _log = logging.getLogger("pylogseg.spark")
 
 
-class Extent(NamedTuple):
-    """A partition's log, and the offsets of it that are read.
-
-    Attributes
-    ----------
-    log : Partition
-    first_offset, end_offset : int
-        Half-open.
-    """
-
-    log: Partition
-    first_offset: int
-    end_offset: int
-
-
 def find_logs(paths: Sequence[str], options: SourceOptions) -> list[Partition]:
-    """The partitions under paths that the options ask for, by topic and number.
+    """Return the partitions under paths that the options select, by topic and number.
 
     Raises
     ------
     RequestError
-        If a topic or partition that was asked for by name is not there, or a partition lies in two folders.
+        If a named topic or partition does not exist, or a partition is in two folders.
     StorageError
         If a folder cannot be listed.
     """
@@ -68,7 +53,7 @@ def find_logs(paths: Sequence[str], options: SourceOptions) -> list[Partition]:
 
 
 def _of_file(segment: Segment) -> Partition:
-    """A file that was named by itself, as a log of its own."""
+    """Return a file that was named by itself as a log of its own."""
     folder = segment.files.split(segment.path)[0]
     return Partition(segment.files, segment.topic, segment.partition, folder, "", (segment,), (), segment.base_offset)
 
@@ -89,8 +74,8 @@ def _chosen(logs: list[Partition], options: SourceOptions) -> list[Partition]:
     return logs
 
 
-def _require(there: set[str], wanted: Iterable[str], option: str) -> None:
-    missing = [name for name in wanted if name not in there]
+def _require(there: set[str], names: Iterable[str], option: str) -> None:
+    missing = [name for name in names if name not in there]
     if missing:
         known = sorted(there)
         more = f" and {len(known) - 12} more" if len(known) > 12 else ""
@@ -99,20 +84,14 @@ def _require(there: set[str], wanted: Iterable[str], option: str) -> None:
         )
 
 
-def is_all_damage(segments: Sequence[Segment], end: int) -> bool:
-    """Check whether a log's last segment begins at its end but has bytes, all of them damage."""
-    last = segments[-1] if segments else None
-    return last is not None and last.size > 0 and last.base_offset == end >= end_offset([last])
-
-
 def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning | None = None) -> list[Extent]:
-    """The offsets that a batch read is about, for each log; empty ones are left out.
+    """Return the range of offsets of a batch read for each log; empty ones are left out.
 
     Raises
     ------
     RequestError
-        If bounds do not name the partitions that are read, or lie outside of a log and ``failOnDataLoss`` is set; if a
-        start lies after its end.
+        If bounds do not name the partitions that are read; if ``failOnDataLoss`` is set and they are outside a log; if
+        a start is after its end.
     """
     keys = [(log.topic, log.partition) for log in logs]
     check_named(options.starting, keys, "startingOffsets")
@@ -151,7 +130,7 @@ def _names(keys: Iterable[TopicPartition]) -> str:
 
 
 class Ends:
-    """Resolves the bounds of a read in one log; the end of the log is found once, and only if it is needed."""
+    """Resolves the bounds of a read in one log. It looks for the end of the log once, and only if needed."""
 
     def __init__(self, log: Partition, options: SourceOptions) -> None:
         self._log, self._options = log, options
@@ -179,7 +158,7 @@ class Ends:
         return self._end
 
     def start(self, bound: Bound) -> int:
-        """First offset; without ``failOnDataLoss`` as asked, wherever the log is."""
+        """Return the first offset; without ``failOnDataLoss`` also if it is outside the log."""
         asked = bound.of.get((self._log.topic, self._log.partition), bound.default)
         assert asked is not None
         if bound.kind == "time":
@@ -201,7 +180,7 @@ class Ends:
         return asked
 
     def end(self, bound: Bound) -> int:
-        """Offset after the last one."""
+        """Return the offset after the last one."""
         asked = bound.of.get((self._log.topic, self._log.partition), bound.default)
         assert asked is not None
         if bound.kind == "time":
@@ -214,7 +193,7 @@ class Ends:
             self._check_tail()
             return self.latest
         if asked > self.latest:
-            self._lost(f"ends at {self.latest}, before the asked end {asked}")
+            self._lost(f"ends at {self.latest}, before the requested end {asked}")
         return min(asked, self.latest)
 
     def _check_tail(self) -> None:
@@ -222,10 +201,10 @@ class Ends:
         check_tail(self._log, self._found_end, self._options)
 
     def _at(self, timestamp_ms: int) -> int:
-        """First offset with such a time, as a broker answers, among those that a consumer would get.
+        """Return the first offset at or after a time, as a broker does, among those that a consumer would get.
 
-        A broker looks into one segment. Where later ones have such records nevertheless, as after a cleaning, it is
-        said that they are not meant.
+        A broker looks into one segment. If only later ones have such records, as after a cleaning, warn that they are
+        not found.
         """
         late = late_segments(self._log.segments, timestamp_ms, self.earliest)
         found = next(late, None)
@@ -248,26 +227,25 @@ class Ends:
 
 
 def check_tail(log: Partition, end: LogEnd, options: SourceOptions) -> None:
-    """Raise CorruptionError for damage that a reader of the whole log meets where the log ends for it.
+    """Raise CorruptionError for damage that a reader of the whole log finds at the end.
 
-    That is what lies after the last good batch or, with ``read_committed``, before the first of an open transaction.
+    The end is after the last good batch or, with ``read_committed``, before the first one of an open transaction.
     """
-    if end.is_at_file_end or options.on_corrupt != "raise" or options.at_high_watermark:
+    if options.on_corrupt != "raise" or options.at_high_watermark:
         return
-    how = ReadOptions(
-        options.isolation_level,
-        check_crc=options.check_crc,
-        limit_bytes=options.max_decompressed_bytes,
-        first_window_bytes=SMALL_WINDOW_BYTES,
-    )
-    (files,) = logs_of(Disk((), (log,)))
+    how = ReadOptions(options.isolation_level, check_crc=options.check_crc, limit_bytes=options.max_decompressed_bytes)
     with naming_option():
-        next(files.chunks(end.offset, OPEN_END, how), None)
+        log_ends.check_tail(_files_of(log), end, how)
+
+
+def _files_of(log: Partition) -> LogFiles:
+    (files,) = logs_of(Disk((), (log,)))
+    return files
 
 
 @contextlib.contextmanager
 def naming_option() -> Iterator[None]:
-    """Let errors name the remedy as the options of Spark do."""
+    """Let the remedies in errors name the options of Spark."""
     try:
         yield
     except CorruptionError as error:
@@ -281,14 +259,10 @@ def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
 
     For ``read_committed`` the headers after the newest producer snapshot are read.
     """
-    found = end_of(log.segments)
-    end = found.offset
-    if options.at_high_watermark:
-        end = min(end, _high_watermark(log))
-    if options.isolation_level == "read_committed" and log.segments:
-        (files,) = logs_of(Disk((), (log,)))
-        stable = last_stable_offset(list(log.segments), files.snapshots)
-        end = end if stable is None else min(end, stable)
+    found = log_ends.consumer_end(_files_of(log), options.isolation_level)
+    if not options.at_high_watermark:
+        return found
+    end = min(found.offset, _high_watermark(log))
     return LogEnd(end, found.is_at_file_end and end == found.offset)
 
 

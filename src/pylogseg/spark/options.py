@@ -1,6 +1,6 @@
-"""Options of a read: those of Spark's Kafka source, with its defaults and checks, and a few more.
+"""Options of a read: those of Spark's Kafka source, with their defaults and checks, and a few more.
 
-Names are case-insensitive, values are strings, as Spark passes them. Errors are raised before anything is read.
+Names are case-insensitive; values are strings, as Spark passes them. Errors are raised before anything is read.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 EARLIEST, LATEST = -2, -1
 TopicPartition = tuple[str, int]
 
-#: How many bytes of log a task reads at most, unless a single batch is larger.
+#: The most bytes of a log that a task reads, unless a single batch is larger.
 RANGE_BYTES = 128 << 20
 BATCH_ROWS = 20_000
 
-#: SourceOptions of the Kafka source that concern a broker: a job that moves over may keep them.
+#: Options of the Kafka source that concern a broker: a job that changes its format may keep them.
 _BROKER_ONLY = re.compile(r"(kafka\.(?!isolation\.level$).*|groupidprefix|kafkaconsumer\..*|fetchoffset\..*)")
-#: What Spark itself puts among the options of a table or a query.
+#: Names that Spark itself adds to the options of a table or a query.
 _OF_SPARK = re.compile(
     r"(path|paths|location|provider|owner|comment|external|is_managed_location|serialization\.format|option\..*|__.*)"
 )
-#: Names that are likely to be meant by others.
+#: Common wrong names, and the right ones.
 _MEANT = {
     "topic": "subscribe",
     "topics": "subscribe",
@@ -38,7 +38,7 @@ _MEANT = {
     "partition": "assign",
     "partitions": "assign",
 }
-#: Who may read, in an address.
+#: Credentials in a URL.
 _SECRETS = re.compile(r"://[^/]*@|://.*\?")
 _ONLY_IN_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (
@@ -62,9 +62,9 @@ class Bound(NamedTuple):
     Attributes
     ----------
     kind : {"offset", "time"}
-        What the numbers are: offsets (`EARLIEST` and `LATEST` among them), or milliseconds since 1970.
+        Whether the numbers are offsets (including `EARLIEST` and `LATEST`) or milliseconds since 1970.
     default : int or None
-        For every partition that is not named; None: each has to be named.
+        The number for partitions that are not named; None if each has to be named.
     of : dict of (topic, partition) to int
     """
 
@@ -114,9 +114,9 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
     Parameters
     ----------
     given : mapping of str to str
-        Names in any case. Values that are not strings (numbers, booleans, dicts) count as what they would be written.
+        Names in any case. Values that are not strings (numbers, booleans, dicts) are converted by `as_text`.
     streaming : bool
-        Whether a stream begins: then there is no end, and a start defaults to `LATEST`.
+        Whether this is a stream, which has no end, and starts at `LATEST` by default.
 
     Returns
     -------
@@ -172,7 +172,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
 
 
 def paths_of(given: Mapping[str, Any]) -> list[str]:
-    """The paths of a read: `load(path)`, option ``path`` or ``paths``; a comma list or a JSON list is several."""
+    """Return the paths of `load(path)` or of option ``path`` or ``paths``, a comma-separated or a JSON list."""
     values = _Values(given)
     text = values.read("paths", str, "") or values.read("path", str, "")
     paths = _strings(text, "path") if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
@@ -185,12 +185,12 @@ def paths_of(given: Mapping[str, Any]) -> list[str]:
 
 
 def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
-    """The options of a table that a catalog is about to keep, without what the catalog adds; None if it is no such.
+    """Return the options that a catalog stores for a table, without its own additions; None outside a catalog.
 
     Raises
     ------
     RequestError
-        For credentials: these options become part of the schema of the table, and of all that is made from it.
+        For credentials: these options become part of the schema of the table, and of everything made from it.
     """
     values = {name.lower(): as_text(value) for name, value in given.items()}
     options = {name.removeprefix("option."): values[name] for name in values if name.startswith("option.")}
@@ -210,12 +210,12 @@ def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
-    """Numbers by topic and partition, as in ``{"orders": {"0": 23, "1": -2}}``.
+    """Parse numbers by topic and partition, as in ``{"orders": {"0": 23, "1": -2}}``.
 
     Raises
     ------
     RequestError
-        If it is not JSON of that form; it names the option.
+        If it is not JSON of this form; the error names the option.
     """
     example = f'{name} must be JSON like {{"orders": {{"0": 23, "1": -2}}}}'
     try:
@@ -236,7 +236,7 @@ def _int(number: Any) -> int:
 
 
 class _Values:
-    """SourceOptions by name, whatever the case; each is read and named where it is wrong."""
+    """Option values by name in any case; errors name the option."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._texts = {str(name).lower(): as_text(value) for name, value in given.items() if value is not None}
@@ -248,7 +248,7 @@ class _Values:
         return iter(self._texts)
 
     def read(self, name: str, make: Callable[[str], _Value], default: _Value) -> _Value:
-        """A value, made from its text; an error of the maker names the option."""
+        """Parse a value; an error of the parser gets the name of the option."""
         text = self._texts.get(name.lower())
         if text is None:
             return default
@@ -260,7 +260,7 @@ class _Values:
             raise RequestError(f"{name}={text!r}: {error}") from None
 
     def word(self, name: str, allowed: Sequence[str]) -> str:
-        """One of a few words in any case; the first is the default."""
+        """Return one of a few words, in any case; the first is the default."""
         text = self._texts.get(name.lower(), allowed[0])
         found = next((word for word in allowed if word.lower() == text.strip().lower()), None)
         if found is None:
@@ -269,7 +269,7 @@ class _Values:
 
 
 def as_text(value: Any) -> str:
-    """A value as an option of Spark has it: booleans in small letters, lists and dicts as JSON."""
+    """Return a value as the text of a Spark option: booleans in lower case, lists and dicts as JSON."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -278,7 +278,7 @@ def as_text(value: Any) -> str:
 
 
 def check_names(given: Mapping[str, Any]) -> None:
-    """Raise RequestError for a name that is no option; warn of those that have no effect on files."""
+    """Raise RequestError for an unknown option; warn about options without effect on files."""
     _check_names(_Values(given))
 
 
@@ -294,9 +294,9 @@ def _check_names(values: _Values) -> None:
         close = difflib.get_close_matches(name, known, 1, 0.8)
         meant = _MEANT.get(name) or (known[close[0]] if close else None)
         hint = f". Did you mean {meant!r}?" if meant else f"; there are: {', '.join(_NAMES)}"
-        raise RequestError(f"no option {name!r}{hint}")
+        raise RequestError(f"unknown option {name!r}{hint}")
     if ignored:
-        warnings.warn(f"files have no broker: {', '.join(sorted(ignored))} have no effect", stacklevel=3)
+        warnings.warn(f"no effect without a broker: {', '.join(sorted(ignored))}", stacklevel=3)
 
 
 def _bounds(values: _Values, streaming: bool) -> tuple[Bound, Bound]:
@@ -322,7 +322,7 @@ def _bounds(values: _Values, streaming: bool) -> tuple[Bound, Bound]:
 
 
 def _bound(values: _Values, end: Literal["starting", "ending"], default: int) -> Bound:
-    """The start or the end: a time for all beats times by partition, and those beat offsets, in silence as in Spark."""
+    """Return the start or end. A time for all overrides times by partition, and those override offsets, as in Spark."""
     if f"{end}Timestamp" in values:
         return Bound("time", values.read(f"{end}Timestamp", _moment, 0), {})
     by_time = f"{end}OffsetsByTimestamp"
@@ -330,7 +330,7 @@ def _bound(values: _Values, end: Literal["starting", "ending"], default: int) ->
         times: dict[TopicPartition, int] = values.read(by_time, lambda text: parse_offsets(text, by_time), {})
         for (topic, number), time in times.items():
             if time < 0:
-                raise RequestError(f"{by_time}: {time} of {topic}-{number} is no time in milliseconds since 1970")
+                raise RequestError(f"{by_time}: {time} of {topic}-{number} is not a time in milliseconds since 1970")
         return Bound("time", None, times)
     name = f"{end}Offsets"
     words = {"earliest": EARLIEST, "latest": LATEST}
@@ -356,7 +356,7 @@ def _isolation(values: _Values) -> Literal["read_uncommitted", "read_committed"]
 def _topics(text: str) -> tuple[str, ...]:
     names = _strings(text, "a list") if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
     if not names or not all(names):
-        raise ValueError("an empty name among them")
+        raise ValueError("one of the names is empty")
     return tuple(dict.fromkeys(names))
 
 
@@ -371,7 +371,7 @@ def _regex(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"not a regular expression of Python: {error}") from None
+        raise ValueError(f"invalid Python regular expression: {error}") from None
     return text
 
 

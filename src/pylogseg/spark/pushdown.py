@@ -1,7 +1,6 @@
-"""Prune a plan by Spark's filters: whole partitions, and offsets that cannot have a matching row.
+"""Prune a plan by Spark's filters: leave out partitions and offsets that cannot have a matching row.
 
-A plan only prunes by them; Spark applies every filter again to the rows. So a filter that is not understood costs
-reading, never rows.
+Spark applies every filter again to the rows. So ignoring a filter costs time, never rows.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ class Pruning:
     Attributes
     ----------
     topics, partitions : frozenset or None
-        One of these; None: any.
+        The values that match; None if all do.
     first_offset, end_offset : int
-        An offset of this range, half-open.
+        The range of offsets that match, half-open.
     since_ms : int or None
-        A timestamp at or above this one. There is no upper bound: of a batch only the greatest timestamp is known.
+        The lowest timestamp that matches. There is no upper bound: only the greatest timestamp of a batch is known.
     """
 
     topics: frozenset[str] | None = None
@@ -36,14 +35,14 @@ class Pruning:
     since_ms: int | None = None
 
     def keeps(self, topic: str, partition: int) -> bool:
-        """Check whether a partition may have wanted rows."""
+        """Check whether a partition may have matching rows."""
         return (self.topics is None or topic in self.topics) and (
             self.partitions is None or partition in self.partitions
         )
 
 
 def pruning_of(filters: Iterable[Any]) -> Pruning:
-    """Combine filters of `pyspark.sql.datasource`; those on other columns or of other forms are ignored."""
+    """Combine filters of `pyspark.sql.datasource`; filters on other columns or of other kinds are ignored."""
     found = Pruning()
     for item in filters:
         column = getattr(item, "attribute", None)
@@ -55,14 +54,14 @@ def pruning_of(filters: Iterable[Any]) -> Pruning:
 
 
 def _narrowed(found: Pruning, column: str, form: str, value: Any) -> Pruning:
-    wanted = {"EqualTo": (value,), "EqualNullSafe": (value,), "In": value}.get(form)
-    if column == "topic" and wanted is not None:
-        topics = frozenset(wanted) if found.topics is None else found.topics & frozenset(wanted)
+    allowed = {"EqualTo": (value,), "EqualNullSafe": (value,), "In": value}.get(form)
+    if column == "topic" and allowed is not None:
+        topics = frozenset(allowed) if found.topics is None else found.topics & frozenset(allowed)
         return replace(found, topics=topics)
-    if column == "partition" and wanted is not None:
-        numbers = frozenset(wanted) if found.partitions is None else found.partitions & frozenset(wanted)
+    if column == "partition" and allowed is not None:
+        numbers = frozenset(allowed) if found.partitions is None else found.partitions & frozenset(allowed)
         return replace(found, partitions=numbers)
-    known = [one for one in wanted or () if one is not None]
+    known = [one for one in allowed or () if one is not None]
     if column == "offset":
         low, high = _range(form, value, known)
         first = found.first_offset if low is None else max(found.first_offset, low)
@@ -71,18 +70,18 @@ def _narrowed(found: Pruning, column: str, form: str, value: Any) -> Pruning:
     if column == "timestamp":
         low, _ = _range(form, value, known)
         if isinstance(low, datetime.datetime):
-            # Rounded down: a column of microseconds holds whole milliseconds.
+            # Rounded down: the column has microseconds, but its values are whole milliseconds.
             aware = low if low.tzinfo else low.replace(tzinfo=datetime.timezone.utc)
             since = (aware - _EPOCH) // _MILLISECOND
             return replace(found, since_ms=since if found.since_ms is None else max(found.since_ms, since))
     return found
 
 
-def _range(form: str, value: Any, wanted: list[Any]) -> tuple[Any, Any]:
-    """Lowest value and end that a filter lets through; None without one. The next above a moment may be it itself."""
+def _range(form: str, value: Any, allowed: list[Any]) -> tuple[Any, Any]:
+    """Return lowest value and end of what a filter passes; None for no bound. A time is its own successor."""
     one = 1 if isinstance(value, int) else _MILLISECOND * 0
-    if wanted:
-        return min(wanted), max(wanted) + (1 if isinstance(wanted[0], int) else one)
+    if allowed:
+        return min(allowed), max(allowed) + (1 if isinstance(allowed[0], int) else one)
     bounds: dict[str, tuple[Any, Any]] = {
         "GreaterThan": (value, None),
         "GreaterThanOrEqual": (value, None),

@@ -1,4 +1,4 @@
-"""Columns of the source: those of Spark's Kafka source, and of the batch a record came in."""
+"""Columns of the source: those of Spark's Kafka source, and columns about the batch of a record."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pylogseg.arrow import columns as arrow
 from pylogseg.errors import RequestError
 from pylogseg.spark.options import SourceOptions
 
-#: What the Kafka source has always, what it has on request, and what only files tell.
+#: Columns that the Kafka source always has, one that it has on request, and those that only files have.
 RECORD_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = ("headers",)
 METADATA_COLUMNS = (
     "batchOffset", "leaderEpoch", "producerId", "producerEpoch", "sequence", "isTransactional", "segment", "position",
 )  # fmt: skip
 
-#: Where a field's metadata has the options of a table.
+#: The key of a table's options in a field's metadata.
 _OPTIONS = "pylogseg.options"
 
 _TYPES: dict[pa.DataType, DataType] = {
@@ -46,12 +46,12 @@ _TYPES: dict[pa.DataType, DataType] = {
 
 
 def columns_of(options: SourceOptions) -> tuple[str, ...]:
-    """The columns that options ask for, in order.
+    """Return the columns that options select, in order.
 
     Raises
     ------
     RequestError
-        For a name in option ``columns`` that there is not.
+        For an unknown name in option ``columns``.
     """
     known = (*RECORD_COLUMNS, *HEADERS, *METADATA_COLUMNS)
     if not options.columns:
@@ -59,12 +59,12 @@ def columns_of(options: SourceOptions) -> tuple[str, ...]:
         return RECORD_COLUMNS + headers + (METADATA_COLUMNS if options.include_metadata else ())
     odd = [name for name in options.columns if name not in known]
     if odd:
-        raise RequestError(f"columns: no {', '.join(odd)}; there are: {', '.join(known)}")
+        raise RequestError(f"columns: unknown {', '.join(odd)}; there are: {', '.join(known)}")
     return options.columns
 
 
 def spark_schema(columns: Sequence[str]) -> StructType:
-    """Columns as Spark has them; all may be null."""
+    """Return the Spark schema of columns; all are nullable."""
     return StructType([StructField(field.name, _spark_type(field.type)) for field in arrow.schema(columns)])
 
 
@@ -77,10 +77,9 @@ def _spark_type(kind: pa.DataType) -> DataType:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """A schema that carries options: Spark hands a table's schema to the reader of a Python source, not its options.
+    """Return a schema that carries options: Spark gives a Python source's reader a table's schema, not its options.
 
-    They travel with everything that is made from the table, so there are no credentials among them, and they count only
-    where a query names no path of its own.
+    Everything made from the table inherits them. So they have no credentials, and only count if a query names no path.
     """
     first, *others = schema.fields
     kept = StructField(first.name, first.dataType, True, {_OPTIONS: json.dumps(dict(options))})
@@ -88,18 +87,18 @@ def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def options_in(schema: StructType) -> dict[str, str]:
-    """The options that a schema carries."""
+    """Return the options that a schema carries."""
     found: dict[str, str] = json.loads(schema.fields[0].metadata.get(_OPTIONS, "{}")) if schema.fields else {}
     return found
 
 
 def columns_in(schema: StructType) -> tuple[str, ...]:
-    """The columns that a schema names, which a user or a catalog gave: some of ours, in any order.
+    """Return the columns of a schema of a user or a catalog: some of the source's, in any order.
 
     Raises
     ------
     RequestError
-        If it has a column that there is not, or one of another type.
+        If a column is unknown or has another type.
     """
     names = tuple(schema.fieldNames())
     columns_of(SourceOptions(columns=names))

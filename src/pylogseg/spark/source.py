@@ -18,7 +18,7 @@ from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_sche
 from pylogseg.spark.task import read_task
 from pylogseg.spark.worker import freeze_modules
 
-#: How the names of options begin that a batch and a stream take differently.
+#: Prefixes of options that are different for a batch and a stream.
 _OF_ONE = ("starting", "ending", "maxoffsets", "minoffsets", "maxtrigger")
 
 
@@ -31,7 +31,7 @@ class PylogsegSource(DataSource):
         return "pylogseg"
 
     def schema(self) -> StructType:
-        """The columns that the options ask for; of a catalog's table with the options in it."""
+        """Return the columns that the options select; for a catalog's table they carry the options."""
         kept = for_table(self.options)
         given = self.options if kept is None else kept
         check_names(given)
@@ -39,46 +39,46 @@ class PylogsegSource(DataSource):
         return found if kept is None else with_options(found, kept)
 
     def reader(self, schema: StructType) -> Any:
-        """A reader for one batch query."""
+        """Return a reader for one batch query."""
         given = self._given(schema)
         options = parse(given)
-        # A reader that could take filters is refused where Spark does not push any.
+        # Spark refuses a reader that takes filters if it does not push any.
         make = PruningReader if options.push_filters and _compat.pushes_filters() else SegmentReader
         if make is PruningReader:
             _compat.warn_of_pushdown()
         return make(paths_of(given), options, columns_in(schema))
 
     def streamReader(self, schema: StructType) -> Any:
-        """A reader for one streaming query."""
+        """Return a reader for one streaming query."""
         from pylogseg.spark.stream import SegmentStreamReader
 
         given = self._given(schema)
         return SegmentStreamReader(paths_of(given), parse(given, streaming=True), columns_in(schema))
 
     def _given(self, schema: StructType) -> dict[str, str]:
-        """SourceOptions of the query, and of the table it reads: a query with a path of its own reads no table."""
+        """Return the options of the query, and of its table; a query with its own path reads no table."""
         query = {name.lower(): value for name, value in self.options.items()}
         if "path" in query or "paths" in query:
             return query
         table = options_in(schema)
         if not table:
             raise RequestError(
-                'no path: load("/var/lib/kafka/data") names a log directory, a partition\'s folder, or a URL of one. '
-                "Of a table whose columns were declared Spark tells a Python source no options: name the path in the "
-                "query, SELECT ... FROM t WITH (path = '...'), or let an option choose the columns, "
+                'no path: load("/var/lib/kafka/data") needs a log directory, a partition\'s folder, or a URL of one. '
+                "For a table with declared columns, Spark does not pass the options to a Python source: name the path "
+                "in the query, SELECT ... FROM t WITH (path = '...'), or choose the columns by an option, "
                 "CREATE TABLE t USING pylogseg OPTIONS (path '...', columns 'offset,value')"
             )
         return {**table, **query}
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        """A writer for one query: rows become partitions."""
+        """Return a writer for one query: rows become partitions."""
         from pylogseg.spark.write_options import check_columns, parse_write
         from pylogseg.spark.writer import PartitionsWriter
 
         if not any(name.lower() == "path" for name in self.options):
             raise RequestError(
-                'no path: save("/var/lib/kafka/restored") says which folder gets the partitions. '
-                "INSERT INTO a table is not possible: Spark does not tell a Python source the options of the table"
+                'no path: save("/var/lib/kafka/restored") needs the folder for the partitions. '
+                "INSERT INTO a table is not possible: Spark does not pass the options of the table to a Python source"
             )
         options = parse_write(self.options)
         check_columns({field.name: field.dataType.simpleString() for field in schema}, options)
@@ -86,25 +86,25 @@ class PylogsegSource(DataSource):
 
 
 def _of_both(given: Any) -> dict[str, str]:
-    """The options that a batch and a stream share: a schema is asked for before it is known which of them it is."""
+    """Select the options that batch and stream share: Spark asks for a schema before it is known which it is."""
     return {name: value for name, value in given.items() if not name.lower().startswith(_OF_ONE)}
 
 
 class SegmentReader(DataSourceReader):
-    """Reads segments once; small, since it travels to every task."""
+    """Reads segments once. It is small, because Spark sends it to every task."""
 
     def __init__(self, paths: list[str], options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._paths, self._options, self._columns = paths, options, columns
 
     def partitions(self) -> list[Any]:
-        """A partition of Spark for each task of the plan."""
+        """Return a Spark partition for each task of the plan."""
         return self._planned(None)
 
     def _planned(self, pruning: Pruning | None) -> list[Any]:
         return [InputPartition(task) for task in plan(self._paths, self._options, pruning)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Rows of a task; Spark makes a partition without a value where there is none."""
+        """Yield the rows of a task. Spark makes a partition without a value if there are none."""
         yield from read_task(partition.value or (), self._options, self._columns)
         freeze_modules()
 
@@ -112,14 +112,14 @@ class SegmentReader(DataSourceReader):
 class PruningReader(SegmentReader):
     """Reads segments with pushed-down filters; Spark applies them again, so here they only save reading.
 
-    Spark (4.1 to 4.3) keeps the last plan of a DataFrame: another query of the same one, or its other side in a join,
-    would get what these filters left. So it is only for who asks for it with ``pushFilters=true``.
+    Spark (4.1 to 4.3) keeps the last plan of a DataFrame: another query of it, or the other side of a self-join, gets
+    only what these filters left. So it is used only with ``pushFilters=true``.
     """
 
     _pruning: Pruning | None = None
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Look at the filters, and leave them all to Spark."""
+        """Use the filters for pruning, and leave them all to Spark."""
         self._pruning = pruning_of(filters)
         return filters
 

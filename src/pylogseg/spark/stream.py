@@ -13,36 +13,37 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pylogseg.catalog.disk import Partition
 from pylogseg.errors import RequestError
+from pylogseg.reading.ranges import Extent
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
-from pylogseg.spark.logs import Ends, Extent, check_named, check_tail, find_logs, latest_end
+from pylogseg.spark.logs import Ends, check_named, check_tail, find_logs, latest_end
 from pylogseg.spark.options import SourceOptions, TopicPartition
 from pylogseg.spark.plan import tasks_of
 from pylogseg.spark.task import read_task
 from pylogseg.spark.worker import freeze_modules
 
-#: ``{"orders": {"0": 23}}``: the next offset to read, and nothing else, so that a checkpoint fits the Kafka source too.
+#: ``{"orders": {"0": 23}}``: only the next offset to read, so that a checkpoint also fits the Kafka source.
 Offsets = dict[str, dict[str, int]]
 
 _log = logging.getLogger("pylogseg.spark")
 
 
 class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what is appended. One process has it as long as the query runs; copies of it read, in executors.
+    """Reads appended records. One process holds it while the query runs; its copies in executors read.
 
     Parameters
     ----------
     paths : list of str
         As for a batch.
     options : SourceOptions
-        Parsed for a stream.
+        Options, parsed for a stream.
     columns : tuple of str
-        Names, in order.
+        Column names, in order.
     """
 
     def __init__(self, paths: list[str], options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._paths, self._options, self._columns = paths, options, columns
         self._latest: dict[TopicPartition, tuple[Any, int]] = {}
-        #: Where the query ends under Trigger.AvailableNow.
+        #: The end of the query with Trigger.AvailableNow.
         self._target: dict[TopicPartition, int] | None = None
         self._reached: dict[TopicPartition, int] | None = None
         self._last_batch = -math.inf
@@ -56,14 +57,14 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_offsets(found)
 
     def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:
-        """Return the end of the next batch: the ends of the logs, or less by the limits.
+        """Return the end of the next batch: the ends of the logs, reduced by the limits.
 
         Parameters
         ----------
         start : dict, optional
-            Where it begins. Before Spark 4.2 it is not given: then it is where the last batch ended.
+            The start of the batch. Spark before 4.2 does not pass it; then it is the end of the last batch.
         limit : ReadLimit, optional
-            That of the options, or `ReadAllAvailable`, which overrides them. Before Spark 4.2 it is not given.
+            The limit in the options, or `ReadAllAvailable`, which overrides it. Spark before 4.2 does not pass it.
         """
         logs = {(log.topic, log.partition): log for log in find_logs(self._paths, self._options)}
         latest = {key: self._end_of(log) for key, log in logs.items()}
@@ -80,7 +81,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_offsets(latest)
 
     def _waits(self, count: int) -> bool:
-        """Check whether there are too few new offsets for a batch; as long as ``maxTriggerDelay`` at most."""
+        """Check whether to wait for more offsets, ``maxTriggerDelay`` at most."""
         now = time.monotonic()
         if (
             count < self._options.min_offsets
@@ -92,7 +93,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _end_of(self, log: Partition) -> int:
-        """End of a log; as long as its last file does not change, what it was."""
+        """Return the end of a log; it is only searched again after a change of the last file."""
         key = (log.topic, log.partition)
         last = log.segments[-1] if log.segments else None
         state = None if last is None else (last.path, last.size, last.modified_ms)
@@ -104,27 +105,27 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known[1]
 
     def getDefaultReadLimit(self) -> Any:
-        """Return the limit in the options; `latestOffset` applies both, since Spark has no limit for both."""
+        """Return a limit of the options. Spark has no limit that is both, so `latestOffset` applies both."""
         if self._options.max_offsets:
             return ReadMaxRows(self._options.max_offsets)
         return ReadMinRows(self._options.min_offsets) if self._options.min_offsets else ReadAllAvailable()
 
     def reportLatestOffset(self) -> Offsets | None:
-        """Ends of the logs, for the progress of the query."""
+        """Return the ends of the logs, for the progress of the query."""
         return as_offsets({key: end for key, (_, end) in self._latest.items()}) if self._latest else None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note where the logs end: what comes later is left to the next run."""
+        """Record the ends of the logs: later records are left to the next run."""
         logs = find_logs(self._paths, self._options)
         self._target = {(log.topic, log.partition): self._end_of(log) for log in logs}
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """Tasks of a batch, the same rows whenever it is planned.
+        """Return the tasks of a batch; planned again, it has the same rows.
 
         Raises
         ------
         RequestError
-            If records of the batch are gone and ``failOnDataLoss`` is set; it names both offsets.
+            If records of the batch are gone and ``failOnDataLoss`` is set; the error names both offsets.
         """
         first, last = of_offsets(start), of_offsets(end)
         self._reached = last
@@ -143,7 +144,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(task) for task in tasks_of(extents, self._options)]
 
     def _begin(self, log: Partition, asked: int | None, stop: int) -> int:
-        """First offset of a log that a batch reads."""
+        """Return the first offset of a log that a batch reads."""
         name, earliest = f"{log.topic}-{log.partition}", log.log_start_offset
         if asked is None:
             if earliest > 0:
@@ -159,17 +160,17 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
-            raise RequestError(f"{what}; failOnDataLoss=false goes on with what there is")
+            raise RequestError(f"{what}; failOnDataLoss=false continues with what there is")
         _log.warning("%s", what)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of a task."""
+        """Yield the rows of a task."""
         yield from read_task(partition.value or (), self._options, self._columns)
         freeze_modules()
 
 
 def as_offsets(found: Mapping[TopicPartition, int]) -> Offsets:
-    """Offsets as a checkpoint has them, in one order: Spark compares them as text."""
+    """Return offsets in the form of a checkpoint, sorted: Spark compares them as text."""
     offsets: Offsets = {}
     for topic, partition in sorted(found):
         offsets.setdefault(topic, {})[str(partition)] = found[topic, partition]
@@ -177,21 +178,21 @@ def as_offsets(found: Mapping[TopicPartition, int]) -> Offsets:
 
 
 def of_offsets(offsets: Offsets) -> dict[TopicPartition, int]:
-    """Offsets by topic and partition."""
+    """Return offsets by topic and partition."""
     return {(topic, int(partition)): next for topic, of in offsets.items() for partition, next in of.items()}
 
 
 def limited(
     first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
-    """Ends of a batch of about so many offsets, a share for each partition by what it has left.
+    """Return the ends of a batch of about this many offsets, shared in proportion to what partitions have left.
 
     Parameters
     ----------
     first, latest : mapping of (topic, partition) to int
-        The range of what is new, half-open.
+        The range of new offsets, half-open.
     most : int
-        Offsets; 0 for no limit. A share below one counts as one, so that no partition starves.
+        The number of offsets; 0 for no limit. A share below one counts as one, so that no partition starves.
     """
     left = {key: end - first[key] for key, end in latest.items() if end > first[key]}
     total = sum(left.values())
@@ -199,6 +200,6 @@ def limited(
         return dict(latest)
     ends = dict(latest)
     for key, count in left.items():
-        share = most * (count / total)  # in this order, to end where the Kafka source's batches end
+        share = most * (count / total)  # in this order, to end at the same offsets as the Kafka source
         ends[key] = min(latest[key], first[key] + (math.ceil(share) if share < 1 else math.floor(share)))
     return ends

@@ -1,4 +1,4 @@
-"""The options of `df.write.format("pylogseg")`, and which columns it needs."""
+"""The options of `df.write.format("pylogseg")`, and the columns that it needs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pylogseg.restore.partition import RestoreOptions
 from pylogseg.restore.rows import COLUMNS, WriteOptions
 
 _UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
-#: What Spark itself puts among the options.
+#: Names that Spark itself adds to the options.
 _OF_SPARK = re.compile(r"path|paths|serialization\.format|provider|__.*")
 
 
 def parse_write(given: Mapping[str, Any]) -> WriteOptions:
-    """Read the options of a write; names in any case.
+    """Parse the options of a write; names in any case.
 
     Raises
     ------
     RequestError
-        For a value that makes no sense, and for names that there are not.
+        For an invalid value or an unknown name.
     """
     texts = {str(name).lower(): value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
     values = {name: _read(texts, name, make) for name, make in _OPTIONS.items() if name.lower() in texts}
@@ -34,21 +34,21 @@ def parse_write(given: Mapping[str, Any]) -> WriteOptions:
         if name not in known and not _OF_SPARK.fullmatch(name):
             close = difflib.get_close_matches(name, known, 1, 0.7)
             meant = f". Did you mean {known[close[0]]!r}?" if close else f"; there are: {', '.join(_OPTIONS)}"
-            raise RequestError(f"no option {name!r} for a write{meant}")
+            raise RequestError(f"unknown option {name!r} for a write{meant}")
     restored = {_FIELDS[name]: values[name] for name in values.keys() & _FIELDS.keys()}
     topic, partitions = values.get("topic", ""), values.get("partitions", 0)
     return WriteOptions(_root(texts.get("path", "")), topic, partitions, RestoreOptions(**restored))
 
 
 def check_columns(names: Mapping[str, str], options: WriteOptions) -> None:
-    """Look at the columns of what is to be written, before anything is.
+    """Check the columns of the rows before anything is written.
 
     Parameters
     ----------
     names : mapping of str to str
         Types by name, as Spark writes them (``bigint``); other columns are skipped.
     options : WriteOptions
-        Of the write.
+        Options of the write.
 
     Raises
     ------
@@ -59,13 +59,13 @@ def check_columns(names: Mapping[str, str], options: WriteOptions) -> None:
         if name in names and names[name] not in kinds:
             raise RequestError(f"column {name} must be {' or '.join(kinds)}, not {names[name]}")
     if "value" not in names:
-        raise RequestError(f"there is no column value to write; there are: {', '.join(names)}")
+        raise RequestError(f"no column value to write; there are: {', '.join(names)}")
     if "topic" not in names and not options.topic:
-        raise RequestError('no topic: a column topic or option("topic", "orders") says it')
+        raise RequestError('no topic: add a column topic, or option("topic", "orders")')
     if "partition" not in names and not options.partitions:
-        raise RequestError('no partition: a column partition says it, or option("partitions", 12) how many there are')
+        raise RequestError('no partition: add a column partition, or option("partitions", 12) for their number')
     if options.restore.offsets == "keep" and "offset" not in names:
-        raise RequestError('no column offset to keep: option("offsets", "assign") makes new ones')
+        raise RequestError('no column offset to keep: option("offsets", "assign") assigns new offsets')
 
 
 def _read(texts: Mapping[str, str], name: str, make: Callable[[str], Any]) -> Any:
@@ -80,12 +80,12 @@ def _read(texts: Mapping[str, str], name: str, make: Callable[[str], Any]) -> An
 
 def _root(path: str) -> str:
     if not path:
-        raise RequestError('no path: save("/var/lib/kafka/restored") says which folder gets the partitions')
+        raise RequestError('no path: save("/var/lib/kafka/restored") needs the folder for the partitions')
     path = path.removeprefix("file://")
     if "://" in path:
         raise RequestError(
-            f"{path}: partitions are put in place by renames, which no object store has; write to a folder that all "
-            "workers share, and copy it from there"
+            f"{path}: partitions are put in place by renames, which object stores do not have; write to a folder that "
+            "all workers share, and copy it from there"
         )
     return os.path.abspath(path)
 

@@ -1,4 +1,4 @@
-"""`df.write.format("pylogseg")`: rows back into partitions, which a commit puts in place."""
+"""`df.write.format("pylogseg")`: turn rows into partitions, which a commit puts in place."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class TaskWrote(WriterCommitMessage):
 
 
 class PartitionsWriter(DataSourceArrowWriter):
-    """Writes each task's rows apart, and puts them in place when all tasks are done.
+    """Writes the rows of each task to a staging folder, and puts them in place when all tasks are done.
 
     Parameters
     ----------
     options : WriteOptions
-        Of the write.
+        Options of the write.
     overwrite : bool
-        Whether partitions that are there give way to those that are written.
+        Whether existing partitions are replaced.
     """
 
     def __init__(self, options: WriteOptions, overwrite: bool) -> None:
@@ -48,9 +48,9 @@ class PartitionsWriter(DataSourceArrowWriter):
         return TaskWrote(write_rows(iterator, self._staging, task_name(), self._options))
 
     def commit(self, messages: list[Any]) -> None:
-        """On the driver: put in place what the attempts wrote that count."""
+        """On the driver: put the partitions of the successful attempts in place."""
         self._staging.commit([each for message in messages for each in message.written], overwrite=self._overwrite)
 
     def abort(self, messages: list[Any]) -> None:
-        """On the driver: remove what was written apart."""
+        """On the driver: remove the staging folder."""
         self._staging.abort()

@@ -1,4 +1,4 @@
-"""Long jobs over whole disks as Spark jobs: records stay in the workers, tables of what was done come back."""
+"""Spark jobs for whole disks: records stay in the workers, and a table of results is returned."""
 
 from typing import TYPE_CHECKING, Any
 

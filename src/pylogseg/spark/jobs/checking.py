@@ -1,4 +1,4 @@
-"""`verify`: every segment, index and snapshot, checked where Spark has cores."""
+"""`verify`: check every segment, index and snapshot on all cores of Spark."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pylogseg.errors import RequestError
 from pylogseg.spark import _compat
 from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
-from pylogseg.verify.disk import Summary, judge, segments_of
-from pylogseg.verify.remarks import Level, Remark
+from pylogseg.verify.disk import Summary, findings_of, segments_of
+from pylogseg.verify.findings import Finding, Level
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 
@@ -29,31 +29,32 @@ def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: 
     spark : SparkSession
         The session.
     path : path, URL or list of them
-        As of `pylogseg.open_dir`. The workers see the same files by the same names.
+        As for `pylogseg.open_dir`. The workers must see the same files under the same names.
     names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty one is refused.
+        Topics, partitions or patterns; all if left out. An empty sequence is refused.
     level : {"headers", "crc", "records", "indexes"}
-        How much is checked; each has those before it.
+        How much to check; each level includes those before it.
     **options
-        ``progress=True`` shows how far it is where stderr is no terminal.
+        ``progress=True`` shows progress even if stderr is not a terminal.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        A row for each finding: ``level`` is ``damage`` or ``notice``. Empty if all is well.
+        A row for each finding: ``level`` is ``damage`` or ``notice``. Empty if there are none.
     """
     if level.upper() not in Level.__members__:
-        raise RequestError(f"level is one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
+        raise RequestError(f"level: expected one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
     rows = [
-        remark.as_row() for remark in verified(spark, path, asked_for(names), Summary(Level[level.upper()]), **options)
+        finding.as_row()
+        for finding in verified(spark, path, asked_for(names), Summary(Level[level.upper()]), **options)
     ]
     return _compat.small_frame(spark, rows, FINDINGS)
 
 
 def verified(
     spark: Any, path: Any, names: Sequence[str], summary: Summary, *, progress: bool | None = None
-) -> list[Remark]:
-    """The findings of `verify`, in the order of the disk; the summary is filled."""
+) -> list[Finding]:
+    """Return the findings of `verify`, in the order of the disk, and fill the summary."""
     disk = open_dir(path)
     disk = disk.select(names) if names else disk
     chosen = [part for part in disk.partitions if names or not part.state]
@@ -64,4 +65,4 @@ def verified(
 
     sizes = [segment.size for segment in segments]
     reports = run(spark, segments, check, sizes, label="pylogseg verify", progress=progress)
-    return list(judge(disk, chosen, iter(reports), summary, names=names))
+    return list(findings_of(disk, chosen, iter(reports), summary, names=names))

@@ -1,4 +1,4 @@
-"""`diff`: what two directories, or a directory and an exported table, have not in common."""
+"""`diff`: compare two directories, or a directory and an exported table."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def diff(
     a : str
         A log directory or the folder of a partition.
     b : str
-        Another one; or the folder of a table that `export` wrote, of which key, value, timestamp and headers of each
-        offset are compared, where the table has them, with records of the isolation that the table has.
+        Another one; or the folder of a table that `export` wrote. Of a table, key, value, timestamp and headers of each
+        offset are compared, if it has them, with the records at the isolation level of the table.
     names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty one is refused.
+        Topics, partitions or patterns; all if left out. An empty sequence is refused.
     progress : bool, optional
-        Whether to show how far it is; by default where stderr is a terminal.
+        Whether to show progress; by default only if stderr is a terminal.
     **options
-        Of `pylogseg.offline.diff`, for two directories: ``mode="latest"``, ``common=True``.
+        Options of `pylogseg.offline.diff`, for two directories: ``mode="latest"``, ``common=True``.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        A row for each partition of either side: records that are ``missing`` in B, that are ``extra`` in B, that
-        ``changed``, and ``duplicates``: rows of a table B with the offset of another one. ``detail`` is the row of
+        A row for each partition of either side, with the number of records that are ``missing`` in B, ``extra`` in B or
+        ``changed``, and of ``duplicates``: rows of a table B with the offset of another row. ``detail`` is the row of
         ``pylogseg diff --json``, with the ranges of offsets; null for a table.
     """
     names = asked_for(names)
@@ -68,7 +68,7 @@ def diff(
 def compared(
     spark: Any, a: str, b: str, names: Sequence[str], *, progress: bool | None = None, **options: Any
 ) -> list[Difference]:
-    """The differences of two directories, by the names of partitions."""
+    """Return the differences of two directories, by partition."""
     left, right = (_by_key(disk, names) for disk in named_on_either(open_dir(a), open_dir(b), names or None))
     pairs = [(left.get(key), right.get(key)) for key in sorted({*left, *right})]
     sizes = [sum(side.size for side in pair if side is not None) for pair in pairs]
@@ -93,7 +93,7 @@ def _row(found: Difference) -> tuple[Any, ...]:
 
 
 def _with_table(spark: Any, path: str, table: str, names: Sequence[str]) -> Any:
-    """Rows of both sides by their place, joined: what is on one side alone, and what differs."""
+    """Join the records of both sides by partition and offset, and count the differences."""
     from pyspark.sql import functions as sql
 
     disk = open_dir(path)
@@ -111,7 +111,7 @@ def _with_table(spark: Any, path: str, table: str, names: Sequence[str]) -> Any:
         keys = spark.createDataFrame(chosen, "topic string, `partition` int")
         right = right.join(sql.broadcast(keys), ["topic", "partition"], "left_semi")
     a = left.select(*_KEY, sql.struct(*fields).alias("a"))
-    # A row for each offset, so that the join has no pair twice; the others are counted.
+    # One row per offset, so that the join has no pair twice; further rows are counted.
     b = right.groupBy(*_KEY).agg(sql.first(sql.struct(*fields)).alias("b"), sql.count(sql.lit(1)).alias("rows"))
     both = a.join(b, list(_KEY), "full_outer")
     in_a, in_b = sql.col("a").isNotNull(), sql.col("b").isNotNull()

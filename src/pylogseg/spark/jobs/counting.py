@@ -1,4 +1,4 @@
-"""`stats`: counts of segments made in the workers, put together by partition, topic, hour or key."""
+"""`stats`: count the records of segments in the workers, and merge by partition, topic, hour or key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pylogseg.stats.missing import Missing
 from pylogseg.stats.segment import Stats, segment_stats
 from pylogseg.stats.sketch import Distinct, Histogram
 
-#: By partition, topic or all; ``detail`` is the row of ``pylogseg stats --json``, with codecs and percentiles.
+#: Schema by partition, topic or all; ``detail`` is the row of ``pylogseg stats --json`` with codecs, percentiles.
 COUNTS = (
     "name string, partitions int, segments int, sizeBytes bigint, batches bigint, records bigint, tombstones bigint, "
     "nullKeys bigint, distinctKeys bigint, headers bigint, producers int, firstTime timestamp, lastTime timestamp, "
@@ -47,22 +47,22 @@ def stats(
     spark : SparkSession
         The session.
     path : path, URL or list of them
-        As of `pylogseg.open_dir`.
+        As for `pylogseg.open_dir`.
     names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty one is refused.
+        Topics, partitions or patterns; all if left out. An empty sequence is refused.
     by : {"partition", "topic", "all", "hour", "key"}
-        A row for each. ``hour`` counts records and bytes of keys and values by topic and hour of the timestamps;
-        ``key`` counts them by topic and key, most first.
+        What each row counts. ``hour`` counts records and bytes of keys and values by topic and hour of the timestamp;
+        ``key`` counts them by topic and key, largest first.
     progress : bool, optional
-        Whether to show how far it is; by default where stderr is a terminal.
+        Whether to show progress; by default only if stderr is a terminal.
     top : int
-        Of keys, only so many; all if 0.
+        The number of keys to return; 0 for all.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        ``dirtyRatio`` is the share of bytes in segments that end after what the cleaner has compacted; null where no
-        checkpoint of the cleaner names a partition.
+        ``dirtyRatio`` is the share of bytes in segments that end after the compacted part of the log; null if no
+        checkpoint of the cleaner names the partition.
     """
     names = asked_for(names)
     if by == "hour":
@@ -70,7 +70,7 @@ def stats(
     if by == "key":
         return _by_key(spark, path, names, top)
     if by not in ("partition", "topic", "all"):
-        raise RequestError(f"by is partition, topic, all, hour or key, not {by!r}")
+        raise RequestError(f"by: expected partition, topic, all, hour or key, not {by!r}")
     rows = [_row(*each) for each in counted(spark, path, names, by, progress=progress)]
     return spark.createDataFrame(rows, COUNTS)
 
@@ -80,7 +80,7 @@ def counted(
 ) -> list[tuple[_Counted, float | None]]:
     """Return the counts of each group, with its dirty ratio.
 
-    Keys and sizes of a segment are known by some 64 KB; they are put together by the workers, and stay there.
+    The keys and sizes of a segment take about 64 KB. The workers merge them, and do not send them to the driver.
     """
     disk = open_dir(path)
     disk = disk.select(names) if names else disk
@@ -88,7 +88,7 @@ def counted(
     segments: list[Segment] = [segment for unit in units for segment in unit.segments]
     keys = [group_key(unit.name, by) for unit in units for _ in unit.segments]
     sizes = [segment.size for segment in segments]
-    # What is known of a unit without its segments, and the numbers of those.
+    # The units without their segments, but with the numbers of these.
     outlines: dict[str, list[_Outline]] = {}
     bytes_of: dict[str, list[int]] = {}
     first = 0
@@ -114,7 +114,7 @@ def counted(
 
 
 class _Outline(NamedTuple):
-    """A unit without its segments: its name, their numbers, where the log starts, and whether it is compacted."""
+    """A unit without its segments: name, numbers of the segments, log start offset, whether it is compacted."""
 
     name: str
     first: int
@@ -124,19 +124,19 @@ class _Outline(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """A group as it is shown."""
+    """The counts of a group."""
 
     values: tuple[Any, ...]
     missing: Missing
     row: dict[str, Any]
 
 
-#: A segment whose keys and sizes are counted with those of another one has these.
+#: Of a segment whose keys and sizes were merged into those of another one.
 _NO_KEYS, _NO_SIZES = Distinct(), Histogram()
 
 
 def _fold(found: dict[int, Stats], number: int, stats: Stats) -> None:
-    """Keep a segment's counts, and put its keys and sizes together with those of the first one."""
+    """Keep the counts of a segment, and merge its keys and sizes into those of the first one."""
     first = next(iter(found.values()), None)
     if first is not None:
         first.keys.merge(stats.keys)
@@ -162,7 +162,7 @@ def _put_together(key: str, outlines: Sequence[_Outline], found: dict[int, Stats
 
 
 def _dirty_bytes(unit: Unit) -> tuple[int, int]:
-    """Bytes of sealed segments that the cleaner has not been at, and of all sealed ones."""
+    """Return the bytes of sealed segments that are not cleaned, and of all sealed segments."""
     sealed = unit.segments[:-1]
     behind = [segment.base_offset for segment in unit.segments[1:]]
     assert unit.cleaned_to is not None
@@ -213,7 +213,7 @@ def _sum(name: str) -> Any:
 
 
 def _only(path: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The option that chooses what names and patterns ask for."""
+    """Return the option that selects the partitions of names and patterns."""
     if not names:
         return {}
     assigned: dict[str, list[int]] = {}
@@ -223,7 +223,7 @@ def _only(path: Any, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _sizes(batch: pa.RecordBatch) -> pa.Array:
-    """Bytes of key and value of each record."""
+    """Return the bytes of key and value of each record."""
     import pyarrow.compute as pc
 
     parts = [pc.fill_null(pc.binary_length(batch.column(name)), 0).cast(pa.int64()) for name in ("key", "value")]
@@ -231,7 +231,7 @@ def _sizes(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _hours(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Counts of a batch by hour: the little that has to go to Spark."""
+    """Count the records of a batch by hour, so that little data goes to Spark."""
     hours = batch.column("timestamp").cast(pa.int64()).to_numpy() // (_HOUR_MS * 1000) * (_HOUR_MS * 1000)
     column = pa.array(hours).cast(pa.timestamp("us", tz="UTC"))
     return _grouped(batch.column("topic"), column, "hour", _sizes(batch))

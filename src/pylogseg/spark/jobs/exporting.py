@@ -1,4 +1,4 @@
-"""`export`: records as a table of Parquet files by topic and date, written by the workers themselves."""
+"""`export`: write records as a table of Parquet files by topic and date, directly from the workers."""
 
 from __future__ import annotations
 
@@ -43,52 +43,55 @@ def export(
 ) -> Any:
     """Write records as files ``OUT/topic=NAME/date=YYYY-MM-DD/...``, which Spark and others read as one table.
 
-    A task has whole segments, and writes files of names that follow from them: another attempt at it, or another run,
-    replaces them. A run skips what an earlier one has written of segments that did not change since. Files of segments
-    that the cleaner merged away go. A table has one form, one set of columns and one isolation.
+    A task handles whole segments. The names of its files are derived from them, so another attempt or run replaces the
+    files. A run skips segments that did not change since an earlier run, and removes files of segments that the cleaner
+    merged into others. A table has one file format, one set of columns and one isolation level.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
     path : path, URL or list of them
-        As of `pylogseg.open_dir`.
+        As for `pylogseg.open_dir`.
     out : str
         A folder that all workers share.
     names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty one is refused.
+        Topics, partitions or patterns; all if left out. An empty sequence is refused.
     form : {"parquet", "arrow"}
-        Of the files.
+        Format of the files.
     columns : sequence of str
-        Of the table, besides ``topic`` and ``date``, which are in the names of folders.
+        Columns of the table, besides ``topic`` and ``date``, which are in the names of folders.
     compression : str
-        Of the files: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``.
+        Codec of the files: ``zstd``, ``snappy``, ``gzip``, ``lz4`` or ``none``.
     since, until : int, optional
-        Only records with timestamps in this half-open range, in milliseconds. What the table has already stays.
+        Only records with timestamps in this half-open range, in milliseconds. Records already in the table stay.
     isolation_level : {"read_uncommitted", "read_committed"}
-        Whether records of aborted transactions are left out, and those of open ones left to a later run.
+        ``read_committed`` leaves out records of aborted transactions, and leaves those of open ones to a later run.
     on_corrupt : {"raise", "stop", "skip"}
-        What damage does; with ``stop`` a partition is one task.
+        What to do at damage; with ``stop`` a partition is one task.
     max_decompressed_bytes : int
         A batch that decompresses to more counts as damaged.
     keep_deleted : bool
-        Whether the table keeps records that retention has removed from the log since; else they go.
+        Whether the table keeps records that retention has since removed from the log.
     overwrite : bool
-        Whether all that earlier runs have written to the table goes first.
+        Whether to delete everything that earlier runs wrote to the table first.
     dry_run : bool
-        Only say what there is to do.
+        Return what would be done, and write nothing.
     progress : bool, optional
-        Whether to show how far it is; by default where stderr is a terminal.
+        Whether to show progress; by default only if stderr is a terminal.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        A row for each file: ``state`` is ``written``, ``unchanged`` or ``to do``, the latter with a null ``path``;
-        ``gone`` if retention removed a segment meanwhile, ``left`` for what comes after damage. ``problem`` says what
-        could not be read.
+        A row for each file. ``state`` is ``written``, ``unchanged`` or ``to do`` (with a null ``path``), ``gone`` if
+        retention removed the segment meanwhile, or ``left`` for segments after damage. ``problem`` says what could not
+        be read.
     """
     if "://" in out:
-        raise RequestError(f"{out}: files get their names at the end by renames, which no object store has")
+        raise RequestError(
+            f"{out}: files get their final names by renames, which object stores do not have; export to a folder that "
+            "all workers share"
+        )
     target, layout = Path(out).absolute(), Form(form, tuple(columns), compression)
     options = ReadOptions(isolation_level, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
     names, disk = asked_for(names), open_dir(path)

@@ -1,4 +1,4 @@
-"""Check the names that a job is given."""
+"""Check the names of partitions that a job selects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pylogseg.errors import RequestError
 
 
 def asked_for(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Names and patterns; none for all that there are. What was computed and came out empty is refused.
+    """Return names and patterns; none selects all. An empty sequence is refused: it may be a failed computation.
 
     Raises
     ------
@@ -18,7 +18,7 @@ def asked_for(names: Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         return ()
     if isinstance(names, str):
-        raise RequestError(f"names are a sequence of names, not the string {names!r}")
+        raise RequestError(f"names: expected a sequence of names, not the string {names!r}")
     if not len(names):
         raise RequestError("names is empty: leave it out (or None) to select all")
     if "" in names:

@@ -1,4 +1,4 @@
-"""`restore`: rows of a DataFrame or of an exported table back into partitions."""
+"""`restore`: turn rows of a DataFrame or of an exported table into partitions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MANIFEST = (
     "segments int, sizeBytes bigint"
 )
 _REMEDY = (
-    "export it read_committed, or say by committed (--committed) that all of it was, or leave out what was part of a "
-    "transaction by without_transactions (--without-transactions)"
+    "export it read_committed, or confirm by committed (--committed) that all of it was committed, or leave out the "
+    "records of transactions by without_transactions (--without-transactions)"
 )
 _WRITTEN = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())]
@@ -49,50 +49,50 @@ def restore(
 ) -> Any:
     """Write partitions that a broker opens: segments with indexes and leader epochs.
 
-    Rows are sorted by topic, partition and offset first. All partitions appear at the end, or none. An exported table
-    has no markers, so an aborted record would come back as an ordinary one: what may have been aborted is refused,
-    unless the caller says otherwise. Of a DataFrame all rows are written.
+    Rows are sorted by topic, partition and offset first. Either all partitions appear at the end, or none. An exported
+    table has no markers, so an aborted record would come back as an ordinary one: a table with records that may have
+    been aborted is refused, unless the caller says otherwise. All rows of a DataFrame are written.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
     source : DataFrame or str
-        Rows with ``value``, and ``key``, ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType``,
-        ``headers`` where they are there; or the folder of Parquet files that have them, as `export` writes.
+        Rows with ``value``, and optionally ``key``, ``topic``, ``partition``, ``offset``, ``timestamp``,
+        ``timestampType``, ``headers``; or a folder of Parquet files with these columns, as `export` writes them.
     path : str
-        The folder that gets the partitions, shared by all workers.
+        The folder for the partitions, shared by all workers.
     overwrite : bool
-        Whether a partition that is there gives way.
+        Whether existing partitions are replaced.
     committed : bool
-        That all records of the table were committed, where its files do not tell.
+        Confirms that all records of the table were committed, if its files do not show it.
     without_transactions : bool
-        Leave out records that were part of a transaction; the table needs the column ``isTransactional``.
+        Leave out records of transactions; the table needs the column ``isTransactional``.
     dry_run : bool
-        Only say what there is to do.
+        Return what would be done, and write nothing.
     **options
-        Of the write, see `pylogseg.spark.write_options`: ``offsets``, ``compression``, ``segmentBytes``,
+        Options of the write, see `pylogseg.spark.write_options`: ``offsets``, ``compression``, ``segmentBytes``,
         ``batchBytes``, ``timestampType``, ``topic``, ``partitions``, ``topicIds``.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        A row for each partition: ``state`` is ``written``, ``to do``, or ``unchanged`` for one that is there with
-        these offsets and as many records.
+        A row for each partition: ``state`` is ``written``, ``to do``, or ``unchanged`` if it already exists with the
+        same offsets and as many records.
 
     Raises
     ------
     RequestError
-        For columns that are missing, for a partition that is there with other records, unless `overwrite`, and for a
-        table that does not tell what was committed.
+        For missing columns; for a partition that exists with other records, unless `overwrite`; and for a table that
+        does not show which records were committed.
     """
     given = parse_write({**options, "path": path})
     if isinstance(source, (str, os.PathLike)):
         rows = _decided(spark, _whole(spark, os.fspath(source)), os.fspath(source), committed, without_transactions)
     elif committed or without_transactions:
         raise RequestError(
-            "committed and without_transactions are of an exported table; a DataFrame has the rows that it shall have: "
-            "filter it"
+            "committed and without_transactions are for an exported table; all rows of a DataFrame are written: "
+            "filter them"
         )
     else:
         rows = source
@@ -112,20 +112,20 @@ def restore(
 
 
 def _whole(spark: Any, path: str) -> Any:
-    """The DataFrame of an exported table that an export has finished."""
+    """Return the DataFrame of an exported table; raise RequestError if the last export is incomplete."""
     if (state_of(Path(path)) or {}).get("state") == "writing":
-        raise RequestError(f"{path}: the last export to this table did not end, and parts may be missing: run it again")
+        raise RequestError(f"{path}: the last export to this table is incomplete: run it again")
     return exported(spark, path)
 
 
 def _decided(spark: Any, rows: Any, path: str, committed: bool, without: bool) -> Any:
-    """The rows of a table, of which none was aborted, as its files tell or the caller says."""
+    """Return the rows of a table without aborted ones, as its files show or the caller confirms."""
     from pyspark.sql import functions as sql
 
     tells = "isTransactional" in rows.columns
     if without:
         if not tells or rows.filter("isTransactional is null").count():
-            raise RequestError(f"{path}: the table has no column isTransactional, which tells what to leave out")
+            raise RequestError(f"{path}: the table has no column isTransactional to find the records of transactions")
         return rows.filter("not isTransactional")
     if committed:
         return rows
@@ -136,7 +136,7 @@ def _decided(spark: Any, rows: Any, path: str, committed: bool, without: bool) -
     if not of_aborted:
         return rows
     if not tells:
-        raise RequestError(f"{path}: the table does not tell which records were committed; {_REMEDY}")
+        raise RequestError(f"{path}: the table does not show which records were committed; {_REMEDY}")
     if len(of_aborted) < len(files):
         chosen = spark.createDataFrame([(file,) for file in of_aborted], "file string")
         silent = rows.withColumn("file", sql.input_file_name()).join(sql.broadcast(chosen), "file", "left_semi")
@@ -145,20 +145,20 @@ def _decided(spark: Any, rows: Any, path: str, committed: bool, without: bool) -
     counts = silent.agg(sql.count(sql.lit(1)), sql.count_if(sql.coalesce("isTransactional", sql.lit(True)))).first()
     if counts[1]:
         raise RequestError(
-            f"{path}: {counts[1]:,} of {counts[0]:,} records were part of transactions, and the table does not tell "
+            f"{path}: {counts[1]:,} of {counts[0]:,} records were part of transactions, and the table does not show "
             f"which of those were committed; {_REMEDY}"
         )
     return rows
 
 
 def _is_said(file: str) -> bool:
-    """Check whether a file, as Spark names it, notes that all its records were committed; False if it is not local."""
+    """Check whether a file, as Spark names it, says that all its records were committed; False if not local."""
     parts = urlsplit(file)
     return parts.scheme == "file" and is_committed(unquote(parts.path))
 
 
 def exported(spark: Any, path: str) -> Any:
-    """The DataFrame of an exported table, in which a topic named ``007`` is no number."""
+    """Return the DataFrame of an exported table, in which a topic named ``007`` stays a string."""
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
     before = spark.conf.get(setting)
     spark.conf.set(setting, "false")
@@ -169,7 +169,7 @@ def exported(spark: Any, path: str) -> Any:
 
 
 def _with_partition(rows: Any, options: WriteOptions) -> Any:
-    """Rows with the columns that are written, and with a partition each, so that those of one come together."""
+    """Select the columns to write, and give each row a partition."""
     from pyspark.sql import functions as sql
 
     from pylogseg.spark.functions import kafka_partition
@@ -217,34 +217,34 @@ def _left(
     overwrite: bool,
     dry_run: bool,
 ) -> tuple[Any, list[tuple[Any, ...]]]:
-    """Rows of the partitions that have to be written (None for none), and what is said of the others."""
+    """Return the rows of the partitions to write (None for none), and the results of the others."""
     from pyspark.sql import functions as sql
 
     keep = options.restore.offsets == "keep"
     bounds = [sql.min("offset"), sql.max("offset") + 1] if keep else [sql.lit(None), sql.lit(None)]
-    wanted = rows.groupBy("topic", "partition").agg(*bounds, sql.count(sql.lit(1))).collect()
+    counted = rows.groupBy("topic", "partition").agg(*bounds, sql.count(sql.lit(1))).collect()
     done, todo = [], []
-    for topic, number, *content in wanted:
+    for topic, number, *content in counted:
         folder = there.get((topic, number))
         target = os.path.join(options.root, f"{topic}-{number}")
         if folder is not None and keep and content_of(folder) == Content(*content):
             done.append((topic, number, "unchanged", target, *content, len(folder.segments), folder.size))
         elif folder is not None and not overwrite:
-            raise RequestError(f"{target}: it is there already, with other records; overwrite puts these in its place")
+            raise RequestError(f"{target}: it already exists with other records; overwrite replaces it")
         elif dry_run:
             done.append((topic, number, "to do", target, *content, None, None))
         else:
             todo.append((topic, number))
     if dry_run or not todo:
         return None, done
-    if len(todo) < len(wanted):
+    if len(todo) < len(counted):
         chosen = spark.createDataFrame(todo, "topic string, `partition` int")
         rows = rows.join(sql.broadcast(chosen), ["topic", "partition"], "left_semi")
     return rows, done
 
 
 def _there(root: str) -> dict[tuple[str, int], Partition]:
-    """Live partitions of a folder."""
+    """Return the live partitions of a folder."""
     try:
         found = open_dir(root).partitions
     except (RequestError, OSError):  # none, or not even the folder

@@ -1,7 +1,7 @@
-"""`compact` and `redact`: partitions rewritten by the commands for a broker's disk, a task for each.
+"""`compact` and `redact`: rewrite partitions by the offline commands, one task per partition.
 
-The engine that works on a partition is that of `pylogseg.offline`, so the bytes are the same; Spark gives out the
-partitions, and puts what came of them in place at the end.
+`pylogseg.offline` rewrites a partition, so the bytes are the same. Spark distributes the partitions, and the results
+are put in place at the end.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ MANIFEST = (
     "topic string, `partition` int, state string, reason string, path string, logStart bigint, logEnd bigint, "
     "bytesBefore bigint, bytesAfter bigint, segmentsBefore int, segmentsAfter int, detail string"
 )
-#: Of what the partitions of a folder were made, so that another run finds nothing left to do.
+#: Notes on the input of each partition in a folder, so that another run finds nothing left to do.
 _NOTES = ".pylogseg-made-of.json"
 
 
 class _Made(NamedTuple):
-    """The result for a partition in a task, and where it is; None in a dry run and after a failure."""
+    """The result of a task for a partition, and what it wrote; None in a dry run and after a failure."""
 
     row: dict[str, Any]
     written: Written | None
 
 
 def compact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, **options: Any) -> Any:
-    """Keep the last record of each key, as a broker's cleaner does: a task a partition, into a new log directory.
+    """Keep the last record of each key, as a broker's cleaner does, in a new log directory; one task per partition.
 
     Parameters
     ----------
@@ -52,36 +52,37 @@ def compact(spark: Any, path: str, out: str, names: Sequence[str] | None = None,
     path : str
         A log directory, or the folder of a partition; it is only read.
     out : str
-        A folder that all workers share, which gets the partitions: all of them appear at the end, or none.
+        A folder that all workers share, for the partitions: either all of them appear at the end, or none.
     names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty one is refused.
+        Topics, partitions or patterns; all if left out. An empty sequence is refused.
     **options
-        Of `pylogseg.offline.compact`; ``dry_run=True`` only says what would be done, ``overwrite=True`` lets partitions
-        in `out` give way, ``progress`` shows how far it is.
+        Options of `pylogseg.offline.compact`. ``dry_run=True`` only returns what would be done, ``overwrite=True``
+        replaces partitions in `out`, ``progress`` shows progress.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        A row for each partition: ``state`` is ``done``, ``unchanged`` (nothing to clean, or made of the same files by
-        an earlier run), ``left`` (copied as it is: its topic is not compacted) or ``failed``, with a reason.
+        A row for each partition: ``state`` is ``done``, ``unchanged`` (nothing to clean, or written by an
+        earlier run from the same files), ``left`` (copied unchanged: its topic is not compacted) or ``failed``, with a
+        reason.
     """
     return _rewritten(spark, "compact", path, out, asked_for(names), **options)
 
 
 def redact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, **options: Any) -> Any:
-    """Delete or blank records, all others keep offsets and batches: a task a partition, into a new log directory.
+    """Delete or blank records; the others keep offsets and batches. One task per partition, to a new log directory.
 
     Parameters
     ----------
     spark, path, out, names
-        As of `compact`.
+        As for `compact`.
     **options
-        Of `pylogseg.offline.redact`, ``keys=[b"..."]`` for one, and those of `compact`.
+        Options of `pylogseg.offline.redact`, such as ``keys=[b"..."]``, and those of `compact`.
 
     Returns
     -------
     pyspark.sql.DataFrame
-        As of `compact`.
+        As for `compact`.
     """
     return _rewritten(spark, "redact", path, out, asked_for(names), **options)
 
@@ -110,8 +111,8 @@ def _rewritten(
     for name in todo:
         if not overwrite and os.path.exists(os.path.join(out, name)):
             raise RequestError(
-                f"{os.path.join(out, name)}: it is there already, and was not made by this of the files that are in "
-                f"{os.path.join(place.parent, name)} now; overwrite puts the new one in its place"
+                f"{os.path.join(out, name)}: it already exists, and was not made by this command from the current "
+                f"files in {os.path.join(place.parent, name)}; overwrite replaces it"
             )
     work = functools.partial(getattr(offline, command), **options)
     sizes = [sum(size for _, size, _ in made_of[name]["files"]) for name in todo]
@@ -135,17 +136,17 @@ def _into(
     progress: bool | None,
     notes: dict[str, Any],
 ) -> list[tuple[Any, ...]]:
-    """Work on partitions, and put them in place with the notes of those that did not fail."""
+    """Rewrite partitions, and put those that did not fail in place, with notes."""
     staging = Staging(os.path.abspath(out))
     staging.begin()
     root, write_id, parent = staging.root, staging.write_id, place.parent
 
     def task(name: str) -> _Made:
         into = os.path.join(Staging(root, write_id).attempt_folder(name), "into")
-        (outcome,) = work(os.path.join(parent, name), into=into)
-        failed = outcome.state == "failed"
-        # What is said is about the input, or about where the partition will lie.
-        said = json.dumps(outcome.as_row(), default=str).replace(into, parent if failed else root)
+        (result,) = work(os.path.join(parent, name), into=into)
+        failed = result.state == "failed"
+        # Paths in the result name the input or the final place, not the staging folder.
+        said = json.dumps(result.as_row(), default=str).replace(into, parent if failed else root)
         return _Made(json.loads(said), None if failed else _written(os.path.join(into, name)))
 
     try:
@@ -161,7 +162,7 @@ def _into(
 
 
 def _as_they_are(place: Target, root: str) -> dict[str, bytes]:
-    """Small files of the input's log directory that the result takes over, as `offline` does, unless it has its own."""
+    """Return the small files of the input's log directory that the result gets, unless it has its own."""
     if place.log_dir is None:
         return {}
     storage, found = LocalStorage(), {}
@@ -169,16 +170,16 @@ def _as_they_are(place: Target, root: str) -> dict[str, bytes]:
     is_new = not any(folder is not None and not folder.state for folder in there)
     for kind in (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN):
         source, target = os.path.join(place.log_dir, kind.value), os.path.join(root, kind.value)
-        # A directory that was not shut down cleanly does not become so by partitions that come into it.
-        wanted = is_new or kind is FileKind.META_PROPERTIES
-        if wanted and os.path.exists(source) and not os.path.exists(target):
+        # New partitions do not make an existing directory cleanly shut down.
+        is_needed = is_new or kind is FileKind.META_PROPERTIES
+        if is_needed and os.path.exists(source) and not os.path.exists(target):
             found[kind.value] = storage.read_all(source)
     return found
 
 
 def _tried(work: Callable[..., Result], parent: str, name: str) -> dict[str, Any]:
-    (outcome,) = work(os.path.join(parent, name), dry_run=True)
-    return outcome.as_row()
+    (result,) = work(os.path.join(parent, name), dry_run=True)
+    return result.as_row()
 
 
 def _written(folder: str) -> Written:
@@ -190,7 +191,7 @@ def _written(folder: str) -> Written:
 def _fingerprint(folder: str, command: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return what a result depends on: the input files, and the command with its options."""
     entries = [e for e in LocalStorage().list_folder(folder) if e.name.endswith(FileKind.LOG.value)]
-    # As Spark ships it: the text of a function names its place in memory, not what it does.
+    # Pickled, as Spark sends it: the text of a function contains its address, not its code.
     how = hashlib.sha256(cloudpickle.dumps((command, sorted(options.items())))).hexdigest()
     return {"how": how, "files": [[e.name, e.size, e.modified_ms] for e in entries]}
 
@@ -211,8 +212,8 @@ def _key(name: str) -> tuple[str, int]:
 
 
 def _unchanged(name: str, path: str) -> tuple[Any, ...]:
-    outcome = PartitionResult(name, path, "unchanged", "an earlier run made it of the same files")
-    return _row(outcome.as_row())
+    result = PartitionResult(name, path, "unchanged", "an earlier run made it from the same files")
+    return _row(result.as_row())
 
 
 def _row(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""`grep`: the records that hold something, found in the workers by the kernel of `pylogseg grep`."""
+"""`grep`: find records in the workers, by the compiled code of `pylogseg grep`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from pylogseg.arrow import columns as arrow
 from pylogseg.reading.partition import Chunk
+from pylogseg.reading.ranges import Task
 from pylogseg.search.patterns import Pattern, regular_expression
 from pylogseg.spark import _compat
 from pylogseg.spark.frames import map_tasks, read_options
-from pylogseg.spark.plan import Task, plan
+from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of, spark_schema
 from pylogseg.spark.task import chunks, of_even_size
 
@@ -31,28 +32,28 @@ def grep(
     columns: Sequence[str] | None = None,
     **options: Any,
 ) -> Any:
-    """The records that match, as `pylogseg grep` finds them; only they reach Spark.
+    """Return the records that match, as `pylogseg grep` finds them; only they reach Spark.
 
     Parameters
     ----------
     spark : SparkSession
         The session.
     path : path, URL or list of them
-        As of `pylogseg.spark.read_segments`.
+        As for `pylogseg.spark.read_segments`.
     pattern : str or bytes
-        What to look for.
+        The text or expression.
     places : sequence of str
         Where to look: ``key``, ``value``, ``headers``.
     regex : bool
-        Whether it is a regular expression, as Python's `re` has them for bytes.
+        Whether `pattern` is a regular expression, of Python's `re` for bytes.
     ignore_case : bool
-        Letters match in both cases.
+        Whether letters match in both cases.
     invert : bool
-        The records that do not match.
+        Return the records that do not match.
     columns : sequence of str, optional
-        Of the result.
+        Columns of the result.
     **options
-        Of a read: ``subscribe``, ``startingTimestamp``, ``onCorrupt`` ...
+        Options of a read: ``subscribe``, ``startingTimestamp``, ``onCorrupt`` ...
 
     Returns
     -------
@@ -63,8 +64,8 @@ def grep(
     names = columns_of(parsed)
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
-        wanted = arrow.schema(names)
-        return of_even_size(_found(chunks(task, parsed, ()), needle, wanted), parsed.batch_rows)
+        target = arrow.schema(names)
+        return of_even_size(_found(chunks(task, parsed, ()), needle, target), parsed.batch_rows)
 
     return map_tasks(spark, plan(paths, parsed, cores=_compat.cores_of(spark)), work, spark_schema(names))
 
@@ -74,8 +75,8 @@ def _needle(pattern: str | bytes, regex: bool, ignore_case: bool) -> bytes | re.
     return regular_expression(text, ignore_case) if regex else text.encode("utf-8", "surrogateescape")
 
 
-def _found(found: Iterator[Chunk], needle: Pattern, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _found(found: Iterator[Chunk], needle: Pattern, target: pa.Schema) -> Iterator[pa.RecordBatch]:
     for columns, segment in found:
         rows = np.flatnonzero(needle.matches(columns))
         if len(rows):
-            yield arrow.record_batch(Chunk(columns.take(rows), segment), wanted)
+            yield arrow.record_batch(Chunk(columns.take(rows), segment), target)
