@@ -24,6 +24,7 @@ _COMMANDS = {
     "cat": ("pylogseg.cli.cat:cat", "Print records as JSON lines, as CSV or with a template; ranges, tail, follow."),
     "latest": ("pylogseg.cli.latest:latest", "Print the last value of each key, as compaction would leave it."),
     "grep": ("pylogseg.cli.grep:grep", "Search records for text, a regular expression or bytes."),
+    "sql": ("pylogseg.cli.sql:sql", "Ask questions in SQL: each topic is a table (duckdb)."),
     "dump": ("pylogseg.cli.dump:dump", "Decode any file of a broker's disk: batches, entries, fields."),
     "verify": ("pylogseg.cli.verify:verify", "Check headers, CRCs, records and indexes."),
     "recover": (
@@ -48,6 +49,12 @@ _COMMANDS = {
     ),
     "repair": ("pylogseg.cli.repair:repair", "Cut damage out of logs and keep the good batches after it."),
     "stats": ("pylogseg.cli.stats:stats", "Count batches, codecs, sizes, keys and producers; explain missing offsets."),
+    "groups": ("pylogseg.cli.groups:groups", "List consumer groups: state, members, offsets, lag."),
+    "transactions": ("pylogseg.cli.transactions:transactions", "List transactions, and find those that hang."),
+    "cluster": (
+        "pylogseg.cli.cluster:cluster",
+        "Print what a cluster says of itself: topics, partitions, settings, brokers, ACLs, quotas, users.",
+    ),
     "export": (
         "pylogseg.cli.export:export",
         "Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition.",

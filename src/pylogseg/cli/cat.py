@@ -80,50 +80,48 @@ def cat(
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
-    wanted = wanted_of(query, chosen, ranges["below_log_start"], tail)
+    readers = readers_of(query, chosen, tail)
     if following and merge:
         raise click.UsageError("--merge cannot be combined with --follow: it needs all records before it starts")
     if not following:
-        print_wanted(text, wanted, chosen.size, limit, jobs if tail is None else 1, merge is not None)
+        print_selected(text, readers, chosen.size, limit, jobs if tail is None else 1, merge is not None)
         return
     gaps = Gaps()
     selector = Selector(arguments, topic, partition, ranges["below_log_start"])
-    count = print_records(text, follow(query, wanted, chosen, gaps, selector), limit)
+    count = print_records(text, follow(query, readers, chosen, gaps, selector), limit)
     common.end_with(gaps.damage)
     if limit is None or count < limit:
         click.get_current_context().exit(2)
 
 
-def wanted_of(
-    query: Query, chosen: common.Selection, below_log_start: bool, tail: int | None = None
-) -> list[LogReader]:
+def readers_of(query: Query, chosen: common.Selection, tail: int | None = None) -> list[LogReader]:
     """Return a reader for each selected log; with `tail`, of its last records."""
-    wanted = [query.of(log) for log in chosen.logs(from_log_start=not below_log_start)]
-    return wanted if tail is None else [last_records(part, tail) for part in wanted]
+    readers = [query.of(log) for log in chosen.logs()]
+    return readers if tail is None else [last_records(part, tail) for part in readers]
 
 
-def print_wanted(
-    text: RecordText, wanted: list[LogReader], total_bytes: int, limit: int | None, jobs: int, merged: bool = False
+def print_selected(
+    text: RecordText, readers: list[LogReader], total_bytes: int, limit: int | None, jobs: int, merged: bool = False
 ) -> None:
     """Write all selected records to stdout, and end the command."""
     gaps = Gaps()
     # The latest records are known only after everything was read, whatever the limit.
-    is_soon = limit is not None and not any(part.latest for part in wanted)
+    is_soon = limit is not None and not any(part.latest for part in readers)
     with Bar(0 if is_soon else total_bytes, "reading") as bar:
         if merged:
-            print_merged(text, wanted, limit, gaps, bar)
+            print_merged(text, readers, limit, gaps, bar)
         elif limit is not None or jobs == 1:
-            each = (gaps.chunks(part.apart(bar), bar) for part in wanted)
+            each = (gaps.chunks(part.apart(bar), bar) for part in readers)
             print_records(text, itertools.chain.from_iterable(each), limit, bar)
         else:
-            _print_all(text, wanted, jobs, gaps, bar)
+            _print_all(text, readers, jobs, gaps, bar)
     common.end_with(gaps.damage)
 
 
-def _print_all(text: RecordText, wanted: list[LogReader], jobs: int, gaps: Gaps, bar: Bar) -> None:
+def _print_all(text: RecordText, readers: list[LogReader], jobs: int, gaps: Gaps, bar: Bar) -> None:
     """Write all records to stdout; several threads make their text."""
     common.write(text.head)
-    parts = [piece for part in wanted for piece in part.by_segment()]
+    parts = [piece for part in readers for piece in part.by_segment()]
     for item in stream_ordered(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, jobs, bar):
         if isinstance(item, bytes):
             with bar.paused(sys.stdout, item.endswith(b"\n")):

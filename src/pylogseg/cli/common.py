@@ -22,7 +22,7 @@ from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
 from pylogseg.reading.log_reader import LogFiles, logs_of, partitions_of
-from pylogseg.walker.findings import Finding, Gap
+from pylogseg.walker.gaps import Gap, GapKind
 
 #: In a context's meta: something could not be read, and was not to be skipped.
 _UNREADABLE = "pylogseg.unreadable"
@@ -45,11 +45,14 @@ class Selection(NamedTuple):
         Topics, partitions and patterns; empty if all.
     partitions : list of int or None
         From ``--partition``.
+    from_log_start : bool
+        Whether to begin at the log start offsets, and not at the first records.
     """
 
     disk: Disk
     names: list[str]
     partitions: list[int] | None
+    from_log_start: bool = True
 
     @property
     def size(self) -> int:
@@ -60,20 +63,19 @@ class Selection(NamedTuple):
         """Return the partitions of `logs`, in the same order."""
         return partitions_of(self.disk, self.partitions, by_name=bool(self.names))
 
-    def logs(self, from_log_start: bool = True) -> list[LogFiles]:
+    def logs(self) -> list[LogFiles]:
         """Return the logs to read, one for each partition."""
-        return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=from_log_start)
+        return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=self.from_log_start)
 
 
-def selection_options(function: F, first: str = "") -> F:
+def selection_options(function: F, first: str = "", last: str = "") -> F:
     """Add PATH... NAME..., ``--topic`` and ``--partition``: parameters ``arguments``, ``topic``, ``partition``.
 
-    `first` is shown before them in the usage line; its value is the first of the arguments.
+    `first` and `last` are shown before and after them in the usage line; their values are among the arguments.
     """
+    shown = f"{first}PATH... [NAME...]{last}"
     add = [
-        click.argument(
-            "arguments", nargs=-1, required=True, metavar=f"{first}PATH... [NAME...]", shell_complete=completion.names
-        ),
+        click.argument("arguments", nargs=-1, required=True, metavar=shown, shell_complete=completion.names),
         click.option(
             "--topic",
             "-t",
@@ -108,7 +110,7 @@ def select(
     names += [*(word for word in either if word not in more), *topic]
     report_notes(disk, from_log_start)
     disk.check_numbers(partition)
-    return Selection(disk.select(names) if names else disk, names, list(partition) or None)
+    return Selection(disk.select(names) if names else disk, names, list(partition) or None, from_log_start)
 
 
 def report_notes(disk: Disk, from_log_start: bool = True) -> None:
@@ -471,7 +473,7 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
     damage, context = False, click.get_current_context()
     for gap in gaps:
         damage |= gap.is_damage
-        if gap.kind is Finding.UNREADABLE and context.params.get("on_corrupt", "raise") == "raise":
+        if gap.kind is GapKind.UNREADABLE and context.params.get("on_corrupt", "raise") == "raise":
             context.meta[_UNREADABLE] = True
         if gap.is_damage:
             context.meta[DAMAGE] = True

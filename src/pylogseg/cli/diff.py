@@ -13,7 +13,7 @@ from pylogseg.cli.query import OffsetRange, parse_offsets
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.offline.comparing import Difference, Range
 from pylogseg.offline.comparing import diff as compare
-from pylogseg.walker.findings import offsets_text
+from pylogseg.walker.gaps import offsets_text
 
 _EPILOG = r"""\b
 Examples:

@@ -33,6 +33,15 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
     "--max-message-size", type=int, metavar="BYTES", help="kafka style: largest batch that an index may point to."
 )
 @click.option("--max-bytes", type=int, metavar="BYTES", help="kafka style: read at most BYTES of a log.")
+@click.option("--offsets-decoder", is_flag=True, help="kafka style: decode records of __consumer_offsets.")
+@click.option("--transaction-log-decoder", is_flag=True, help="kafka style: decode records of __transaction_state.")
+@click.option(
+    "--cluster-metadata-decoder", is_flag=True, help="kafka style: decode records of __cluster_metadata and snapshots."
+)
+@click.option(
+    "--remote-log-metadata-decoder", is_flag=True, help="kafka style: decode records of __remote_log_metadata."
+)
+@click.option("--share-group-state-decoder", is_flag=True, help="kafka style: decode records of __share_group_state.")
 @decompressed_option("counts as damaged")
 def dump(
     paths: tuple[str, ...],

@@ -129,7 +129,7 @@ def export(
     is_one = out.suffix in FORMS.values() and not out.is_dir()
     default = stream.DEFAULT_COLUMNS if is_one else DEFAULT_COLUMNS
     names = default if columns is None else tuple(name.strip() for name in columns.split(","))
-    wish = Form(
+    layout = Form(
         _form_of(out, form, is_one),
         names,
         compression,
@@ -140,17 +140,17 @@ def export(
         not_utf8,
         ranges["isolation_level"],
     )
-    _check_form(wish)
+    _check_form(layout)
     query = make_query(key_as=key_as, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
-    logs = chosen.logs(from_log_start=not ranges["below_log_start"])
-    wanted = [query.of(log) for log in logs]
+    logs = chosen.logs()
+    readers = [query.of(log) for log in logs]
     _sweep(out, is_one)
     with common.progress(chosen.size, "exporting") as advance:
         if is_one:
-            written, damage = _one_file(wanted, out, wish, overwrite, advance)
+            written, damage = _one_file(readers, out, layout, overwrite, advance)
         else:
-            written, damage = _folder(logs, wanted, out, wish, overwrite, jobs, advance)
+            written, damage = _folder(logs, readers, out, layout, overwrite, jobs, advance)
     common.try_print(_print, written, as_json)
     common.end_with(damage)
 
@@ -185,24 +185,24 @@ def _check_form(form: Form) -> None:
 
 
 def _one_file(
-    wanted: list[LogReader], out: Path, form: Form, overwrite: bool, advance: Advance
+    readers: list[LogReader], out: Path, form: Form, overwrite: bool, advance: Advance
 ) -> tuple[list[Exported], bool]:
     """Write all records to one file; return what was written, and whether there was damage."""
     if not overwrite and out.exists():
         raise RequestError(f"{out} exists already: replace it with --overwrite")
-    row = export_together(wanted, out, form, advance)
+    row = export_together(readers, out, form, advance)
     return [row], common.report_gaps(row.gaps)
 
 
 def _folder(
-    logs: list[LogFiles], wanted: list[LogReader], out: Path, form: Form, overwrite: bool, jobs: int, advance: Advance
+    logs: list[LogFiles], readers: list[LogReader], out: Path, form: Form, overwrite: bool, jobs: int, advance: Advance
 ) -> tuple[list[Exported], bool]:
     """Write a file for each part; return what was written, and whether there was damage."""
     if out.exists() and not out.is_dir():
         raise RequestError(
             f"--out {out} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
         )
-    parts = [part for each in wanted for part in each.by_segment() if part.log.segments]
+    parts = [part for each in readers for part in each.by_segment() if part.log.segments]
     _check_targets(parts, out, form, overwrite)
     damage, written = False, []
     with _output_folder(out, overwrite) as folder:

@@ -17,7 +17,7 @@ from pylogseg.cli.tail import Followed, Following
 from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Chunk
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 
 follow_option = click.option(
     "--follow", "-F", "following", is_flag=True, help="Wait for new records until Ctrl-C or --limit."
@@ -61,7 +61,7 @@ class Selector(NamedTuple):
         """Return the partitions that exist now, from their beginning."""
         try:
             chosen = common.select(self.arguments, self.topic, self.partition, from_log_start=not self.below_log_start)
-            logs = chosen.logs(from_log_start=not self.below_log_start)
+            logs = chosen.logs()
         except RequestError:
             return []
         whole = replace(query, offsets=OffsetRange())
@@ -69,7 +69,7 @@ class Selector(NamedTuple):
 
 
 def follow(
-    query: Query, wanted: list[LogReader], chosen: common.Selection, gaps: Gaps, selector: Selector
+    query: Query, readers: list[LogReader], chosen: common.Selection, gaps: Gaps, selector: Selector
 ) -> Iterator[Chunk]:
     """Yield the selected records of partitions, and what is appended to them, until no partition is left."""
     if query.has_end:
@@ -78,10 +78,10 @@ def follow(
         raise RequestError("--follow has no end: it cannot be combined with --latest")
     if chosen.disk.loose:
         raise RequestError("--follow needs a partition's folder, not a file: give the folder")
-    parts = [Followed(part, of) for part, of in zip(wanted, chosen.live_partitions(), strict=True)]
+    parts = [Followed(part, of) for part, of in zip(readers, chosen.live_partitions(), strict=True)]
     followed = Following(parts, chosen.disk.log_dirs, lambda: selector.followed(query), common.complain)
     for chunk in followed.chunks():
         yield chunk
         # A batch that is being written looks torn: do not report it.
-        gaps.report(itertools.chain.from_iterable(part.wanted.gaps for part in followed.parts), damage_only=True)
+        gaps.report(itertools.chain.from_iterable(part.reader.gaps for part in followed.parts), damage_only=True)
     common.complain("no partition is left to follow")

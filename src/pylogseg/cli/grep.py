@@ -25,7 +25,7 @@ from pylogseg.format.text import TextBuffer
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Chunk
 from pylogseg.search.patterns import AnyOf, Needle, regular_expression
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 
 _EPILOG = r"""\b
 Examples:
@@ -143,11 +143,7 @@ def grep(
         search.highlight = Highlighter(text, [each.needle for each in matcher.patterns], matcher.places, ignore_case)
     selector = Selector(arguments, topic, partition, ranges["below_log_start"])
     try:
-        found = (
-            _follow(search, query, chosen, selector)
-            if following
-            else _once(search, query, chosen, selector, quiet, jobs)
-        )
+        found = _follow(search, query, chosen, selector) if following else _once(search, query, chosen, quiet, jobs)
     except CorruptionError as error:
         common.complain(common.remedy(error))
         click.get_current_context().exit(2)
@@ -176,17 +172,15 @@ def _needles(
             raise RequestError(f"{where}{error}") from None
 
 
-def _once(search: _Search, query: Query, chosen: common.Selection, selector: Selector, quiet: bool, jobs: int) -> bool:
-    logs = chosen.logs(from_log_start=not selector.below_log_start)
-    parts = [part for log in logs for part in query.of(log).by_segment()]
+def _once(search: _Search, query: Query, chosen: common.Selection, quiet: bool, jobs: int) -> bool:
+    parts = [part for log in chosen.logs() for part in query.of(log).by_segment()]
     with Bar(0 if quiet else chosen.size, "searching") as bar:
         return search.run(parts, jobs, bar)
 
 
 def _follow(search: _Search, query: Query, chosen: common.Selection, selector: Selector) -> bool:
     gaps = Gaps()
-    logs = chosen.logs(from_log_start=not selector.below_log_start)
-    is_done = search.run_following(follow(query, [query.of(log) for log in logs], chosen, gaps, selector))
+    is_done = search.run_following(follow(query, [query.of(log) for log in chosen.logs()], chosen, gaps, selector))
     search.damage |= gaps.damage
     if not is_done:  # no partition is left
         click.get_current_context().exit(2)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.cat import print_wanted, wanted_of
+from pylogseg.cli.cat import print_selected, readers_of
 from pylogseg.cli.output import output_options, record_text
 from pylogseg.cli.query import make_query, query_options
 
@@ -60,4 +60,4 @@ def latest(
     query = make_query(key_as=key_as, latest=True, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     # One pass for the map, one for the records.
-    print_wanted(text, wanted_of(query, chosen, ranges["below_log_start"]), 2 * chosen.size, limit, jobs)
+    print_selected(text, readers_of(query, chosen), 2 * chosen.size, limit, jobs)

@@ -9,13 +9,21 @@ import click
 
 from pylogseg.catalog.disk import Partition, Segment
 from pylogseg.cli import common
-from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.env.pool import map_ordered
 from pylogseg.errors import RequestError
 from pylogseg.format.foreign_formats import LOOK_BYTES, packed_as
-from pylogseg.format.names import FileKind
-from pylogseg.stats.listing import PartitionRow, SegmentRow, gaps_between, partition_row, segment_row
-from pylogseg.walker.findings import offsets_text
+from pylogseg.stats.listing import (
+    PartitionRow,
+    SegmentRow,
+    bytes_on_disk,
+    companions_of,
+    gaps_between,
+    partition_row,
+    segment_row,
+    shown_path,
+    state_of,
+)
+from pylogseg.walker.gaps import offsets_text
 
 #: Name at most this many missing segments.
 _NAMED = 5
@@ -79,7 +87,7 @@ def ls(
             raise RequestError(f"{segment.path} is a {packed} file, not a segment: unpack it first")
     partitions = [p for p in chosen.disk.partitions if chosen.partitions is None or p.partition in chosen.partitions]
     if sort == "size":
-        partitions.sort(key=_on_disk, reverse=True)
+        partitions.sort(key=bytes_on_disk, reverse=True)
     errors: list[Any] = []
     if by is not None:
         _print_topics(partitions, sort, as_json)
@@ -101,11 +109,6 @@ def ls(
     if everything and not as_json:
         _print_leftovers(partitions)
     common.end_with_unreadable([*(p.error for p in partitions), *errors])
-
-
-def _on_disk(partition: Partition) -> int:
-    """Return the bytes of all files in a partition's folder."""
-    return partition.size + sum(other.size for other in partition.others)
 
 
 def _print_topics(partitions: list[Partition], sort: str, as_json: bool) -> None:
@@ -133,7 +136,7 @@ def _topic_row(name: str, partitions: list[Partition]) -> dict[str, Any]:
         "partitions": len(partitions),
         "segments": sum(len(p.segments) for p in partitions),
         "sizeBytes": sum(p.size for p in partitions),
-        "diskBytes": sum(map(_on_disk, partitions)),
+        "diskBytes": sum(map(bytes_on_disk, partitions)),
     }
 
 
@@ -147,7 +150,7 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
         (
             p.topic or p.name,
             None if p.partition < 0 else p.partition,
-            _state(p),
+            state_of(p),
             *(
                 (len(p.segments), row.log_start_offset, row.log_end_offset, common.size_text(p.size))
                 if p.error is None
@@ -160,7 +163,7 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
     ]
     if len(rows) > 1:
         table.append(_total([p for p, _ in rows], [row for _, row in rows]))
-    folders = [p.files.split(_shown(p.files, p.path))[0] for p, _ in rows]
+    folders = [p.files.split(shown_path(p.files, p.path))[0] for p, _ in rows]
     if len(set(folders)) > 1:
         columns.append("LOG DIR")
         table = [(*line, folder) for line, folder in zip(table, [*folders, None], strict=True)]
@@ -200,26 +203,17 @@ def _total(partitions: list[Partition], rows: list[PartitionRow]) -> tuple[Any, 
     )
 
 
-def _shown(files: FileSystem, path: str) -> str:
-    """Return a path as the user can give it to the next command, also for a URL."""
-    return path if isinstance(files, LocalFiles) else files.real(path)
-
-
-def _state(partition: Partition) -> str:
-    return "unreadable" if partition.error is not None else partition.state or "live"
-
-
 def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "topic": partition.topic or None,
         "partition": partition.partition if partition.partition >= 0 else None,
-        "state": _state(partition),
-        "path": _shown(partition.files, partition.path),
+        "state": state_of(partition),
+        "path": shown_path(partition.files, partition.path),
         "segments": len(partition.segments),
         "logStartOffset": row.log_start_offset,
         "logEndOffset": row.log_end_offset,
         "sizeBytes": partition.size,
-        "diskBytes": _on_disk(partition),
+        "diskBytes": bytes_on_disk(partition),
         "firstTimestamp": row.first_timestamp,
         "newestTimestamp": row.newest_timestamp,
     }
@@ -232,7 +226,7 @@ def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -
         fields["error"] = str(row.error)
     if everything:
         fields["leftovers"] = [
-            {"path": _shown(partition.files, other.path), "suffix": other.name.suffix, "sizeBytes": other.size}
+            {"path": shown_path(partition.files, other.path), "suffix": other.name.suffix, "sizeBytes": other.size}
             for other in partition.others
             if not other.name.is_live
         ]
@@ -253,7 +247,7 @@ def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> No
             row.base_offset,
             row.end_offset,
             common.size_text(row.size_bytes),
-            ",".join(_companions(s)) or None,
+            ",".join(companions_of(s)) or None,
             common.time_text(row.first_timestamp),
             common.time_text(row.largest_timestamp),
         )
@@ -265,16 +259,11 @@ def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> No
     common.print_table(columns, table, right=["BASE", "END", "SIZE"])
 
 
-def _companions(segment: Segment) -> list[str]:
-    kinds = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX, FileKind.PRODUCER_SNAPSHOT)
-    return [kind.value[1:] for kind in kinds if kind in segment.companions]
-
-
 def _segment_json(segment: Segment, row: SegmentRow) -> dict[str, Any]:
     return {
         "topic": segment.topic or None,
         "partition": segment.partition if segment.partition >= 0 else None,
-        "path": _shown(segment.files, row.path),
+        "path": shown_path(segment.files, row.path),
         "state": "active" if segment.is_last else "sealed",
         "baseOffset": row.base_offset,
         "endOffset": row.end_offset,
@@ -282,7 +271,7 @@ def _segment_json(segment: Segment, row: SegmentRow) -> dict[str, Any]:
         "modified": row.modified_ms,
         "firstTimestamp": row.first_timestamp,
         "largestTimestamp": row.largest_timestamp,
-        "companions": _companions(segment),
+        "companions": companions_of(segment),
         **({} if row.error is None else {"error": str(row.error)}),
     }
 

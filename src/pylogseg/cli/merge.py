@@ -22,13 +22,13 @@ _WINDOWS_BYTES = 64 << 20
 _OTHER_FILES = 64
 
 
-def print_merged(text: RecordText, wanted: list[LogReader], limit: int | None, gaps: Gaps, bar: Bar) -> None:
+def print_merged(text: RecordText, readers: list[LogReader], limit: int | None, gaps: Gaps, bar: Bar) -> None:
     """Write the records of all partitions to stdout by timestamp, topic, partition and offset."""
-    wanted = sorted(wanted, key=_place)
+    readers = sorted(readers, key=_place)
     # With latest, each has a file of keys too.
-    _allow_files(len(wanted), len(wanted) * (2 if any(part.latest for part in wanted) else 1) + _OTHER_FILES)
-    window = min(max(_WINDOWS_BYTES // max(len(wanted), 1), SMALL_WINDOW_BYTES), WINDOW_BYTES)
-    parts = [part.apart(bar) for part in wanted]
+    _allow_files(len(readers), len(readers) * (2 if any(part.latest for part in readers) else 1) + _OTHER_FILES)
+    window = min(max(_WINDOWS_BYTES // max(len(readers), 1), SMALL_WINDOW_BYTES), WINDOW_BYTES)
+    parts = [part.apart(bar) for part in readers]
     parts = [replace(part, options=replace(part.options, window_bytes=window)) for part in parts]
     if text.head:
         common.write(text.head)

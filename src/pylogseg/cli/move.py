@@ -57,5 +57,5 @@ def move(
     """Move partitions from one log directory of a stopped broker, SRC, to another one, DST."""
     options: dict[str, Any] = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run}
     plan = move_partitions(source, target, **{**options, "dry_run": True})
-    size = sum(outcome.bytes_before for outcome in plan if outcome.state == "done")
+    size = sum(result.bytes_before for result in plan if result.state == "done")
     Request(source, options, as_json, quiet).run(move_partitions, passes=2, total_bytes=size, target=target)

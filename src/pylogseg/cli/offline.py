@@ -135,7 +135,7 @@ class Request(NamedTuple):
             shared = {
                 **self.options,
                 "on_bytes": advance,
-                "on_outcome": lambda outcome: try_print(self._report, outcome),
+                "on_result": lambda part_result: try_print(self._report, part_result),
             }
             try:
                 result = command(self.path, **shared, **own)
@@ -159,23 +159,23 @@ class Request(NamedTuple):
             return f"{self.path} is unchanged, and {into} is complete or does not exist"
         return "each log is whole, and finished work stays; run the command again for the rest"
 
-    def _report(self, outcome: PartitionResult) -> None:
+    def _report(self, result: PartitionResult) -> None:
         """Print what cannot wait for the end."""
         if self.as_json:
-            for action in outcome.report.actions:
-                print_json({"type": "action", "partition": outcome.name, **action.as_row()})
-            for row in outcome.rows:
-                print_json({"partition": outcome.name, **row})
-            print_json(outcome.as_row())
-        elif outcome.state == "failed":
-            click.echo(f"FAILED  {outcome.path}")
-            click.echo(f"        {in_shell(outcome.reason)}")
-            if outcome.remedy:
-                click.echo(f"        remedy: {outcome.remedy}")
-            for line in _details(outcome):
-                click.echo(f"        {outcome.name}: {line}")
-            for change in outcome.changes if self.verbose else ():
-                click.echo(f"        {outcome.name}: {change_text(change)}")
+            for action in result.report.actions:
+                print_json({"type": "action", "partition": result.name, **action.as_row()})
+            for row in result.rows:
+                print_json({"partition": result.name, **row})
+            print_json(result.as_row())
+        elif result.state == "failed":
+            click.echo(f"FAILED  {result.path}")
+            click.echo(f"        {in_shell(result.reason)}")
+            if result.remedy:
+                click.echo(f"        remedy: {result.remedy}")
+            for line in _details(result):
+                click.echo(f"        {result.name}: {line}")
+            for change in result.changes if self.verbose else ():
+                click.echo(f"        {result.name}: {change_text(change)}")
 
 
 def offline_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -204,53 +204,53 @@ def offline_command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _print(result: Result, columns: Mapping[str, str], verbose: bool) -> None:
-    looked_at = [outcome for outcome in result if outcome.state in ("done", "unchanged")]
-    shown = [outcome for outcome in looked_at if verbose or outcome.state == "done"]
+    looked_at = [part_result for part_result in result if part_result.state in ("done", "unchanged")]
+    shown = [part_result for part_result in looked_at if verbose or part_result.state == "done"]
     if shown:
         sizes = ("SEGMENTS", "AFTER", "SIZE", "SIZE AFTER")
         headings = ["PARTITION", "STATE", "START", "END", *sizes, *columns.values()]
-        print_table(headings, [_cells(outcome, columns) for outcome in shown], right=headings[2:])
+        print_table(headings, [_cells(part_result, columns) for part_result in shown], right=headings[2:])
     for line in _shared_details(looked_at, verbose):
         click.echo(line)
-    for outcome in shown if verbose else ():
-        for change in outcome.changes:
-            click.echo(f"{outcome.name}: {change_text(change)}")
+    for part_result in shown if verbose else ():
+        for change in part_result.changes:
+            click.echo(f"{part_result.name}: {change_text(change)}")
     for line in _summary(result):
         click.echo(line)
     if result.dry_run:
-        click.echo(dry_run_text(sum(len(outcome.changes) for outcome in result), verbose))
+        click.echo(dry_run_text(sum(len(part_result.changes) for part_result in result), verbose))
     click.echo(_total(result))
 
 
-def _cells(outcome: PartitionResult, columns: Mapping[str, str]) -> list[Any]:
+def _cells(result: PartitionResult, columns: Mapping[str, str]) -> list[Any]:
     return [
-        outcome.name,
-        outcome.state,
-        outcome.log_start,
-        outcome.log_end,
-        outcome.segments_before,
-        outcome.segments_after,
-        size_text(outcome.bytes_before),
-        size_text(outcome.bytes_after),
-        *(f"{outcome.numbers.get(name, 0):,}" for name in columns),
+        result.name,
+        result.state,
+        result.log_start,
+        result.log_end,
+        result.segments_before,
+        result.segments_after,
+        size_text(result.bytes_before),
+        size_text(result.bytes_after),
+        *(f"{result.numbers.get(name, 0):,}" for name in columns),
     ]
 
 
-def _details(outcome: PartitionResult) -> Iterator[str]:
-    done = Counter(action.kind.value for action in outcome.report.actions)
+def _details(result: PartitionResult) -> Iterator[str]:
+    done = Counter(action.kind.value for action in result.report.actions)
     if done:
         kinds = ", ".join(f"{kind} {count}" for kind, count in done.items())
         yield f"recovered first, as a starting broker does: {kinds}"
-    yield from (str(action) for action in outcome.report.actions if action.bytes_gone)
-    yield from outcome.notes
+    yield from (str(action) for action in result.report.actions if action.bytes_gone)
+    yield from result.notes
 
 
-def _shared_details(outcomes: Sequence[PartitionResult], verbose: bool) -> Iterator[str]:
+def _shared_details(results: Sequence[PartitionResult], verbose: bool) -> Iterator[str]:
     """Yield details of partitions; a line that several partitions share, once."""
     names: dict[str, list[str]] = {}
-    for outcome in outcomes:
-        for line in _details(outcome):
-            names.setdefault(line, []).append(outcome.name)
+    for result in results:
+        for line in _details(result):
+            names.setdefault(line, []).append(result.name)
     for line, those in names.items():
         if verbose or len(those) == 1:
             yield from (f"{name}: {line}" for name in those)
@@ -260,7 +260,7 @@ def _shared_details(outcomes: Sequence[PartitionResult], verbose: bool) -> Itera
 
 def _summary(result: Result) -> Iterator[str]:
     would = "would be " if result.dry_run else ""
-    left = Counter((outcome.reason, outcome.remedy) for outcome in result if outcome.state == "left")
+    left = Counter((part_result.reason, part_result.remedy) for part_result in result if part_result.state == "left")
     for (reason, remedy), count in left.most_common():
         yield f"{count_text(count, 'partition')} skipped: {reason}" + (f" ({remedy})" if remedy else "")
     yield from result.notes
@@ -295,9 +295,9 @@ def _entry_text(change: CheckpointChange) -> str:
 
 
 def _replicas(result: Result) -> str:
-    done = [outcome for outcome in result if outcome.state == "done"]
-    brokers = sorted({broker for outcome in done for broker in outcome.replicas} - {result.node_id})
-    if not brokers and done and result.node_id is not None and all(outcome.replicas for outcome in done):
+    done = [part_result for part_result in result if part_result.state == "done"]
+    brokers = sorted({broker for part_result in done for broker in part_result.replicas} - {result.node_id})
+    if not brokers and done and result.node_id is not None and all(part_result.replicas for part_result in done):
         return "these partitions have no other replicas"
     named = f" (these partitions have replicas on brokers {', '.join(map(str, brokers))})" if brokers else ""
     return f"other replicas are unchanged{named}: the command works on this disk only"

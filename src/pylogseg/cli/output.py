@@ -14,7 +14,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.log_reader import LogReader
-from pylogseg.walker.findings import Gap
+from pylogseg.walker.gaps import Gap
 
 F = TypeVar("F", bound=Callable[..., Any])
 

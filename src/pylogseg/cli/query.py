@@ -88,8 +88,8 @@ class Query:
     def of(self, log: LogFiles) -> LogReader:
         """Return a reader of the selected records of one log."""
         options = replace(self.options, gaps=[])
-        wanted = LogReader.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
-        return replace(wanted, latest=self.latest)
+        reader = LogReader.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
+        return replace(reader, latest=self.latest)
 
 
 def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Callable[[F], F]:

@@ -26,13 +26,13 @@ from pylogseg.cli.common import (
     try_print,
 )
 from pylogseg.cli.offline import dry_run_text
-from pylogseg.cli.verify import print_remark
+from pylogseg.cli.verify import print_finding
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.log.recovery_report import Action
 from pylogseg.offline.recovering import RecoverOptions, RecoverResult, Recovery
-from pylogseg.walker.findings import offsets_text
+from pylogseg.walker.gaps import offsets_text
 
 _EXPIRATION = "producer.id.expiration.ms"
 
@@ -116,18 +116,18 @@ def _recover_one(path: str, options: RecoverOptions, counts: _Counts, as_json: b
     """Recover one log directory or partition; `level` is the amount of output: 0 quiet, 1, 2 verbose."""
     here, recovery = _Counts(), Recovery(path, options)
     with progress(recovery.total_bytes(), "recover") as advance:
-        for outcome in recovery.run(advance):
-            here.add(outcome)
-            counts.add(outcome)
+        for result in recovery.run(advance):
+            here.add(result)
+            counts.add(result)
             if as_json:
-                try_print(_print_rows, outcome)
+                try_print(_print_rows, result)
             else:
-                try_print(_print, outcome, level, options.dry_run)
+                try_print(_print, result, level, options.dry_run)
     refusals = recovery.refusals()
     here.refused = len(refusals)
     counts.refused += len(refusals)
-    for remark in refusals:
-        try_print(print_remark, remark, as_json)
+    for finding in refusals:
+        try_print(print_finding, finding, as_json)
     if as_json:
         try_print(print_json, here.as_row(recovery, options.dry_run))
     else:
@@ -153,14 +153,14 @@ def _config(settings: tuple[str, ...]) -> tuple[LogConfig, int]:
 # ---- output ----
 
 
-def _print_rows(outcome: RecoverResult) -> None:
-    for action in outcome.report.actions:
-        print_json({"type": "action", "partition": outcome.name, **action.as_row()})
-    print_json(outcome.as_row())
+def _print_rows(result: RecoverResult) -> None:
+    for action in result.report.actions:
+        print_json({"type": "action", "partition": result.name, **action.as_row()})
+    print_json(result.as_row())
 
 
-def _print(outcome: RecoverResult, level: int, dry_run: bool) -> None:
-    for _, group in groupby(outcome.report.actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
+def _print(result: RecoverResult, level: int, dry_run: bool) -> None:
+    for _, group in groupby(result.report.actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
         actions = list(group)
         if actions[0].bytes_gone:
             for action in actions:
@@ -168,14 +168,14 @@ def _print(outcome: RecoverResult, level: int, dry_run: bool) -> None:
                     _print_action(action, 0, dry_run)
         elif level > 1:
             _print_action(actions[0], len(actions) - 1, dry_run)
-    if outcome.state == "failed":
-        click.echo(f"FAILED  {outcome.path}")
-        click.echo(f"        {outcome.reason}")
-        click.echo(f"        remedy: {outcome.remedy}")
-    elif level > 1 or (level and (outcome.report.actions or outcome.state == "left")):
-        click.echo(_line(outcome))
-        reported = {action.path for action in outcome.report.actions}
-        for change in outcome.changes if level > 1 else ():
+    if result.state == "failed":
+        click.echo(f"FAILED  {result.path}")
+        click.echo(f"        {result.reason}")
+        click.echo(f"        remedy: {result.remedy}")
+    elif level > 1 or (level and (result.report.actions or result.state == "left")):
+        click.echo(_line(result))
+        reported = {action.path for action in result.report.actions}
+        for change in result.changes if level > 1 else ():
             if change.path not in reported:
                 click.echo(f"        {change_text(change)}")
 
@@ -190,17 +190,17 @@ def _print_action(action: Action, more: int, dry_run: bool) -> None:
         click.echo(f"        remedy: {action.remedy}")
 
 
-def _line(outcome: RecoverResult) -> str:
-    if outcome.state == "left":
-        return f"{outcome.name}: skipped: {outcome.reason}"
-    report = outcome.report
+def _line(result: RecoverResult) -> str:
+    if result.state == "left":
+        return f"{result.name}: skipped: {result.reason}"
+    report = result.report
     segments = report.recovered_segments
     read = f"{count_text(segments, 'segment')} checked" if segments else "no segment checked"
     kinds = Counter(action.kind.value for action in report.actions)
     done = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "nothing to repair"
-    start, end = outcome.log_start or 0, outcome.log_end or 0
+    start, end = result.log_start or 0, result.log_end or 0
     offsets = offsets_text(start, end) if end > start else f"no records, log end offset {end}"
-    return f"{outcome.name}: {offsets}, {read}, {done}"
+    return f"{result.name}: {offsets}, {read}, {done}"
 
 
 class _Counts:
@@ -213,17 +213,17 @@ class _Counts:
         self.lost = self.refused = self.repaired = self.files = 0
         self.kept: list[str] = []
 
-    def add(self, outcome: RecoverResult) -> None:
+    def add(self, result: RecoverResult) -> None:
         """Count a partition."""
-        self.states[outcome.state] += 1
-        for name, value in outcome.report.as_row().items():
+        self.states[result.state] += 1
+        for name, value in result.report.as_row().items():
             self.sums[name] = self.sums.get(name, 0) + value
-        self.repaired += len(outcome.report.actions)
-        self.files += len(outcome.changes)
-        self.lost += sum(action.is_damage for action in outcome.report.actions)
-        self.kept += outcome.report.kept
-        self.disk_failed |= isinstance(outcome.error, StorageError)
-        self.is_damage |= outcome.report.is_damage or outcome.state == "failed"
+        self.repaired += len(result.report.actions)
+        self.files += len(result.changes)
+        self.lost += sum(action.is_damage for action in result.report.actions)
+        self.kept += result.report.kept
+        self.disk_failed |= isinstance(result.error, StorageError)
+        self.is_damage |= result.report.is_damage or result.state == "failed"
 
     def as_row(self, recovery: Recovery, dry_run: bool) -> dict[str, Any]:
         """Return the fields of the last JSON line."""

@@ -17,7 +17,7 @@ from pylogseg.stats.groups import TIME_TYPES, Group, codec_name, group_key, stat
 from pylogseg.stats.missing import Missing
 from pylogseg.stats.segment import Stats, Times, segment_stats
 from pylogseg.stats.tops import Tops
-from pylogseg.walker.findings import offsets_text
+from pylogseg.walker.gaps import offsets_text
 
 _SHOWN = 20
 
@@ -171,7 +171,7 @@ def _print_all(groups: list[Group], by: str | None, gaps: bool) -> None:
     else:
         for group in groups:
             _print_report(group)
-    _print_stretches(groups, gaps)
+    _print_ranges(groups, gaps)
 
 
 def _print_lines(groups: list[Group]) -> None:
@@ -250,8 +250,8 @@ def _print_report(group: Group) -> None:
     common.print_table(["MISSING OFFSETS", "COUNT", "WHY"], reasons, ["COUNT"])
 
 
-def _print_stretches(groups: list[Group], everything: bool) -> None:
-    found = [stretch for group in groups for stretch in group.stretches if everything or stretch.is_news]
+def _print_ranges(groups: list[Group], everything: bool) -> None:
+    found = [each for group in groups for each in group.ranges if everything or each.is_news]
     shown = found if everything else found[:_SHOWN]
     if not shown:
         return

@@ -16,34 +16,34 @@ from pylogseg.reading.log_reader import LogReader, logs_of
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.stable_offset import Tail
-from pylogseg.walker.findings import Finding
+from pylogseg.walker.gaps import GapKind
 
 _POLL_SECONDS = 0.2
 #: Between two searches for new partitions.
 _LIST_SECONDS = 1.0
 
 
-def last_records(wanted: LogReader, count: int) -> LogReader:
+def last_records(reader: LogReader, count: int) -> LogReader:
     """Return a reader of the last `count` of the selected records.
 
     Starts near the end and goes further back each time, so that only the end is read.
     """
-    if wanted.log.error is not None:
-        return wanted
-    end = min(wanted.end_offset, end_offset(wanted.log.segments))
+    if reader.log.error is not None:
+        return reader
+    end = min(reader.end_offset, end_offset(reader.log.segments))
     back = max(count, 64)
     while True:
-        start = max(wanted.first_offset, end - back)
-        offsets = _last_offsets(replace(wanted.apart(), first_offset=start), count)
-        if len(offsets) >= count or start <= wanted.first_offset:
+        start = max(reader.first_offset, end - back)
+        offsets = _last_offsets(replace(reader.apart(), first_offset=start), count)
+        if len(offsets) >= count or start <= reader.first_offset:
             break
         back *= 8
-    return replace(wanted, first_offset=int(offsets[0]) if len(offsets) else max(end, wanted.first_offset))
+    return replace(reader, first_offset=int(offsets[0]) if len(offsets) else max(end, reader.first_offset))
 
 
-def _last_offsets(wanted: LogReader, count: int) -> npt.NDArray[np.int64]:
+def _last_offsets(reader: LogReader, count: int) -> npt.NDArray[np.int64]:
     found = np.empty(0, np.int64)
-    for chunk in wanted.chunks():
+    for chunk in reader.chunks():
         found = np.concatenate([found, chunk.columns.offset])
         found = found[max(0, len(found) - count) :]
     return found
@@ -54,7 +54,7 @@ class Followed:
 
     Parameters
     ----------
-    wanted : LogReader
+    reader : LogReader
         A reader without an end.
     partition : Partition
         Its folder, which is listed again for each poll.
@@ -65,23 +65,23 @@ class Followed:
         Whether the folder was removed.
     """
 
-    def __init__(self, wanted: LogReader, partition: Partition) -> None:
-        self.wanted = replace(wanted, log=wanted.log._replace(tail=Tail()))
+    def __init__(self, reader: LogReader, partition: Partition) -> None:
+        self.reader = replace(reader, log=reader.log._replace(tail=Tail()))
         self.path, self.is_gone = partition.path, False
         self._seen: tuple[int, int] | None = None
 
     def new(self) -> Iterator[Chunk]:
         """Yield the chunks after those of the last poll; none if the files have not changed."""
-        last = self.wanted.log.segments[-1] if self.wanted.log.segments else None
+        last = self.reader.log.segments[-1] if self.reader.log.segments else None
         state = (last.base_offset, last.size) if last else (-1, 0)
         if state == self._seen:
             return
-        self.wanted.gaps.clear()
+        self.reader.gaps.clear()
         try:
-            for chunk in self.wanted.read():
+            for chunk in self.reader.read():
                 if len(chunk.columns):
-                    self.wanted = replace(self.wanted, first_offset=int(chunk.columns.offset[-1]) + 1)
-                filtered = self.wanted.filtered(chunk)
+                    self.reader = replace(self.reader, first_offset=int(chunk.columns.offset[-1]) + 1)
+                filtered = self.reader.filtered(chunk)
                 if len(filtered.columns):
                     yield filtered
         except StorageError as error:
@@ -89,12 +89,12 @@ class Followed:
                 raise
             return  # the cleaner replaced the segment: the next poll finds the new one
         # In a preallocated file an incomplete batch may become complete without a change of size.
-        if not any(gap.kind in (Finding.TORN, Finding.ZEROS) for gap in self.wanted.gaps):
+        if not any(gap.kind in (GapKind.TORN, GapKind.ZEROS) for gap in self.reader.gaps):
             self._seen = state
 
     def list_again(self) -> None:
         """List the folder again: rolled and removed segments, and the size of the active one."""
-        if self.wanted.log.error is not None:
+        if self.reader.log.error is not None:
             return
         try:
             disk = open_dir(self.path)
@@ -106,8 +106,8 @@ class Followed:
                 return
             raise
         (log,) = logs_of(Disk((), disk.partitions[:1]))
-        known = self.wanted.log._replace(segments=log.segments, snapshots=log.snapshots)
-        self.wanted = replace(self.wanted, log=known)
+        known = self.reader.log._replace(segments=log.segments, snapshots=log.snapshots)
+        self.reader = replace(self.reader, log=known)
 
 
 class Following:
@@ -150,7 +150,7 @@ class Following:
                 self._look()
 
     def _look(self) -> None:
-        gone = {part.wanted.name: part for part in self.parts if part.is_gone}
+        gone = {part.reader.name: part for part in self.parts if part.is_gone}
         self.parts = [part for part in self.parts if not part.is_gone]
         folders = self._listed()
         if folders != self._folders:
@@ -159,9 +159,9 @@ class Following:
             for part in self._appeared():
                 if part.path in known:
                     continue
-                moved = gone.pop(part.wanted.name, None)  # to another log directory: continue at the same offset
+                moved = gone.pop(part.reader.name, None)  # to another log directory: continue at the same offset
                 if moved is not None:
-                    part.wanted = replace(part.wanted, first_offset=moved.wanted.first_offset)
+                    part.reader = replace(part.reader, first_offset=moved.reader.first_offset)
                 self.parts.append(part)
         for part in gone.values():
             self._report(f"{part.path}: removed, and no longer followed")

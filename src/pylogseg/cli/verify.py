@@ -24,7 +24,7 @@ from pylogseg.cli.common import (
 from pylogseg.format.codec_error import in_shell
 from pylogseg.verify import disk as verify_disk
 from pylogseg.verify.disk import Summary
-from pylogseg.verify.remarks import Level, Remark
+from pylogseg.verify.findings import Finding, Level
 
 
 @click.command()
@@ -61,7 +61,7 @@ def verify(
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
     is_read = True
     with progress(sum(s.size for s in segments), "verify") as advance:
-        for remark in verify_disk.verify(
+        for finding in verify_disk.verify(
             chosen.disk,
             summary,
             partitions=partitions,
@@ -71,8 +71,8 @@ def verify(
             limit_bytes=max_decompressed_bytes,
             on_bytes=advance,
         ):
-            if remark.is_damage or not quiet:
-                is_read = is_read and try_print(print_remark, remark, as_json)
+            if finding.is_damage or not quiet:
+                is_read = is_read and try_print(print_finding, finding, as_json)
             if not is_read and summary.damaged:  # the pipe is closed, and the exit code cannot change
                 break
     if is_read:
@@ -86,16 +86,16 @@ def _partitions(disk: Disk, names: list[str], numbers: list[int] | None) -> list
     return [p for p in disk.partitions if (is_named or not p.state) and (not numbers or p.partition in numbers)]
 
 
-def print_remark(remark: Remark, as_json: bool) -> None:
+def print_finding(finding: Finding, as_json: bool) -> None:
     """Print a finding: three lines for people, or one line of JSON."""
     if as_json:
-        print_json(remark.as_row() | {"reason": in_shell(remark.reason)})
+        print_json(finding.as_row() | {"reason": in_shell(finding.reason)})
         return
-    place = "" if remark.position is None else f", position {remark.position}"
-    place += "" if remark.offset is None else f", offset {remark.offset}"
-    click.echo(f"{'DAMAGE' if remark.is_damage else 'notice'}  {remark.kind}  {remark.path}{place}")
-    click.echo(f"        {in_shell(remark.reason)}")
-    click.echo(f"        remedy: {remark.remedy}")
+    place = "" if finding.position is None else f", position {finding.position}"
+    place += "" if finding.offset is None else f", offset {finding.offset}"
+    click.echo(f"{'DAMAGE' if finding.is_damage else 'notice'}  {finding.kind}  {finding.path}{place}")
+    click.echo(f"        {in_shell(finding.reason)}")
+    click.echo(f"        remedy: {finding.remedy}")
 
 
 def print_summary(summary: Summary, as_json: bool, quiet: bool) -> None:

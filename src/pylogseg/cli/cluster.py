@@ -1,0 +1,68 @@
+"""`pylogseg cluster`: what a cluster's metadata says, without the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.cli.inside import inside_options, opened, report, rows_of
+from pylogseg.errors import RequestError
+
+_EPILOG = r"""\b
+Examples:
+  pylogseg cluster /data/kafka                         the tables, and their rows
+  pylogseg cluster /data/kafka partitions              leaders, replicas, ISR
+  pylogseg cluster /data/kafka configs --json          what was set, for programs
+  pylogseg cluster /data/kafka topics --as-of 2026-01-31T12:00:00Z
+
+\b
+The tables come from __cluster_metadata-0, its newest snapshot and the log
+behind it, which a controller has on its disk. The state is that of the log's
+end: without the other controllers it is not known whether all of it was
+committed. Passwords and keys are masked unless --show-secrets is given.
+
+\b
+Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
+"""
+_TABLES = ("topics", "partitions", "configs", "brokers", "acls", "quotas", "users", "features")
+
+
+@click.command(epilog=_EPILOG.replace(r"\b", "\b"))
+@inside_options("TABLE")
+@click.option("--show-secrets", is_flag=True, help="Print passwords and the keys of users.")
+def cluster(arguments: tuple[str, ...], as_of: str | None, as_json: bool, show_secrets: bool) -> None:
+    """Print the cluster's topics, partitions, configs, brokers, acls, quotas, users or features."""
+    state, names = opened(arguments, as_of, show_secrets=show_secrets)
+    unknown = [name for name in names if name not in _TABLES]
+    if unknown:
+        raise RequestError(f"there is no table {', '.join(unknown)}: tables are {', '.join(_TABLES)}")
+    if names:
+        for i, name in enumerate(names):
+            if i and not as_json:
+                click.echo()
+            _print(rows_of(state, name), state.table(name).column_names, as_json)
+    else:
+        counts = [{"table": name, "rows": state.table(name).num_rows} for name in _TABLES]
+        _print(counts, ["table", "rows"], as_json)
+    report(state)
+
+
+def _print(rows: list[dict[str, Any]], columns: list[str], as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            common.print_json(row)
+        return
+    numbers = {name for name in columns if rows and isinstance(rows[0][name], int | float)}
+    common.print_table(
+        [name.upper() for name in columns],
+        [[_text(row[name]) for name in columns] for row in rows],
+        [name.upper() for name in numbers],
+    )
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or None
+    return str(value).lower() if isinstance(value, bool) else value

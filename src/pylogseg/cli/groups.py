@@ -1,0 +1,167 @@
+"""`pylogseg groups`: consumer groups of a broker's disk, without the broker."""
+
+from __future__ import annotations
+
+import csv
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.cli.inside import Columns, Row, assignment_text, inside_options, opened, print_rows, report, rows_of
+from pylogseg.errors import RequestError
+from pylogseg.internal_topics.inside import Inside
+
+_EPILOG = r"""\b
+Examples:
+  pylogseg groups /data/kafka                     every group, its kind and state
+  pylogseg groups /data/kafka billing --offsets   offsets and lag, as --describe
+  pylogseg groups /data/kafka --members           members and assignments
+  pylogseg groups /data/kafka --as-of 2h          as it was two hours ago
+  pylogseg groups /data/kafka --export saved.csv  for another cluster, see below
+
+\b
+Groups are read from __consumer_offsets, lags from the ends of the topics that
+are in the given directories; a "-" is not known here. Name the directories of
+all brokers to see all groups. A broker that stopped leaves members in its files
+that are long gone.
+Topics' names of groups with the new protocol come from __cluster_metadata.
+
+\b
+--export writes what this takes:
+  kafka-consumer-groups.sh --bootstrap-server HOST:PORT --all-groups \
+      --reset-offsets --from-file saved.csv --execute
+With one GROUP the file has no column for it: use --group GROUP there.
+
+\b
+Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
+"""
+
+_GROUPS: Columns = {
+    "GROUP": "group",
+    "TYPE": "type",
+    "PROTOCOL": lambda row: row["protocolType"] or None,
+    "ASSIGNMENT-STRATEGY": "assignor",
+    "STATE": "state",
+    "GROUP-EPOCH": "groupEpoch",
+    "TARGET-ASSIGNMENT-EPOCH": "assignmentEpoch",
+    "#MEMBERS": "members",
+    "#OFFSETS": "offsets",
+}
+_OFFSETS: Columns = {
+    "GROUP": "group",
+    "TOPIC": "topic",
+    "PARTITION": "partition",
+    "LEADER-EPOCH": "leaderEpoch",
+    "CURRENT-OFFSET": "offset",
+    "LOG-END-OFFSET": "endOffset",
+    "LAG": "lag",
+    "CONSUMER-ID": lambda row: row.get("memberId"),
+    "HOST": lambda row: row.get("host"),
+    "CLIENT-ID": lambda row: row.get("clientId"),
+    "NOTE": lambda row: _note(row),
+}
+_SHARES: Columns = {
+    "GROUP": "group",
+    "TOPIC": lambda row: row["topic"] or row["topicId"],
+    "PARTITION": "partition",
+    "LEADER-EPOCH": "leaderEpoch",
+    "START-OFFSET": "startOffset",
+    "LAG": "lag",
+}
+_MEMBERS: Columns = {
+    "GROUP": "group",
+    "CONSUMER-ID": "memberId",
+    "GROUP-INSTANCE-ID": "instanceId",
+    "HOST": "host",
+    "CLIENT-ID": "clientId",
+    "#PARTITIONS": lambda row: sum(len(each["partitions"]) for each in row["assignment"] or ()),
+    "CURRENT-EPOCH": "memberEpoch",
+    "CURRENT-ASSIGNMENT": lambda row: assignment_text(row["assignment"]) or None,
+    "TARGET-EPOCH": "targetEpoch",
+    "TARGET-ASSIGNMENT": lambda row: assignment_text(row["targetAssignment"]) or None,
+}
+
+
+@click.command(epilog=_EPILOG.replace(r"\b", "\b"))
+@inside_options("GROUP")
+@click.option("--offsets", is_flag=True, help="Print the offsets of each group, with lag.")
+@click.option("--members", is_flag=True, help="Print the members of each group, with their assignments.")
+@click.option("--export", metavar="FILE", help="Write offsets as CSV for kafka-consumer-groups.sh --reset-offsets.")
+def groups(
+    arguments: tuple[str, ...], as_of: str | None, as_json: bool, offsets: bool, members: bool, export: str | None
+) -> None:
+    """List consumer groups: kind, state, members, offsets and lag, from the files alone."""
+    if offsets + members + (export is not None) > 1:
+        raise RequestError("choose one of --offsets, --members and --export")
+    state, names = opened(arguments, as_of)
+    if export is not None:
+        _export(state, names, export)
+    elif offsets:
+        _print_offsets(state, names, as_json)
+    elif members:
+        _print(_with_epochs(state, rows_of(state, "group_members", names, "group")), _MEMBERS, as_json)
+    else:
+        _print(rows_of(state, "groups", names, "group"), _GROUPS, as_json)
+    report(state)
+
+
+def _print(rows: list[Row], columns: Columns, as_json: bool) -> None:
+    right = [
+        name for name in columns if name.startswith(("#", "LAG", "PARTITION")) or name.endswith(("EPOCH", "OFFSET"))
+    ]
+    print_rows(rows, columns, right, as_json)
+
+
+def _with_epochs(state: Inside, members: list[Row]) -> list[Row]:
+    epochs = {row["group"]: row["assignmentEpoch"] for row in rows_of(state, "groups")}
+    return [row | {"targetEpoch": None if row["memberEpoch"] is None else epochs[row["group"]]} for row in members]
+
+
+def _note(row: Row) -> str | None:
+    if row.get("pendingOffset") is not None:
+        return f"{row['pendingOffset']} pending in a transaction of producer {row['pendingProducerId']}"
+    return "of a topic that was deleted since" if row.get("stale") else None
+
+
+def described_offsets(state: Inside, names: list[str]) -> list[Row]:
+    """Return offsets with the member that has the partition, and partitions of members without an offset."""
+    rows_of(state, "groups", names, "group")  # says which of the names there is not
+    wanted = set(names)
+    found = {(row["group"], row["topic"], row["partition"]): row for row in rows_of(state, "group_offsets")}
+    is_of_share = {row["group"] for row in rows_of(state, "groups") if row["type"] in ("Share", "Streams")}
+    for member in rows_of(state, "group_members"):
+        for each in (member["assignment"] or ()) if member["group"] not in is_of_share else ():
+            for partition in each["partitions"]:
+                key = member["group"], each["topic"], partition
+                end = state.ends(each["topic"], partition)
+                empty = dict.fromkeys(("leaderEpoch", "offset", "lag", "pendingOffset", "stale"))
+                row = found.get(key) or dict(zip(("group", "topic", "partition"), key, strict=True)) | empty | {
+                    "endOffset": end
+                }
+                found[key] = row | {name: member[name] for name in ("memberId", "host", "clientId")}
+    return [found[key] for key in sorted(found) if not wanted or key[0] in wanted]
+
+
+def _print_offsets(state: Inside, names: list[str], as_json: bool) -> None:
+    rows = described_offsets(state, names)
+    shares = [row for row in rows_of(state, "share_offsets") if not names or row["group"] in names]
+    if rows or not shares:
+        _print(rows, _OFFSETS, as_json)
+    if shares:
+        if rows and not as_json:
+            click.echo()
+        _print(shares, _SHARES, as_json)
+
+
+def _export(state: Inside, names: list[str], path: str) -> None:
+    """Write the offsets that another cluster can take over; those of deleted topics are left out."""
+    rows_of(state, "groups", names, "group")
+    rows = [row for row in rows_of(state, "group_offsets") if not names or row["group"] in names]
+    kept = [row for row in rows if row["offset"] is not None and not row["stale"]]
+    columns = ("topic", "partition", "offset") if len(names) == 1 else ("group", "topic", "partition", "offset")
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([row[name] for name in columns] for row in kept)
+    left = len(rows) - len(kept)
+    said = f", {common.count_text(left, 'offset')} left out: of deleted topics, or pending" if left else ""
+    click.echo(f"{path}: {common.count_text(len(kept), 'offset')}{said}")

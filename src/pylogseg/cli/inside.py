@@ -1,0 +1,100 @@
+"""Shared by `groups`, `transactions` and `cluster`: what to read, the moment, rows as tables and as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from pylogseg.catalog.disk import open_dir
+from pylogseg.cli import common, completion
+from pylogseg.errors import RequestError
+from pylogseg.internal_topics.inside import Inside, inside
+from pylogseg.internal_topics.moment import AsOf
+
+F = TypeVar("F", bound=Callable[..., Any])
+Row = dict[str, Any]
+#: Headings, each with the name of a field or a function of the row.
+Columns = Mapping[str, str | Callable[[Row], Any]]
+
+
+def inside_options(name: str) -> Callable[[F], F]:
+    """Add PATH... and names, ``--as-of`` and ``--json``."""
+
+    def add(function: F) -> F:
+        return common.decorated(
+            function,
+            [
+                click.argument(
+                    "arguments",
+                    nargs=-1,
+                    required=True,
+                    metavar=f"PATH... [{name}...]",
+                    shell_complete=completion.files,
+                ),
+                click.option(
+                    "--as-of",
+                    metavar="TIME",
+                    help="The state at a time (2h, 2026-01-31T12:00:00Z), or below offsets of internal topics: "
+                    "__consumer_offsets-1=568,__cluster_metadata-0=331.",
+                ),
+                common.json_option,
+            ],
+        )
+
+    return add
+
+
+def opened(arguments: Sequence[str], as_of: str | None, *, show_secrets: bool = False) -> tuple[Inside, list[str]]:
+    """Return what is inside the paths, and the names behind them."""
+    paths, names, either = common.split_arguments(arguments)
+    disk = open_dir([*paths, *either])
+    common.report_notes(disk, False)
+    return inside(disk, _moment(as_of), show_secrets=show_secrets), names
+
+
+def _moment(text: str | None) -> AsOf | None:
+    if text is None or "=" not in text:
+        return None if text is None else common.parse_moment(text)
+    ends = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([\w.-]+-\d+)=(\d+)\s*", part)
+        if match is None:
+            raise RequestError(
+                f"invalid offset {part!r} in --as-of: expected PARTITION=OFFSET, as __consumer_offsets-1=568"
+            )
+        ends[match[1]] = int(match[2])
+    return ends
+
+
+def rows_of(state: Inside, table: str, names: Iterable[str] = (), column: str = "") -> list[Row]:
+    """Return a table as rows with times in milliseconds; only those where a column has one of the names, if any."""
+    wanted, rows = set(names), state.rows(table)
+    missing = wanted - {row[column] for row in rows} if wanted else set()
+    if missing:
+        raise RequestError(f"there is no {column} {', '.join(sorted(missing))} here")
+    return [row for row in rows if not wanted or row[column] in wanted]
+
+
+def report(state: Inside) -> None:
+    """Print the notes on stderr, and end the command: exit code 1 if some of them are damage."""
+    for note in state.notes:
+        common.complain(note)
+    common.end_with(state.notes.has_damage)
+
+
+def print_rows(rows: Sequence[Row], columns: Columns, right: Iterable[str], as_json: bool) -> None:
+    """Print rows as JSON lines, or as a table by headings and what stands below them."""
+    if as_json:
+        for row in rows:
+            common.print_json(row)
+        return
+    cells = [[of(row) if callable(of) else row[of] for of in columns.values()] for row in rows]
+    common.print_table(list(columns), cells, right)
+
+
+def assignment_text(partitions: Sequence[Row] | None) -> str:
+    """Return an assignment as Kafka's tools write it: ``in:0,1;out:2``."""
+    return ";".join(f"{each['topic']}:{','.join(map(str, each['partitions']))}" for each in partitions or ())

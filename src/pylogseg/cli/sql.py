@@ -1,0 +1,272 @@
+"""`pylogseg sql`: ask questions about a disk in SQL."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pylogseg.cli import common, completion
+from pylogseg.errors import RequestError
+from pylogseg.format.escape import printable
+
+if TYPE_CHECKING:
+    from pylogseg.sql.session import Answer, Session
+
+#: Characters of a cell of a table; the other forms have all of them.
+_CELL = 100
+_FORMS = ("table", "json", "csv", "parquet", "arrow")
+
+_EPILOG = """\b
+Examples:
+  pylogseg sql /data/kafka "select count(*) from orders"
+  pylogseg sql /data/kafka 'select * from "web.clicks-v2" limit 10'
+  pylogseg sql /data/kafka "select key::varchar, max(offset) from orders group by 1"
+  pylogseg sql /data/kafka "select value->>'$.id' as id, count(*) from orders
+                            where timestamp > now() - interval 2 hours
+                            group by id having count(*) > 1"
+  pylogseg sql /data/kafka "from batches where isControl" --output control.parquet
+  pylogseg sql /data/kafka -f report.sql --output csv > report.csv
+  pylogseg sql /data/kafka                          a prompt; .help lists its commands
+
+\b
+Each topic is a table; a name with a dot or a minus needs double quotes. records
+has those of all topics; batches, segments, partitions and indexes are what dump
+and ls print. A topic with one of these names, or one that differs from another
+only in case, has no table: select from records where topic = 'NAME'.
+The SQL is duckdb's. Times are in UTC, also those without a zone. key and value are
+bytes: key::varchar and text(key) are text (base64:... if they are not UTF-8),
+value->>'$.id' and json(value) take it as JSON, null where it is not JSON.
+Conditions on topic, partition, offset and timestamp decide what is read; --explain
+shows it.
+Statements see only these tables, and no file, variable or network, unless
+--allow-files lets them. Nothing changes the logs.
+
+\b
+Exit codes: 0 success; 1 damage was found; 2 wrong usage, an error of the query or
+a disk error; 130 interrupted. A closed pipe is not an error.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@lambda function: common.selection_options(function, last=' ["QUERY"]')
+@click.option(
+    "--file",
+    "-f",
+    "script",
+    metavar="FILE.sql",
+    help="Run the statements of a file; - is stdin.",
+    shell_complete=completion.files,
+)
+@click.option(
+    "--output",
+    "-O",
+    default="table",
+    show_default=True,
+    metavar="FORM|FILE",
+    help="table, json (lines) or csv; or a FILE.parquet, .arrow, .csv or .json.",
+    shell_complete=completion.files,
+)
+@click.option("--explain", is_flag=True, help="Print what the query would read, and read nothing of it.")
+@click.option("--allow-files", is_flag=True, help="Let statements read and write files.")
+@common.isolation_option
+@common.on_corrupt_option()
+@common.decompressed_option("counts as damaged")
+@common.jobs_option
+def sql(
+    arguments: tuple[str, ...],
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    script: str | None,
+    output: str,
+    explain: bool,
+    allow_files: bool,
+    isolation_level: str,
+    on_corrupt: str,
+    max_decompressed_bytes: int,
+    jobs: int,
+) -> None:
+    """Ask questions in SQL: each topic is a table, and only what a query needs is read."""
+    form, target = form_of(output)
+    arguments, query = split_query(arguments)
+    if script is not None:
+        if query is not None:
+            raise click.UsageError("a QUERY cannot be combined with --file")
+        query = _read(script)
+    chosen = common.select(arguments, topic, partition)
+    with _without_pandas():
+        from pylogseg.sql.session import Session
+        from pylogseg.sql.tables import openers, without_table
+    options: dict[str, Any] = {"isolation_level": isolation_level, "on_corrupt": on_corrupt}
+    options["max_decompressed_bytes"] = max_decompressed_bytes
+    tables = openers(chosen.disk, chosen.partitions, bool(chosen.names), **options)
+    nameless = without_table(chosen.disk)
+    with Session(tables, jobs=jobs, allow_files=allow_files, nameless=nameless) as session:
+        if query is None and sys.stdin.isatty():
+            from pylogseg.cli.prompt import prompt
+
+            prompt(session, lambda text: answer(session, text, form, target))
+        else:
+            text = sys.stdin.read() if query is None else query
+            (explain_query if explain else answer)(session, text, form, target)
+        common.end_with(common.report_gaps(session.gaps))
+
+
+def answer(session: Session, query: str, form: str, target: Path | None) -> None:
+    """Run the statements of a query and print or write their answers."""
+    with contextlib.closing(session.run(query)) as answers:
+        if target is not None:
+            _write_file(answers, form, target)
+            return
+        for number, each in enumerate(answers):
+            if form == "table":
+                if number:
+                    click.echo()
+                print_answer(each)
+            else:
+                _write_stdout(each, form)
+
+
+def explain_query(session: Session, query: str, form: str, target: Path | None) -> None:
+    """Print what a query would read of each table."""
+    if target is not None or form not in ("table", "json"):
+        raise RequestError("--explain prints a table, or JSON lines with --output json")
+    rows = session.explain(query)
+    if form == "json":
+        for row in rows:
+            common.print_json(row)
+        return
+    table = [
+        (
+            row["table"],
+            f"{row['segments']:,} of {row['allSegments']:,}",
+            f"{common.size_text(row['sizeBytes'])} of {common.size_text(row['allBytes'])}",
+            ", ".join(row["columns"]),
+            row["filter"],
+        )
+        for row in rows
+    ]
+    common.print_table(["TABLE", "SEGMENTS", "BYTES", "COLUMNS", "FILTER"], table, right=["SEGMENTS", "BYTES"])
+
+
+def form_of(output: str) -> tuple[str, Path | None]:
+    """Return the form of an answer and the file to write it to, if any, from the value of ``--output``."""
+    if output in _FORMS:
+        return output, None
+    path = Path(output)
+    form = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".json": "json", ".jsonl": "json"}.get(path.suffix)
+    if form is None:
+        raise RequestError(f"--output {output}: expected {', '.join(_FORMS)}, or a file that ends in .parquet, .arrow, "
+                           ".csv or .json")  # fmt: skip
+    return form, path
+
+
+def split_query(arguments: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
+    """Split the query off the arguments: the last one, if it has a blank and is no file."""
+    *first, last = arguments
+    is_query = bool(first) and bool(re.search(r"[\s;]", last)) and not os.path.lexists(last)
+    return (tuple(first), last) if is_query else (arguments, None)
+
+
+def _read(script: str) -> str:
+    if script == "-":
+        return sys.stdin.read()
+    try:
+        return Path(script).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{script}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
+
+
+def _write_file(answers: Iterator[Answer], form: str, target: Path) -> None:
+    """Write the answer of a query to a file, which appears under its name when it is whole."""
+    from pylogseg.export.unfinished import create, unfinished
+    from pylogseg.sql.forms import write_answer
+
+    beside, found = target.with_name(unfinished(target.name)), 0
+    try:
+        with create(beside) as file:
+            for each in answers:
+                found += 1
+                if found > 1:
+                    break
+                write_answer(form, each.schema, each.batches, file)
+        if found != 1:
+            what = "no answer" if not found else "more than one"
+            raise RequestError(f"{target} holds one answer, and the query has {what}: run its statements one by one")
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _write_stdout(given: Answer, form: str) -> None:
+    from pylogseg.sql.forms import write_answer
+
+    if form in ("parquet", "arrow") and common.is_terminal(sys.stdout):
+        raise RequestError(f"--output {form} is not for a terminal: give a file, such as --output answer.{form}")
+    write_answer(form, given.schema, given.batches, _Stdout())
+
+
+class _Stdout(io.RawIOBase):
+    """Stdout for bytes; on a terminal, control sequences are escaped."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        common.write(data)
+        return len(data)
+
+
+def print_answer(given: Answer) -> None:
+    """Print an answer as aligned columns; the first rows decide how wide they are."""
+    from pylogseg.sql.forms import are_numbers, texts
+
+    names, right = given.schema.names, are_numbers(given.schema)
+    widths: list[int] = []
+    for batch in given.batches:
+        rows = list(zip(*([_cell(text) for text in column.to_pylist()] for column in texts(batch)), strict=True))
+        if not widths:
+            widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+            _print_row(names, widths, right)
+        for row in rows:
+            _print_row(row, widths, right)
+    if not widths:
+        _print_row(names, [len(name) for name in names], right)
+
+
+def _cell(text: str | None) -> str:
+    shown = "-" if text is None else printable(text[: _CELL + 1]).replace("\n", r"\n").replace("\t", r"\t")
+    return shown if len(shown) <= _CELL else shown[: _CELL - 1] + "…"
+
+
+def _print_row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> None:
+    padded = (
+        cell.rjust(width) if to_right else cell.ljust(width)
+        for cell, width, to_right in zip(cells, widths, right, strict=True)
+    )
+    click.echo("  ".join(padded).rstrip())
+
+
+@contextlib.contextmanager
+def _without_pandas() -> Iterator[None]:
+    """Let pyarrow and duckdb be imported without pandas, which takes long and is not needed here."""
+
+    class NotHere(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError("not needed by this command", name=name)
+
+    finder = NotHere()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

@@ -1,0 +1,92 @@
+"""`pylogseg transactions`: transactions of a broker's disk, without the broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.cli.inside import Columns, inside_options, opened, print_rows, report, rows_of
+from pylogseg.errors import RequestError
+
+_EPILOG = r"""\b
+Examples:
+  pylogseg transactions /data/kafka              every transactional id, its state
+  pylogseg transactions /data/kafka --open       open ones in the partitions
+  pylogseg transactions /data/kafka --hanging    those that nobody will end
+  pylogseg transactions /data/kafka --producers  producers of each partition
+
+\b
+A transaction hangs if its producer wrote nothing for 15 minutes and no
+coordinator knows of it. It holds back consumers with read_committed, and
+compaction. --hanging prints the command of Kafka's that aborts it.
+Ages are relative to --as-of, or to now.
+
+\b
+Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
+"""
+
+
+def _partitions(row: dict[str, Any]) -> str | None:
+    return ",".join(f"{each['topic']}-{n}" for each in row["partitions"] for n in each["partitions"]) or None
+
+
+_TRANSACTIONS: Columns = {
+    "TransactionalId": "transactionalId",
+    "ProducerId": "producerId",
+    "ProducerEpoch": "producerEpoch",
+    "TransactionState": "state",
+    "TransactionTimeoutMs": "timeoutMs",
+    "StartTime": lambda row: common.time_text(row["startTime"]),
+    "TopicPartitions": _partitions,
+}
+_OPEN: Columns = {
+    "Topic": "topic",
+    "Partition": "partition",
+    "ProducerId": "producerId",
+    "ProducerEpoch": "producerEpoch",
+    "CoordinatorEpoch": "coordinatorEpoch",
+    "StartOffset": "startOffset",
+    "LastTimestamp": "lastTimestamp",
+    "Duration(min)": lambda row: max(row["ageMs"], 0) // 60_000,
+    "TransactionalId": "transactionalId",
+    "Hanging": lambda row: "yes" if row["hanging"] else "no",
+}
+_PRODUCERS: Columns = {
+    "Topic": "topic",
+    "Partition": "partition",
+    "ProducerId": "producerId",
+    "ProducerEpoch": "producerEpoch",
+    "LatestCoordinatorEpoch": lambda row: -1 if row["coordinatorEpoch"] is None else row["coordinatorEpoch"],
+    "LastSequence": "lastSequence",
+    "LastTimestamp": "lastTimestamp",
+    "CurrentTransactionStartOffset": lambda row: "None" if row["openSinceOffset"] is None else row["openSinceOffset"],
+}
+
+
+@click.command(epilog=_EPILOG.replace(r"\b", "\b"))
+@inside_options("TRANSACTIONAL-ID")
+@click.option("--open", "is_open", is_flag=True, help="Print the transactions that are open in the partitions.")
+@click.option("--hanging", is_flag=True, help="Print only those that hang, and how to abort them.")
+@click.option("--producers", is_flag=True, help="Print the producers of each partition.")
+def transactions(
+    arguments: tuple[str, ...], as_of: str | None, as_json: bool, is_open: bool, hanging: bool, producers: bool
+) -> None:
+    """List transactions as their coordinator knows them, and find those that hang."""
+    if is_open + hanging + producers > 1:
+        raise RequestError("choose one of --open, --hanging and --producers")
+    state, names = opened(arguments, as_of)
+    table, columns = "transactions", _TRANSACTIONS
+    if is_open or hanging:
+        table, columns = "open_transactions", _OPEN
+    elif producers:
+        table, columns = "producers", _PRODUCERS
+    rows = rows_of(state, table, names, "transactionalId")
+    rows = [row for row in rows if row["hanging"]] if hanging else rows
+    numbers = [name for name in columns if name not in ("Topic", "TransactionalId", "TransactionState", "StartTime",
+                                                        "TopicPartitions", "Hanging")]  # fmt: skip
+    print_rows(rows, columns, numbers, as_json)
+    for row in rows if hanging and not as_json else ():
+        click.echo(row["abortCommand"])
+    report(state)

@@ -1,0 +1,256 @@
+"""`groups`, `transactions`, `cluster` and the decoders of `dump`, beside the texts of Kafka's own tools."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.shell import pylogseg
+
+from pylogseg.format.builder import build, shared_row
+from pylogseg.format.record_input import columns_from_records
+
+DECODERS = {
+    "__consumer_offsets": "--offsets-decoder",
+    "__transaction_state": "--transaction-log-decoder",
+    "__cluster_metadata": "--cluster-metadata-decoder",
+    "__remote_log_metadata": "--remote-log-metadata-decoder",
+    "__share_group_state": "--share-group-state-decoder",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(golden: Path) -> Path:
+    return golden / "inside" / "groups"
+
+
+def table(text: str, count: int) -> set[tuple[str, ...]]:
+    """The first words of each line that is a row, headings and warnings left out."""
+    lines = [line.split() for line in text.splitlines()]
+    found = [tuple(words[:count]) for words in lines if len(words) >= count]
+    return {
+        row for row in found if row[0] not in ("GROUP", "Consumer", "Warning:", "Share", "Streams", "TransactionalId")
+    }
+
+
+def told(folder: Path, name: str) -> str:
+    return (folder / "expected" / "cli" / f"{name}.txt").read_text(encoding="utf-8")
+
+
+# ---- groups ----
+
+
+def at_the_end(folder: Path) -> list[str]:
+    """The moment at which Kafka's tools were asked: the stop of the broker appends to the metadata."""
+    at = json.loads((folder / "expected" / "at.json").read_text())
+    return ["--as-of", f"__cluster_metadata-0={at['metadataOffset']}"]
+
+
+def test_offsets_as_kafka_describes_them(folder: Path) -> None:
+    done = pylogseg("groups", folder, "--offsets", *at_the_end(folder))
+    assert (done.code, done.err) == (0, "")
+    ours, _, shares = done.text.partition("\n\n")
+    # kafka-consumer-groups.sh does not list the partitions of streams groups.
+    expected = table(told(folder, "consumer-groups-offsets"), 10)
+    found = {row for row in table(ours, 10) if row[0] != "streams-app"}
+    # An offset in an open transaction, of a partition without another: Kafka's tool does not see it.
+    assert found - expected == {("txn-group", "other", "0", "-", "-", "14", "-", "-", "-", "-")}
+    assert expected <= found
+    assert {row for row in table(shares, 6) if row[0] == "share-main" and row[4] != "-"} == table(
+        told(folder, "share-groups-offsets"), 6
+    ) - {("Share", "group", "'share-reset'", "has", "no", "offset")}
+
+
+def test_damage_shows_in_the_exit_code(folder: Path, tmp_path: Path) -> None:
+    """What was passed by is named, and the rest is printed."""
+    names = [f"data{number}" for number in (0, 1) if (folder / f"data{number}").is_dir()]
+    for name in names:
+        shutil.copytree(folder / name, tmp_path / name)
+    whole = pylogseg("groups", tmp_path)
+    logs = [path for path in tmp_path.glob("*/__consumer_offsets-*/*.log") if path.stat().st_size > 1000]
+    data = bytearray(logs[0].read_bytes())
+    data[200] ^= 1
+    logs[0].write_bytes(data)
+    done = pylogseg("groups", tmp_path)
+    assert (whole.code, done.code) == (0, 1)
+    assert logs[0].name in done.err
+    assert 0 < len(done.text.splitlines()) <= len(whole.text.splitlines())
+    transactions = next(path for path in tmp_path.glob("*/__transaction_state-*/*.log") if path.stat().st_size)
+    data = bytearray(transactions.read_bytes())
+    data[100] ^= 1
+    transactions.write_bytes(data)
+    assert pylogseg("transactions", tmp_path).code == 1
+
+
+def test_members_as_kafka_describes_them(folder: Path) -> None:
+    done = pylogseg("groups", folder, "--members", "--json", *at_the_end(folder))
+    found = {row["memberId"]: row for row in map(json.loads, done.text.splitlines())}
+    for line in told(folder, "consumer-groups-members").splitlines():
+        words = line.split()
+        member = found.get(words[1]) if len(words) > 1 else None
+        if member is None:
+            continue
+        assert words[0] == member["group"]
+        assert member["host"] in words
+        assert member["clientId"] in words
+        partitions = sum(len(each["partitions"]) for each in member["assignment"])
+        assert str(partitions) in words
+
+
+def test_groups_as_kafka_lists_them(folder: Path) -> None:
+    done = pylogseg("groups", folder, "--json")
+    listed = {(row["group"], row["type"], row["state"]) for row in map(json.loads, done.text.splitlines())}
+    expected = table(told(folder, "consumer-groups-list"), 3)
+    assert {row for row in listed if row[1] in ("Classic", "Consumer")} - {("connect-cluster", "Classic", "Empty")} == {
+        row for row in expected if row[1] in ("Classic", "Consumer") and row[0] != "connect-cluster"
+    }
+
+
+def test_one_group(folder: Path) -> None:
+    done = pylogseg("groups", folder, "mixed", "--offsets")
+    assert [line.split()[:3] for line in done.text.splitlines()[1:]] == [
+        ["mixed", topic, partition]
+        for topic, partition in (("in", "0"), ("in", "1"), ("in", "2"), ("in", "3"), ("in2", "1"))
+    ]
+    done = pylogseg("groups", folder, "txn-group", "--offsets")
+    assert "38 pending" not in done.text
+    assert "pending in a transaction of producer 2003" in done.text
+    done = pylogseg("groups", folder, "nobody")
+    assert (done.code, done.err) == (2, "pylogseg: there is no group nobody here\n")
+
+
+def test_export(folder: Path, tmp_path: Path) -> None:
+    done = pylogseg("groups", folder, "mixed", "--export", tmp_path / "one.csv")
+    assert done.text == f"{tmp_path}/one.csv: 5 offsets\n"
+    assert (tmp_path / "one.csv").read_text() == "in,0,2000\nin,1,1001\nin,2,50\nin,3,6\nin2,1,71\n"
+    done = pylogseg("groups", folder, "--export", tmp_path / "all.csv")
+    with open(tmp_path / "all.csv", encoding="utf-8", newline="") as file:
+        listed = list(csv.reader(file))
+    assert ["mixed", "in", "0", "2000"] in listed
+    groups = json.loads((folder / "expected" / "groups.json").read_text())
+    assert len(listed) == sum(len(each["offsets"]) for each in groups.values() if each["type"] != "Share")
+
+
+def test_as_of(folder: Path) -> None:
+    ends = json.loads((folder / "expected" / "phase-1" / "at.json").read_text())["internalTopics"]
+    moment = ",".join(f"{name}={offset}" for name, offset in ends.items() if name.startswith("__consumer"))
+    done = pylogseg("groups", folder, "--json", "--as-of", moment)
+    expected = json.loads((folder / "expected" / "phase-1" / "groups.json").read_text())
+    assert {row["group"] for row in map(json.loads, done.text.splitlines())} == set(expected)
+    assert pylogseg("groups", folder, "--json", "--as-of", "1").text == ""
+    for wrong in ("__consumer_offsets=5", "a-1=x", "yesterday", "2026-01-01T00:00:00"):
+        assert pylogseg("groups", folder, "--as-of", wrong).code == 2
+
+
+@pytest.mark.parametrize("command", ["groups", "transactions"])
+def test_one_view_at_a_time(folder: Path, command: str) -> None:
+    views = {"groups": ["--offsets", "--members"], "transactions": ["--open", "--hanging"]}[command]
+    done = pylogseg(command, folder, *views)
+    assert (done.code, "choose one of" in done.err) == (2, True)
+
+
+# ---- transactions ----
+
+
+def test_transactions_as_kafka_lists_them(folder: Path) -> None:
+    done = pylogseg("transactions", folder)
+    found = {(row[0], row[1], row[3]) for row in table(done.text, 4)}
+    assert found == {(row[0], row[2], row[3]) for row in table(told(folder, "transactions-list"), 4)}
+
+
+def test_hanging_transactions(folder: Path) -> None:
+    done = pylogseg("transactions", folder, "--hanging")
+    head, row, command = done.text.splitlines()
+    line = told(folder, "transactions-find-hanging").splitlines()[1].split()
+    assert row.split()[:7] == line[:7]  # the rest is its age
+    assert head.split()[:7] == told(folder, "transactions-find-hanging").split()[:7]
+    assert command == (
+        "kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic hang --partition 0 --start-offset 3"
+    )
+
+
+@pytest.mark.parametrize("name", ["hang", "out"])
+def test_producers_as_kafka_describes_them(folder: Path, name: str) -> None:
+    done = pylogseg("transactions", folder, "--producers")
+    lines = [line.split() for line in told(folder, f"transactions-describe-producers-{name}").splitlines()]
+    expected = {tuple(words) for words in lines if words and words[0].isdigit()}
+    found = {tuple(words[2:]) for words in map(str.split, done.text.splitlines()) if words[0] == name}
+    assert expected
+    assert expected <= found
+
+
+# ---- cluster ----
+
+
+def test_cluster(folder: Path) -> None:
+    done = pylogseg("cluster", folder)
+    assert done.code == 0
+    assert [line.split()[0] for line in done.text.splitlines()] == [
+        "TABLE", "topics", "partitions", "configs", "brokers", "acls", "quotas", "users", "features",
+    ]  # fmt: skip
+    done = pylogseg("cluster", folder, "users")
+    assert done.text.count("********") == 6
+    assert "********" not in pylogseg("cluster", folder, "users", "--show-secrets").text
+    done = pylogseg("cluster", folder, "groups")
+    assert (done.code, done.err.startswith("pylogseg: there is no table groups: tables are topics, ")) == (2, True)
+
+
+def test_two_tables(folder: Path) -> None:
+    done = pylogseg("cluster", folder, "features", "brokers", "--json")
+    found = [json.loads(line) for line in done.text.splitlines()]
+    assert [row.get("feature") for row in found].count(None) == 2
+    assert "\n\nBROKERID" in pylogseg("cluster", folder, "features", "brokers").text
+
+
+# ---- dump ----
+
+
+def test_decoders_line_by_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line that Kafka's tool prints of these files with the decoder of their topic."""
+    monkeypatch.chdir(folder)
+    lines = 0
+    for path in sorted((folder / "expected" / "decoders").rglob("*.txt.gz")):
+        name = path.relative_to(folder / "expected" / "decoders").as_posix().removesuffix(".txt.gz")
+        short = name.endswith(".short")
+        file = name.removesuffix(".short")
+        topic = "__cluster_metadata" if file.endswith(".checkpoint") else Path(file).parent.name.rpartition("-")[0]
+        with gzip.open(path, "rt", encoding="utf-8") as text:
+            expected = text.read()
+        options = ["--skip-record-metadata"] if short else []
+        done = pylogseg("dump", "--style", "kafka", DECODERS[topic], *options, file)
+        assert (done.code, done.text.splitlines()) == (0, expected.splitlines()), file
+        lines += len(expected.splitlines())
+    assert lines == 5028
+
+
+def test_what_a_decoder_does_not_know(folder: Path, tmp_path: Path) -> None:
+    """Records of other topics: a type that there is not, a key that there is not."""
+
+    def dumped(records: list[tuple[int, bytes | None, bytes | None]], option: str) -> tuple[str, str]:
+        path = tmp_path / "00000000000000000000.log"
+        path.write_bytes(build(columns_from_records(records, base_offset=0), shared_row())[0])
+        done = pylogseg("dump", "--style", "kafka", option, "--skip-record-metadata", os.fspath(path))
+        return "\n".join(done.text.splitlines()[3:]), done.err
+
+    text, _ = dumped([(0, b"\x00\x63", b"\x00\x00"), (0, b"\x00", None)], "--offsets-decoder")
+    first, second = text.splitlines()
+    assert first == "| key: Unknown record type 99 at offset 0, skipping."
+    assert second.startswith("| key: Error at offset 1, skipping. ")
+    text, err = dumped([(0, None, b"value")], "--transaction-log-decoder")
+    assert "message had a missing key" in err
+    text, _ = dumped([(0, None, b"\x02"), (0, None, b"\x01\x63\x00"), (0, None, None)], "--cluster-metadata-decoder")
+    assert [line.split(",")[0] for line in text.splitlines()] == [
+        f"| payload: Error at {offset}" for offset in range(3)
+    ]
+    text, _ = dumped([(0, None, b"\x01\x18\x00\x00!")], "--cluster-metadata-decoder")
+    assert text == "| payload: Error at 0, skipping. Found 1 byte(s) of garbage after EndTransactionRecord"
+
+
+def test_open_transactions(folder: Path) -> None:
+    done = pylogseg("transactions", folder, "--open", "--json")
+    assert {row["topic"] for row in map(json.loads, done.text.splitlines())} == {"hang", "out", "__consumer_offsets"}
