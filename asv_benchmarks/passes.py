@@ -4,7 +4,7 @@
 
 Each partition has keys that are nearly all different, so that the map holds a part of them and the log is cleaned in
 rounds. `pylogseg compact` runs in a process of its own, whose anonymous memory (RssAnon of Linux) is looked at after
-each stretch. A line says what the partition took, and a partition larger than memory is one with a larger number in it.
+each range. A line says what the partition took, and a partition larger than memory is one with a larger number in it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def compact(folder: str, map_bytes: int) -> dict[str, float]:
 
     config = {"cleanup.policy": "compact", "segment.bytes": str(64 << 20)}
     options = {"config": config, "cluster_metadata": "none", "on_bytes": look}
-    (outcome,) = offline.compact(folder, map_bytes=map_bytes, include_active=True, **options)
-    if outcome.error is not None:
-        raise outcome.error
-    return {"rounds": outcome.numbers["rounds"], "most_mb": most, "bytes": outcome.bytes_after}
+    (result,) = offline.compact(folder, map_bytes=map_bytes, include_active=True, **options)
+    if result.error is not None:
+        raise result.error
+    return {"rounds": result.numbers["rounds"], "most_mb": most, "bytes": result.bytes_after}
 
 
 def main() -> None:

@@ -291,7 +291,7 @@ def text(bench: Bench) -> list[Row]:
                  "escapes and the copy of values")]  # fmt: skip
     theirs = None
     if bench.kafka is not None:
-        theirs = _real_dump(bench, str(log.path), limit, few)
+        theirs = real_dump(bench, str(log.path), limit, few)
     mine = best["dump"] - best["dump start"]
     table.append(
         Row("dump --style kafka, less the start", rate(count, mine), "M records/s", "kafka-dump-log.sh, less the start",
@@ -300,7 +300,7 @@ def text(bench: Bench) -> list[Row]:
     return table
 
 
-def _real_dump(bench: Bench, path: str, limit: list[str], few: list[str]) -> float:
+def real_dump(bench: Bench, path: str, limit: list[str], few: list[str]) -> float:
     """Seconds of Kafka's tool, its start (measured on one batch) taken off: it would only count against it.
 
     With the clock "cpu" this is what it would take on one core, with the JVM's compiler and collector.

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -85,12 +86,21 @@ def workplace(folder: Path) -> Path:
     for path in ROOT.iterdir():
         if not path.name.startswith("."):
             (root / path.name).symlink_to(path)
+    (root / "dead").symlink_to(_dead_broker().name)
     tools = folder / "bin"
     tools.mkdir()
     script = tools / "pylogseg"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pylogseg "$@"\n', encoding="utf-8")
     script.chmod(0o755)
     return root
+
+
+@functools.cache
+def _dead_broker() -> tempfile.TemporaryDirectory[str]:
+    """The disk that the questions are asked to."""
+    scratch = tempfile.TemporaryDirectory()
+    runpy.run_path(str(ROOT / "examples" / "dead_broker.py"))["write"](Path(scratch.name))
+    return scratch
 
 
 @contextlib.contextmanager

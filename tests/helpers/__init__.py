@@ -1,1 +1,1 @@
-"""What several tests need: logs and disks to test on, ways to run a command, and judges."""
+"""What several tests need: logs and disks to test on, ways to run a command, and checks of results."""

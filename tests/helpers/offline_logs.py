@@ -99,10 +99,10 @@ def records(log):
     """What a reader that is not held back sees: all of each record, and what its batch says of it."""
     out = []
     for segment in log.segments:
-        for stretch in segment.windows(recovering=True):
-            columns, damage = decode(stretch.batches, stretch.view, stretch.start)
+        for window in segment.windows(recovering=True):
+            columns, damage = decode(window.batches, window.view, window.start)
             assert not damage
-            assert not (stretch.batches.verdict != 0).any()
+            assert not (window.batches.verdict != 0).any()
             for i in range(len(columns)):
                 rows = columns.batches[columns.batch[i] : columns.batch[i] + 1]
                 header_columns = columns.take(slice(i, i + 1))

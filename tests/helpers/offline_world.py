@@ -102,9 +102,9 @@ def _close(directory: LogDirectory, name: str, log: Log) -> None:
 def _records(log: Log) -> Records:
     out: Records = []
     for segment in log.segments:
-        for stretch in segment.windows():
-            rows = stretch.batches[~stretch.batches.is_control]
-            columns, damage = decode(rows, stretch.view, stretch.start)
+        for window in segment.windows():
+            rows = window.batches[~window.batches.is_control]
+            columns, damage = decode(rows, window.view, window.start)
             assert not damage
             out += [(int(columns.offset[i]), columns.key(i), columns.value(i)) for i in range(len(columns))]
     return [record for record in out if record[0] >= log.log_start_offset]
@@ -122,9 +122,9 @@ def files(storage: MemoryStorage, folder: str = DIR) -> dict[str, bytes]:
 def run(command: Command, storage: Any, **own: Any) -> Result:
     """Run a command on the directory; a partition that is given up raises its error."""
     result = command(DIR, storage=storage, config=CONFIG, now_ms=NOW + 100_000, **own)
-    for outcome in result.failed:
-        assert outcome.error is not None
-        raise outcome.error
+    for part_result in result.failed:
+        assert part_result.error is not None
+        raise part_result.error
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
@@ -134,3 +135,69 @@ def test_pages_are_in_the_menu() -> None:
     assert sorted(re.findall(r"- (\S+\.md)$", menu, re.MULTILINE)) == sorted(
         page.name for page in (ROOT / "docs").glob("*.md")
     )
+
+
+#: Folders in which pages look for a file that they name, and programs of others.
+FILE_FOLDERS = [ROOT, ROOT / "src" / "pylogseg", ROOT / "src", ROOT / "tests", ROOT / "docs"]
+NOT_OURS = {"kafka-dump-log.sh", "kafka-delete-records.sh", "job.py"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_named_files_exist(page: Path) -> None:
+    """Files in backticks, and those that a command runs, exist; tests and classes are defined in them."""
+    text = page.read_text(encoding="utf-8")
+    names = set(re.findall(r"`([\w./-]+\.(?:py|pyi|pyx|pxd|h|sh|md|toml|yml))`", text))
+    names |= set(re.findall(r"\b(?:python|pytest) ([\w./-]+\.py)\b", text))
+    for name in sorted(names - NOT_OURS):
+        assert any((folder / name).exists() for folder in FILE_FOLDERS), f"{page.name}: no file {name}"
+    for defined, name in re.findall(r"`([A-Z]\w+)` (?:in |\()`([\w/]+\.py)`", text):
+        source = (ROOT / "src" / "pylogseg" / name).read_text(encoding="utf-8")
+        assert re.search(rf"^class {defined}\b", source, re.MULTILINE), f"{page.name}: no class {defined} in {name}"
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    for name in set(re.findall(r"`(test_\w+)(?:\.\.\.)?`", text)):
+        assert re.search(rf"def {name}", tests), f"{page.name}: no test {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_named_objects_exist(page: Path) -> None:
+    """Dotted names of the package, in text and in the directives of the reference, lead to a module or an object."""
+    text = page.read_text(encoding="utf-8")
+    for name in sorted(set(re.findall(r"`(pylogseg(?:\.\w+)+)[`(]", text))):
+        resolve(name)
+    for name in re.findall(r"^::: (\S+)", text, re.MULTILINE):
+        found = resolve(name)
+        assert getattr(found, "__module__", name) in name, f"{page.name}: {name} is defined elsewhere"
+    for name, members in re.findall(
+        r"^::: (\S+)\n    options:\n(?:      .*\n)*?      members: \[(.*)\]", text, re.MULTILINE
+    ):
+        for member in members.split(", "):
+            owner = resolve(name)
+            if inspect.isclass(owner) and re.search(rf"self\.{member}\b.*=", inspect.getsource(owner)):
+                continue  # an attribute
+            part = getattr(owner, member, None)
+            assert part is not None, f"{page.name}: {name} has no {member}"
+            assert getattr(part, "__module__", name) in name, f"{page.name}: {member} is not defined in {name}"
+
+
+def resolve(name: str) -> object:
+    """Return the module or object of a dotted name."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("pylogseg"):
+                pytest.skip(f"{name} needs {error.name}")
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part)
+        return found
+    raise AssertionError(f"no module {name}")
+
+
+def test_architecture_names_where_to_look() -> None:
+    """A reader of one page finds the files of six things."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (.+?) \| (.*`.+\.(?:py|pyx|pxd)`.*) \|$", page, re.MULTILINE))
+    for subject in ("torn tail", "varint", "delete horizon", "--dry-run", "Spark's schema", "new codec"):
+        assert any(subject in row for row in rows), subject

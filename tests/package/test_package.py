@@ -42,8 +42,9 @@ def test_wheel_content(wheel: Path) -> None:
     # Spark finds data sources by modules of such a name.
     assert {name.split("/")[0].split("-")[0] for name in sizes} == {"pylogseg", "pyspark_pylogseg.py"}
     written = {path.relative_to(SOURCE).as_posix() for kind in ("*.py", "*.pyi") for path in SOURCE.rglob(kind)}
-    assert written | {"py.typed"} <= ours
-    compiled = ours - written - {"py.typed"}
+    data = {"py.typed", "messages/schemas.json"}
+    assert written | data <= ours
+    compiled = ours - written - data
     stubs = {stub.relative_to(SOURCE).with_suffix("").as_posix() for stub in SOURCE.rglob("*.pyi")}
     assert {name.split(".")[0] for name in compiled} == stubs
     assert all(name.endswith((".so", ".pyd")) for name in compiled), "sources of the compiled part have no use here"
