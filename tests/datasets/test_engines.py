@@ -175,7 +175,10 @@ def in_duckdb(source, predicate):
 
 def in_datafusion(source, predicate):
     context = datafusion.SessionContext()
-    context.register_dataset("logs", source)
+    if isinstance(source, str):  # pyarrow's own dataset refuses the plain `false` that an impossible predicate becomes
+        context.register_parquet("logs", source)
+    else:
+        context.register_dataset("logs", source)
     found = context.sql(f'select topic, "partition", "offset", key from logs where {predicate.datafusion}')
     return sorted_rows(pa.Table.from_batches(found.collect(), found.schema()))
 
@@ -193,7 +196,7 @@ def test_duckdb(log, data):
 def test_datafusion(log, data):
     predicate = data.draw(predicates(log.rows))
     source = pylogseg.dataset(log.path, **log.how)
-    assert in_datafusion(source, predicate) == in_datafusion(pads.dataset(log.parquet), predicate)
+    assert in_datafusion(source, predicate) == in_datafusion(log.parquet, predicate)
 
 
 @given(st.data())
