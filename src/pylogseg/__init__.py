@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pylogseg.manager.manager import LogManager
     from pylogseg.manager.settings import BrokerSettings
     from pylogseg.reading.stream import Reader, Record, read
+    from pylogseg.schemas.store import Schemas
     from pylogseg.verify.findings import Finding
     from pylogseg.walker.gaps import Gap, GapKind
 
@@ -65,6 +66,7 @@ _HOMES = {
     "Record": "pylogseg.reading.stream",
     "RecordColumns": "pylogseg.format.records",
     "RequestError": "pylogseg.errors",
+    "Schemas": "pylogseg.schemas.store",
     "Segment": "pylogseg.catalog.disk",
     "StorageError": "pylogseg.errors",
     "TooLargeError": "pylogseg.errors",
@@ -107,6 +109,7 @@ __all__ = [
     "Record",
     "RecordColumns",
     "RequestError",
+    "Schemas",
     "Segment",
     "StorageError",
     "TooLargeError",

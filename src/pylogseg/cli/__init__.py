@@ -55,6 +55,7 @@ _COMMANDS = {
         "pylogseg.cli.cluster:cluster",
         "Print what a cluster says of itself: topics, partitions, settings, brokers, ACLs, quotas, users.",
     ),
+    "schemas": ("pylogseg.cli.schemas:schemas", "List the schemas of a registry, from its topic."),
     "export": (
         "pylogseg.cli.export:export",
         "Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition.",

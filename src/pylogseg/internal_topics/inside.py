@@ -22,6 +22,7 @@ from pylogseg.internal_topics.image import Image
 from pylogseg.internal_topics.keyed import Notes
 from pylogseg.internal_topics.moment import AsOf, Moment
 from pylogseg.internal_topics.offsets import PartitionEnds, offsets_table
+from pylogseg.internal_topics.schema_table import schemas_table
 from pylogseg.internal_topics.shares import share_table
 from pylogseg.reading.seek import end_offset
 
@@ -48,6 +49,7 @@ class Inside:
             "transactions": self._transactions,
             "open_transactions": self._open_transactions,
             "producers": lambda: transactions.producers_table(disk, moment, self.notes),
+            "schemas": lambda: schemas_table(disk, moment, self.notes),
         }
 
     def __repr__(self) -> str:

@@ -1,0 +1,57 @@
+r"""`pylogseg schemas`: what a schema registry has, from its topic on the disk."""
+
+from __future__ import annotations
+
+import click
+
+from pylogseg.cli.inside import Columns, inside_options, opened, print_rows, report, rows_of
+from pylogseg.errors import RequestError
+
+_EPILOG = r"""\b
+Examples:
+  pylogseg schemas /data/kafka                       every subject and version
+  pylogseg schemas /data/kafka orders-value          of one subject
+  pylogseg schemas /data/kafka orders-value --text   the schemas themselves
+  pylogseg schemas /data/kafka --id 5 --text         the schema of an id
+  pylogseg schemas /data/kafka --json                with references, GUIDs and texts
+
+\b
+The topic _schemas has them; Confluent's registry, Karapace and Redpanda write it.
+DELETED is "soft" for what a registry hides and still decodes values with, and
+"hard" for what it deleted for good and the log still has.
+
+\b
+Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
+"""
+
+_COLUMNS: Columns = {
+    "SUBJECT": "subject",
+    "VERSION": "version",
+    "ID": "id",
+    "TYPE": "type",
+    "DELETED": lambda row: None if row["deleted"] == "no" else row["deleted"],
+    "REFERENCES": lambda row: ";".join(f"{r['subject']}:{r['version']}" for r in row["references"]) or None,
+    "GUID": "guid",
+}
+
+
+@click.command(epilog=_EPILOG.replace(r"\b", "\b"))
+@inside_options("SUBJECT")
+@click.option("--id", "number", type=int, metavar="ID", help="Only the schema with this id.")
+@click.option("--text", is_flag=True, help="Print the text of each schema.")
+def schemas(arguments: tuple[str, ...], as_of: str | None, as_json: bool, number: int | None, text: bool) -> None:
+    """List schemas: subjects, versions, ids, types, and what was deleted, from the files alone."""
+    if text and as_json:
+        raise RequestError("--json has the texts too: choose one of --text and --json")
+    state, names = opened(arguments, as_of)
+    rows = rows_of(state, "schemas", names, "subject")
+    if number is not None:
+        rows = [row for row in rows if row["id"] == number]
+        if not rows:
+            raise RequestError(f"there is no schema with id {number} here")
+    if text:
+        for row in rows:
+            click.echo(row["schema"])
+    else:
+        print_rows(rows, _COLUMNS, ("VERSION", "ID"), as_json)
+    report(state)
