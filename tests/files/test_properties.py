@@ -26,7 +26,7 @@ from pylogseg.files.status import (
     parse_partition_metadata,
     parse_quorum_state,
 )
-from pylogseg.format.control import format_uuid
+from pylogseg.format.uuids import format_uuid
 
 DATE = "Sat Nov 21 06:35:13 UTC 2026"
 UUID = "Ar-1dIRgVpSS1c6WqPTtwQ"

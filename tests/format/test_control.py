@@ -14,16 +14,12 @@ from hypothesis import strategies as st
 
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.batches import scan
-from pylogseg.format.control import (
-    ControlKind,
-    decode_control,
-    decode_control_key,
-    encode_control,
-    format_uuid,
-    parse_uuid,
-)
+from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.format.control_batches import control_batch
 from pylogseg.format.names import parse_file_name
 from pylogseg.format.records import decode
+from pylogseg.format.uuids import format_uuid, parse_uuid
+from pylogseg.messages.control import control_kinds, decode_control, encode_control
 
 i16 = st.integers(0, 2**15 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)
@@ -99,12 +95,12 @@ def test_newer_versions_are_read_as_version_0() -> None:
         ("00000001", "0000000000", "COMMIT marker of 5 bytes"),
         ("00000001", "ffff00000003", "version -1"),
         ("00000004", "ffff00", "version -1"),
-        ("00000002", "000000000001" + "ffffffff0f", "voters has 4294967294 items"),
+        ("00000002", "000000000001" + "ffffffff0f", "voters: 4294967294 items"),
         ("00000002", "000000000001" + "ffffffffff01", "too long"),
-        ("00000002", "000000000001" + "00", "voters is null"),
+        ("00000002", "000000000001" + "00", "voters: it is null"),
         ("00000004", "0000" + "ffffffff0f", "4294967295 tagged fields"),
-        ("00000004", "0000" + "0101ffffff07", "tagged field needs"),
-        ("00000006", "000002" + "00000001" + "00" * 16 + "02" + "02ff", "invalid start byte"),
+        ("00000004", "0000" + "0101ffffff07", "tag 1 needs"),
+        ("00000006", "000002" + "00000001" + "00" * 16 + "02" + "03ff", "voters: 1 items in 23 bytes"),
     ],
 )
 def test_corruption(key: str, value: str, reason: str) -> None:
@@ -162,6 +158,19 @@ def test_tagged_fields_are_passed_by() -> None:
     assert record.rest == b""
 
 
+@given(st.lists(st.none() | st.binary(max_size=5) | st.integers(0, 8).map(lambda n: b"\0\0\0" + bytes([n]))))
+def test_kinds_of_columns(keys: list[bytes | None]) -> None:
+    raw = b"".join(control_batch(key, b"", base_offset=i, timestamp_ms=0) for i, key in enumerate(keys))  # type: ignore[arg-type]
+    columns, _ = decode(scan(raw).batches, raw)
+    kinds = []
+    for key in keys:
+        try:
+            kinds.append(decode_control_key(key).kind)
+        except CorruptionError:
+            kinds.append(ControlKind.UNKNOWN)
+    assert control_kinds(columns).tolist() == kinds
+
+
 @given(CONTROL_RECORDS)
 def test_round_trip(case: tuple[ControlKind, dict[str, object]]) -> None:
     kind, fields = case
@@ -200,9 +209,8 @@ def test_any_bytes(key: bytes, value: bytes) -> None:
         (ControlKind.COMMIT, {"coordinatorEpoch": 2**31}),
         (ControlKind.COMMIT, {"coordinatorEpoch": 1, "more": 1}),
         (ControlKind.SNAPSHOT_FOOTER, {"version": 1}),
-        (ControlKind.SNAPSHOT_HEADER, {}),
         (ControlKind.SNAPSHOT_HEADER, {"lastContainedLogTimestamp": 2**63}),
-        (ControlKind.LEADER_CHANGE, {"version": 1, "leaderId": 1, "voters": [{"voterId": 1}], "grantingVoters": []}),
+        (ControlKind.LEADER_CHANGE, {"voters": [{"voterId": 1, "voterDirectoryId": "sSDgKM8EQUu-7Nh-ktoepQ"}]}),
         (
             ControlKind.LEADER_CHANGE,
             {"version": 1, "leaderId": 1, "voters": [{"voterId": 1, "voterDirectoryId": "x"}], "grantingVoters": []},
@@ -244,9 +252,11 @@ def _as_kafka_dumps_it(raw: bytes) -> Iterator[tuple[str, str]]:
     batches = scan(raw).batches
     columns, damage = decode(batches[batches.is_control], raw)
     assert not damage
+    kinds = control_kinds(columns).tolist()
     for i in range(len(columns)):
         key, value = columns.key(i), columns.value(i)
         record = decode_control(key, value)
+        assert record.key.kind == kinds[i]
         assert encode_control(record.key.kind, record.fields) == (key, value)
         if record.key.kind.ends_transaction:
             yield record.key.kind.name, str(record.fields["coordinatorEpoch"])

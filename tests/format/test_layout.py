@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from pylogseg.format import layout
-from pylogseg.format.layout import KRAFT_RECORDS, STRUCTURES, WIDTHS, KRaftFields, Structure
+from pylogseg.format.layout import STRUCTURES, WIDTHS, Structure
+from pylogseg.messages.control import KRAFT_MESSAGES
+from pylogseg.messages.schema import Field, message
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 
@@ -106,19 +108,23 @@ def test_document_has_the_same_tables() -> None:
     }
 
 
-def _as_written(fields: KRaftFields) -> str:
+def _as_written(fields: tuple[Field, ...], version: int) -> str:
     parts = []
-    for name, kind, *inner in fields:
-        parts.append(f"{name} {kind}" + (f" ({_as_written(inner[0])})" if inner else ""))
+    for field in fields:
+        kind = "array" if field.is_list else re.sub(r"(u?)int", lambda found: "u" if found[1] else "i", field.type)
+        inner = f" ({_as_written(field.fields, version)})" if field.fields else ""
+        if field.is_in(version):
+            parts.append(f"{field.name} {kind}{inner}")
     return ", ".join(parts)
 
 
 def test_document_has_the_same_kraft_records() -> None:
     rows: list[tuple[Any, ...]] = re.findall(r"^\| (\w+) \| (\d+) \| (version i16.*) \|$", DOCUMENT, re.MULTILINE)
+    names = ("LeaderChange", "SnapshotHeader", "SnapshotFooter", "KRaftVersion", "KRaftVoters")
     listed = [
-        (name, str(version), _as_written(fields))
-        for name, versions in KRAFT_RECORDS.items()
-        for version, fields in enumerate(versions)
+        (name, str(version), _as_written(message(of).fields, version))
+        for name, of in zip(names, KRAFT_MESSAGES.values(), strict=True)
+        for version in range(message(of).versions.last + 1)
     ]
     assert rows == listed
 

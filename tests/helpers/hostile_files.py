@@ -14,9 +14,10 @@ from helpers import mutations
 from pylogseg._codec import crc32c
 from pylogseg.errors import PylogsegError
 from pylogseg.files import checkpoint, index, properties, snapshot, status, txnindex
-from pylogseg.format import control, names
+from pylogseg.format import names
 from pylogseg.format.batches import scan
 from pylogseg.format.records import decode
+from pylogseg.messages.control import decode_control
 
 
 def files(rng: Random) -> None:
@@ -79,7 +80,7 @@ def _use_control(rng: Random, data: bytes) -> None:
     key, value = data[:4], data[4:]
     if rng.random() < 0.7:
         key = b"\0\0\0" + bytes((rng.randrange(9),))
-    control.decode_control(rng.choice((key, key, _exact(key), None)), rng.choice((value, value, _exact(value), None)))
+    decode_control(rng.choice((key, key, _exact(key), None)), rng.choice((value, value, _exact(value), None)))
 
 
 def _use_name(rng: Random, data: bytes) -> None:

@@ -12,7 +12,7 @@ from helpers import hostile_logs, mutations
 from helpers.messages import VERSIONS
 from pylogseg.arrow.messages import message_arrays
 from pylogseg.errors import CorruptionError
-from pylogseg.format.control import format_uuid
+from pylogseg.format.uuids import format_uuid
 from pylogseg.messages.codec import MalformedError, decode_message, encode_message
 from pylogseg.messages.framing import HOMES, decode_coordinator, decode_framed
 from pylogseg.messages.program import decode_columns, heads

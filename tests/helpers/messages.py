@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pylogseg.format.control import format_uuid
+from pylogseg.format.uuids import format_uuid
 from pylogseg.messages.codec import defaults
 from pylogseg.messages.schema import Field, Message, messages
 

@@ -12,11 +12,11 @@ from pylogseg.dump.entries import Row, none_if_negative
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
 from pylogseg.format.codec_error import in_shell
-from pylogseg.format.control import decode_control
 from pylogseg.format.escape import json_line
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import Program, TextBuffer, json_lines, render
+from pylogseg.messages.control import decode_control
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,11 +13,13 @@ from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import CorruptionError, Ending
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.codec_error import in_shell
-from pylogseg.format.control import ControlKind, decode_control, decode_control_key
+from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, parse_file_name
 from pylogseg.format.records import BatchDamage, RecordColumns, columns_of, decode_slices
 from pylogseg.format.scratch import COLUMN_NAMES, Scratch
 from pylogseg.format.text import TextBuffer, dump_lines
+from pylogseg.messages.control import decode_control, kraft_message
+from pylogseg.messages.text import text_of
 
 WINDOW_BYTES = 4 << 20
 _INVALID = "org.apache.kafka.common.InvalidRecordException"
@@ -246,5 +247,4 @@ def control_text(key: bytes | None, value: bytes | None) -> str:
         raise KafkaFailure(_INVALID, error.reason) from None
     if head.kind.ends_transaction:
         return f" endTxnMarker: {head.kind.name} coordinatorEpoch: {fields['coordinatorEpoch']}"
-    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
-    return f" {_VALUE_LABELS[head.kind]} {text}"
+    return f" {_VALUE_LABELS[head.kind]} {text_of(*kraft_message(head.kind, fields['version']), fields)}"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.javamap import hash_of_text, map_order
 from pylogseg.format.buffers import byte_view
-from pylogseg.format.control import parse_uuid
+from pylogseg.format.uuids import parse_uuid
 
 _BLANKS = " \t\f"
 _NATURAL_LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")

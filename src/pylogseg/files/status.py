@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.buffers import byte_view
-from pylogseg.format.control import parse_uuid
+from pylogseg.format.uuids import parse_uuid
 
 _METADATA_LINE = re.compile(r"([^:\s]+):\s+(\S+)")
 _NO_TOPIC = "A" * 22

@@ -10,7 +10,7 @@ from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import build, rebuild, shared_row
-from pylogseg.format.control import ControlKind, encode_control
+from pylogseg.format.control import ControlKind, encode_marker
 from pylogseg.format.record_input import columns_from_records
 
 
@@ -26,7 +26,7 @@ def control_batch(
     transactional: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """Encode one control record, from `format.control.encode_control`, as a batch of its own.
+    """Encode one control record, from `messages.control.encode_control`, as a batch of its own.
 
     The producer is that of the transaction that a marker ends; KRaft's records have none. A marker may go at
     `delete_horizon_ms` (KIP-534).
@@ -57,7 +57,7 @@ def marker_batch(
     """Encode the marker that ends a transaction: 78 bytes, 80 with a horizon that is far from the timestamp."""
     if kind not in ("commit", "abort"):
         raise RequestError(f"a marker is 'commit' or 'abort', not {kind!r}")
-    key, value = encode_control(ControlKind[kind.upper()], {"coordinatorEpoch": coordinator_epoch})
+    key, value = encode_marker(ControlKind[kind.upper()], coordinator_epoch)
     return control_batch(
         key,
         value,

@@ -1,8 +1,7 @@
 """The one table of every structure that Kafka's storage writes: names, byte places and types.
 
 `docs/format.md` shows the same tables and `tests/format/test_layout.py` compares the two, so neither can drift. The
-parsers
-of `pylogseg.files` and `pylogseg.format.control` take their `struct` formats, dtypes and field lists from here; the
+parsers of `pylogseg.files` and `pylogseg.format.control` take their `struct` formats and dtypes from here; the
 kernels have their own constants, which the tests hold against this table.
 
 All integers are big-endian.
@@ -183,38 +182,3 @@ STRUCTURES = (
     CONTROL_KEY,
     END_TXN_MARKER,
 )
-
-#: A field of a KRaft control record: name as in Kafka's JSON, type, and for composed types the fields inside.
-#: Types: ``i16``, ``u16``, ``i32``, ``i64``, ``uuid`` (16 bytes), ``string`` (compact), ``array`` (compact, of
-#: structs), ``struct``.
-KRaftFields = tuple[tuple[Any, ...], ...]
-
-_VOTER_V0: KRaftFields = (("voterId", "i32"),)
-_VOTER_V1: KRaftFields = (("voterId", "i32"), ("voterDirectoryId", "uuid"))
-
-_ENDPOINT: KRaftFields = (("name", "string"), ("host", "string"), ("port", "u16"))
-_VERSION_RANGE: KRaftFields = (("minSupportedVersion", "i16"), ("maxSupportedVersion", "i16"))
-_FULL_VOTER: KRaftFields = (
-    ("voterId", "i32"),
-    ("voterDirectoryId", "uuid"),
-    ("endpoints", "array", _ENDPOINT),
-    ("kRaftVersionFeature", "struct", _VERSION_RANGE),
-)
-
-#: Fields of the KRaft control record values by the name of the record, one tuple per version from 0 on.
-#: Every struct, the outermost too, ends with a count of tagged fields, which these lists do not repeat.
-KRAFT_RECORDS: dict[str, tuple[KRaftFields, ...]] = {
-    "LeaderChange": tuple(
-        (
-            ("version", "i16"),
-            ("leaderId", "i32"),
-            ("voters", "array", voter),
-            ("grantingVoters", "array", voter),
-        )
-        for voter in (_VOTER_V0, _VOTER_V1)
-    ),
-    "SnapshotHeader": ((("version", "i16"), ("lastContainedLogTimestamp", "i64")),),
-    "SnapshotFooter": ((("version", "i16"),),),
-    "KRaftVersion": ((("version", "i16"), ("kRaftVersion", "i16")),),
-    "KRaftVoters": ((("version", "i16"), ("voters", "array", _FULL_VOTER)),),
-}

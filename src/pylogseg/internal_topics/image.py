@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from pylogseg.catalog.disk import open_dir
 from pylogseg.errors import CorruptionError
-from pylogseg.format.control import ControlKind, decode_control
+from pylogseg.format.control import ControlKind
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.records import RecordColumns
+from pylogseg.messages.control import decode_control
 from pylogseg.messages.framing import Part, decode_framed
 from pylogseg.messages.program import Heads, decode_columns, heads, rows_of
 from pylogseg.messages.schema import Message, numbered

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.control import ControlKind
 from pylogseg.internal_topics.moment import Moment
-from pylogseg.messages.program import heads
+from pylogseg.messages.control import control_kinds
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.log_reader import LogFiles, in_time, logs_of, timed
 from pylogseg.reading.partition import Chunk, ReadOptions
 
-_ABORT = 0
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -130,11 +130,11 @@ class KeyedLog:
         if self._markers is None:
             producers, offsets, commits = [], [], []
             for columns, _ in self.read(self._options(control=True, batches=lambda rows: np.asarray(rows.is_control))):
-                kinds = heads(columns.key_place + 2, columns.key_size - 2, columns.sources, framed=False).number
-                ends = (kinds == _ABORT) | (kinds == _ABORT + 1)
+                kinds = control_kinds(columns)
+                ends = (kinds == ControlKind.ABORT) | (kinds == ControlKind.COMMIT)
                 producers.append(columns.batches.producer_id[columns.batch][ends])
                 offsets.append(columns.offset[ends])
-                commits.append(kinds[ends] != _ABORT)
+                commits.append(kinds[ends] == ControlKind.COMMIT)
             self._markers = _by_producer(producers, offsets, commits)
         return self._markers
 

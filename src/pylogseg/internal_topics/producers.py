@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.control import decode_control
-from pylogseg.format.records import decode
 from pylogseg.reading.log_reader import LogFiles
-from pylogseg.reading.transaction_markers import windows
+from pylogseg.reading.transaction_markers import marker_rows, windows
 from pylogseg.walker.windows import Window
 
 _MAX_SEQUENCE = 2**31 - 1
@@ -82,7 +80,7 @@ def _from_snapshot(log: LogFiles, end_offset: int) -> tuple[dict[int, Producer],
 
 
 def _follow(found: dict[int, Producer], rows: BatchTable, window: Window) -> None:
-    markers = _coordinator_epochs(rows[rows.is_control], window)
+    markers = {marker.offset: marker.coordinator_epoch for marker in marker_rows(rows[rows.is_control], window)}
     columns = ("producer_id", "producer_epoch", "base_offset", "last_offset", "base_sequence", "max_timestamp")
     values = [rows.rows[name].tolist() for name in columns]
     flags = zip(rows.is_transactional.tolist(), rows.is_control.tolist(), strict=True)
@@ -93,25 +91,9 @@ def _follow(found: dict[int, Producer], rows: BatchTable, window: Window) -> Non
         producer.set_epoch(epoch)
         producer.last_timestamp = time
         if control:
-            if base in markers:
+            if markers.get(base, -1) >= 0:
                 producer.coordinator_epoch, producer.first_txn_offset = markers[base], -1
         else:
             producer.last_sequence = (sequence + last - base) & _MAX_SEQUENCE if sequence >= 0 else -1
             if transactional and producer.first_txn_offset < 0:
                 producer.first_txn_offset = base
-
-
-def _coordinator_epochs(rows: BatchTable, window: Window) -> dict[int, int]:
-    """Offsets of markers that end a transaction, and the epochs in them."""
-    if not len(rows):
-        return {}
-    columns, _ = decode(rows, window.buffer, window.file_position)
-    found = {}
-    for i, offset in enumerate(columns.offset.tolist()):
-        try:
-            record = decode_control(columns.key(i), columns.value(i))
-        except CorruptionError:
-            continue
-        if record.key.kind.ends_transaction:
-            found[offset] = record.fields["coordinatorEpoch"]
-    return found

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.properties import MetaProperties, encode_meta_properties, parse_meta_properties
-from pylogseg.format.control import format_uuid
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
+from pylogseg.format.uuids import format_uuid
 from pylogseg.log.directory import LogDirectory
 
 _log = logging.getLogger(__name__)

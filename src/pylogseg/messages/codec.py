@@ -18,7 +18,7 @@ from typing import Any
 
 from pylogseg import _codec
 from pylogseg.errors import RequestError
-from pylogseg.format.control import format_uuid, parse_uuid
+from pylogseg.format.uuids import format_uuid, parse_uuid
 from pylogseg.messages.schema import SIZED, WIDTHS, Field, Message, Versions
 from pylogseg.messages.schema import message as message_of
 
@@ -97,6 +97,20 @@ def has_default(field: Field, value: Any) -> bool:
     if isinstance(value, dict):
         return field.default == {} and value == defaults(field.fields)
     return type(value) is type(field.default) and bool(value == field.default)
+
+
+def in_version(fields: tuple[Field, ...], version: int, values: dict[str, Any]) -> dict[str, Any]:
+    """The values without those that the version does not have; of structs that cannot be null."""
+
+    def of(field: Field) -> Any:
+        value = values[field.name]
+        if field.type != "struct":
+            return value
+        if field.is_list:
+            return [in_version(field.fields, version, item) for item in value]
+        return in_version(field.fields, version, value)
+
+    return {field.name: of(field) for field in fields if field.is_in(version)}
 
 
 def _checked(name: str, version: int) -> Message:

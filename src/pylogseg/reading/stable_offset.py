@@ -87,7 +87,7 @@ def _follow(open_first: dict[int, int], rows: BatchTable, window: Window) -> Non
     """Update the open transactions by some transactional batches."""
     if not len(rows):
         return
-    ended = {offset for _, offset, _ in marker_rows(rows[rows.is_control], window)}
+    ended = {marker.offset for marker in marker_rows(rows[rows.is_control], window)}
     for offset, producer, control in zip(
         rows.base_offset.tolist(), rows.producer_id.tolist(), rows.is_control.tolist(), strict=True
     ):

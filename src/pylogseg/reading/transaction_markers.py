@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pylogseg.catalog.disk import Segment
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.control import ControlKind
+from pylogseg.format.layout import END_TXN_MARKER
 from pylogseg.format.records import decode
+from pylogseg.messages.control import control_kinds
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.vanished import open_unless_removed
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window, walk
-
-_ABORT = 0
 
 
 def windows(segment: Segment, first_offset: int, *, crc: bool) -> Iterator[Window]:
@@ -44,19 +46,31 @@ def markers_of(segment: Segment, first_offset: int) -> Iterator[tuple[int, int, 
     """Yield the markers of a segment from about an offset on: producer id, offset, whether it aborts."""
     for window in windows(segment, first_offset, crc=False):
         rows = window.batches
-        yield from marker_rows(rows[rows.is_transactional & rows.is_control], window)
+        for marker in marker_rows(rows[rows.is_transactional & rows.is_control], window):
+            yield marker.producer_id, marker.offset, marker.kind is ControlKind.ABORT
 
 
-def marker_rows(rows: BatchTable, window: Window) -> Iterator[tuple[int, int, bool]]:
-    """Yield the markers among control batches of a window, as `markers_of`."""
+class Marker(NamedTuple):
+    """The end of a transaction; the epoch of its coordinator is -1 if the value is no marker's."""
+
+    producer_id: int
+    offset: int
+    kind: ControlKind
+    coordinator_epoch: int
+
+
+def marker_rows(rows: BatchTable, window: Window) -> Iterator[Marker]:
+    """Yield the markers among control batches of a window."""
     if not len(rows):
         return
     columns, _ = decode(rows, window.buffer, window.file_position)
     producers = columns.batches.producer_id[columns.batch].tolist()
-    for i, (producer_id, offset) in enumerate(zip(producers, columns.offset.tolist(), strict=True)):
-        key = columns.key(i)
-        if key is not None and len(key) >= 4:
-            yield producer_id, offset, int.from_bytes(key[2:4], "big", signed=True) == _ABORT
+    kinds = map(ControlKind, control_kinds(columns).tolist())
+    for i, (producer_id, offset, kind) in enumerate(zip(producers, columns.offset.tolist(), kinds, strict=True)):
+        if kind.ends_transaction:
+            value = columns.value(i) or b""
+            epoch = END_TXN_MARKER.struct.unpack_from(value)[1] if len(value) >= END_TXN_MARKER.size else -1
+            yield Marker(producer_id, offset, kind, epoch)
 
 
 def open_at(files: FileSystem, path: str | None) -> dict[int, int] | None:

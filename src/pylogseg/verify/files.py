@@ -14,9 +14,10 @@ from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs, parse_off
 from pylogseg.files.properties import parse_meta_properties
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.files.status import parse_partition_metadata, parse_quorum_state
-from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.format.control import ControlKind
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import decode
+from pylogseg.messages.control import control_kinds
 from pylogseg.verify.findings import Finding, Level, of_error, of_failure
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
@@ -113,13 +114,13 @@ def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Ite
 
 
 def _control_kinds(segment: Segment) -> list[ControlKind]:
-    kinds = []
+    kinds: list[ControlKind] = []
     with segment.open() as view:
         for item in walk(view, crc=False):
             if not isinstance(item, Window):
                 continue
             columns, _ = decode(item.batches[item.batches.is_control], item.buffer, item.file_position)
-            kinds += [decode_control_key(columns.key(i) or b"\0\0\0\0").kind for i in range(len(columns))]
+            kinds += map(ControlKind, control_kinds(columns).tolist())
     return kinds
 
 

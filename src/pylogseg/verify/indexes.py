@@ -9,9 +9,9 @@ from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.format.control import ControlKind
 from pylogseg.format.names import FileKind, parse_file_name
-from pylogseg.format.records import decode
+from pylogseg.reading.transaction_markers import marker_rows
 from pylogseg.verify.findings import Finding, of_error, of_failure
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import Gap
@@ -237,7 +237,7 @@ class TransactionCheck:
         chosen = rows[rows.is_transactional]
         if not len(chosen):
             return
-        markers = _markers(chosen[chosen.is_control], window)
+        markers = {marker.offset: marker.kind for marker in marker_rows(chosen[chosen.is_control], window)}
         columns = zip(chosen.base_offset.tolist(), chosen.producer_id.tolist(), chosen.is_control.tolist(), strict=True)
         for offset, producer, is_control in columns:
             if not is_control:
@@ -292,16 +292,3 @@ class TransactionCheck:
     def _finding(self, reason: str, offset: int) -> None:
         path = self._segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
         self._findings.append(Finding(path, "transaction-index", True, reason, None, offset))
-
-
-def _markers(rows: BatchTable, window: Window) -> dict[int, ControlKind]:
-    if not len(rows):
-        return {}
-    columns, _ = decode(rows, window.buffer, window.file_position)
-    found = {}
-    for i, offset in enumerate(columns.offset.tolist()):
-        try:
-            found[offset] = decode_control_key(columns.key(i) or b"").kind
-        except CorruptionError:
-            found[offset] = ControlKind.UNKNOWN
-    return found
