@@ -57,7 +57,7 @@ def _framed(rng: Random, values: list[bytes], place: Any, size: Any, buffer: Any
     topic = rng.choice(sorted(HOMES))
     for value in values:
         with suppress(CorruptionError):
-            decode_framed(topic, value, newer=True)
+            decode_framed(topic, value)
         with suppress(CorruptionError):
             decode_coordinator(
                 rng.choice(("__consumer_offsets", "__transaction_state", "__share_group_state")), value, value

@@ -3,9 +3,11 @@
 
     schemas.py [JARS] [--out FILE]
 
-JARS is a folder of Kafka's jars; without it, that of `kafka.sh classpath`. A line of the table is one message: names,
-types, versions, tags and defaults of its fields, as Kafka's schema files have them. Words that explain them are left
-out. A struct that several fields share stands at each of them. Run it again for a newer Kafka, and read the difference.
+JARS is a folder of Kafka's jars; without it, that of `kafka.sh classpath`. With a JARS of another version, set
+KAFKA_VERSION too: `kafka.sh settings` names the settings that are not secret. A line of the table is one message:
+names, types, versions, tags and defaults of its fields, as Kafka's schema files have them. Words that explain them are
+left out. A struct that several fields share stands at each of them. Run it again for a newer Kafka, and read the
+difference.
 """
 
 from __future__ import annotations
@@ -74,6 +76,11 @@ def _field(field: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     return found | ({"fields": [_field(item, shared) for item in inner]} if inner else {})
 
 
+def _kafka(command: str) -> str:
+    script = Path(__file__).with_name("kafka.sh")
+    return subprocess.run([script, command], check=True, capture_output=True, encoding="utf-8").stdout
+
+
 def main() -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,9 +89,7 @@ def main() -> None:
     options = parser.parse_args()
     jars = options.jars
     if jars is None:
-        script = Path(__file__).with_name("kafka.sh")
-        path = subprocess.run([script, "classpath"], check=True, capture_output=True, encoding="utf-8").stdout
-        jars = Path(path.strip().split(":")[-1]).parent
+        jars = Path(_kafka("classpath").strip().split(":")[-1]).parent
     versions, lines = set(), []
     for home, version, schema in schemas(jars):
         if schema["type"] in KINDS or schema["name"] in REQUESTS:
@@ -92,7 +97,12 @@ def main() -> None:
             fields = json.dumps(compact(home, schema), separators=(",", ":"))
             lines.append(f"{json.dumps(schema['name'])}: {fields}")
     (version,) = versions
-    text = f'{{"kafka": "{version}",\n"messages": {{\n' + ",\n".join(sorted(lines)) + "\n}}\n"
+    settings: dict[str, list[str]] = {}
+    for line in _kafka("settings").splitlines():
+        settings.setdefault(line.split()[0], []).append(line.split()[1])
+    named = [f'"{kind}": {json.dumps(names, separators=(",", ":"))}' for kind, names in settings.items()]
+    text = f'{{"kafka": "{version}",\n"settings": {{\n' + ",\n".join(named) + "\n},\n"
+    text += '"messages": {\n' + ",\n".join(sorted(lines)) + "\n}}\n"
     options.out.write_text(text, encoding="utf-8")
     print(f"{options.out}: {len(lines)} messages of Kafka {version}")
 

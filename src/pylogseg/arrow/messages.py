@@ -147,17 +147,25 @@ class TypedRecords(NamedTuple):
     tables : dict of int to pyarrow.Table
         Type to the fields of key and value, behind `RECORD_FIELDS`.
     left_out : Counter of str
-        Records that are in none of them, by reason; and bytes that were not looked at.
+        Records of unknown types and versions, which are in none of them; and bytes that were not looked at.
+    damage : dict of str to (int, str, int)
+        Records that are malformed by the reason: how many, and file and offset of the first.
     """
 
     tables: dict[int, pa.Table]
     left_out: Counter[str]
+    damage: dict[str, tuple[int, str, int]]
+
+    def add_damage(self, reason: str, chunk: Chunk, offsets: npt.NDArray[np.int64]) -> None:
+        """Count malformed records of a chunk by their offsets."""
+        count, path, first = self.damage.get(reason, (0, chunk.segment.path, int(offsets[0])))
+        self.damage[reason] = count + len(offsets), path, first
 
 
 def typed_records(topic: str, chunks: Iterable[Chunk]) -> TypedRecords:
     """Decode records of a coordinator's topic into a table for each type; tombstones are left out."""
     parts: dict[int, list[pa.Table]] = {}
-    left_out: Counter[str] = Counter()
+    found = TypedRecords({}, Counter(), {})
     keys, values = (numbered(HOMES[topic], f"coordinator-{what}") for what in ("key", "value"))
     for chunk in chunks:
         columns = chunk.columns
@@ -167,15 +175,16 @@ def typed_records(topic: str, chunks: Iterable[Chunk]) -> TypedRecords:
         version = heads(columns.value_place, columns.value_size, columns.sources, framed=False)
         for number, rows in _by_number(head.number):
             if number not in keys or number not in values:
-                left_out[
-                    f"{len(columns.offset[rows])} records of unknown type {number}"
-                    if number >= 0
-                    else "records without a type"
-                ] += 1
+                offsets = columns.offset[rows]
+                if number < 0:
+                    found.add_damage("the key has no type", chunk, offsets)
+                else:
+                    found.left_out[f"records of unknown type {number}"] += len(offsets)
                 continue
-            made = _typed(chunk, columns, rows, (keys[number], head), (values[number], version), left_out)
+            made = _typed(chunk, columns, rows, (keys[number], head), (values[number], version), found)
             parts.setdefault(number, []).append(made)
-    return TypedRecords({number: pa.concat_tables(found) for number, found in sorted(parts.items())}, left_out)
+    found.tables.update({number: pa.concat_tables(parts[number]) for number in sorted(parts)})
+    return found
 
 
 def _by_number(numbers: npt.NDArray[np.int32]) -> Iterator[tuple[int, npt.NDArray[np.intp] | slice]]:
@@ -193,7 +202,7 @@ def _typed(
     rows: npt.NDArray[np.intp] | slice,
     key: tuple[Message, Heads],
     value: tuple[Message, Heads],
-    left_out: Counter[str],
+    into: TypedRecords,
 ) -> pa.Table:
     """Rows of one type as a table; counts those that cannot be decoded."""
     count = len(columns.offset[rows])
@@ -202,14 +211,24 @@ def _typed(
     of_value = _decoded(columns.value_place, columns.value_size, columns.sources, rows, value, version)
     good = (of_key.status == 0) & (of_value.status == 0)
     for what, found in ((key[0], of_key), (value[0], of_value)):
-        for status in found.status[found.status != 0].tolist():
-            left_out[f"{what.name}: {_messages.REASONS[status]}"] += 1
+        for status in np.unique(found.status[found.status != 0]).tolist():
+            mine = found.status == status
+            if status == _messages.UNKNOWN:
+                has_none = mine & (value[1].number[rows] < 0)
+                if has_none.any():
+                    into.add_damage(f"{what.name}: it has no version", chunk, columns.offset[rows][has_none])
+                for newer in np.unique(version[mine & ~has_none]).tolist():
+                    into.left_out[f"{what.name}: version {newer}, which is not known"] += int(
+                        np.count_nonzero(mine & (version == newer))
+                    )
+            else:
+                into.add_damage(f"{what.name}: {_messages.REASONS[status]}", chunk, columns.offset[rows][mine])
         for name, counted in (
             ("bytes behind the last field", found.rest),
             ("unknown tagged fields", found.unknown_tags),
         ):
             if counted.any():
-                left_out[f"{what.name}: {name}"] += int(np.count_nonzero(counted))
+                into.left_out[f"{what.name}: {name}"] += int(np.count_nonzero(counted))
     arrays = [
         pa.array(np.full(count, chunk.partition, np.int32)),
         pa.array(columns.offset[rows]),

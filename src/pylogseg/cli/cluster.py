@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from pylogseg.cli import common
-from pylogseg.cli.inside import inside_options, opened, report, rows_of
+from pylogseg.cli.inside import inside_options, opened, print_rows, report, rows_of
 from pylogseg.errors import RequestError
 
 _EPILOG = r"""\b
@@ -42,27 +39,10 @@ def cluster(arguments: tuple[str, ...], as_of: str | None, as_json: bool, show_s
         for i, name in enumerate(names):
             if i and not as_json:
                 click.echo()
-            _print(rows_of(state, name), state.table(name).column_names, as_json)
+            print_rows(
+                rows_of(state, name), {column.upper(): column for column in state.table(name).column_names}, as_json
+            )
     else:
         counts = [{"table": name, "rows": state.table(name).num_rows} for name in _TABLES]
-        _print(counts, ["table", "rows"], as_json)
+        print_rows(counts, {"TABLE": "table", "ROWS": "rows"}, as_json)
     report(state)
-
-
-def _print(rows: list[dict[str, Any]], columns: list[str], as_json: bool) -> None:
-    if as_json:
-        for row in rows:
-            common.print_json(row)
-        return
-    numbers = {name for name in columns if rows and isinstance(rows[0][name], int | float)}
-    common.print_table(
-        [name.upper() for name in columns],
-        [[_text(row[name]) for name in columns] for row in rows],
-        [name.upper() for name in numbers],
-    )
-
-
-def _text(value: Any) -> Any:
-    if isinstance(value, list):
-        return ",".join(map(str, value)) or None
-    return str(value).lower() if isinstance(value, bool) else value

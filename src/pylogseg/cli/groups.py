@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import io
+from pathlib import Path
 
 import click
 
 from pylogseg.cli import common
 from pylogseg.cli.inside import Columns, Row, assignment_text, inside_options, opened, print_rows, report, rows_of
 from pylogseg.errors import RequestError
+from pylogseg.export.unfinished import whole
 from pylogseg.internal_topics.inside import Inside
 
 _EPILOG = r"""\b
@@ -109,7 +112,7 @@ def _print(rows: list[Row], columns: Columns, as_json: bool) -> None:
     right = [
         name for name in columns if name.startswith(("#", "LAG", "PARTITION")) or name.endswith(("EPOCH", "OFFSET"))
     ]
-    print_rows(rows, columns, right, as_json)
+    print_rows(rows, columns, as_json, right)
 
 
 def _with_epochs(state: Inside, members: list[Row]) -> list[Row]:
@@ -159,9 +162,10 @@ def _export(state: Inside, names: list[str], path: str) -> None:
     rows = [row for row in rows_of(state, "group_offsets") if not names or row["group"] in names]
     kept = [row for row in rows if row["offset"] is not None and not row["stale"]]
     columns = ("topic", "partition", "offset") if len(names) == 1 else ("group", "topic", "partition", "offset")
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([row[name] for name in columns] for row in kept)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([row[name] for name in columns] for row in kept)
+    with whole(Path(path)) as file:
+        file.write(text.getvalue().encode())
     left = len(rows) - len(kept)
     said = f", {common.count_text(left, 'offset')} left out: of deleted topics, or pending" if left else ""
     click.echo(f"{path}: {common.count_text(len(kept), 'offset')}{said}")

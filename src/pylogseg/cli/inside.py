@@ -85,14 +85,21 @@ def report(state: Inside) -> None:
     common.end_with(state.notes.has_damage)
 
 
-def print_rows(rows: Sequence[Row], columns: Columns, right: Iterable[str], as_json: bool) -> None:
-    """Print rows as JSON lines, or as a table by headings and what stands below them."""
+def print_rows(rows: Sequence[Row], columns: Columns, as_json: bool, right: Iterable[str] = ()) -> None:
+    """Print rows as JSON lines, or as a table by headings and what stands below them; numbers are to the right."""
     if as_json:
         for row in rows:
             common.print_json(row)
         return
     cells = [[of(row) if callable(of) else row[of] for of in columns.values()] for row in rows]
-    common.print_table(list(columns), cells, right)
+    numbers = (name for i, name in enumerate(columns) if any(type(line[i]) in (int, float) for line in cells))
+    common.print_table(list(columns), [[_text(cell) for cell in line] for line in cells], {*right, *numbers})
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or None
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def assignment_text(partitions: Sequence[Row] | None) -> str:

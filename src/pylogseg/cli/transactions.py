@@ -86,7 +86,7 @@ def transactions(
     rows = [row for row in rows if row["hanging"]] if hanging else rows
     numbers = [name for name in columns if name not in ("Topic", "TransactionalId", "TransactionState", "StartTime",
                                                         "TopicPartitions", "Hanging")]  # fmt: skip
-    print_rows(rows, columns, numbers, as_json)
+    print_rows(rows, columns, as_json, numbers)
     for row in rows if hanging and not as_json else ():
         click.echo(row["abortCommand"])
     report(state)

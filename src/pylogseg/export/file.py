@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,8 @@ import pyarrow.parquet as pq
 
 from pylogseg.arrow import columns as arrow
 from pylogseg.arrow.strings import NotUtf8, as_strings, with_strings
-from pylogseg.errors import RequestError, StorageError
-from pylogseg.export.unfinished import create, unfinished
+from pylogseg.errors import RequestError
+from pylogseg.export.unfinished import whole
 from pylogseg.format import text
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.reading.log_reader import LogFiles, LogReader
@@ -138,21 +137,11 @@ def export_together(
 def _written(chunks: Iterator[Chunk], target: Path, form: Form) -> int:
     """Write a file, which appears under its name when it is whole; how many records it has."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(unfinished(target.name))
     records = 0
-    try:
-        with create(beside) as file, SINKS[form.name](file, form) as sink:
-            for chunk in chunks:
-                sink.write(chunk)
-                records += len(chunk.columns)
-        os.replace(beside, target)
-    except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
-        # What a write says names no file: a disk that is full, a limit of size.
-        if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
-            raise StorageError(target, "write", error.strerror or str(error), error.errno) from error
-        raise
+    with whole(target) as file, SINKS[form.name](file, form) as sink:
+        for chunk in chunks:
+            sink.write(chunk)
+            records += len(chunk.columns)
     return records
 
 

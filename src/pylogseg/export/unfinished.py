@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
 from pylogseg.env.handles import open_descriptor
+from pylogseg.errors import StorageError
 
 #: Readers of datasets skip names that begin with a dot.
 _NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
@@ -25,6 +27,23 @@ def create(path: Path) -> IO[bytes]:
     """A new file for writing; what has the name, also a link that leads elsewhere, is removed and never followed."""
     path.unlink(missing_ok=True)
     return os.fdopen(open_descriptor(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
+
+
+@contextlib.contextmanager
+def whole(target: Path) -> Iterator[IO[bytes]]:
+    """A file that gets its name when all of it is written; nothing is left of it after a failure."""
+    beside = target.with_name(unfinished(target.name))
+    try:
+        with create(beside) as file:
+            yield file
+        os.replace(beside, target)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        # What a write says names no file: a disk that is full, a limit of size.
+        if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
+            raise StorageError(target, "write", error.strerror or str(error), error.errno) from error
+        raise
 
 
 def create_folder(path: Path) -> None:

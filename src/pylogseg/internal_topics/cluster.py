@@ -23,6 +23,8 @@ INTERNAL_TOPICS: dict[str, dict[str, str]] = {
     "__transaction_state": {"cleanup_policy": "compact"},
     "__share_group_state": {"retention_ms": "-1"},
 }
+#: Records without which topics and settings would be wrong.
+_NEEDED = ("TopicRecord", "RemoveTopicRecord", "PartitionRecord", "PartitionChangeRecord", "ConfigRecord")
 _TOPIC_FIELDS = {*LogConfig.__dataclass_fields__, "internal_segment_bytes"}
 
 
@@ -54,11 +56,14 @@ class ClusterMetadata:
         Raises
         ------
         CorruptionError
-            If a file is damaged, other than by a torn end.
+            If a file is damaged, other than by a torn end, or has records of topics that a newer Kafka wrote.
         StorageError
             If the folder cannot be read.
         """
         image = Image.read(folder)
+        unread = [*image.damage, *(f"{count} {what}" for what, count in image.unread(_NEEDED).items())]
+        if unread:
+            raise CorruptionError(folder, 0, "; ".join(unread[:3]))
         return cls(
             image.topic_ids,
             {key: tuple(fields["replicas"]) for key, fields in image.partitions.items()},

@@ -7,11 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pylogseg.internal_topics.image import Image, secret_names
+from pylogseg.internal_topics.image import Image
+from pylogseg.internal_topics.secrets import MASK, RESOURCES, is_secret
 
 _Row = dict[str, Any]
-MASK = "********"
-RESOURCES = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
 _ACL_RESOURCES = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
 _PATTERNS = {3: "LITERAL", 4: "PREFIXED"}
 _OPERATIONS = {2: "ALL", 3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE",
@@ -136,15 +135,14 @@ def _partitions(image: Image, _: bool) -> Iterator[_Row]:
 
 def _configs(image: Image, show_secrets: bool) -> Iterator[_Row]:
     for (kind, resource), settings in sorted(image.configs.items()):
-        secret = set(secret_names(settings))
         for name in sorted(settings):
-            hidden = name in secret and not show_secrets
+            secret = is_secret(kind, name)
             yield {
                 "resourceType": _known(RESOURCES, kind),
                 "resource": resource,
                 "name": name,
-                "value": MASK if hidden else settings[name],
-                "isSecret": name in secret,
+                "value": MASK if secret and not show_secrets else settings[name],
+                "isSecret": secret,
             }
 
 

@@ -78,19 +78,16 @@ class GroupRecords:
         By type of record.
     pending : list of dict
         Offsets in transactions that have no end.
-    left_out : Counter of str
     """
 
     tables: dict[int, pa.Table]
     pending: list[_Row]
-    left_out: Counter[str]
 
     @classmethod
     def read(cls, disk: Disk, moment: Moment, notes: Notes) -> GroupRecords:
         """Read all partitions of the topic."""
         parts: dict[int, list[pa.Table]] = defaultdict(list)
         pending: list[_Row] = []
-        left_out: Counter[str] = Counter()
         for log in newest_replicas(disk, TOPIC, notes):
             keyed = KeyedLog(log, moment, notes)
             typed = typed_records(TOPIC, keyed.last_of_each_key())
@@ -99,8 +96,9 @@ class GroupRecords:
             waiting = typed_records(TOPIC, keyed.pending())
             if _OFFSET in waiting.tables:
                 pending += _still_pending(keyed, waiting.tables[_OFFSET].to_pylist())
-            left_out += typed.left_out + waiting.left_out
-        return cls({number: pa.concat_tables(found) for number, found in parts.items()}, pending, left_out)
+            for each in (typed, waiting):
+                notes.add_typed(log.name, each)
+        return cls({number: pa.concat_tables(found) for number, found in parts.items()}, pending)
 
     def rows(self, numbers: int | Iterable[int]) -> Iterator[tuple[int, _Row]]:
         """Yield the records of some types, with their types."""

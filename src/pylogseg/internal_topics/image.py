@@ -7,7 +7,7 @@ made again has two. Records of a transaction count together at its end, or not a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +57,9 @@ class Image:
     offset : int
         Above the last record that was applied.
     unknown : Counter of (int, int)
-        Type and version of records that the table of messages does not have.
+        Type and version of records that the table of messages does not have; they do not count.
+    damage : list of str
+        Records that are malformed; neither do they.
     """
 
     topics: dict[str, str] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class Image:
     next_producer_id: int = -1
     offset: int = 0
     unknown: Counter[tuple[int, int]] = field(default_factory=Counter)
+    damage: list[str] = field(default_factory=list)
     _pending: list[Part] | None = None
 
     @classmethod
@@ -137,12 +140,28 @@ class Image:
                 self._control(columns.key(i), columns.value(i), path)
             else:
                 value, offset = columns.value(i) or b"", int(columns.offset[i])
-                self.apply(decode_framed(METADATA_TOPIC, value, path, offset, newer=True))
+                try:
+                    self.apply(decode_framed(METADATA_TOPIC, value, path, offset))
+                except CorruptionError as error:
+                    self.damage.append(f"{path}: offset {offset}: {error.reason}")
 
     def _control(self, key: bytes | None, value: bytes | None, path: str) -> None:
-        record = decode_control(key, value, path)
+        try:
+            record = decode_control(key, value, path)
+        except CorruptionError as error:
+            self.damage.append(f"{path}: a control record: {error.reason}")
+            return
         if record.key.kind is ControlKind.KRAFT_VERSION:
             self.features["kraft.version"] = record.fields["kRaftVersion"]
+
+    def unread(self, names: Iterable[str] = ()) -> dict[str, int]:
+        """What was left out and how often: records of some messages, or of all, that a newer Kafka wrote."""
+        known, wanted, found = numbered("metadata", "metadata"), set(names), {}
+        for (number, version), count in sorted(self.unknown.items()):
+            name = known[number].name if number in known else f"type {number}"
+            if not wanted or name in wanted:
+                found[f"records of {name}, version {version}, which a newer Kafka wrote"] = count
+        return found
 
     def apply(self, record: Part) -> None:
         """Apply a record; those of a transaction when it ends."""
@@ -323,10 +342,3 @@ _APPLY: dict[str, Callable[[Image, _Fields], Any]] = {
     "DelegationTokenRecord": lambda image, fields: image.tokens.__setitem__(fields["tokenId"], fields),
     "RemoveDelegationTokenRecord": lambda image, fields: image.tokens.pop(fields["tokenId"], None),
 }
-
-
-def secret_names(settings: dict[str, str]) -> Iterator[str]:
-    """Yield the names of settings whose values are secret: passwords, keys and what logs in."""
-    for name in settings:
-        if any(part in name for part in ("password", "secret", "jaas.config", "keystore.key", "credential")):
-            yield name

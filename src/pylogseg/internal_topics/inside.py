@@ -110,10 +110,8 @@ class Inside:
             return None
         folder = max(folders, key=lambda partition: end_offset(partition.segments))
         image = Image.read(folder.path, self._moment.ends.get(f"{METADATA_TOPIC}-0"), self._moment.until_ms)
-        for (number, version), count in sorted(image.unknown.items()):
-            self.notes.append(
-                f"{folder.path}: {count} records of unknown type {number} or version {version} were left out"
-            )
+        self.notes.add_damage(*image.damage)
+        self.notes += [f"{folder.path}: {what}, were left out ({count})" for what, count in image.unread().items()]
         return image
 
     @cached_property
@@ -123,7 +121,6 @@ class Inside:
     @cached_property
     def _records(self) -> GroupRecords:
         found = GroupRecords.read(self._disk, self._moment, self.notes)
-        self.notes += [f"__consumer_offsets: {reason} ({count})" for reason, count in sorted(found.left_out.items())]
         return found
 
     @cached_property

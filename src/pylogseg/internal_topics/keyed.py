@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg.arrow.messages import TypedRecords
 from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
@@ -35,6 +36,12 @@ class Notes(list[str]):
         """Note damage."""
         self.has_damage = self.has_damage or bool(texts)
         self += [text for text in texts if text not in self]
+
+    def add_typed(self, log: str, typed: TypedRecords) -> None:
+        """Note what was left out of the typed records of a log."""
+        self += [f"{log}: {what}, were left out ({count})" for what, count in sorted(typed.left_out.items())]
+        for what, (count, path, first) in sorted(typed.damage.items()):
+            self.add_damage(f"{path}: {what} ({count}, the first at offset {first})")
 
 
 def newest_replicas(disk: Disk, topic: str, notes: Notes) -> list[LogFiles]:

@@ -70,7 +70,7 @@ def transaction_rows(disk: Disk, moment: Moment, notes: Notes) -> list[_Row]:
     rows = []
     for log in newest_replicas(disk, TOPIC, notes):
         typed = typed_records(TOPIC, KeyedLog(log, moment, notes).last_of_each_key())
-        notes += [f"{log.name}: {reason} ({count})" for reason, count in typed.left_out.items()]
+        notes.add_typed(log.name, typed)
         for record in typed.tables[0].to_pylist() if 0 in typed.tables else ():
             rows.append(_transaction(record))
     return sorted(rows, key=lambda row: row["transactionalId"])

@@ -95,13 +95,8 @@ def decode_coordinator(
         raise _corrupt(error, "value", value, path, offset) from None
 
 
-def decode_framed(
-    topic: str, value: bytes, path: str = "<record>", offset: int | None = None, *, newer: bool = False
-) -> Part:
+def decode_framed(topic: str, value: bytes, path: str = "<record>", offset: int | None = None) -> Part:
     """Decode a value of the metadata log or of the topic of remote segments.
-
-    With `newer`, a version above those that the table has is read as the last of them: newer ones mostly add tagged
-    fields, and others end in an error.
 
     Raises
     ------
@@ -115,9 +110,6 @@ def decode_framed(
         number, at = _codec.decode_uvarint(value, at)
         version, at = _codec.decode_uvarint(value, at)
         kind = numbered(HOMES[topic], "metadata").get(number)
-        if newer and kind is not None and version > kind.versions.last:
-            fields, end = decode_message(kind, kind.versions.last, value, at)
-            return Part(kind, number, version, fields, value[end:])
         return _decoded(kind, number, version, value, at)
     except ValueError as error:
         raise _corrupt(error, "metadata record", value, path, offset) from None

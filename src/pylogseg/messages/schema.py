@@ -157,9 +157,20 @@ def _field(row: dict[str, Any]) -> Field:
 
 
 @functools.cache
+def _table() -> dict[str, Any]:
+    text = importlib.resources.files("pylogseg.messages").joinpath("schemas.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
+
+
+@functools.cache
+def public_settings(resource: str) -> frozenset[str]:
+    """Names of the settings of a type of resource, as ``"TOPIC"``, that are not passwords to Kafka."""
+    return frozenset(_table()["settings"].get(resource, ()))
+
+
+@functools.cache
 def messages() -> dict[str, Message]:
     """All messages of the table by name."""
-    text = importlib.resources.files("pylogseg.messages").joinpath("schemas.json").read_text(encoding="utf-8")
     return {
         name: Message(
             name,
@@ -170,7 +181,7 @@ def messages() -> dict[str, Message]:
             _versions(row["flexible"]),
             tuple(map(_field, row["fields"])),
         )
-        for name, row in json.loads(text)["messages"].items()
+        for name, row in _table()["messages"].items()
     }
 
 

@@ -15,7 +15,7 @@ from pylogseg.files.properties import parse_meta_properties
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.files.status import parse_partition_metadata, parse_quorum_state
 from pylogseg.format.control import ControlKind
-from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.messages.control import control_kinds
 from pylogseg.verify.findings import Finding, Level, of_error, of_failure
@@ -45,6 +45,20 @@ def check_partition_files(
                 yield from _epochs(other.path, epochs, reports)
         elif other.name.kind is FileKind.KRAFT_SNAPSHOT:
             yield from _kraft_snapshot(partition, other, level)
+    if partition.topic == METADATA_TOPIC and partition.segments:
+        yield from _metadata_start(partition)
+
+
+def _metadata_start(partition: Partition) -> Iterator[Finding]:
+    """A metadata log goes on where a snapshot ends; what lies between them is lost."""
+    first = partition.segments[0]
+    kept = (other.name for other in partition.others if other.name.kind is FileKind.KRAFT_SNAPSHOT)
+    ends = [name.offset for name in kept if name.is_live and name.offset is not None]
+    end = max(ends, default=0)
+    if first.base_offset > end:
+        what = f"the newest snapshot ends at {end}" if ends else "there is no snapshot"
+        reason = f"the log begins at offset {first.base_offset}, and {what}: what is between them is missing"
+        yield Finding(first.path, "metadata-start", True, reason, None, end, first.base_offset - 1)
 
 
 def _folders(partition: Partition) -> Iterator[Finding]:

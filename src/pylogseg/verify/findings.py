@@ -108,6 +108,8 @@ REMEDIES = {
     "replica",
     "snapshot": "delete the file while the broker is stopped: it is rebuilt from the log",
     "kraft-snapshot": "take the file from another controller, or delete it if an older one is there",
+    "metadata-start": "take the snapshots, or the whole folder, from another controller: no controller starts with "
+    "this log",
     "checkpoint": "take the file from a backup, or delete it while the broker is stopped: the log is then recovered",
     "metadata": "write the file again, with the ids that the cluster knows",
     GapKind.UNREADABLE.value: "check the disk, the permissions, and the targets of links",
