@@ -53,5 +53,5 @@ def schemas(arguments: tuple[str, ...], as_of: str | None, as_json: bool, number
         for row in rows:
             click.echo(row["schema"])
     else:
-        print_rows(rows, _COLUMNS, ("VERSION", "ID"), as_json)
+        print_rows(rows, _COLUMNS, as_json)
     report(state)
