@@ -18,13 +18,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import dataset
 import inside
 import rows as table_rows
 import sections
 from measure import Clock, all_cores, pin
 
-#: The subjects by name; `inside` uses what the others have.
-ALL = {**sections.ALL, "inside": inside.inside}
+#: The subjects by name; `inside` and `dataset` use what the others have.
+ALL = {**sections.ALL, "inside": inside.inside, "dataset": dataset.dataset}
 
 
 def arguments() -> argparse.Namespace:

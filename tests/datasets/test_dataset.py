@@ -12,6 +12,8 @@ from helpers.checks import some
 from helpers.golden_brokers import BROKERS
 
 import pylogseg
+from pylogseg.arrow import pruning
+from pylogseg.arrow.log_scan import LogScan
 from pylogseg.datasets import dataset as classes
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 
@@ -232,3 +234,51 @@ def test_closing_early_ends_the_threads(log, small_tasks):
         reader.read_next_batch()
     del reader
     assert threading.active_count() == before
+
+
+def at(microseconds):
+    return pa.scalar(microseconds, pa.timestamp("us", "UTC"))
+
+
+@pytest.mark.parametrize(
+    ("keep", "bounds"),
+    [
+        ((OFFSET >= 1_000_000) & (OFFSET < 1_080_000), (1_000_000, 1_080_000, None)),
+        ((OFFSET > 2**40) & (pc.field("topic") == "2023-13-45 99:99:99 7"), (2**40 + 1, 2**63, None)),
+        (OFFSET.isin([500, 507, 599]), (500, 600, None)),
+        (~(pc.field("timestamp") < at(1_700_000_000_123_456)), (0, 2**63, 1_700_000_000_123)),
+        (~(pc.field("timestamp") <= at(1_700_000_000_000_000)), (0, 2**63, 1_700_000_000_000)),
+        (pc.subtract(OFFSET, 0) > 5, (0, 2**63, None)),
+        ((OFFSET + pc.scalar(0) > 5) & (OFFSET <= 9), (0, 10, None)),
+        (~(OFFSET < 77), (77, 2**63, None)),
+        (OFFSET > 5.5, (6, 2**63, None)),
+        (OFFSET < -1, None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_bounds_are_found_in_a_few_steps(monkeypatch, keep, bounds):
+    """Where the numbers of a filter lie a bound is looked for first, and what the search finds is what there is."""
+    asked, real = [], pruning.matching
+    monkeypatch.setattr(pruning, "matching", lambda *given: asked.append(1) or real(*given))
+    found = pruning.bounds_of(
+        keep, pa.schema({"topic": pa.string(), "offset": pa.int64(), "timestamp": pa.timestamp("us", "UTC")})
+    )
+    assert found == (None if bounds is None else pruning.Bounds(*bounds))
+    assert len(asked) <= 12
+
+
+def test_a_range_that_matches_is_not_filtered(log, monkeypatch):
+    """Nor are the columns read that only the filter names."""
+    found, read = pylogseg.dataset(log), []
+    real = LogScan.batches
+    monkeypatch.setattr(
+        LogScan, "batches", lambda self, task, names, *more: read.append(names) or real(self, task, names, *more)
+    )
+    keep = (pc.field("topic") == "orders") & (OFFSET >= 100) & (OFFSET < 200)
+    assert found.to_table(columns=["key"], filter=keep).num_rows == 200
+    assert read
+    assert set(map(tuple, read)) == {("key",)}
+    for other in [keep & (pc.field("timestampType") == 0), OFFSET.isin([101, 105]), keep & pa.scalar(None, pa.bool_())]:
+        del read[:]
+        found.to_table(columns=["key"], filter=other)
+        assert all("offset" in names for names in read)

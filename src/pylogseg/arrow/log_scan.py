@@ -31,7 +31,8 @@ from pylogseg.walker.gaps import Gap
 _MOST_SEARCHED = 16
 #: Ranges are compared with a filter so many at a time: each costs some 20 us.
 _COMPARED = 256
-_GUARANTEED = ("topic", "partition", "offset", "timestamp")
+_SURE = ("topic", "partition", "offset")
+_GUARANTEED = (*_SURE, "timestamp")
 #: What lies between the offsets of a list need not be read: ranges are cut into so many, as long as a filter leaves
 #: some of them out, and to no less than that size.
 _PARTS, _FINE_BYTES = 64, 64 << 10
@@ -229,6 +230,12 @@ class LogScan:
     def files(self, task: Task) -> Sequence[tuple[str, int]]:
         """Return the segments of a task, and about how many bytes of each."""
         return [(part.path, part.size) for part in task]
+
+    def all_match(self, task: Task, filter: Any) -> bool:
+        """Check whether a filter is sure to be true of all rows of a task: one on nothing but places in the log."""
+        if not {*_SURE}.issuperset(fields_of([filter], self._all.names)):
+            return False
+        return not matching(~filter | filter.is_null(), [_guarantee(task)], self._all)
 
     def guarantee(self, task: Task) -> Any:
         """Return what is true of all rows of a task: topic, partition, offsets, and the largest time if known."""

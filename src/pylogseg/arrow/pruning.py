@@ -8,10 +8,12 @@ by an index, its smallest is not.
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import difflib
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -28,6 +30,11 @@ _MICROSECONDS = pa.timestamp("us", tz="UTC")
 _LAST_OFFSET = 2**63 - 1
 #: Times that are searched, in ms: from before "none" to the year 10895.
 _FIRST_MS, _LAST_MS = -2, 2**48
+#: What the text of a filter has of numbers and times. A bound is mostly beside one of them: it is looked for there
+#: first, and wherever the text leads, the answer is Arrow's.
+_NUMBERS, _TIMES = re.compile(r"\d{1,19}"), re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?")
+_MOST_HINTS = 32
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 class Bounds(NamedTuple):
@@ -85,11 +92,14 @@ def fields_of(expressions: Iterable[Any], names: Sequence[str]) -> list[str]:
 
 
 def matching(filter: Any, guarantees: Sequence[Any], schema: pa.Schema) -> list[int]:
-    """Return which guarantees, by their number, leave it open that a filter is true."""
+    """Return which guarantees, by their number, leave it open that a filter is true; all, where Arrow cannot tell."""
     format, files = _dummies()
     fragments = [format.make_fragment(str(i), files, guarantee) for i, guarantee in enumerate(guarantees)]
     found = pads.FileSystemDataset(fragments, schema, format, files)
-    return [int(fragment.path) for fragment in found.get_fragments(filter=filter)]
+    try:
+        return [int(fragment.path) for fragment in found.get_fragments(filter=filter)]
+    except pa.ArrowInvalid:  # a number of a guarantee has no equal in the type that the filter compares in
+        return list(range(len(guarantees)))
 
 
 @functools.cache
@@ -127,25 +137,47 @@ def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | Non
         What is true of the records, such as `of_log`.
     """
 
-    def may_match(guarantee: Any) -> bool:
-        return bool(matching(filter, [guarantee if known is None else known & guarantee], schema))
+    def may_match(guarantees: Sequence[Any]) -> list[bool]:
+        left = matching(filter, [each if known is None else known & each for each in guarantees], schema)
+        return [i in left for i in range(len(guarantees))]
+
+    def lowest(field: Any, values: Sequence[int]) -> list[bool]:
+        return may_match([field <= value for value in values])
 
     if known is not None and not matching(filter, [known], schema):
         return None
     found, used = Bounds(), fields_of([filter], ("offset", "timestamp"))
     offset, time = pc.field("offset"), pc.field("timestamp")
     if "offset" in used:
-        if not may_match(offset >= 0):
+        if not may_match([offset >= 0])[0]:
             return None
-        first = _first_true(0, _LAST_OFFSET, lambda value: may_match(offset <= value))
+        hints = [int(number) for number in _NUMBERS.findall(str(filter))]
+        first = _first_true(0, _LAST_OFFSET, functools.partial(lowest, offset), hints)
         found = Bounds(first)
-        if not may_match(offset >= _LAST_OFFSET):
-            end = _first_true(first, _LAST_OFFSET, lambda value: not may_match(offset >= value))
+        if not may_match([offset >= _LAST_OFFSET])[0]:
+            end = _first_true(
+                first,
+                _LAST_OFFSET,
+                lambda values: [not each for each in may_match([offset >= value for value in values])],
+                hints,
+            )
             found = Bounds(first, end)
-    if "timestamp" in used and not may_match(time <= moment(_FIRST_MS)):
-        since = _first_true(_FIRST_MS, _LAST_MS, lambda value: may_match(time < moment(value + 1)))
+    if "timestamp" in used and not may_match([time <= moment(_FIRST_MS)])[0]:
+        since = _first_true(
+            _FIRST_MS,
+            _LAST_MS,
+            lambda values: may_match([time < moment(value + 1) for value in values]),
+            list(_times_in(str(filter))),
+        )
         found = found._replace(since_ms=since)
     return found
+
+
+def _times_in(text: str) -> Iterator[int]:
+    for found in _TIMES.findall(text):
+        with contextlib.suppress(ValueError):  # it stands in a string, and is no time
+            time = datetime.datetime.fromisoformat(found).replace(tzinfo=datetime.timezone.utc)
+            yield (time - _EPOCH) // datetime.timedelta(milliseconds=1)
 
 
 def moment(timestamp_ms: int) -> pa.Scalar:
@@ -153,17 +185,25 @@ def moment(timestamp_ms: int) -> pa.Scalar:
     return pa.scalar(timestamp_ms * 1000, _MICROSECONDS)
 
 
-def _first_true(low: int, high: int, holds: Callable[[int], bool]) -> int:
+def _first_true(low: int, high: int, holds: Callable[[Sequence[int]], list[bool]], hints: Sequence[int]) -> int:
     """Return the first number of a range where something holds that goes on holding; the last one if it never does.
 
-    It is looked for in steps that double, since most numbers are small for their type.
+    It is looked for beside the numbers that the filter's text has, then in steps that double, since most numbers are
+    small for their type. `holds` is asked of several numbers at a time.
     """
+    near = sorted({value + more for value in hints for more in (-1, 0, 1) if low <= value + more < high})
+    if len(near) > _MOST_HINTS:  # of a long list
+        near = near[: _MOST_HINTS // 2] + near[-_MOST_HINTS // 2 :]
+    if near:
+        known = holds(near)
+        place = known.index(True) if True in known else len(near)
+        low, high = near[place - 1] + 1 if place else low, near[place] if place < len(near) else high
     step = 1
-    while low + step <= high and not holds(low + step - 1):
+    while low + step <= high and not holds([low + step - 1])[0]:
         low += step
         step *= 2
     high = min(high, low + step - 1)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+        low, high = (low, middle) if holds([middle])[0] else (middle + 1, high)
     return low

@@ -38,6 +38,8 @@ class Table(Protocol):
         Return what one thread may use again from task to task.
     ``guarantee(task)``
         Return an expression that is true of all rows of a task.
+    ``all_match(task, filter)``
+        Whether a filter is surely true of all rows of a task.
     ``files(task)``
         Return the segments that a task reads, and about how many bytes of each.
     """
@@ -50,6 +52,7 @@ class Table(Protocol):
     def batches(self, task: Any, columns: Sequence[str], memory: Any) -> Iterator[pa.RecordBatch]: ...
     def memory(self, columns: Sequence[str]) -> Any: ...
     def guarantee(self, task: Any) -> Any: ...
+    def all_match(self, task: Any, filter: Any) -> bool: ...
     def files(self, task: Any) -> Sequence[tuple[str, int]]: ...
 
 
@@ -84,20 +87,25 @@ class Selection:
             self.needed = [name for name in schema.names if name in names or name in fields_of(used, schema.names)]
         else:
             self.needed = fields_of([*used, *made.values()], schema.names)
-        self._names, self._made, self._filter = names, made, filter
+        self._all, self._names, self._made, self.filter = schema, names, made, filter
         empty = pa.schema([schema.field(name) for name in self.needed]).empty_table()
         try:
             self.schema: pa.Schema = self._projected(empty).schema
         except (pa.ArrowException, TypeError) as error:
             raise explained(error, f"columns {columns!r}", schema) from None
 
+    @functools.cached_property
+    def unfiltered(self) -> Selection:
+        """Return the selection of the same columns of all rows."""
+        return Selection(self._all, self._names if self._made is None else self._made)
+
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Return the wanted rows and columns of a batch with the needed columns."""
-        if self._filter is None and self._made is None:
+        if self.filter is None and self._made is None:
             return [batch.select(self._names)]
         table = pa.Table.from_batches([batch])
-        if self._filter is not None:
-            table = filtered(table, self._filter)
+        if self.filter is not None:
+            table = filtered(table, self.filter)
         found: list[pa.RecordBatch] = self._projected(table).to_batches()
         return [each for each in found if each.num_rows]
 
@@ -141,8 +149,9 @@ def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, threads:
     memory = table.memory(selection.needed)
     # The first task is read as its rows are asked for: engines do not say that a query has a limit.
     for task in tasks if threads == 1 else itertools.islice(tasks, 1):
-        for batch in table.batches(task, selection.needed, memory):
-            yield from selection(batch)
+        chosen = _for_task(table, selection, task)
+        for batch in table.batches(task, chosen.needed, memory):
+            yield from chosen(batch)
     if threads > 1:
         work = functools.partial(_read, table, selection, threading.local())
         for batches in map_ordered(work, tasks, threads):
@@ -154,11 +163,18 @@ def _read(
 ) -> list[pa.RecordBatch]:
     if not hasattr(own, "memory"):
         own.memory = table.memory(selection.needed)
-    done = []
-    for batch in table.batches(task, selection.needed, own.memory):
+    done, chosen = [], _for_task(table, selection, task)
+    for batch in table.batches(task, chosen.needed, own.memory):
         advance(batch.num_rows)
-        done += selection(batch)
+        done += chosen(batch)
     return done
+
+
+def _for_task(table: Table, selection: Selection, task: Any) -> Selection:
+    """The selection without its filter, and without the columns that only this needs, if all rows match."""
+    if selection.filter is None or not table.all_match(task, selection.filter):
+        return selection
+    return selection.unfiltered
 
 
 def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:

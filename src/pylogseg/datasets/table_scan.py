@@ -104,6 +104,10 @@ class TableScan:
         alike = {(place.partition.topic, place.partition.partition) for place in task}
         return _of_partition(task[0]) if len(alike) == 1 else pc.scalar(True)
 
+    def all_match(self, task: Places, filter: Any) -> bool:
+        """Say no: what is known of a task is not known of all of its rows where something is damaged."""
+        return False
+
     def files(self, task: Places) -> list[tuple[str, int]]:
         """Return the segments that a task reads, and about how many bytes of each; none where it only lists."""
         if self._table != "batches":

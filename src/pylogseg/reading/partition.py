@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pylogseg.catalog.disk import Segment
 from pylogseg.env.filesystem import FileView
-from pylogseg.errors import RequestError, Verdict
+from pylogseg.errors import Ending, RequestError, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
 from pylogseg.format.escape import printable
 from pylogseg.format.records import (
@@ -134,14 +134,16 @@ Decoded = tuple[RecordColumns, list[BatchDamage]]
 class OnePass:
     """Scans and decodes windows in one pass: the bytes of a batch are decoded while they are in the cache for the CRC.
 
-    A whole window is decoded ahead, in the scanner of the walk. If a batch is compressed, a CRC is bad or not all
-    batches are selected, it is scanned and decoded in two steps.
+    The batches of a window that have offsets between two inclusive ones are decoded ahead, in the scanner of the walk.
+    If a batch is compressed, a CRC is bad or not all of these batches are selected, it is scanned and decoded in two
+    steps.
     """
 
-    def __init__(self, limit_bytes: int, scratch: Scratch | None) -> None:
+    def __init__(self, limit_bytes: int, scratch: Scratch | None, first: int = 0, last: int = OPEN_END - 1) -> None:
         self._limit_bytes, self._scratch = limit_bytes, scratch
+        self._first, self._last = first, last
         self._buffer: Any = None
-        self._scanned = 0
+        self._ahead = 0
         self._decoded: Decoded | None = None
         self._is_worth_it, self._is_compressed = True, False
 
@@ -153,21 +155,47 @@ class OnePass:
         """Scan a window; perhaps decode it too."""
         self._buffer, self._decoded = buffer, None
         ahead = crc and self._is_worth_it and not self._is_compressed
-        found = scan(buffer, file_position=file_position, crc=crc and not ahead)
-        self._scanned = len(found.batches)
+        found = self._up_to_last(scan(buffer, file_position=file_position, crc=crc and not ahead))
+        batches = found.batches
         # Assume that a window is like the one before it; otherwise its headers are read twice.
-        self._is_compressed = self._scanned > 0 and found.batches.summary().is_compressed
-        if ahead and self._scanned:
-            if not self._is_compressed:
-                self._decoded = check_and_decode(found.batches, buffer, file_position, self._scratch)
-            if self._decoded is None:
-                return scan(buffer, file_position=file_position, crc=True)
-        return found
+        self._is_compressed = len(batches) > 0 and batches.summary().is_compressed
+        if not ahead or not len(batches):
+            self._ahead = len(batches)
+            return found
+        before = self._before_first(batches)
+        wanted = batches[before:] if before else batches
+        self._ahead = len(wanted)
+        if not self._is_compressed and (not before or _are_good(buffer, batches[:before], file_position)):
+            batches.rows["verdict"][:before] = Verdict.GOOD
+            if not len(wanted):
+                return found
+            self._decoded = check_and_decode(wanted, buffer, file_position, self._scratch)
+        if self._decoded is not None:
+            return found
+        again = scan(buffer, end=found.position - file_position, file_position=file_position, crc=True)
+        return again._replace(ending=found.ending) if again.position == found.position else again
+
+    def _up_to_last(self, found: Scan) -> Scan:
+        """Leave out batches behind the one that has the last offset: the reading ends with it."""
+        rows = found.batches
+        if not len(rows) or rows.summary().highest_base_offset <= self._last:
+            return found
+        behind = int((rows.last_offset >= self._last).argmax()) + 1
+        if behind == len(rows) or (rows.magic[:behind] < 2).any() or rows.last_offset[behind - 1] < self._last:
+            return found
+        return Scan(rows[:behind], int(rows.position[behind]), Ending.MORE)
+
+    def _before_first(self, batches: BatchTable) -> int:
+        """Return how many batches at the beginning end before the first offset."""
+        if batches.summary().lowest_last_offset >= self._first:
+            return 0
+        is_wanted = batches.last_offset >= self._first
+        return int(is_wanted.argmax()) if is_wanted.any() else len(batches)
 
     def decode(self, batches: BatchTable, buffer: Any, file_position: int) -> Iterator[Slice]:
         """Decode batches of the window that was scanned last, as `decode_slices`."""
         decoded, self._decoded = self._decoded, None
-        is_whole = self._buffer is buffer and len(batches) == self._scanned
+        is_whole = self._buffer is buffer and len(batches) == self._ahead
         # If batches of this window are left out (aborted ones, markers), some of the next will be, too.
         self._is_worth_it = is_whole
         if decoded is None or not is_whole:
@@ -178,6 +206,12 @@ class OnePass:
         for bad in decoded[1]:
             batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
         yield Slice(*decoded)
+
+
+def _are_good(buffer: Any, batches: BatchTable, file_position: int) -> bool:
+    """Check the CRCs of the first batches of a buffer."""
+    end = batches.summary().end_position - file_position
+    return bool((scan(buffer, end=end, file_position=file_position).batches.verdict == Verdict.GOOD).all())
 
 
 class PartitionReader:
@@ -207,7 +241,8 @@ class PartitionReader:
         self._is_from_segment_start = bool(self._segments) and first_offset <= self._segments[0].base_offset
         # The end may not fit into the type of the columns that it is compared with.
         self._last = min(end_offset, OPEN_END) - 1
-        self._one_pass = OnePass(options.limit_bytes, None if options.scratch is None else options.scratch())
+        memory = None if options.scratch is None else options.scratch()
+        self._one_pass = OnePass(options.limit_bytes, memory, first_offset, self._last)
         if transactions is None and options.isolation_level == "read_committed":
             transactions = Transactions(list(segments), snapshots or {}, first_offset, tail=tail)
         self._transactions = transactions

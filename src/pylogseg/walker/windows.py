@@ -87,7 +87,7 @@ def walk(
     `lowest_offset` is the segment's base offset, or a lower bound of the offset at `start`. `is_last`: no segment
     follows, so a torn or zero-filled tail is a notice, not damage. Windows grow from the first size to the other, less
     for compressed batches. `scanner` reads the headers of a window like `format.batches.scan`, with ``file_position``
-    and ``crc``.
+    and ``crc``; with ``Ending.MORE`` it leaves out the rest of the window.
 
     `memory` returns memory for a window of a given size, or None: for consumers that are done with a window when they
     ask for the next. Windows of a view that copies are read into it, and those of compressed batches of other views
@@ -114,10 +114,9 @@ def walk(
         is_compressed = len(batches) > 0 and batches.summary().is_compressed
         most = min(window_bytes, COMPRESSED_WINDOW_BYTES if is_compressed else COPIED_WINDOW_BYTES)
         read_to, size = position + len(buffer), min(size * 2, most)
-        # The window ends inside a batch: the next window begins with that batch.
-        whole = stop == end or (
-            ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and stop > position and read_to < end
-        )
+        # The window ends inside a batch, or its scanner leaves others out: the next window begins with that batch.
+        is_cut = ending is Ending.MORE or (ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and read_to < end)
+        whole = stop == end or (is_cut and stop > position)
         bad = _crc_bad(batches)
         if is_last and len(bad):
             # A broker may be writing that batch: end the window before it, and read it again with the next one.
