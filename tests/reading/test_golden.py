@@ -31,8 +31,8 @@ def test_golden_unpacks_whole(golden: Path) -> None:
     assert len(scenarios) == 67
     assert all((folder / name).exists() for folder in scenarios for name in ("ops.jsonl", "expected.jsonl", "final"))
     assert len(list((golden / "broker-4.3").iterdir())) == 14
-    assert len([path for path in golden.rglob("*.log") if path.is_file()]) == 1291
-    assert sum(1 for path in golden.rglob("*") if path.is_file()) == 6771
+    assert len([path for path in golden.rglob("*.log") if path.is_file()]) == 1310
+    assert sum(1 for path in golden.rglob("*") if path.is_file()) == 6935
 
 
 def files(folder: Path) -> dict[str, bytes]:
