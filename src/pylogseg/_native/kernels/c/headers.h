@@ -6,10 +6,7 @@
 #include <stdint.h>
 
 #include "endian.h"
-
-#ifndef _WIN32
-#include <unistd.h>
-#endif
+#include "readat.h"
 
 #define PLS_HEADER_BYTES 61
 #define PLS_OVERHEAD_BYTES 12
@@ -19,10 +16,10 @@
 static inline int64_t pls_read_headers(int file, int64_t *position, int64_t end, int64_t last_offset, uint8_t *out,
                                        int64_t room) {
     int64_t count = 0;
-#ifndef _WIN32
+    int error;
     while (count < room && *position <= end - PLS_HEADER_BYTES) {
         int64_t size, last;
-        if (pread(file, out, PLS_HEADER_BYTES, (off_t)*position) != PLS_HEADER_BYTES || out[16] != 2)
+        if (pls_read_at(file, out, PLS_HEADER_BYTES, *position, &error) != PLS_HEADER_BYTES || out[16] != 2)
             break;
         size = PLS_OVERHEAD_BYTES + (int64_t)(int32_t)pls_load_be32(out + 8);
         if (size < PLS_HEADER_BYTES || size > end - *position)
@@ -34,9 +31,6 @@ static inline int64_t pls_read_headers(int file, int64_t *position, int64_t end,
         if (last >= last_offset)
             break;
     }
-#else
-    (void)file, (void)position, (void)end, (void)last_offset, (void)out, (void)room;
-#endif
     return count;
 }
 
