@@ -138,8 +138,8 @@ def arrow(bench: Bench) -> list[Row]:
     best = bench.against_kafka(ours, bench.kafka_side("iterate", str(log.path), work="iterate+crc"))
     mine = {name: rate(log.records, best[name]) for name in ours}
     kafka = millions(log.records, best.get("kafka"))
-    copy = "one read of memory for CRC and decoder, page faults of the map, the copy of values"
-    view = "one read of memory for CRC and decoder, page faults of the map"
+    copy = "one read of memory for CRC and decoder, the copy out of the page cache, the copy of values"
+    view = "one read of memory for CRC and decoder, the copy out of the page cache"
     unit = "M records/s"
     table = [
         Row("to Arrow, values copied: Spark's 8 columns", mine["all"], unit, "Kafka iterate+crc", kafka, 1.6, copy),
