@@ -22,7 +22,7 @@ GOLDEN = TESTS / "golden"
 
 settings.register_profile("dev", deadline=None, max_examples=100)
 settings.register_profile(
-    "ci", deadline=None, max_examples=300, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci", deadline=None, max_examples=150, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("sanitize", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("soak", deadline=None, max_examples=100_000, suppress_health_check=[HealthCheck.too_slow])

@@ -27,7 +27,7 @@ def findings(*arguments: object) -> tuple[int, list[dict[str, Any]]]:
 
 def records(disk: Path) -> int:
     """How many records there are, markers included."""
-    return sum(1 for _ in package.read(disk, control=True, columns=["offset"]))
+    return sum(len(chunk.columns) for chunk in package.read(disk, control=True, columns=["offset"]).chunks())
 
 
 def damaging(disk: Path, paths: list[Path]) -> Iterator[None]:
