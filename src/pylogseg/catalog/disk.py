@@ -24,7 +24,8 @@ from pylogseg.catalog.folders import (
     look,
     not_here,
 )
-from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles, file_system
+from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles
+from pylogseg.env.urls import file_system
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder

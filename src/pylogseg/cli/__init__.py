@@ -7,7 +7,6 @@ and rich. All commands share the exit codes in `_EPILOG`.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import click
 
 from pylogseg import __version__
+from pylogseg.cli.streams import Shown, forget_output
 from pylogseg.errors import CorruptionError, PylogsegError
-from pylogseg.format.escape import printable
 
 # Name -> module and function, and the line of the help, which is shown without importing the command.
 _COMMANDS = {
@@ -78,32 +77,6 @@ Exit codes: 0 success; 1 damage was found (grep: nothing was found);
 2 wrong usage or a disk error; 130 interrupted. A closed pipe (| head) is not
 an error.
 """
-
-
-class Shown:
-    """A text stream that escapes control sequences, and characters that cannot be encoded.
-
-    Output contains folder names, bytes of small files and arguments, which may come from anyone.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, written: str) -> int:
-        """Write text."""
-        if not isinstance(written, str):
-            raise TypeError(f"expected str, got {type(written).__name__}")
-        shown = printable(written)
-        self._stream.write(shown.encode(self.encoding, "backslashreplace").decode(self.encoding))
-        return len(written)
-
-    @property
-    def encoding(self) -> str:
-        """The stream's encoding, or UTF-8. Never None as on rich's stream: click would bypass such a stream."""
-        return getattr(self._stream, "encoding", None) or "utf-8"
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 class LazyCommands(click.Group):
@@ -172,17 +145,6 @@ def _complain(message: str) -> None:
     except OSError:
         forget_output()
     click.echo(f"pylogseg: {message}", err=True)
-
-
-def forget_output() -> None:
-    """Discard what is still buffered: the interpreter flushes once more at exit."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):
-        return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
 
 
 @click.group(

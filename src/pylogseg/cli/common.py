@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from pylogseg.catalog.disk import Disk, Partition, open_dir
-from pylogseg.cli import Shown, completion, forget_output
+from pylogseg.cli import completion
+from pylogseg.cli.streams import Shown, bare, forget_output
 from pylogseg.env.overlay import FileChange
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
@@ -323,11 +324,6 @@ def write_as_is(data: Any) -> None:
 def print_json(row: Any) -> None:
     """Print one JSON line."""
     click.echo(json_line(row))
-
-
-def bare(stream: Any) -> Any:
-    """Return the stream without `Shown`: for rich, which writes control sequences itself and gets printable text."""
-    return stream._stream if isinstance(stream, Shown) else stream
 
 
 def is_terminal(stream: Any) -> bool:

@@ -21,7 +21,7 @@ from pylogseg.dump.kafka_options import (
     java_path,
     number_of,
 )
-from pylogseg.env.filesystem import file_system
+from pylogseg.env.urls import file_system
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.snapshot import ProducerEntry, parse_snapshot
 from pylogseg.files.txnindex import TxnIndex

@@ -10,7 +10,6 @@ import errno
 import mmap
 import os
 import stat
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -342,13 +341,3 @@ def _entry(name: str, status: os.stat_result) -> Entry:
     kind = stat.S_IFMT(status.st_mode)
     size = status.st_size if kind == stat.S_IFREG else 0
     return Entry(name, kind == stat.S_IFDIR, size, status.st_mtime_ns // 1_000_000)
-
-
-def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> tuple[FileSystem, str]:
-    """Return the file system of a path or URL, and the path in it; `storage` has fsspec's options for URLs."""
-    text = os.fspath(path)
-    if "://" not in text:
-        return LocalFiles(), text
-    from pylogseg.env.remote import remote_files
-
-    return remote_files(text, storage or {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pylogseg.arrow.encode import encode
-from pylogseg.env.filesystem import file_system
+from pylogseg.env.urls import file_system
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.names import parse_partition_folder

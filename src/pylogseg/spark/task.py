@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from pylogseg.arrow import columns as arrow
-from pylogseg.env.filesystem import file_system
+from pylogseg.env.urls import file_system
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.partition import Chunk, ReadOptions

@@ -1,0 +1,51 @@
+"""Standard output and error: escaped, and given up where nobody reads on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from pylogseg.format.escape import printable
+
+
+class Shown:
+    """A text stream that escapes control sequences, and characters that cannot be encoded.
+
+    Output contains folder names, bytes of small files and arguments, which may come from anyone.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, written: str) -> int:
+        """Write text."""
+        if not isinstance(written, str):
+            raise TypeError(f"expected str, got {type(written).__name__}")
+        shown = printable(written)
+        self._stream.write(shown.encode(self.encoding, "backslashreplace").decode(self.encoding))
+        return len(written)
+
+    @property
+    def encoding(self) -> str:
+        """The stream's encoding, or UTF-8. Never None as on rich's stream: click would bypass such a stream."""
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def bare(stream: Any) -> Any:
+    """Return the stream without `Shown`: for rich, which writes control sequences itself and gets printable text."""
+    return stream._stream if isinstance(stream, Shown) else stream
+
+
+def forget_output() -> None:
+    """Discard what is still buffered: the interpreter flushes once more at exit."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
