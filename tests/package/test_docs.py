@@ -170,7 +170,7 @@ def test_named_objects_exist(page: Path) -> None:
     for name, members in re.findall(
         r"^::: (\S+)\n    options:\n(?:      .*\n)*?      members: \[(.*)\]", text, re.MULTILINE
     ):
-        for member in members.split(", "):
+        for member in filter(None, members.split(", ")):
             owner = resolve(name)
             if inspect.isclass(owner) and re.search(rf"self\.{member}\b.*=", inspect.getsource(owner)):
                 continue  # an attribute
