@@ -19,17 +19,16 @@ from pylogseg.errors import CorruptionError
 from pylogseg.format.control import ControlKind
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.records import RecordColumns
+from pylogseg.internal_topics.partition_changes import LISTS, SAME_LEADER, SAME_STATE, Key, PartitionChanges
 from pylogseg.messages.control import decode_control
 from pylogseg.messages.framing import Part, decode_framed
-from pylogseg.messages.program import Heads, decode_columns, heads, rows_of
+from pylogseg.messages.program import Decoded, Heads, decode_columns, heads, rows_of
 from pylogseg.messages.schema import Message, numbered
 from pylogseg.reading.stream import read
 
 _Fields = dict[str, Any]
-#: Of a change of a partition: fields that are taken over as they are where they are not null.
-_CHANGED_LISTS = ("isr", "replicas", "removingReplicas", "addingReplicas", "directories", "eligibleLeaderReplicas",
-                  "lastKnownElr")  # fmt: skip
-_SAME_LEADER = -2
+#: Records near which all are applied one by one.
+_IN_ORDER = ("BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord", "ClearElrRecord")
 
 
 @dataclass
@@ -42,8 +41,6 @@ class Image:
         Topic id to name.
     topic_ids : dict of str to str
         Name to topic id.
-    partitions : dict of (str, int) to dict
-        Topic id and partition to the fields of its record, changes applied.
     configs : dict of (int, str) to dict of str to str
         Type and name of a resource to its settings.
     brokers, controllers : dict of int to dict
@@ -64,7 +61,6 @@ class Image:
 
     topics: dict[str, str] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
-    partitions: dict[tuple[str, int], _Fields] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     brokers: dict[int, _Fields] = field(default_factory=dict)
     controllers: dict[int, _Fields] = field(default_factory=dict)
@@ -78,6 +74,22 @@ class Image:
     unknown: Counter[tuple[int, int]] = field(default_factory=Counter)
     damage: list[str] = field(default_factory=list)
     _pending: list[Part] | None = None
+    _partitions: dict[Key, _Fields] = field(default_factory=dict)
+    _since: dict[Key, int] = field(default_factory=dict)
+    _changes: PartitionChanges = field(default_factory=PartitionChanges)
+    _removed: set[str] = field(default_factory=set)
+
+    @property
+    def partitions(self) -> dict[Key, _Fields]:
+        """Topic id and partition to the fields of its record, changes applied."""
+        if len(self._changes):
+            self._changes.apply(self._partitions, self._since, _unknown_partition)
+            self._since.clear()
+        if self._removed:  # an id is never given again
+            for key in [key for key in self._partitions if key[0] in self._removed]:
+                del self._partitions[key]
+            self._removed.clear()
+        return self._partitions
 
     @classmethod
     def read(cls, folder: str, end_offset: int | None = None, until_ms: int | None = None) -> Image:
@@ -126,24 +138,46 @@ class Image:
         """Apply records; those that can be are decoded all at once, the others one by one."""
         control = columns.batches.is_control[columns.batch]
         head = heads(columns.value_place, columns.value_size, columns.sources, framed=True)
-        ready: list[tuple[Callable[[Image, _Fields], Any], _Fields] | None] = [None] * len(columns)
-        for number, of in numbered("metadata", "metadata").items():
-            rows = np.flatnonzero((head.number == number) & ~control)
-            if len(rows) and of.name in _APPLY:
-                apply = _APPLY[of.name]
-                for row, fields in zip(rows.tolist(), _decoded(of, columns, head, rows), strict=False):
-                    ready[row] = apply, fields
-        for i, known in enumerate(ready):
-            if known is not None and self._pending is None:
-                known[0](self, known[1])
-            elif control[i]:
-                self._control(columns.key(i), columns.value(i), path)
+        number = np.where(control, -1, head.number)
+        known = numbered("metadata", "metadata")
+        in_bulk = self._pending is None and not any(
+            known[each].name in _IN_ORDER for each in np.unique(number).tolist() if each in known
+        )
+        first = self._changes.tick(len(columns))
+        left = np.ones(len(columns), np.bool_)
+        steps: list[tuple[int, Callable[[Image, _Fields], Any], _Fields]] = []
+        for each in np.unique(number).tolist() if in_bulk else ():
+            rows = np.flatnonzero(number == each)
+            found = _decoded(known[each], columns, head, rows) if each in known else None
+            if found is None:  # one of them cannot be decoded: then each is looked at for itself
+                continue
+            left[rows] = False
+            name = known[each].name
+            if name == "PartitionChangeRecord":
+                self._changes.add(found, first + rows)
+            elif name in _APPLY:
+                apply = _APPLY[name]
+                steps += [(row, apply, fields) for row, fields in zip(rows.tolist(), rows_of(found), strict=True)]
+        for row in np.flatnonzero(left).tolist():
+            if control[row]:
+                self._control(columns.key(row), columns.value(row), path)
+                continue
+            value, offset = columns.value(row) or b"", int(columns.offset[row])
+            try:
+                part = decode_framed(METADATA_TOPIC, value, path, offset)
+            except CorruptionError as error:
+                self.damage.append(f"{path}: offset {offset}: {error.reason}")
+                continue
+            if part.fields is not None and part.message is not None and in_bulk:
+                steps.append((row, _APPLY.get(part.message.name, _nothing), part.fields))
             else:
-                value, offset = columns.value(i) or b"", int(columns.offset[i])
-                try:
-                    self.apply(decode_framed(METADATA_TOPIC, value, path, offset))
-                except CorruptionError as error:
-                    self.damage.append(f"{path}: offset {offset}: {error.reason}")
+                self.apply(part)
+        for row, step, fields in sorted(steps, key=lambda each: each[0]):
+            if step is _partition:
+                key = fields["topicId"], fields["partitionId"]
+                self._partitions[key], self._since[key] = fields, first + row
+            else:
+                step(self, fields)
 
     def _control(self, key: bytes | None, value: bytes | None, path: str) -> None:
         try:
@@ -183,12 +217,16 @@ class Image:
             _APPLY[name](self, record.fields)
 
 
-def _decoded(of: Message, columns: RecordColumns, head: Heads, rows: npt.NDArray[np.intp]) -> list[_Fields]:
-    """Fields of records of one type; none if one of them cannot be decoded: then each is looked at for itself."""
+def _decoded(of: Message, columns: RecordColumns, head: Heads, rows: npt.NDArray[np.intp]) -> Decoded | None:
+    """Records of one type; None if one of them cannot be decoded."""
     skip = head.skip[rows]
     place, size = columns.value_place[rows] + skip, columns.value_size[rows] - skip
     found = decode_columns(of.name, head.version[rows].astype(np.int16), place, size, columns.sources)
-    return [] if found.status.any() else rows_of(found)
+    return None if found.status.any() else found
+
+
+def _nothing(image: Image, fields: _Fields) -> None:
+    """Records that change nothing, as NoOpRecord."""
 
 
 def _snapshots(partition: Any, end_offset: int | None) -> list[tuple[int, int, str]]:
@@ -220,8 +258,7 @@ def _remove_topic(image: Image, fields: _Fields) -> None:
     if name is not None and image.topic_ids.get(name) == topic_id:
         del image.topic_ids[name]
         image.configs.pop((2, name), None)
-    for key in [key for key in image.partitions if key[0] == topic_id]:
-        del image.partitions[key]
+    image._removed.add(topic_id)
 
 
 def _partition(image: Image, fields: _Fields) -> None:
@@ -232,27 +269,25 @@ def _change_partition(image: Image, fields: _Fields) -> None:
     key = fields["topicId"], fields["partitionId"]
     found = image.partitions.get(key)
     if found is None:
-        found = image.partitions[key] = _unknown_partition(fields)
-    for name in _CHANGED_LISTS:
+        found = image.partitions[key] = _unknown_partition(key)
+    for name in LISTS:
         if fields[name] is not None:
             found[name] = fields[name]
     if fields["replicas"] is not None and fields["directories"] is None:
         found["directories"] = []
-    if fields["leader"] != _SAME_LEADER:
+    if fields["leader"] != SAME_LEADER:
         found["leader"] = fields["leader"]
         found["leaderEpoch"] += 1
-    if fields["leaderRecoveryState"] != -1:
+    if fields["leaderRecoveryState"] != SAME_STATE:
         found["leaderRecoveryState"] = fields["leaderRecoveryState"]
     found["partitionEpoch"] += 1
 
 
-def _unknown_partition(fields: _Fields) -> _Fields:
+def _unknown_partition(key: Key) -> _Fields:
     """What is known of a partition whose record there is not: only what changes say."""
     numbers = dict.fromkeys(("leader", "leaderEpoch", "partitionEpoch"), -1)
-    lists: _Fields = {name: [] for name in _CHANGED_LISTS}
-    return (
-        {"topicId": fields["topicId"], "partitionId": fields["partitionId"], "leaderRecoveryState": 0} | numbers | lists
-    )
+    lists: _Fields = {name: [] for name in LISTS}
+    return {"topicId": key[0], "partitionId": key[1], "leaderRecoveryState": 0} | numbers | lists
 
 
 def _clear_elr(image: Image, fields: _Fields) -> None:
