@@ -184,8 +184,11 @@ def groups_of(records: GroupRecords, topics: Mapping[str, str]) -> dict[str, Gro
         Topic id to name; an unknown id stands for itself.
     """
     groups: dict[str, Group] = {}
-    for _, row in records.rows((_LEGACY_OFFSET, _OFFSET)):
-        _group(groups, row, row["group"])
+    for number in (_LEGACY_OFFSET, _OFFSET):
+        if number in records.tables:
+            counted = records.tables[number].group_by("group").aggregate([("internalPartition", "min")])
+            for name, partition in zip(*(column.to_pylist() for column in counted.columns), strict=True):
+                groups.setdefault(name, Group(name, partition=partition))
     for row in records.pending:
         _group(groups, row, row["group"])
     for _, row in records.rows(_CLASSIC):

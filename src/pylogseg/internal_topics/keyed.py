@@ -77,6 +77,8 @@ class KeyedLog:
     moment: Moment
     notes: Notes
     _markers: dict[int, tuple[npt.NDArray[np.int64], _Mask]] | None = field(default=None, repr=False)
+    #: Whether a batch of an open transaction was met; None until the batches were looked at.
+    _has_open: bool | None = field(default=None, repr=False)
 
     def _options(self, **other: Any) -> ReadOptions:
         return ReadOptions(on_corrupt="skip", skip_unreadable=True, **other)
@@ -93,6 +95,7 @@ class KeyedLog:
 
     def last_of_each_key(self, *, tombstones: bool = False) -> Iterator[Chunk]:
         """Yield the last record of each key that counts; a tombstone only if that is wanted."""
+        self._has_open = self._has_open or False
         options = self._options(batches=self._counts)
         yield from Latest(tombstones).chunks(self.read, options)
         self.note_gaps(options)
@@ -104,7 +107,8 @@ class KeyedLog:
 
     def pending(self) -> Iterator[Chunk]:
         """Yield the records of transactions that have no end, in the order of offsets."""
-        yield from self.read(self._options(batches=self._is_open))
+        if self._has_open is not False:
+            yield from self.read(self._options(batches=self._is_open))
 
     def _counts(self, rows: BatchTable) -> _Mask:
         return self._outcome(rows, False)
@@ -126,6 +130,7 @@ class KeyedLog:
             offsets, commits = self.markers().get(producer, (np.empty(0, np.int64), np.empty(0, np.bool_)))
             at = np.searchsorted(offsets, bases[mine])
             decided = at < len(offsets)
+            self._has_open = self._has_open or not decided.all()
             if is_open:
                 mask[mine] = ~decided
             elif len(offsets):
