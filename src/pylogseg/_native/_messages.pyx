@@ -185,6 +185,7 @@ def decode(
     cdef _Nodes made = _Nodes(nodes)
     cdef message.Program program
     cdef const int32_t *range_of
+    cdef const record.Source *source
     cdef const uint8_t *p
     cdef const uint8_t *end
     cdef int64_t i = 0, count = place.shape[0]
@@ -201,6 +202,7 @@ def decode(
     program.ops = <const message.Op *>&ops[0, 0] if ops.shape[0] else NULL
     program.tags = <const message.Tag *>&tags[0, 0] if tags.shape[0] else NULL
     program.nodes, program.node_count = made.all, made.count
+    program.has_uuid = False
     with nogil:
         what = message.reserve(&program, count)
         for i in range(count if what == message.MESSAGE_OK else 0):
@@ -216,6 +218,8 @@ def decode(
                     what = message.MESSAGE_OUTSIDE
                 else:
                     end = p + size[i]
+                    source = &held.all[place[i] >> record.PLACE_SHIFT]
+                    program.limit = source.first + source.size
                     range_of = &entry[version[i], 0]
                     what = message.run(&program, range_of[0], range_of[1], &p, end)
                     rest[i] = <int32_t>(end - p)

@@ -7,7 +7,7 @@ a constant times its bytes, since every item of a list has one byte at least, an
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from pylogseg._native.kernels.endian cimport load_be16, load_be32, load_be64
 from pylogseg._native.kernels.varint cimport read_uvarint
@@ -81,6 +81,10 @@ cdef struct Program:
     Node *nodes
     int32_t node_count
     int32_t unknown_tags   # met in this message
+    const uint8_t *limit   # where the source of this message ends
+    bint has_uuid
+    uint8_t[16] uuid       # the last one that was met, and its text: neighbours often have the same
+    uint8_t[24] uuid_text
 
 cdef extern from *:
     """
@@ -154,32 +158,38 @@ cdef inline void copy(uint8_t *out, const uint8_t *first, int64_t size) noexcept
             out[size] = first[size]
 
 
-cdef inline int add_text(Node *node, const uint8_t *first, int64_t size, uint8_t valid) noexcept nogil:
+cdef inline int add_text(Program *c, Node *node, const uint8_t *first, int64_t size, uint8_t valid) noexcept nogil:
     if node.size + size > node.room and grow(<void **>&node.data, &node.room, node.size + size):
         return MESSAGE_MEMORY
     if add_valid(node, valid):
         return MESSAGE_MEMORY
-    copy(node.data + node.size, first, size)
+    if size <= 32 and c.limit - first >= 32 and node.room - node.size >= 32:   # what is too much is written over
+        memcpy(node.data + node.size, first, 32)
+    else:
+        copy(node.data + node.size, first, size)
     node.size += size
     return add_end(node, node.size)
 
 
-cdef inline int add_uuid(Node *node, const uint8_t *raw) noexcept nogil:
-    cdef uint8_t *text
+cdef inline int add_uuid(Program *c, Node *node, const uint8_t *raw) noexcept nogil:
+    cdef uint8_t *text = c.uuid_text
     cdef uint64_t six
     cdef int i, k
     if node.size + 22 > node.room and grow(<void **>&node.data, &node.room, node.size + 22):
         return MESSAGE_MEMORY
     if add_valid(node, 1):
         return MESSAGE_MEMORY
-    text = node.data + node.size
-    for i in range(2):
-        six = (<uint64_t>load_be32(raw + 6 * i) << 16) | load_be16(raw + 6 * i + 4)
-        for k in range(8):
-            text[8 * i + k] = uuid_digits[(six >> (42 - 6 * k)) & 63]
-    six = <uint64_t>load_be32(raw + 12) << 4
-    for k in range(6):
-        text[16 + k] = uuid_digits[(six >> (30 - 6 * k)) & 63]
+    if not c.has_uuid or memcmp(c.uuid, raw, 16) != 0:
+        for i in range(2):
+            six = (<uint64_t>load_be32(raw + 6 * i) << 16) | load_be16(raw + 6 * i + 4)
+            for k in range(8):
+                text[8 * i + k] = uuid_digits[(six >> (42 - 6 * k)) & 63]
+        six = <uint64_t>load_be32(raw + 12) << 4
+        for k in range(6):
+            text[16 + k] = uuid_digits[(six >> (30 - 6 * k)) & 63]
+        memcpy(c.uuid, raw, 16)
+        c.has_uuid = True
+    memcpy(node.data + node.size, text, 22)
     node.size += 22
     return add_end(node, node.size)
 
@@ -199,7 +209,7 @@ cdef inline int read_length(const uint8_t **cursor, const uint8_t *end, int32_t 
     return MESSAGE_LENGTH if length[0] < -1 else MESSAGE_OK
 
 
-cdef inline int add_default(Node *node, const Op *op) noexcept nogil:
+cdef inline int add_default(Program *c, Node *node, const Op *op) noexcept nogil:
     cdef uint8_t *at
     cdef uint64_t value
     cdef uint8_t[16] zeros
@@ -212,7 +222,7 @@ cdef inline int add_default(Node *node, const Op *op) noexcept nogil:
         return MESSAGE_OK
     if op.a == DEFAULT_UUID:
         memset(zeros, 0, 16)
-        return add_uuid(node, zeros)
+        return add_uuid(c, node, zeros)
     if node.width == -2:
         if add_valid(node, op.a != DEFAULT_NULL):
             return MESSAGE_MEMORY
@@ -349,19 +359,19 @@ cdef inline int run(Program *c, int32_t i, int32_t stop, const uint8_t **cursor,
             if length < 0:
                 if not op.b:
                     return MESSAGE_NULL
-                status = add_text(node, p, 0, 0)
+                status = add_text(c, node, p, 0, 0)
             else:
                 if length > end - p:
                     return MESSAGE_SHORT
-                status = add_text(node, p, length, 1)
+                status = add_text(c, node, p, length, 1)
                 p += length
         elif op.code == OP_UUID:
             if end - p < 16:
                 return MESSAGE_SHORT
-            status = add_uuid(node, p)
+            status = add_uuid(c, node, p)
             p += 16
         elif op.code == OP_DEFAULT:
-            status = add_default(node, op)
+            status = add_default(c, node, op)
         elif op.code == OP_SKIP:
             i = op.d
         else:
@@ -424,7 +434,7 @@ cdef inline int blank(Program *c, int64_t row) noexcept nogil:
         node = &c.nodes[k]
         if node.blank:
             op.a = node.width if node.width > 0 else DEFAULT_NULL
-            status = add_default(node, &op)
+            status = add_default(c, node, &op)
             if status:
                 return status
     return MESSAGE_OK
