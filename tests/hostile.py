@@ -19,7 +19,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from helpers import hostile_engine, hostile_files, hostile_logs, hostile_messages, hostile_text, mutations
+from helpers import (
+    hostile_engine,
+    hostile_files,
+    hostile_logs,
+    hostile_messages,
+    hostile_text,
+    hostile_typed,
+    mutations,
+)
 
 Target = Callable[[Random], None]
 
@@ -34,6 +42,7 @@ TARGETS: dict[str, tuple[Target, int]] = {
     "text": (hostile_text.texts, 8),
     "encoder": (hostile_text.encoded, 8),
     "messages": (hostile_messages.messages, 8),
+    "typed": (hostile_typed.typed, 8),
     "engine": (hostile_engine.appends, 1),
 }
 #: Processor seconds that one input may take; inputs have at most 200 KB.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pylogseg import offline as offline
     from pylogseg.arrow.columns import read_arrow
+    from pylogseg.arrow.decoding import Decoding
     from pylogseg.arrow.encode import encode
     from pylogseg.catalog.disk import Disk, LogDir, Partition, Segment, open_dir
     from pylogseg.config import LogConfig
@@ -46,6 +47,7 @@ _HOMES = {
     "BrokerSettings": "pylogseg.manager.settings",
     "ClosedError": "pylogseg.errors",
     "CorruptionError": "pylogseg.errors",
+    "Decoding": "pylogseg.arrow.decoding",
     "Disk": "pylogseg.catalog.disk",
     "EmbeddedLog": "pylogseg.embedded.log",
     "FencedError": "pylogseg.errors",
@@ -89,6 +91,7 @@ __all__ = [
     "BrokerSettings",
     "ClosedError",
     "CorruptionError",
+    "Decoding",
     "Disk",
     "EmbeddedLog",
     "FencedError",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,10 @@ from pylogseg.format.scratch import COPY_SLACK_BYTES, Besides, Copies, Scratch
 from pylogseg.reading.latest import MEMORY_BYTES
 from pylogseg.reading.partition import Chunk, IsolationLevel, OnCorrupt
 from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Moment, Path, Reader, check_columns, read
+
+if TYPE_CHECKING:
+    from pylogseg.arrow.decoding import Decoding, OnUndecoded, SchemaChoice
+    from pylogseg.schemas.store import Schemas
 
 __all__ = ["BATCH_COLUMNS", "DEFAULT_COLUMNS", "read_arrow", "record_batch", "record_batches", "schema"]
 
@@ -73,6 +77,9 @@ def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.S
     names = DEFAULT_COLUMNS if columns is None else columns
     kind = pa.binary_view() if views else pa.binary()
     return pa.schema([pa.field(name, kind if name in ("key", "value") else _TYPES[name]) for name in names])
+
+
+_schema_of = schema  # `read_arrow` has a parameter of that name
 
 
 def record_batch(chunk: Chunk, target: pa.Schema) -> pa.RecordBatch:
@@ -131,6 +138,10 @@ def read_arrow(
     latest: bool = False,
     tombstones: bool = False,
     latest_memory_bytes: int = MEMORY_BYTES,
+    decode: str | Sequence[str] | Decoding | None = None,
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
+    registry: Path | Schemas | None = None,
+    on_undecoded: OnUndecoded | None = None,
 ) -> pa.RecordBatchReader:
     """Read records as a stream of Arrow record batches.
 
@@ -152,6 +163,10 @@ def read_arrow(
         As for `pylogseg.read`.
     latest, tombstones, latest_memory_bytes
         As for `pylogseg.read`.
+    decode : {"value", "key"}, sequence of them, or Decoding, optional
+        Columns that become typed by the schemas of a registry; not with `views`.
+    schema, registry, on_undecoded
+        As for `Decoding`: the reader's schema, where schemas are, and what becomes of a value that does not decode.
 
     Returns
     -------
@@ -165,7 +180,6 @@ def read_arrow(
     >>> table.column_names
     ['offset', 'value']
     """
-    target = schema(columns, views=views)
     reader = read(
         path,
         topic,
@@ -185,20 +199,40 @@ def read_arrow(
         tombstones=tombstones,
         latest_memory_bytes=latest_memory_bytes,
     )
+    typed = None
+    if decode is not None:
+        if views:
+            raise RequestError("decode does not go with views")
+        from pylogseg.arrow.decoding import Decoding, typed_reading
+
+        decoding = Decoding.of(decode, schema=schema, registry=registry, on_undecoded=on_undecoded)
+        typed = typed_reading(decoding, path, reader, DEFAULT_COLUMNS if columns is None else columns)
+        columns = typed.needed()
+    elif any(each is not None for each in (schema, registry, on_undecoded)):
+        raise RequestError("schema, registry and on_undecoded go with decode='value'")
+    target = _schema_of(columns, views=views)
     if filter is not None or threads != 1:
         if views or latest:
             raise RequestError("filter and threads go with neither views nor latest: filter what is read with them")
-        return _scanned(reader, target, filter, threads)
+        found = _scanned(reader, target, filter, threads)
+    else:
+        found = _in_order(reader, target, views)
+    if typed is None:
+        return pa.RecordBatchReader.from_batches(target, found)
+    return pa.RecordBatchReader.from_batches(typed.schema(target), typed.batches(found))
+
+
+def _in_order(reader: Reader, target: pa.Schema, views: bool = False) -> Iterator[pa.RecordBatch]:
     # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point at payloads.
     besides: Besides = "views" if views else copies_for(target.names)
     reader.use(functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer))
-    return pa.RecordBatchReader.from_batches(target, record_batches(reader.chunks(), target))
+    return record_batches(reader.chunks(), target)
 
 
-def _scanned(reader: Reader, wanted: pa.Schema, filter: Any, threads: int | None) -> pa.RecordBatchReader:
+def _scanned(reader: Reader, wanted: pa.Schema, filter: Any, threads: int | None) -> Iterator[pa.RecordBatch]:
     from pylogseg.arrow.scan_reader import scanned
 
-    return pa.RecordBatchReader.from_batches(wanted, scanned(reader.scope, wanted.names, filter, threads))
+    return scanned(reader.scope, wanted.names, filter, threads)
 
 
 def copies_for(names: Sequence[str]) -> Besides:

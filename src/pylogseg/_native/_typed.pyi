@@ -1,0 +1,49 @@
+"""Types of the compiled bindings to typed values; `tests/package/test_meta.py` compares it with the module."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+REASONS: tuple[str, ...]
+UNKNOWN: int
+ABSENT: int
+NOTHING: int
+ABSENT_VALUE: int
+CONFLUENT: int
+GLUE: int
+SINGLE_OBJECT: int
+
+class Block:
+    """Memory that a column was decoded into; a read-only buffer."""
+
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def decode_avro(
+    place: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int32],
+    sources: tuple[Any, ...],
+    entry: npt.NDArray[np.int32],
+    entries: npt.NDArray[np.int32],
+    ops: npt.NDArray[np.int32],
+    table: npt.NDArray[np.int32],
+    constants: npt.NDArray[np.uint8],
+    nodes: npt.NDArray[np.int32],
+    status: npt.NDArray[np.uint8],
+    position: npt.NDArray[np.int32],
+) -> list[tuple[int, Block | None, Block, Block | None]]: ...
+def frames(
+    place: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int32],
+    sources: tuple[Any, ...],
+    kind: npt.NDArray[np.uint8],
+    number: npt.NDArray[np.int64],
+) -> None: ...
+def indexes(
+    place: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int32],
+    sources: tuple[Any, ...],
+    code: npt.NDArray[np.int64],
+    skip: npt.NDArray[np.int32],
+) -> None: ...

@@ -1,0 +1,338 @@
+"""Values in Avro into buffers as Arrow lays them out, and what stands in front of values.
+
+Values lie at places in sources, as record columns say it (`format/records.py`). `schemas/avro_program.py` makes programs.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport calloc, free
+
+from pylogseg._native.kernels cimport record_write as record
+from pylogseg._native.kernels cimport typed
+from pylogseg._native.kernels.endian cimport load_be32, load_le64
+from pylogseg._native.kernels.varint cimport read_varint
+
+cdef enum:
+    SOURCES = 4
+    OP_INTS = 6
+    NODE_INTS = 3
+    INDEXES = 7            # of a message in its file, that a code can name
+    CONFLUENT_BYTES = 5
+    GLUE_BYTES = 18
+    SINGLE_OBJECT_BYTES = 10
+
+#: What a status of a value means; from `UNKNOWN` to `ABSENT` it is the caller's own.
+REASONS = (
+    "",
+    "the value ends too early",
+    "bytes behind the value",
+    "a varint that is too long",
+    "a number that its type cannot hold",
+    "a negative length",
+    "text that is not UTF-8",
+    "a union has no such branch",
+    "a branch that the reader's schema does not have",
+    "an enum has no such symbol",
+    "a decimal of more digits than its precision",
+    "a boolean that is neither 0 nor 1",
+    "too many items without bytes",
+    "nested too deeply",
+    "the value does not lie in its buffer",
+    "a tag that is none, or of another wire type than its field",
+    "a group that ends without a beginning",
+    "a time that does not fit in nanoseconds since 1970",
+)
+UNKNOWN = typed.PLS_TYPED_UNKNOWN
+ABSENT = typed.PLS_TYPED_ABSENT
+
+#: What stands in front of a value.
+NOTHING, ABSENT_VALUE, CONFLUENT, GLUE, SINGLE_OBJECT = range(5)
+
+
+cdef class Block:
+    """Memory that a column was decoded into; a read-only buffer."""
+    cdef uint8_t *data
+    cdef int64_t size
+
+    def __dealloc__(self):
+        free(self.data)
+
+    def __len__(self):
+        return self.size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, <void *>(self.data if self.data != NULL else <uint8_t *>b""), self.size, 1, flags)
+
+
+cdef Block take(void **data, int64_t size):
+    """Hand memory over."""
+    cdef Block made = Block.__new__(Block)
+    made.data = <uint8_t *>data[0]
+    made.size = size if data[0] != NULL else 0
+    data[0] = NULL
+    return made
+
+
+cdef class _Sources:
+    """The buffers that places point into, held for a call."""
+    cdef record.Source[SOURCES] all
+    cdef list held
+
+    def __cinit__(self, sources):
+        cdef const uint8_t[::1] view
+        cdef int i
+        if len(sources) > SOURCES:
+            raise ValueError(f"at most {SOURCES} sources, not {len(sources)}")
+        self.held = []
+        for i in range(SOURCES):
+            self.all[i].first = <const uint8_t *>b""
+            self.all[i].size = 0
+        for i, source in enumerate(sources):
+            view = source
+            self.held.append(view)
+            if view.shape[0]:
+                self.all[i].first = &view[0]
+                self.all[i].size = view.shape[0]
+
+
+cdef class _Nodes:
+    """The columns under way; frees what was not handed over."""
+    cdef typed.pls_node *all
+    cdef int32_t count
+
+    def __cinit__(self, const int32_t[:, ::1] nodes):
+        cdef int32_t k
+        if nodes.shape[1] != NODE_INTS or not nodes.shape[0]:
+            raise ValueError(f"a node is {NODE_INTS} numbers, not {nodes.shape[1]}")
+        self.all = <typed.pls_node *>calloc(nodes.shape[0], sizeof(typed.pls_node))
+        if self.all == NULL:
+            raise MemoryError
+        self.count = <int32_t>nodes.shape[0]
+        for k in range(self.count):
+            self.all[k].parent, self.all[k].width, self.all[k].after = nodes[k, 0], nodes[k, 1], nodes[k, 2]
+            if not (-1 <= nodes[k, 0] < k or k == 0) or not k < nodes[k, 2] <= self.count:
+                raise ValueError(f"node {k} is not sound")
+            if (k > 0) != (nodes[k, 0] >= 0) or nodes[k, 1] < typed.PLS_WIDTH_NULL:
+                raise ValueError(f"node {k} is not sound")
+            if nodes[k, 1] == typed.PLS_WIDTH_LIST and nodes[k, 2] == k + 1:
+                raise ValueError(f"the list of node {k} has no items")
+
+    def __dealloc__(self):
+        cdef int32_t k
+        if self.all != NULL:
+            for k in range(self.count):
+                free(self.all[k].data)
+                free(self.all[k].ends)
+                free(self.all[k].valid)
+            free(self.all)
+
+    cdef list taken(self):
+        """(items, ends, data, valid) of every node."""
+        cdef list found = []
+        cdef typed.pls_node *node
+        cdef int32_t k
+        for k in range(self.count):
+            node = &self.all[k]
+            found.append((
+                node.count,
+                take(<void **>&node.ends, (node.count + 1) * 4) if node.ends != NULL else None,
+                take(<void **>&node.data, node.size),
+                take(<void **>&node.valid, node.count) if node.valid != NULL else None,
+            ))
+        return found
+
+
+cdef check_avro(
+    const int32_t[:, ::1] ops, const int32_t[::1] table, const uint8_t[::1] constants, const int32_t[:, ::1] nodes
+):
+    """Every op must name ops, nodes, numbers and constants that there are."""
+    cdef int32_t i, k, count = <int32_t>ops.shape[0], columns = <int32_t>nodes.shape[0]
+    cdef int64_t rows = table.shape[0], size = constants.shape[0]
+    if ops.shape[1] != OP_INTS:
+        raise ValueError("a program of another shape")
+    for i in range(count):
+        code, node, a, b, c, d = ops[i, 0], ops[i, 1], ops[i, 2], ops[i, 3], ops[i, 4], ops[i, 5]
+        good = 0 <= node < columns and 0 <= code < typed.PLS_AVRO_OPS
+        if code in (typed.PLS_AVRO_LIST, typed.PLS_AVRO_OPTIONAL, typed.PLS_AVRO_UNION, typed.PLS_AVRO_CONSTANT,
+                    typed.PLS_AVRO_SKIP_LIST, typed.PLS_AVRO_RAW):
+            good = good and i < d <= count
+        if code == typed.PLS_AVRO_LIST:
+            good = good and node + 1 < nodes[node, 2]
+        elif code == typed.PLS_AVRO_FIXED:
+            good = good and a > 0
+        elif code == typed.PLS_AVRO_SKIP_FIXED:
+            good = good and a >= 0
+        elif code == typed.PLS_AVRO_DECIMAL:
+            good = good and nodes[node, 1] in (16, 32) and a >= -1 and 0 <= b <= size - nodes[node, 1]
+        elif code == typed.PLS_AVRO_DURATION:
+            good = good and node + 3 < columns
+        elif code == typed.PLS_AVRO_ENUM:
+            good = good and b >= 0 and 0 <= a <= rows - b
+        elif code == typed.PLS_AVRO_CONSTANT:
+            good = good and b >= 0 and 0 <= a <= size - b
+        elif code == typed.PLS_AVRO_CALL:
+            good = good and 0 <= a <= b <= count
+        elif code == typed.PLS_AVRO_UNION:
+            good = good and b >= 0 and 0 <= a <= rows - 2 * b
+            for k in range(b if good else 0):
+                good = good and i < table[a + 2 * k] <= table[a + 2 * k + 1] <= count
+        if not good:
+            raise ValueError(f"op {i} of the program is not sound")
+
+
+def decode_avro(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
+    const int32_t[::1] entry not None, const int32_t[:, ::1] entries not None, const int32_t[:, ::1] ops not None,
+    const int32_t[::1] table not None, const uint8_t[::1] constants not None, const int32_t[:, ::1] nodes not None,
+    uint8_t[::1] status not None, int32_t[::1] position not None,
+):
+    """Decode every value; one that cannot be decoded leaves an item without a value.
+
+    Parameters
+    ----------
+    place, size, sources
+        The bytes of each value, without what stands in front; a size of -1 is null.
+    entry : int32 array
+        Of each value the row of `entries`; a negative one is the status it gets, turned around.
+    entries : int32 array of shape (writers, 2)
+        First op and the one behind the last.
+    ops, table, constants, nodes
+        The program.
+    status : uint8 array
+        Filled: 0, or an index of `REASONS`, or what `entry` says.
+    position : int32 array
+        Filled: where in the value it failed.
+
+    Returns
+    -------
+    list of (int, Block, Block, Block)
+        Of each node the items, their ends, data, and a byte each that says whether there is a value; None where all
+        have one.
+
+    Raises
+    ------
+    OverflowError
+        If a column would be larger than Arrow's offsets can say: decode fewer values at a time.
+    """
+    cdef _Sources held = _Sources(sources)
+    cdef _Nodes made = _Nodes(nodes)
+    cdef typed.pls_avro program
+    cdef const uint8_t *p
+    cdef int64_t i = 0, count = place.shape[0], source
+    cdef int32_t writers = <int32_t>entries.shape[0], row
+    cdef int what = 0
+    if not (size.shape[0] == entry.shape[0] == status.shape[0] == position.shape[0] == count):
+        raise ValueError("columns differ in length")
+    if entries.shape[1] != 2:
+        raise ValueError("an entry is two numbers")
+    check_avro(ops, table, constants, nodes)
+    for row in range(writers):
+        if not 0 <= entries[row, 0] <= entries[row, 1] <= ops.shape[0]:
+            raise ValueError(f"entry {row} is not sound")
+    program.ops = <const typed.pls_op *>&ops[0, 0] if ops.shape[0] else NULL
+    program.table = &table[0] if table.shape[0] else NULL
+    program.constants = &constants[0] if constants.shape[0] else NULL
+    program.nodes = made.all
+    with nogil:
+        what = typed.pls_reserve(made.all, count)
+        for i in range(count if what == typed.PLS_TYPED_OK else 0):
+            position[i] = 0
+            row = entry[i]
+            if size[i] < 0:
+                what = typed.PLS_TYPED_ABSENT
+            elif row < 0:
+                what = -row if -row <= typed.PLS_TYPED_ABSENT else typed.PLS_TYPED_UNKNOWN
+            elif row >= writers:
+                what = typed.PLS_TYPED_UNKNOWN
+            else:
+                p = record.locate(held.all, SOURCES, place[i], size[i])
+                if p == NULL:
+                    what = typed.PLS_TYPED_OUTSIDE
+                else:
+                    source = place[i] >> record.PLACE_SHIFT
+                    program.limit = held.all[source].first + held.all[source].size
+                    what = typed.pls_avro_value(&program, entries[row, 0], entries[row, 1], p, p + size[i])
+                    if what > 0 and program.at >= p and program.at <= p + size[i]:
+                        position[i] = <int32_t>(program.at - p)
+            if what < 0:
+                break
+            status[i] = <uint8_t>what
+            if what:
+                what = typed.pls_blank(made.all, 0)
+                if what:
+                    break
+    if what == typed.PLS_TYPED_MEMORY:
+        raise MemoryError
+    if what == typed.PLS_TYPED_LARGE:
+        raise OverflowError("a column of more than 2147483647 bytes: decode fewer values at a time")
+    return made.taken()
+
+
+def frames(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None, uint8_t[::1] kind not None,
+    int64_t[::1] number not None,
+):
+    """What stands in front of each value: the kind, and the id or fingerprint that it has.
+
+    Parameters
+    ----------
+    kind : uint8 array
+        Filled with `NOTHING`, `ABSENT_VALUE`, `CONFLUENT`, `GLUE` or `SINGLE_OBJECT`.
+    number : int64 array
+        Filled: the id of a Confluent frame, the fingerprint of a single object.
+    """
+    cdef _Sources held = _Sources(sources)
+    cdef const uint8_t *p
+    cdef int64_t i, count = place.shape[0]
+    if not (size.shape[0] == kind.shape[0] == number.shape[0] == count):
+        raise ValueError("columns differ in length")
+    with nogil:
+        for i in range(count):
+            kind[i], number[i] = 0, 0
+            if size[i] < 0:
+                kind[i] = 1
+                continue
+            p = record.locate(held.all, SOURCES, place[i], size[i])
+            if p == NULL or size[i] < CONFLUENT_BYTES:
+                continue
+            if p[0] == 0:
+                kind[i], number[i] = 2, <int32_t>load_be32(p + 1)
+            elif p[0] == 3 and size[i] >= GLUE_BYTES and (p[1] == 0 or p[1] == 5):
+                kind[i] = 3
+            elif p[0] == 0xC3 and p[1] == 1 and size[i] >= SINGLE_OBJECT_BYTES:
+                kind[i], number[i] = 4, <int64_t>load_le64(p + 2)
+
+
+def indexes(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None, int64_t[::1] code not None,
+    int32_t[::1] skip not None,
+):
+    """Read which message of a Protobuf file each value is, as Confluent writes it: a count and so many indexes.
+
+    Parameters
+    ----------
+    code : int64 array
+        Filled: an index a byte, the first lowest, behind a byte with their number; -1 if it cannot be read.
+    skip : int32 array
+        Filled with the bytes read.
+    """
+    cdef _Sources held = _Sources(sources)
+    cdef const uint8_t *first
+    cdef const uint8_t *p
+    cdef int64_t i, count = place.shape[0], made
+    cdef int32_t many, one, k
+    if not (size.shape[0] == code.shape[0] == skip.shape[0] == count):
+        raise ValueError("columns differ in length")
+    with nogil:
+        for i in range(count):
+            code[i], skip[i] = -1, 0
+            first = p = record.locate(held.all, SOURCES, place[i], size[i]) if size[i] > 0 else NULL
+            if p == NULL or read_varint(&p, first + size[i], &many) or not 0 <= many <= INDEXES:
+                continue
+            made = many if many else 1
+            for k in range(many):
+                if read_varint(&p, first + size[i], &one) or not 0 <= one <= 255:
+                    made = -1
+                    break
+                made |= <int64_t>one << (8 * k + 8)
+            code[i], skip[i] = made, <int32_t>(p - first)

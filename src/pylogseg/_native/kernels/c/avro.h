@@ -1,0 +1,431 @@
+/* Avro's binary encoding into columns, by a program that was made of the writer's and the reader's schema
+   (`schemas/avro_program.py`). What the reader does not want is skipped, what the writer has not is read from constants.
+
+   Each op checks what it takes against the end. A value takes at most a constant times its bytes: an item of an array
+   has bytes, but for those that can have none, and of these there is a budget. */
+#ifndef PLS_AVRO_H
+#define PLS_AVRO_H
+
+#include "typed.h"
+
+enum {
+    PLS_AVRO_NULL = 0,
+    PLS_AVRO_BOOLEAN = 1,
+    PLS_AVRO_INT = 2,           /* into 4 bytes */
+    PLS_AVRO_LONG = 3,          /* into 8 */
+    PLS_AVRO_INT_LONG = 4,      /* an int into 8 */
+    PLS_AVRO_TO_FLOAT = 5,      /* a: whether of a long */
+    PLS_AVRO_TO_DOUBLE = 6,     /* a: whether of a long */
+    PLS_AVRO_FLOAT = 7,
+    PLS_AVRO_DOUBLE = 8,
+    PLS_AVRO_FLOAT_DOUBLE = 9,
+    PLS_AVRO_BYTES = 10,
+    PLS_AVRO_TEXT = 11,
+    PLS_AVRO_FIXED = 12,        /* a: bytes */
+    PLS_AVRO_ENUM = 13,         /* table a: index of each symbol; b: symbols */
+    PLS_AVRO_DECIMAL = 14,      /* a: bytes of a fixed, -1 of bytes; b: bound in the constants; c: bytes that always fit */
+    PLS_AVRO_DURATION = 15,     /* three numbers, in the nodes behind the struct's */
+    PLS_AVRO_LIST = 16,         /* a: whether items can have no bytes; the body ends at d */
+    PLS_AVRO_STRUCT = 17,
+    PLS_AVRO_OPTIONAL = 18,     /* a: the branch that is null; the body ends at d */
+    PLS_AVRO_UNION = 19,        /* table a: first op and the one behind the last of b branches; goes on at d */
+    PLS_AVRO_BLANK = 20,
+    PLS_AVRO_MISMATCH = 21,
+    PLS_AVRO_CONSTANT = 22,     /* the body, to d, reads b constants at a */
+    PLS_AVRO_SKIP_NUMBER = 23,
+    PLS_AVRO_SKIP_FIXED = 24,   /* a: bytes */
+    PLS_AVRO_SKIP_BYTES = 25,
+    PLS_AVRO_SKIP_LIST = 26,    /* a: as above */
+    PLS_AVRO_CALL = 27,         /* ops a to b */
+    PLS_AVRO_RAW = 28,          /* the bytes that the body, to d, goes over */
+    PLS_AVRO_ALL = 29,          /* all that is left, as bytes */
+    PLS_AVRO_OPS = 30
+};
+
+typedef struct {
+    int32_t code, node, a, b, c, d;
+} pls_op;
+
+typedef struct {
+    const pls_op *ops;
+    const int32_t *table;
+    const uint8_t *constants;
+    pls_node *nodes;
+    const uint8_t *limit; /* how far may be read, at or behind the end of the value */
+    const uint8_t *at;    /* where it failed */
+    int64_t empty_left;   /* items without bytes that this value may still have */
+} pls_avro;
+
+static inline int pls_varint64(const uint8_t **cursor, const uint8_t *end, uint64_t *out) {
+    const uint8_t *p = *cursor;
+    uint64_t value = 0;
+    int shift;
+    if (p < end && *p < 0x80) {
+        *out = *p;
+        *cursor = p + 1;
+        return PLS_TYPED_OK;
+    }
+    for (shift = 0; shift < 70; shift += 7, p++) {
+        if (p == end)
+            return PLS_TYPED_SHORT;
+        if (shift == 63 && *p > 1)
+            return PLS_TYPED_VARINT;
+        value |= (uint64_t)(*p & 0x7F) << shift;
+        if (*p < 0x80) {
+            *out = value;
+            *cursor = p + 1;
+            return PLS_TYPED_OK;
+        }
+    }
+    return PLS_TYPED_VARINT;
+}
+
+static inline int pls_avro_long(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
+    uint64_t raw;
+    int what = pls_varint64(cursor, end, &raw);
+    *out = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+    return what;
+}
+
+static inline int pls_avro_int(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
+    int what = pls_avro_long(cursor, end, out);
+    return what ? what : *out != (int32_t)*out ? PLS_TYPED_RANGE : PLS_TYPED_OK;
+}
+
+static inline int pls_avro_length(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
+    int what = pls_avro_long(cursor, end, out);
+    return what ? what : *out < 0 ? PLS_TYPED_LENGTH : *out > end - *cursor ? PLS_TYPED_SHORT : PLS_TYPED_OK;
+}
+
+/* A big-endian number in two's complement as a little-endian one of the node's width, below a bound of that width. */
+static int pls_avro_decimal(pls_node *n, const uint8_t *p, int64_t size, const uint8_t *bound, int64_t safe) {
+    int64_t width = n->width, i;
+    uint8_t sign = size && (p[0] & 0x80) ? 0xFF : 0;
+    uint8_t *out;
+    while (size > width && p[0] == sign)
+        p++, size--;
+    if (size > width || (size == width && ((p[0] ^ sign) & 0x80)))
+        return PLS_TYPED_DECIMAL;
+    if (size > safe) { /* the amount against the bound, from the top; -2^k is one more than its complement */
+        int carry = 1, order = 0;
+        uint8_t amount[32];
+        for (i = 0; i < width; i++) {
+            uint8_t byte = i < size ? p[size - 1 - i] : sign;
+            if (sign) {
+                int sum = (uint8_t)~byte + carry;
+                byte = (uint8_t)sum, carry = sum >> 8;
+            }
+            amount[i] = byte;
+        }
+        for (i = width - 1; i >= 0 && order == 0; i--)
+            order = amount[i] > bound[i] ? 1 : amount[i] < bound[i] ? -1 : 0;
+        if (order >= 0)
+            return PLS_TYPED_DECIMAL;
+    }
+    out = pls_number(n, width);
+    if (out == NULL)
+        return PLS_TYPED_MEMORY;
+    for (i = 0; i < size; i++)
+        out[i] = p[size - 1 - i];
+    memset(out + size, sign, (size_t)(width - size));
+    return PLS_TYPED_OK;
+}
+
+static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **cursor, const uint8_t *end, int depth);
+
+/* Blocks of items; a list that is skipped takes the size of a block, where it has one. */
+static int pls_avro_blocks(
+    pls_avro *g, int32_t pc, const pls_op *op, const uint8_t **cursor, const uint8_t *end, int depth
+) {
+    int64_t count, bytes;
+    int what;
+    for (;;) {
+        if ((what = pls_avro_long(cursor, end, &count)))
+            return what;
+        if (count == 0)
+            return PLS_TYPED_OK;
+        if (count < 0) {
+            if (count == INT64_MIN)
+                return PLS_TYPED_COUNT;
+            count = -count;
+            if ((what = pls_avro_length(cursor, end, &bytes)))
+                return what;
+            if (op->code == PLS_AVRO_SKIP_LIST) {
+                *cursor += bytes;
+                continue;
+            }
+        }
+        if (op->a) {
+            if (count > g->empty_left)
+                return PLS_TYPED_COUNT;
+            g->empty_left -= count;
+        } else if (count > end - *cursor)
+            return PLS_TYPED_SHORT;
+        while (count-- > 0)
+            if ((what = pls_avro_run(g, pc + 1, op->d, cursor, end, depth + 1)))
+                return what;
+    }
+}
+
+#define PLS_TRY(call)                                                                                                  \
+    do {                                                                                                               \
+        if ((what = (call)))                                                                                           \
+            goto failed;                                                                                               \
+    } while (0)
+#define PLS_NUMBER(width)                                                                                              \
+    do {                                                                                                               \
+        if ((out = pls_number(n, width)) == NULL) {                                                                    \
+            what = PLS_TYPED_MEMORY;                                                                                   \
+            goto failed;                                                                                               \
+        }                                                                                                              \
+    } while (0)
+#define PLS_NEED(bytes)                                                                                                \
+    do {                                                                                                               \
+        if (end - p < (bytes)) {                                                                                       \
+            what = PLS_TYPED_SHORT;                                                                                    \
+            goto failed;                                                                                               \
+        }                                                                                                              \
+    } while (0)
+
+static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **cursor, const uint8_t *end, int depth) {
+    const uint8_t *p = *cursor;
+    uint8_t *out;
+    int what = PLS_TYPED_OK;
+    if (depth > PLS_DEEPEST) {
+        what = PLS_TYPED_DEEP;
+        goto failed;
+    }
+    while (pc < stop) {
+        const pls_op *op = &g->ops[pc++];
+        pls_node *n = &g->nodes[op->node];
+        int64_t number;
+        switch (op->code) {
+        case PLS_AVRO_NULL:
+            n->count++;
+            break;
+        case PLS_AVRO_BOOLEAN:
+            PLS_NEED(1);
+            if (*p > 1) {
+                what = PLS_TYPED_BOOLEAN;
+                goto failed;
+            }
+            PLS_NUMBER(1);
+            *out = *p++;
+            break;
+        case PLS_AVRO_INT: {
+            int32_t narrow;
+            PLS_TRY(pls_avro_int(&p, end, &number));
+            PLS_NUMBER(4);
+            narrow = (int32_t)number;
+            memcpy(out, &narrow, 4);
+            break;
+        }
+        case PLS_AVRO_LONG:
+            PLS_TRY(pls_avro_long(&p, end, &number));
+            PLS_NUMBER(8);
+            memcpy(out, &number, 8);
+            break;
+        case PLS_AVRO_INT_LONG:
+            PLS_TRY(pls_avro_int(&p, end, &number));
+            PLS_NUMBER(8);
+            memcpy(out, &number, 8);
+            break;
+        case PLS_AVRO_TO_FLOAT: {
+            float real;
+            PLS_TRY(op->a ? pls_avro_long(&p, end, &number) : pls_avro_int(&p, end, &number));
+            PLS_NUMBER(4);
+            real = (float)number;
+            memcpy(out, &real, 4);
+            break;
+        }
+        case PLS_AVRO_TO_DOUBLE: {
+            double real;
+            PLS_TRY(op->a ? pls_avro_long(&p, end, &number) : pls_avro_int(&p, end, &number));
+            PLS_NUMBER(8);
+            real = (double)number;
+            memcpy(out, &real, 8);
+            break;
+        }
+        case PLS_AVRO_FLOAT:
+            PLS_NEED(4);
+            PLS_NUMBER(4);
+            memcpy(out, p, 4);
+            p += 4;
+            break;
+        case PLS_AVRO_DOUBLE:
+            PLS_NEED(8);
+            PLS_NUMBER(8);
+            memcpy(out, p, 8);
+            p += 8;
+            break;
+        case PLS_AVRO_FLOAT_DOUBLE: {
+            float narrow;
+            double real;
+            PLS_NEED(4);
+            PLS_NUMBER(8);
+            memcpy(&narrow, p, 4);
+            real = narrow;
+            memcpy(out, &real, 8);
+            p += 4;
+            break;
+        }
+        case PLS_AVRO_TEXT:
+        case PLS_AVRO_BYTES:
+            PLS_TRY(pls_avro_length(&p, end, &number));
+            if (op->code == PLS_AVRO_TEXT && !pls_is_text(p, number, g->limit)) {
+                what = PLS_TYPED_UTF8;
+                goto failed;
+            }
+            PLS_TRY(pls_add_bytes(n, p, number, g->limit));
+            p += number;
+            break;
+        case PLS_AVRO_FIXED:
+            PLS_NEED(op->a);
+            PLS_NUMBER(op->a);
+            memcpy(out, p, (size_t)op->a);
+            p += op->a;
+            break;
+        case PLS_AVRO_ENUM:
+            PLS_TRY(pls_avro_long(&p, end, &number));
+            if (number < 0 || number >= op->b || g->table[op->a + number] < 0) {
+                what = PLS_TYPED_SYMBOL;
+                goto failed;
+            }
+            PLS_NUMBER(4);
+            memcpy(out, &g->table[op->a + number], 4);
+            break;
+        case PLS_AVRO_DECIMAL:
+            number = op->a;
+            if (number < 0)
+                PLS_TRY(pls_avro_length(&p, end, &number));
+            else
+                PLS_NEED(number);
+            PLS_TRY(pls_avro_decimal(n, p, number, g->constants + op->b, op->c));
+            p += number;
+            break;
+        case PLS_AVRO_DURATION: {
+            int i;
+            PLS_NEED(12);
+            if (pls_mark(n, 1)) {
+                what = PLS_TYPED_MEMORY;
+                goto failed;
+            }
+            n->count++;
+            for (i = 1; i <= 3; i++, p += 4) {
+                n = &g->nodes[op->node + i];
+                PLS_NUMBER(4);
+                memcpy(out, p, 4);
+            }
+            break;
+        }
+        case PLS_AVRO_LIST:
+            PLS_TRY(pls_avro_blocks(g, pc - 1, op, &p, end, depth));
+            if (pls_mark(n, 1)) {
+                what = PLS_TYPED_MEMORY;
+                goto failed;
+            }
+            PLS_TRY(pls_end(n, g->nodes[op->node + 1].count));
+            pc = op->d;
+            break;
+        case PLS_AVRO_STRUCT:
+            if (n->valid != NULL && pls_mark(n, 1)) {
+                what = PLS_TYPED_MEMORY;
+                goto failed;
+            }
+            n->count++;
+            break;
+        case PLS_AVRO_OPTIONAL:
+            PLS_TRY(pls_avro_long(&p, end, &number));
+            if ((uint64_t)number > 1) {
+                what = PLS_TYPED_BRANCH;
+                goto failed;
+            }
+            if (number == op->a) {
+                PLS_TRY(pls_blank(g->nodes, op->node));
+                pc = op->d;
+            }
+            break;
+        case PLS_AVRO_UNION:
+            PLS_TRY(pls_avro_long(&p, end, &number));
+            if (number < 0 || number >= op->b) {
+                what = PLS_TYPED_BRANCH;
+                goto failed;
+            }
+            if ((what = pls_avro_run(g, g->table[op->a + 2 * number], g->table[op->a + 2 * number + 1], &p, end, depth + 1)))
+                return what;
+            pc = op->d;
+            break;
+        case PLS_AVRO_BLANK:
+            PLS_TRY(pls_blank(g->nodes, op->node));
+            break;
+        case PLS_AVRO_MISMATCH:
+            what = PLS_TYPED_MISMATCH;
+            goto failed;
+        case PLS_AVRO_CONSTANT: {
+            const uint8_t *constant = g->constants + op->a, *limit = g->limit;
+            g->limit = constant + op->b;
+            what = pls_avro_run(g, pc, op->d, &constant, g->limit, depth + 1);
+            g->limit = limit;
+            if (what)
+                goto failed;
+            pc = op->d;
+            break;
+        }
+        case PLS_AVRO_SKIP_NUMBER:
+            PLS_TRY(pls_avro_long(&p, end, &number));
+            break;
+        case PLS_AVRO_SKIP_FIXED:
+            PLS_NEED(op->a);
+            p += op->a;
+            break;
+        case PLS_AVRO_SKIP_BYTES:
+            PLS_TRY(pls_avro_length(&p, end, &number));
+            p += number;
+            break;
+        case PLS_AVRO_SKIP_LIST:
+            PLS_TRY(pls_avro_blocks(g, pc - 1, op, &p, end, depth));
+            pc = op->d;
+            break;
+        case PLS_AVRO_CALL:
+            if ((what = pls_avro_run(g, op->a, op->b, &p, end, depth + 1)))
+                return what;
+            break;
+        case PLS_AVRO_RAW: {
+            const uint8_t *first = p;
+            if ((what = pls_avro_run(g, pc, op->d, &p, end, depth + 1)))
+                return what;
+            PLS_TRY(pls_add_bytes(n, first, p - first, g->limit));
+            pc = op->d;
+            break;
+        }
+        default: /* PLS_AVRO_ALL */
+            PLS_TRY(pls_add_bytes(n, p, end - p, g->limit));
+            p = end;
+        }
+    }
+    *cursor = p;
+    return PLS_TYPED_OK;
+failed:
+    if (g->at == NULL)
+        g->at = p;
+    return what;
+}
+
+/* One value, an item of node 0; a value that fails leaves the nodes as they were. */
+static inline int pls_avro_value(pls_avro *g, int32_t first, int32_t stop, const uint8_t *p, const uint8_t *end) {
+    int64_t count = g->nodes[0].count;
+    const uint8_t *cursor = p;
+    int what;
+    g->at = NULL;
+    g->empty_left = 65536;
+    what = pls_avro_run(g, first, stop, &cursor, end, 0);
+    if (what == PLS_TYPED_OK && cursor != end) {
+        what = PLS_TYPED_REST;
+        g->at = cursor;
+    }
+    if (what != PLS_TYPED_OK && what >= 0)
+        pls_cut(g->nodes, 0, count);
+    return what;
+}
+
+#endif

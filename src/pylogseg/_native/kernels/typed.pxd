@@ -1,0 +1,68 @@
+"""Typed values into columns: the C kernels in `typed.h` (columns under way) and `avro.h`."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+
+cdef extern from "typed.h" nogil:
+    enum:
+        PLS_TYPED_OK
+        PLS_TYPED_OUTSIDE
+        PLS_TYPED_UNKNOWN
+        PLS_TYPED_ABSENT
+        PLS_TYPED_MEMORY
+        PLS_TYPED_LARGE
+        PLS_WIDTH_BYTES
+        PLS_WIDTH_LIST
+        PLS_WIDTH_STRUCT
+        PLS_WIDTH_NULL
+
+    ctypedef struct pls_node:
+        int32_t parent
+        int32_t width
+        int32_t after
+        int64_t count
+        uint8_t *data
+        int64_t size
+        int64_t room
+        int32_t *ends
+        int64_t ends_room
+        uint8_t *valid
+        int64_t valid_room
+
+    int pls_reserve(pls_node *nodes, int64_t count) noexcept
+    int pls_blank(pls_node *nodes, int32_t k) noexcept
+
+
+cdef extern from "avro.h" nogil:
+    enum:
+        PLS_AVRO_ENUM
+        PLS_AVRO_FIXED
+        PLS_AVRO_DECIMAL
+        PLS_AVRO_DURATION
+        PLS_AVRO_LIST
+        PLS_AVRO_OPTIONAL
+        PLS_AVRO_UNION
+        PLS_AVRO_CONSTANT
+        PLS_AVRO_SKIP_FIXED
+        PLS_AVRO_SKIP_LIST
+        PLS_AVRO_CALL
+        PLS_AVRO_RAW
+        PLS_AVRO_OPS
+
+    ctypedef struct pls_op:
+        int32_t code
+        int32_t node
+        int32_t a
+        int32_t b
+        int32_t c
+        int32_t d
+
+    ctypedef struct pls_avro:
+        const pls_op *ops
+        const int32_t *table
+        const uint8_t *constants
+        pls_node *nodes
+        const uint8_t *limit
+        const uint8_t *at
+
+    int pls_avro_value(pls_avro *g, int32_t first, int32_t stop, const uint8_t *p, const uint8_t *end) noexcept

@@ -1,0 +1,421 @@
+"""Bytes of records as typed columns: which schema they are read by, and what becomes of those that do not decode."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg._native import _typed
+from pylogseg.arrow.messages import spans
+from pylogseg.arrow.typed import ArrowColumn
+from pylogseg.catalog.disk import Disk, as_disk, open_dir
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError
+from pylogseg.reading.log_reader import LogFiles
+from pylogseg.reading.stream import Reader
+from pylogseg.schemas.avro_program import RECURSION, AvroProgram
+from pylogseg.schemas.avro_schema import AvroType, fingerprint, parse_avro
+from pylogseg.schemas.frames import Frame, Framed, Named, check_frame, header_names, named_by, unframed
+from pylogseg.schemas.schema import DEFAULT_CONTEXT, Schema
+from pylogseg.schemas.store import Schemas, schema_of_file
+from pylogseg.schemas.topic import TOPIC
+
+OnUndecoded = Literal["raw", "raise", "skip"]
+ON_UNDECODED = ("raw", "raise", "skip")
+#: A schema's file, its text, its id, a subject, or a subject and version: ``orders-value:2``.
+SchemaChoice = str | int | os.PathLike[str] | Schema
+#: Chunks that are looked at for a schema's id.
+_PEEKED = 4
+_WHICH = ("key", "value")
+_VERSION = re.compile(r"(?P<subject>.+):(?P<version>\d+)", re.DOTALL)
+_TEXT = re.compile(r'\s*([\[{"]|(syntax|message|package|import|//|/\*)\b)')
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How keys and values become typed columns.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        Out of ``key`` and ``value``.
+    schema : str, int, path, Schema, or mapping of them by column, optional
+        The reader's schema: a file, its text, an id, a subject, or ``subject:version``. By default the newest version
+        of the subject that is named after the topic (``orders-value``), or of that which the first record names.
+    registry : path, URL or Schemas, optional
+        Where schemas are; by default the topic `_schemas` of the disk that is read. See `Schemas.open`.
+    on_undecoded : {"raw", "raise", "skip"}
+        Of a value that does not decode: its bytes go into a column ``valueRaw`` and the reason into ``valueError``, or
+        an error is raised, or the record is left out and counted in `TypedBatches.undecoded`.
+    frame : {"auto", "confluent", "apicurio", "plain"}
+        What stands in front of a value: ``apicurio`` are ids of eight bytes, ``plain`` is nothing at all.
+    context : str
+        Of ids.
+    recursion : int
+        How often a type may stand in itself before what is deeper stays bytes.
+    """
+
+    columns: tuple[str, ...] = ("value",)
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None
+    registry: str | os.PathLike[str] | Schemas | None = None
+    on_undecoded: OnUndecoded = "raw"
+    frame: Frame = "auto"
+    context: str = DEFAULT_CONTEXT
+    recursion: int = RECURSION
+
+    def __post_init__(self) -> None:
+        if not self.columns or not set(self.columns) <= set(_WHICH) or len(set(self.columns)) < len(self.columns):
+            raise RequestError(f"decode is 'key', 'value' or both, not {self.columns!r}")
+        if self.on_undecoded not in ON_UNDECODED:
+            raise RequestError(f"on_undecoded is one of {', '.join(ON_UNDECODED)}, not {self.on_undecoded!r}")
+        check_frame(self.frame)
+        if self.recursion < 0:
+            raise RequestError(f"recursion is 0 or more, not {self.recursion}")
+
+    @classmethod
+    def of(cls, decode: str | Sequence[str] | Decoding, **options: Any) -> Decoding:
+        """Return what a caller means by ``decode``; options that are None are left out."""
+        given = {name: value for name, value in options.items() if value is not None}
+        if isinstance(decode, Decoding):
+            if given:
+                raise RequestError(f"{', '.join(given)} belongs into the Decoding that is given")
+            return decode
+        return cls((decode,) if isinstance(decode, str) else tuple(decode), **given)
+
+    def wanted(self, which: str) -> SchemaChoice | None:
+        """Return the reader's schema that is asked for."""
+        if isinstance(self.schema, Mapping):
+            return self.schema.get(which)
+        return self.schema if which == "value" or len(self.columns) == 1 else None
+
+
+class AvroEngine:
+    """Decodes Avro by a reader's schema."""
+
+    def __init__(self, schemas: Schemas, reader: Schema, recursion: int) -> None:
+        self._schemas = schemas
+        self._parsed: dict[tuple[str, object], AvroType] = {}
+        self._program = AvroProgram(self._parse(reader), recursion)
+        self._column = ArrowColumn(self._program.column)
+        self.type = self._column.type
+
+    def _parse(self, schema: Schema) -> AvroType:
+        key = schema.text, schema.references
+        if key not in self._parsed:
+            references = {name: other.text for name, other in self._schemas.references(schema).items()}
+            self._parsed[key] = parse_avro(schema.text, references, schema.title)
+        return self._parsed[key]
+
+    def add(self, writer: Schema, named: Named) -> int:
+        """Make a writer's schema known."""
+        if named.form == "apicurio-json":
+            raise RequestError("Avro's JSON encoding is not decoded")
+        return self._program.add(self._parse(writer), is_bare=named.form == "confluent")
+
+    def decode(
+        self, framed: Framed, entry: npt.NDArray[np.int32]
+    ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+        """Return the array, and status and position of each value."""
+        values = self._program.decode(framed.place, framed.size, framed.sources, entry)
+        return self._column.array(values.nodes), values.status, values.position
+
+
+class Decoder:
+    """Decodes columns of bytes by one reader's schema.
+
+    Parameters
+    ----------
+    schemas : Schemas
+    reader : Schema
+    decoding : Decoding
+    which : {"key", "value"}
+
+    Attributes
+    ----------
+    type : pyarrow.DataType
+        Of the columns that it makes.
+    """
+
+    def __init__(self, schemas: Schemas, reader: Schema, decoding: Decoding, which: str) -> None:
+        self._schemas, self._reader, self._decoding, self.which = schemas, reader, decoding, which
+        if reader.type != "AVRO":
+            raise RequestError(f"{reader.title} is {reader.type}: only AVRO is decoded")
+        self._engine = AvroEngine(schemas, reader, decoding.recursion)
+        self.type = self._engine.type
+        self._entries: dict[Named, int] = {}
+        self._reasons: dict[int, str] = {_typed.UNKNOWN: "no frame: nothing names the schema"}
+        self._by_fingerprint: dict[int, Schema] | None = None
+
+    def decode(self, column: pa.Array, headers: pa.Array | None = None) -> tuple[pa.Array, dict[int, str]]:
+        """Decode a binary array.
+
+        Returns
+        -------
+        (array, errors) : tuple of pyarrow.Array and dict of int to str
+            Null where a value is null or does not decode; and why, by row.
+        """
+        place, size, source = spans(column)
+        by_header = _by_header(headers, self.which) if headers is not None else {}
+        framed = unframed(place, size, (source,), self._decoding.frame, by_header)
+        entries = [self._entry(named) for named in framed.names]
+        known = np.array([*entries, 0, -_typed.UNKNOWN], np.int32)  # -1 is the last of it, no frame; -2 a null
+        array, status, position = self._engine.decode(framed, np.ascontiguousarray(known[framed.name]))
+        bad = np.flatnonzero((status != 0) & (status != _typed.ABSENT))
+        return array, {row: self._reason(int(status[row]), int(position[row])) for row in bad.tolist()}
+
+    def _reason(self, status: int, position: int) -> str:
+        if status in self._reasons:
+            return self._reasons[status]
+        return f"{_typed.REASONS[status]}, at byte {position} of its payload"
+
+    def _entry(self, named: Named) -> int:
+        if named not in self._entries:
+            try:
+                self._entries[named] = self._engine.add(self._writer(named), named)
+            except RequestError as error:
+                status = min(_typed.UNKNOWN + len(self._reasons), _typed.ABSENT - 1)
+                is_last = status == _typed.ABSENT - 1
+                self._reasons[status] = "one of many schemas that are not there" if is_last else str(error)
+                self._entries[named] = -status
+        return self._entries[named]
+
+    def _writer(self, named: Named) -> Schema:
+        """The schema that a value was written by."""
+        schemas, context = self._schemas, self._decoding.context
+        if named.kind == "given":
+            return self._reader
+        if named.kind == "id":
+            found = schemas.by_id(named.number, context)
+            missing = schemas.missing(named.number, context)
+        elif named.kind == "guid":
+            found, missing = schemas.by_guid(named.guid), f"no schema {named.guid}"
+        else:
+            if self._by_fingerprint is None:
+                avro = [s for s in (*schemas, self._reader) if s.type == "AVRO"]
+                self._by_fingerprint = {number: s for s in avro if (number := fingerprint(s.text)) is not None}
+            found = self._by_fingerprint.get(named.number)
+            missing = f"no schema with the fingerprint {named.number & (1 << 64) - 1:016x}"
+        if found is not None:
+            return found
+        if not len(schemas) and not schemas.gone:
+            return self._reader  # nothing else is known: the schema that was given stands for what wrote the values
+        raise RequestError(missing)
+
+
+def _by_header(headers: pa.Array, which: str) -> dict[int, Named]:
+    """The rows whose headers name a schema; of several headers of a name the last counts."""
+    headers = headers.combine_chunks() if isinstance(headers, pa.ChunkedArray) else headers
+    items = headers.flatten()
+    if not len(items):
+        return {}
+    names, values = items.flatten()
+    hits = np.flatnonzero(pc.is_in(names, pa.array(header_names(which))).to_numpy(zero_copy_only=False))
+    if not len(hits):
+        return {}
+    rows = np.asarray(pc.list_parent_indices(headers))[hits].tolist()
+    found: dict[int, dict[str, bytes | None]] = {}
+    taken = pa.array(hits)
+    for row, name, value in zip(rows, names.take(taken).to_pylist(), values.take(taken).to_pylist(), strict=True):
+        found.setdefault(row, {})[name] = value
+    named = ((row, named_by(each, which)) for row, each in found.items())
+    return {row: each for row, each in named if each is not None}
+
+
+@dataclass
+class TypedBatches:
+    """Turns record batches with bytes into such with typed columns.
+
+    Attributes
+    ----------
+    undecoded : int
+        Values that did not decode.
+    """
+
+    decoders: Mapping[str, Decoder]
+    on_undecoded: OnUndecoded
+    names: tuple[str, ...]
+    undecoded: int = field(default=0, init=False)
+
+    def needed(self) -> list[str]:
+        """The columns that have to be read."""
+        more = ["headers"] + (["topic", "partition", "offset"] if self.on_undecoded == "raise" else [])
+        return [*self.names, *(name for name in more if name not in self.names)]
+
+    def schema(self, source: pa.Schema) -> pa.Schema:
+        """Return the schema of the result: `source` has the types of the other columns."""
+        fields: list[pa.Field] = []
+        for name in self.names:
+            if name not in self.decoders:
+                fields.append(source.field(name))
+                continue
+            fields.append(pa.field(name, self.decoders[name].type))
+            if self.on_undecoded == "raw":
+                fields += [pa.field(f"{name}Raw", pa.binary()), pa.field(f"{name}Error", pa.string())]
+        return pa.schema(fields)
+
+    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode batch by batch."""
+        target: pa.Schema | None = None
+        for batch in batches:
+            target = target or self.schema(batch.schema)
+            yield from self._decoded(batch, target)
+
+    def _decoded(self, batch: pa.RecordBatch, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            yield self._one(batch, target)
+        except OverflowError:  # what it unfolds to is too much for Arrow's offsets
+            half = batch.num_rows // 2
+            if not half:
+                raise
+            yield from self._decoded(batch.slice(0, half), target)
+            yield from self._decoded(batch.slice(half), target)
+
+    def _one(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+        arrays: list[pa.Array] = []
+        bad: set[int] = set()
+        headers = batch.column("headers") if "headers" in batch.schema.names else None
+        for name in self.names:
+            column = batch.column(name)
+            if name not in self.decoders:
+                arrays.append(column)
+                continue
+            array, errors = self.decoders[name].decode(column, headers)
+            arrays.append(array)
+            if errors and self.on_undecoded == "raise":
+                raise _undecoded(batch, name, *next(iter(errors.items())))
+            bad.update(errors)
+            if self.on_undecoded == "raw":
+                arrays += _raw(column, errors)
+        self.undecoded += len(bad)
+        made = pa.RecordBatch.from_arrays(arrays, schema=target)
+        if not bad or self.on_undecoded != "skip":
+            return made
+        good = np.ones(batch.num_rows, np.bool_)
+        good[[*bad]] = False
+        return made.filter(pa.array(good))
+
+
+def _raw(column: pa.Array, errors: Mapping[int, str]) -> tuple[pa.Array, pa.Array]:
+    """The bytes of what did not decode, and why."""
+    if not errors:
+        return pa.nulls(len(column), pa.binary()), pa.nulls(len(column), pa.string())
+    rows = np.full(len(column), -1)
+    rows[[*errors]] = np.arange(len(errors))
+    picked = pa.array(rows, mask=rows < 0)
+    return column.take(pa.array([*errors])).take(picked), pa.array([*errors.values()], pa.string()).take(picked)
+
+
+def _undecoded(batch: pa.RecordBatch, which: str, row: int, reason: str) -> CorruptionError:
+    record = {name: batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")}
+    where = f"{record['topic']}-{record['partition']}, the {which} of offset {record['offset']}"
+    position = re.search(r"at byte (\d+)", reason)
+    remedy = "on_undecoded='raw' keeps such bytes in a column, 'skip' leaves the record out"
+    return CorruptionError(where, int(position[1]) if position else 0, f"{reason}; {remedy}", record["offset"])
+
+
+def typed_reading(decoding: Decoding, path: Any, reader: Reader, names: Sequence[str]) -> TypedBatches:
+    """Choose the reader's schemas for what a reader reads; its first records are read if nothing else says them."""
+    from pylogseg.arrow.columns import record_batches, schema
+
+    def peek(which: str) -> Iterator[pa.RecordBatch]:
+        yield from itertools.islice(record_batches(reader.chunks(), schema([which, "headers"])), _PEEKED)
+
+    logs = cast("Sequence[LogFiles]", reader.scope.logs)
+    topics = sorted({log.segments[0].topic for log in logs if log.segments})
+    return typed_batches(decoding, as_disk(path), topics, names, peek)
+
+
+def typed_batches(
+    decoding: Decoding, disk: Disk, topics: Sequence[str], names: Sequence[str],
+    peek: Callable[[str], Iterable[pa.RecordBatch]],
+) -> TypedBatches:  # fmt: skip
+    """Choose the reader's schemas for records of topics; `peek` gives the first ones, with a column and the headers."""
+    given = decoding.registry
+    schemas = given if isinstance(given, Schemas) else Schemas.open(schemas_disk(disk) if given is None else given)
+    decoders = {}
+    for which in decoding.columns:
+        if which not in names:
+            raise RequestError(f"{which} is decoded, but is not among the columns {', '.join(names)}")
+        reader = reader_schema(decoding, schemas, topics, which, peek)
+        decoders[which] = Decoder(schemas, reader, decoding, which)
+    return TypedBatches(decoders, decoding.on_undecoded, tuple(names))
+
+
+def schemas_disk(disk: Disk) -> Disk:
+    """Where the schemas of records are: here, or in the log directories that have these partitions and files."""
+    if any(partition.topic == TOPIC for partition in disk.partitions):
+        return disk
+    folders = {os.path.dirname(partition.path) for partition in disk.partitions}
+    folders |= {os.path.dirname(os.path.dirname(segment.path)) for segment in disk.loose}
+    found = [folder for folder in sorted(folders) if folder and "://" not in folder]
+    try:
+        return open_dir([os.path.join(folder, f"{TOPIC}-0") for folder in found]) if found else disk
+    except PylogsegError:
+        return disk
+
+
+def reader_schema(
+    decoding: Decoding, schemas: Schemas, topics: Sequence[str], which: str,
+    peek: Callable[[str], Iterable[pa.RecordBatch]],
+) -> Schema:  # fmt: skip
+    """Return the schema that all values are read by."""
+    wanted = decoding.wanted(which)
+    if wanted is not None:
+        return chosen_schema(schemas, wanted, decoding.context)
+    prefix = "" if decoding.context == DEFAULT_CONTEXT else f":{decoding.context}:"
+    found = {schema for topic in topics if (schema := schemas.version(f"{prefix}{topic}-{which}")) is not None}
+    if len(found) > 1:
+        raise RequestError(f"the topics {', '.join(topics)} have different schemas: read one of them, or give schema=")
+    if found:
+        return found.pop()
+    for batch in peek(which):
+        place, size, source = spans(batch.column(which))
+        by_header = _by_header(batch.column("headers"), which)
+        for named in unframed(place, size, (source,), decoding.frame, by_header).names:
+            if named.kind == "id":
+                schema = schemas.by_id(named.number, decoding.context)
+            elif named.kind == "guid":
+                schema = schemas.by_guid(named.guid)
+            else:
+                numbers = {fingerprint(s.text): s for s in schemas if s.type == "AVRO"}
+                schema = numbers.get(named.number) if named.kind == "fingerprint" else None
+            if schema is not None:
+                newest = None if schema.subject is None else schemas.version(schema.subject)
+                return newest if newest is not None and newest.version is not None else schema
+    hint = f" ({schemas.notes[0]})" if schemas.notes and not len(schemas) else ""
+    names = ", ".join(f"{topic}-{which}" for topic in topics)
+    raise RequestError(f"no schema is known for {names}{hint}: give schema= or registry=")
+
+
+def chosen_schema(schemas: Schemas, wanted: SchemaChoice, context: str = DEFAULT_CONTEXT) -> Schema:
+    """Return the schema that a caller names."""
+    if isinstance(wanted, Schema):
+        return wanted
+    if isinstance(wanted, int):
+        found = schemas.by_id(wanted, context)
+        if found is None:
+            raise RequestError(schemas.missing(wanted, context))
+        return found
+    text = os.fspath(wanted)
+    if _TEXT.match(text):
+        return Schema(text, "AVRO" if text.lstrip()[0] in '[{"' else "PROTOBUF")
+    if text.lower().endswith((".avsc", ".avro", ".proto", ".json")) and os.path.exists(text):
+        return schema_of_file(text)
+    match = _VERSION.fullmatch(text)
+    found = schemas.version(text) or (schemas.version(match["subject"], int(match["version"])) if match else None)
+    if found is None:
+        raise RequestError(
+            f"there is no schema {text!r}: a file, a subject, subject:version, an id or the text is meant"
+        )
+    return found
+
+
+__all__: list[Any] = ["Decoder", "Decoding", "TypedBatches", "typed_batches"]

@@ -1,0 +1,124 @@
+"""What typed values become: a tree of columns, and the nodes that a kernel fills for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.errors import RequestError
+
+#: Widths of nodes that have no numbers; the others are bytes of an item.
+BYTES, LIST, STRUCT, NULL = 0, -1, -2, -3
+#: A schema that unfolds to more is refused: each record would have so many items.
+MOST_COLUMNS = 10_000
+#: Nested types.
+DEEPEST = 32
+
+_WIDTHS = {
+    "null": NULL,
+    "bool": 1,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float": 4,
+    "double": 8,
+    "binary": BYTES,
+    "string": BYTES,
+    "enum": 4,
+    "date": 4,
+    "time_ms": 4,
+    "time_us": 8,
+    "timestamp": 8,
+    "duration": 8,
+    "list": LIST,
+    "map": LIST,
+    "struct": STRUCT,
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of typed values.
+
+    Attributes
+    ----------
+    name : str
+    type : str
+        One of the kinds above, ``fixed`` or ``decimal``.
+    node : int
+        Its node.
+    children : tuple of Column
+        Of a struct its fields, of a list its items, of a map a struct of key and value.
+    size : int
+        Bytes of a fixed or a decimal.
+    symbols : tuple of str
+        Of an enum.
+    precision, scale : int
+        Of a decimal.
+    unit : str
+        Of a timestamp or a duration: ``ms``, ``us`` or ``ns``.
+    is_utc : bool
+        Whether a timestamp is a moment, and not a local time.
+    role : str
+        ``union`` for a struct of which one field has a value, ``raw`` for bytes that stand for what is nested deeper.
+    """
+
+    name: str
+    type: str
+    node: int
+    children: tuple[Column, ...] = ()
+    size: int = 0
+    symbols: tuple[str, ...] = ()
+    precision: int = 0
+    scale: int = 0
+    unit: str = ""
+    is_utc: bool = False
+    role: str = ""
+
+
+@dataclass
+class Nodes:
+    """Numbers the nodes while columns are made."""
+
+    rows: list[list[int]] = field(default_factory=list)
+
+    def begin(self, parent: int, kind: str, size: int = 0) -> int:
+        """Add a node; `end` closes it."""
+        if len(self.rows) >= MOST_COLUMNS:
+            raise RequestError(f"the schema unfolds to more than {MOST_COLUMNS} columns: allow less recursion")
+        self.rows.append([parent, size or _WIDTHS[kind], len(self.rows) + 1])
+        return len(self.rows) - 1
+
+    def end(self, node: int) -> None:
+        """All that is in the node has been added."""
+        self.rows[node][2] = len(self.rows)
+
+    def array(self) -> npt.NDArray[np.int32]:
+        """As a kernel takes them."""
+        return np.array(self.rows, np.int32).reshape(-1, 3)
+
+
+@dataclass
+class Values:
+    """Decoded values: what the nodes hold, and how each value went.
+
+    Attributes
+    ----------
+    column : Column
+    nodes : list of (int, Block, Block, Block)
+    status : uint8 array
+        0 for a value that was decoded, and a null; else an index of the reasons.
+    position : int32 array
+        Where in a value it failed.
+    count : int
+    """
+
+    column: Column
+    nodes: list[Any]
+    status: npt.NDArray[np.uint8]
+    position: npt.NDArray[np.int32]
+    count: int

@@ -1,0 +1,85 @@
+"""A target of hostile bytes: typed values by random schemas, and what stands in front of them."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from helpers import hostile_logs, mutations
+from pylogseg._native import _typed
+from pylogseg.arrow.typed import ArrowColumn
+from pylogseg.errors import RequestError
+from pylogseg.schemas.avro_program import AvroProgram
+from pylogseg.schemas.avro_schema import parse_avro
+from pylogseg.schemas.frames import FRAMES, unframed
+
+_PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
+def typed(rng: Random) -> None:
+    """Columns are sound whatever the bytes were, and as long as there are values."""
+    names = [0]
+    writer = _schema(rng, names, 0)
+    reader = writer if rng.random() < 0.6 else _schema(rng, names, 0)
+    try:
+        program = AvroProgram(parse_avro(json.dumps(reader)), rng.randrange(3))
+        program.add(parse_avro(json.dumps(writer)))
+    except RequestError:
+        return
+    values = []
+    for _ in range(rng.randrange(1, 5)):
+        raw = (
+            rng.randbytes(rng.randrange(40))
+            if rng.random() < 0.3
+            else bytes(rng.choice(b"\0\0\1\2\2\4\x06a\x80") for _ in range(rng.randrange(60)))
+        )
+        values.append(mutations.damaged(rng, raw) if raw and rng.random() < 0.3 else raw)
+    buffer = hostile_logs.exact(b"".join(values))
+    size = np.array([len(value) for value in values], np.int32)
+    place = np.cumsum(size, dtype=np.int64) - size
+    if rng.random() < 0.1:
+        place[rng.randrange(len(values))] = rng.choice((1 << 40, 1 << 62, len(buffer)))
+    decoded = program.decode(place, size, (buffer,), np.zeros(len(values), np.int32))
+    array = ArrowColumn(program.column).array(decoded.nodes)
+    array.validate(full=True)
+    assert len(array) == len(values)
+    framed = unframed(place, size, (buffer,), rng.choice(FRAMES), {})
+    assert (framed.size <= size).all() or len(framed.sources) > 1
+    code, skip = np.empty(len(size), np.int64), np.empty(len(size), np.int32)
+    _typed.indexes(place, size, (buffer,), code, skip)
+    assert (skip <= size).all()
+
+
+def _schema(rng: Random, names: list[int], depth: int) -> Any:
+    names[0] += 1
+    name = f"N{names[0]}"
+    kind = rng.choice(
+        ("record", "record", "array", "map", "union", "fixed", "enum", "decimal", "primitive", "primitive")
+    )
+    if depth > 3:
+        kind = "primitive"
+    if kind == "record":
+        fields = [{"name": f"f{i}", "type": _schema(rng, names, depth + 1)} for i in range(rng.randrange(4))]
+        if rng.random() < 0.2:
+            fields.append({"name": "again", "type": ["null", name]})
+        if rng.random() < 0.2:
+            fields.append({"name": f"d{names[0]}", "type": "long", "default": 7})
+        return {"type": "record", "name": name, "fields": fields}
+    if kind == "array":
+        return {"type": "array", "items": _schema(rng, names, depth + 1)}
+    if kind == "map":
+        return {"type": "map", "values": _schema(rng, names, depth + 1)}
+    if kind == "union":
+        found = [_schema(rng, names, 4 if rng.random() < 0.5 else depth + 1) for _ in range(rng.randrange(1, 4))]
+        return [each for each in found if not isinstance(each, list)]
+    if kind == "fixed":
+        size = rng.choice((0, 1, 3, 12, 16))
+        return {"type": "fixed", "name": name, "size": size} | ({"logicalType": "duration"} if size == 12 else {})
+    if kind == "enum":
+        return {"type": "enum", "name": name, "symbols": ["A", "B", "C"][: rng.randrange(1, 4)]}
+    if kind == "decimal":
+        return {"type": "bytes", "logicalType": "decimal", "precision": rng.choice((1, 5, 18, 38, 39, 76)), "scale": 1}
+    return rng.choice(_PRIMITIVES)
