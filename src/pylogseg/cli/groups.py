@@ -18,6 +18,7 @@ _EPILOG = r"""\b
 Examples:
   pylogseg groups /data/kafka                     every group, its kind and state
   pylogseg groups /data/kafka billing --offsets   offsets and lag, as --describe
+  pylogseg groups /data/kafka --lag               what is behind, in records and time
   pylogseg groups /data/kafka --members           members and assignments
   pylogseg groups /data/kafka --as-of 2h          as it was two hours ago
   pylogseg groups /data/kafka --export saved.csv  for another cluster, see below
@@ -27,6 +28,8 @@ Groups are read from __consumer_offsets, lags from the ends of the topics that
 are in the given directories; a "-" is not known here. Name the directories of
 all brokers to see all groups. A broker that stopped leaves members in its files
 that are long gone.
+LAG counts offsets, as Kafka does: markers, and records that compaction took
+away, are among them. --lag reads the headers behind each offset.
 Topics' names of groups with the new protocol come from __cluster_metadata.
 
 \b
@@ -58,6 +61,9 @@ _OFFSETS: Columns = {
     "CURRENT-OFFSET": "offset",
     "LOG-END-OFFSET": "endOffset",
     "LAG": "lag",
+    "LAG-RECORDS": "lagRecords",
+    "LAG-BYTES": "lagBytes",
+    "LAG-SECONDS": lambda row: None if row.get("lagMs") is None else row["lagMs"] / 1000,
     "CONSUMER-ID": lambda row: row.get("memberId"),
     "HOST": lambda row: row.get("host"),
     "CLIENT-ID": lambda row: row.get("clientId"),
@@ -88,19 +94,26 @@ _MEMBERS: Columns = {
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
 @inside_options("GROUP")
 @click.option("--offsets", is_flag=True, help="Print the offsets of each group, with lag.")
+@click.option("--lag", is_flag=True, help="As --offsets, with the lag in records that are there, in bytes and time.")
 @click.option("--members", is_flag=True, help="Print the members of each group, with their assignments.")
 @click.option("--export", metavar="FILE", help="Write offsets as CSV for kafka-consumer-groups.sh --reset-offsets.")
 def groups(
-    arguments: tuple[str, ...], as_of: str | None, as_json: bool, offsets: bool, members: bool, export: str | None
+    arguments: tuple[str, ...],
+    as_of: str | None,
+    as_json: bool,
+    offsets: bool,
+    lag: bool,
+    members: bool,
+    export: str | None,
 ) -> None:
     """List consumer groups: kind, state, members, offsets and lag, from the files alone."""
-    if offsets + members + (export is not None) > 1:
-        raise RequestError("choose one of --offsets, --members and --export")
+    if offsets + lag + members + (export is not None) > 1:
+        raise RequestError("choose one of --offsets, --lag, --members and --export")
     state, names = opened(arguments, as_of)
     if export is not None:
         _export(state, names, export)
-    elif offsets:
-        _print_offsets(state, names, as_json)
+    elif offsets or lag:
+        _print_offsets(state, names, as_json, lag)
     elif members:
         _print(_with_epochs(state, rows_of(state, "group_members", names, "group")), _MEMBERS, as_json)
     else:
@@ -126,18 +139,20 @@ def _note(row: Row) -> str | None:
     return "of a topic that was deleted since" if row.get("stale") else None
 
 
-def described_offsets(state: Inside, names: list[str]) -> list[Row]:
-    """Return offsets with the member that has the partition, and partitions of members without an offset."""
+def described_offsets(state: Inside, names: list[str], table: str = "group_offsets") -> list[Row]:
+    """Return offsets of a table with the member that has the partition, and partitions of members without an offset."""
     rows_of(state, "groups", names, "group")  # says which of the names there is not
     wanted = set(names)
-    found = {(row["group"], row["topic"], row["partition"]): row for row in rows_of(state, "group_offsets")}
+    found = {(row["group"], row["topic"], row["partition"]): row for row in rows_of(state, table)}
     is_of_share = {row["group"] for row in rows_of(state, "groups") if row["type"] in ("Share", "Streams")}
     for member in rows_of(state, "group_members"):
         for each in (member["assignment"] or ()) if member["group"] not in is_of_share else ():
             for partition in each["partitions"]:
                 key = member["group"], each["topic"], partition
                 end = state.ends(each["topic"], partition)
-                empty = dict.fromkeys(("leaderEpoch", "offset", "lag", "pendingOffset", "stale"))
+                empty = dict.fromkeys(
+                    ("leaderEpoch", "offset", "lag", "pendingOffset", "stale", "lagRecords", "lagBytes", "lagMs")
+                )
                 row = found.get(key) or dict(zip(("group", "topic", "partition"), key, strict=True)) | empty | {
                     "endOffset": end
                 }
@@ -145,11 +160,12 @@ def described_offsets(state: Inside, names: list[str]) -> list[Row]:
     return [found[key] for key in sorted(found) if not wanted or key[0] in wanted]
 
 
-def _print_offsets(state: Inside, names: list[str], as_json: bool) -> None:
-    rows = described_offsets(state, names)
+def _print_offsets(state: Inside, names: list[str], as_json: bool, lag: bool) -> None:
+    rows = described_offsets(state, names, "group_lags" if lag else "group_offsets")
+    columns = {name: of for name, of in _OFFSETS.items() if lag or not name.startswith("LAG-")}
     shares = [row for row in rows_of(state, "share_offsets") if not names or row["group"] in names]
     if rows or not shares:
-        _print(rows, _OFFSETS, as_json)
+        _print(rows, columns, as_json)
     if shares:
         if rows and not as_json:
             click.echo()

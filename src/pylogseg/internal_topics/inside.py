@@ -21,7 +21,7 @@ from pylogseg.internal_topics.groups import Group, GroupRecords, groups_of, grou
 from pylogseg.internal_topics.image import Image
 from pylogseg.internal_topics.keyed import Notes
 from pylogseg.internal_topics.moment import AsOf, Moment
-from pylogseg.internal_topics.offsets import PartitionEnds, offsets_table
+from pylogseg.internal_topics.offsets import PartitionEnds, offsets_table, with_lags
 from pylogseg.internal_topics.schema_table import schemas_table
 from pylogseg.internal_topics.shares import share_table
 from pylogseg.reading.seek import end_offset
@@ -44,7 +44,8 @@ class Inside:
         self._makers: dict[str, Callable[[], pa.Table]] = {
             "groups": lambda: groups_table(self._groups, self._offset_counts()),
             "group_members": lambda: members_table(self._groups),
-            "group_offsets": self._group_offsets,
+            "group_offsets": lambda: self._group_offsets,
+            "group_lags": lambda: with_lags(self._group_offsets, self._ends),
             "share_offsets": lambda: share_table(disk, moment, self._image, self._ends, self.notes),
             "transactions": self._transactions,
             "open_transactions": self._open_transactions,
@@ -135,6 +136,7 @@ class Inside:
                 found.update({row["values"]: row["counts"] for row in counted.to_pylist()})
         return found
 
+    @cached_property
     def _group_offsets(self) -> pa.Table:
         return offsets_table(self._records, self._image.topic_ids if self._image else None, self._ends)
 

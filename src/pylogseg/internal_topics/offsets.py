@@ -19,6 +19,7 @@ from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind
 from pylogseg.internal_topics.groups import GroupRecords
 from pylogseg.internal_topics.keyed import Notes, newest_replicas
+from pylogseg.internal_topics.lag import Lag, lags_of
 from pylogseg.internal_topics.moment import Moment
 from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.partition import OPEN_END
@@ -48,6 +49,10 @@ OFFSETS = pa.schema(
 )
 
 
+#: Of the fields of `Lag`.
+LAGS = (pa.field("lagRecords", pa.int64()), pa.field("lagBytes", pa.int64()), pa.field("lagMs", pa.int64()))
+
+
 class Ends(NamedTuple):
     """Where a partition begins and ends at a moment; None where its folder is not here."""
 
@@ -67,7 +72,7 @@ class PartitionEnds:
         """Return the ends of a partition."""
         key = topic, partition
         if key not in self._found:
-            log = self._logs(topic).get(partition)
+            log = self.log(topic, partition)
             self._found[key] = Ends(None, None) if log is None else self._ends(log)
         return self._found[key]
 
@@ -78,6 +83,10 @@ class PartitionEnds:
             with contextlib.suppress(CorruptionError, StorageError):
                 return parse_partition_metadata(log.segments[0].files.read_all(path), path).topic_id
         return None
+
+    def log(self, topic: str, partition: int) -> LogFiles | None:
+        """Return the log of a partition; None if its folder is not here."""
+        return self._logs(topic).get(partition)
 
     def _logs(self, topic: str) -> dict[int, LogFiles]:
         if topic not in self._topics:
@@ -215,6 +224,26 @@ def _stale(table: pa.Table, topic_ids: Mapping[str, str] | None, ends: Partition
         for topic, own in zip(topics, ids, strict=True)
     ]
     return pa.array(found, pa.bool_())
+
+
+def with_lags(table: pa.Table, ends: PartitionEnds) -> pa.Table:
+    """Add to `offsets_table` how far each offset is behind; the headers behind the lowest of a partition are read."""
+    rows: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    keys = zip(*(table[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
+    for row, (topic, partition, offset) in enumerate(keys):
+        if offset is not None:
+            rows.setdefault((topic, partition), []).append((row, offset))
+    found: list[Lag | None] = [None] * len(table)
+    for (topic, partition), each in rows.items():
+        log, end = ends.log(topic, partition), ends.of(topic, partition).end
+        if log is not None and end is not None:
+            lags = lags_of(log, end, [offset for _, offset in each])
+            for (row, _), lag in zip(each, lags, strict=True):
+                found[row] = lag
+    for i, field in enumerate(LAGS):
+        values = [None if lag is None else lag[i] for lag in found]
+        table = table.append_column(field, pa.array(values, field.type))
+    return table
 
 
 def utc(ms: int | None) -> datetime.datetime | None:
