@@ -12,9 +12,10 @@ import pytest
 
 from pylogseg import BrokerSettings, LogManager
 from pylogseg._native import _ahead
+from pylogseg.env.garbage import uncollected
 from pylogseg.env.storage import Entry, LocalStorage, MappedFile
 from pylogseg.log import segment_lookup
-from pylogseg.manager.loading import Loading, uncollected
+from pylogseg.manager.loading import Loading
 
 RECORDS = [(None, b"key", bytes(100))] * 20
 

@@ -36,6 +36,8 @@ _GUARANTEED = (*_SURE, "timestamp")
 #: What lies between the offsets of a list need not be read: ranges are cut into so many, as long as a filter leaves
 #: some of them out, and to no less than that size.
 _PARTS, _FINE_BYTES = 64, 64 << 10
+#: How many times as large a task is of which only headers are read.
+_HEADER_TASKS = 8
 
 
 class LogScan:
@@ -88,8 +90,10 @@ class LogScan:
         """The gaps of all scans so far, each once."""
         return self._options.gaps
 
-    def tasks(self, filter: Any, target_bytes: int) -> Iterator[Task]:
+    def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Task]:
         """Yield what is to be read, of about so many bytes a task, by log and offset.
+
+        Tasks are larger where headers are enough for the columns.
 
         Raises
         ------
@@ -98,6 +102,8 @@ class LogScan:
         StorageError
             For a log that cannot be listed, or read where it ends.
         """
+        if columns is not None and self._are_told(columns):
+            target_bytes *= _HEADER_TASKS
         for log, bounds in self._bounded(filter):
             if log.error is not None:
                 self._unreadable(log.error)
@@ -210,13 +216,17 @@ class LogScan:
 
     def _chunks(self, task: Task, how: ReadOptions, columns: Sequence[str]) -> Iterator[Chunk]:
         logs = PlannedLogs(how.isolation_level, self._place, self._known)
-        known = header_reader.COUNTED if how.check_crc else header_reader.COLUMNS
-        is_told = known.issuperset(columns)
+        is_told = self._are_told(columns)
         for part in task:
             told = header_reader.header_chunks(part, how, logs, with_offsets="offset" in columns) if is_told else None
             yield from (chunk for chunk in told or RangeReader(part, how, logs) if len(chunk.columns))
             if how.on_corrupt == "stop" and any(gap.is_damage for gap in how.gaps):
                 return
+
+    def _are_told(self, columns: Sequence[str]) -> bool:
+        """Check whether headers are enough for columns."""
+        known = header_reader.COUNTED if self._options.check_crc else header_reader.COLUMNS
+        return self._options.on_corrupt == "raise" and known.issuperset(columns)
 
     def _place(self, part: Range) -> tuple[FileSystem, str]:
         segment = self._segment(part)

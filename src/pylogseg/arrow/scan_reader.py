@@ -36,7 +36,7 @@ def scanned(scope: Scope, columns: Sequence[str], filter: Any, threads: int | No
     selection = Selection(table.schema, columns, whole)
     threads = threads or processors()
     target = TASK_BYTES if threads > 1 else FRAGMENT_BYTES
-    found = scan(table, lambda: table.tasks(whole, target), selection, None, threads)
+    found = scan(table, lambda: table.tasks(whole, target, selection.needed), selection, None, threads)
     return found if scope.limit is None else _limited(found, scope.limit)
 
 

@@ -15,8 +15,9 @@ from pyarrow import acero
 from pylogseg.arrow.pruning import check_filter, explained, fields_of, filtered, no_column
 from pylogseg.env.pool import Advance, map_ordered
 
-#: A task of several threads is about so many bytes: what they read ahead is kept until its turn.
-TASK_BYTES = 16 << 20
+#: A task of several threads is about so many bytes, one window: what they read ahead is kept until its turn, and has
+#: left the processor's caches by then if it is much.
+TASK_BYTES = (2 << 20) - (128 << 10)
 #: Of a task that one thread reads, and of a fragment that an engine reads by itself.
 FRAGMENT_BYTES = 64 << 20
 
@@ -30,8 +31,9 @@ class Table(Protocol):
         All columns.
     ``name``
         For messages.
-    ``tasks(filter, target_bytes)``
-        Yield what is to be read, in order; a task is about so many bytes. The filter only saves reading.
+    ``tasks(filter, target_bytes, columns)``
+        Yield what is to be read, in order; a task is about so many bytes, more where few of them are read for the
+        columns. The filter only saves reading.
     ``batches(task, columns, memory)``
         Yield the rows of a task as record batches with these columns.
     ``memory(columns)``
@@ -48,7 +50,7 @@ class Table(Protocol):
     def schema(self) -> pa.Schema: ...
     @property
     def name(self) -> str: ...
-    def tasks(self, filter: Any, target_bytes: int) -> Iterator[Any]: ...
+    def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Any]: ...
     def batches(self, task: Any, columns: Sequence[str], memory: Any) -> Iterator[pa.RecordBatch]: ...
     def memory(self, columns: Sequence[str]) -> Any: ...
     def guarantee(self, task: Any) -> Any: ...

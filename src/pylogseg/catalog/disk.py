@@ -25,6 +25,7 @@ from pylogseg.catalog.folders import (
     not_here,
 )
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles
+from pylogseg.env.garbage import uncollected
 from pylogseg.env.urls import file_system
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.escape import printable
@@ -112,8 +113,7 @@ class Segment:
             raise
 
 
-@dataclass(frozen=True)
-class OtherFile:
+class OtherFile(NamedTuple):
     """A file in a partition's folder that is not part of a live segment."""
 
     path: str
@@ -370,11 +370,12 @@ def open_dir(
     loose: list[Segment] = []
     notes: list[str | _UnknownStarts] = []
     located = 0
-    for item in [*paths, *more]:
-        files, pattern = file_system(item, storage)
-        for found in files.glob(pattern) or [pattern]:
-            _look(files, found, log_dirs, partitions, loose, notes)
-            located += 1
+    with uncollected():
+        for item in [*paths, *more]:
+            files, pattern = file_system(item, storage)
+            for found in files.glob(pattern) or [pattern]:
+                _look(files, found, log_dirs, partitions, loose, notes)
+                located += 1
     log_dirs = _once(log_dirs, set()) if len(log_dirs) > 1 else log_dirs
     partitions += [partition for log_dir in log_dirs for partition in log_dir.partitions]
     if located > 1:
@@ -547,9 +548,10 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
         if name.kind is FileKind.LOG and not name.suffix and name.offset is not None:
             logs[name.offset] = entry
             continue
+        file = files.join(path, entry.name)
         if name.kind.is_segment_file and not name.suffix and name.offset is not None:
-            companions.setdefault(name.offset, {})[name.kind] = files.join(path, entry.name)
-        others.append(OtherFile(files.join(path, entry.name), name, entry.size))
+            companions.setdefault(name.offset, {})[name.kind] = file
+        others.append(OtherFile(file, name, entry.size))
     bases = sorted(logs)
     segments = tuple(
         Segment(

@@ -211,7 +211,9 @@ class TableDataset(pads.Dataset):
             raise RequestError(f"batch_size must be above 0, not {batch_size}")
         threads = processors() if use_threads else 1
         target = TASK_BYTES if threads > 1 else FRAGMENT_BYTES
-        return TableScanner(self._table, lambda: self._table.tasks(both, target), selection, batch_size, threads)
+        return TableScanner(
+            self._table, lambda: self._table.tasks(both, target, selection.needed), selection, batch_size, threads
+        )
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[TableFragment]:
         """Yield the parts that may have rows for which a filter is true."""

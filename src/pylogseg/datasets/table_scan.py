@@ -114,7 +114,7 @@ class TableScan:
             return []
         return [(place.listed.path, place.size_bytes) for place in task if place.segment is not None]
 
-    def tasks(self, filter: Any, target_bytes: int) -> Iterator[Places]:
+    def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Places]:
         """Yield what is to be read, by partition and offset."""
         places = self._places(filter)
         size = _LISTED if self._table in ("partitions", "segments") else 1

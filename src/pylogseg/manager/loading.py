@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Generic, TypeVar
 
@@ -73,15 +71,3 @@ def _next(items: deque[_Item]) -> _Item | None:
         return items.popleft()
     except IndexError:
         return None
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Disable garbage collection during a load, whose objects stay alive: it saves a fifth of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -17,6 +17,7 @@ from pylogseg.config import LogConfig
 from pylogseg.embedded.log import EmbeddedLog
 from pylogseg.embedded.opening import Owner, open_in
 from pylogseg.env.clock import Clock
+from pylogseg.env.garbage import uncollected
 from pylogseg.env.scheduler import Scheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import ClosedError, CorruptionError, PylogsegError, RequestError, StorageError
@@ -24,7 +25,7 @@ from pylogseg.format.names import parse_partition_folder, partition_folder_name
 from pylogseg.log.directory import LogDirectory
 from pylogseg.manager.cleaning import Cleaning, Place
 from pylogseg.manager.directories import Directories
-from pylogseg.manager.loading import Loading, uncollected
+from pylogseg.manager.loading import Loading
 from pylogseg.manager.settings import BrokerSettings
 
 _log = logging.getLogger(__name__)
