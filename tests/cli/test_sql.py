@@ -10,6 +10,7 @@ import runpy
 import select
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from helpers.shell import ROOT, command, damaged, environment, process, pylogseg
 
 import pylogseg as package
 from pylogseg.errors import RequestError
+from pylogseg.sql import session
 
 pytest.importorskip("duckdb")
 
@@ -179,11 +181,15 @@ def test_allow_files(dead: Path, tmp_path: Path) -> None:
     assert asked(dead, query, "--allow-files") == [{"name": "Ada", "n": 35}]
 
 
-def test_large_sorts_use_no_memory_without_end(dead: Path) -> None:
+def test_large_sorts_use_no_memory_without_end(dead: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit into memory goes to a folder of its own, which is removed."""
-    before = set(Path(os.environ.get("TMPDIR", "/tmp")).glob("pylogseg-sql-*"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other tests have such folders too
+    made: list[Path] = []
+    real = session._connect
+    monkeypatch.setattr(session, "_connect", lambda *given: made.append(Path(given[1])) or real(*given))
     assert asked(dead, "select count(*) as n from (select * from orders order by value)") == [{"n": 806}]
-    assert set(Path(os.environ.get("TMPDIR", "/tmp")).glob("pylogseg-sql-*")) <= before
+    assert [folder.parent for folder in made] == [tmp_path]
+    assert list(tmp_path.iterdir()) == []
 
 
 def named_logs(folder: Path, *names: str) -> Path:

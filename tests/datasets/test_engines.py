@@ -21,9 +21,12 @@ import pylogseg
 from pylogseg.datasets import dataset as classes
 
 SHOWN = ["topic", "partition", "offset", "key"]
+#: An example is some queries in an engine: few at each run, many in a soak.
 FEW = settings(
-    max_examples=min(15, settings().max_examples), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=max(6, settings().max_examples // 50), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+#: Each kind of log once: codecs, batches of magic 0 to 2, transactions, compacted, truncated, odd times.
+LOGS = ("codec-zstd-0", "legacy-0", "mixed-0", "txn-a-0", "txn-a-1", "cmp-short-0", "del-records-0", "timestamps-0")
 UTC = datetime.timezone.utc
 OPERATORS = {
     "<": operator.lt,
@@ -59,14 +62,15 @@ class Predicate:
 def log(request, golden, examples, tmp_path_factory):
     root = tmp_path_factory.mktemp("engines")
     how = {"on_corrupt": "skip"}
-    if request.param == "golden":
-        path = examples
+    if request.param in ("golden", "damaged"):
+        path = root / "copy"
+        for name in LOGS:
+            shutil.copytree(examples / name, path / name)
     elif request.param == "compacted":
         path, how = golden / "broker-4.3" / "compact-3-cleaned" / "data0", {}
     elif request.param == "committed":
         path, how = golden / "broker-4.3" / "txn" / "data0", {"isolation_level": "read_committed"}
-    else:
-        path = shutil.copytree(examples, root / "copy")
+    if request.param == "damaged":
         for file in path.glob("*/*.log"):
             data = bytearray(file.read_bytes())
             if data:

@@ -15,11 +15,12 @@ from helpers.checks import some
 from helpers.counted_reads import count_reads
 from helpers.golden_brokers import BROKERS
 from helpers.shell import damaged, pylogseg
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pylogseg as package
 from pylogseg.catalog.disk import Segment
+from pylogseg.datasets import batch_rows
 from pylogseg.errors import RequestError
 
 TABLES = ("batches", "segments", "partitions", "indexes")
@@ -125,6 +126,7 @@ def broken(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@settings(max_examples=max(30, settings().max_examples // 10))
 @given(condition=FILTERS)
 def test_filters_are_exact(broken: Path, condition: Any) -> None:
     """Whatever is left out by names and indexes, the rows are those of a table in memory."""
@@ -219,3 +221,22 @@ def test_names_and_numbers(examples: Path) -> None:
         package.dataset(examples, of="rows")
     with pytest.raises(RequestError, match="columns"):
         package.dataset(examples, of="batches").to_table(filter=pc.field("nothing") > 1)
+
+
+def test_headers_are_enough(examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches come from headers alone, and are those that a walk of all bytes finds."""
+    plain = [f"{each.topic}-{each.partition}" for each in package.open_dir(examples).partitions]
+    expected = {}
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_rows, "plain_batches", lambda *_: None)
+        for name in plain:
+            for keep in (None, pc.field("lastOffset") >= 20, pc.field("lastOffset") < 33):
+                expected[name, str(keep)] = rows(examples / name, "batches", filter=keep)
+    reads = count_reads(monkeypatch)
+    for name in plain:
+        for keep in (None, pc.field("lastOffset") >= 20, pc.field("lastOffset") < 33):
+            assert rows(examples / name, "batches", filter=keep) == expected[name, str(keep)]
+    assert reads["headers"] > 0
+    reads.clear()
+    assert rows(examples / "codec-none-1", "batches")
+    assert reads["log"] == 0

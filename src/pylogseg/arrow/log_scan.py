@@ -37,7 +37,7 @@ _GUARANTEED = (*_SURE, "timestamp")
 #: some of them out, and to no less than that size.
 _PARTS, _FINE_BYTES = 64, 64 << 10
 #: How many times as large a task is of which only headers are read.
-_HEADER_TASKS = 8
+_HEADER_TASKS = 4
 
 
 class LogScan:

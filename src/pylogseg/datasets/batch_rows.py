@@ -12,6 +12,8 @@ from pylogseg.datasets.rows import TIMESTAMP, record_batch
 from pylogseg.env.filesystem import FileView
 from pylogseg.format.batches import CODEC_NAMES, BatchTable
 from pylogseg.format.escape import readable
+from pylogseg.reading.header_reader import plain_batches
+from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import walk
@@ -47,7 +49,16 @@ BATCHES = pa.schema(
 def of_range(
     segment: Segment, view: FileView, first_offset: int, end_offset: int, wanted: pa.Schema, *, crc: bool
 ) -> Iterator[tuple[pa.RecordBatch, Gap | None]]:
-    """Yield the batches that end in a half-open range of offsets, and what is no good batch there with its gap."""
+    """Yield the batches that end in a half-open range of offsets, and what is no good batch there with its gap.
+
+    Without CRCs, headers alone are read where there is nothing but batches of magic 2.
+    """
+    plain = None if crc else plain_batches(segment, view, first_offset, end_offset)
+    if plain is not None:
+        plain = plain[plain.last_offset < end_offset] if end_offset != OPEN_END else plain
+        if len(plain):
+            yield of_batches(segment, plain, wanted), None
+        return
     start = position_of_offset(segment, view, first_offset)
     for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=crc):
         if isinstance(item, Gap):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from pylogseg.arrow.log_scan import LogScan
 from pylogseg.catalog.disk import Disk, Partition, as_disk
@@ -14,6 +15,19 @@ from pylogseg.reading.stream import BATCH_COLUMNS, Path, check_columns
 
 #: What engines count rows by, first: it needs no payload, and they ask for the first column where they need none.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", *BATCH_COLUMNS)
+
+
+class RecordOptions(TypedDict, total=False):
+    """What `dataset` takes by name for records."""
+
+    partition: int | Sequence[int] | None
+    isolation_level: IsolationLevel
+    on_corrupt: OnCorrupt
+    columns: Sequence[str] | None
+    control: bool
+    check_crc: bool
+    from_log_start: bool
+    max_decompressed_bytes: int
 
 
 def dataset(

@@ -11,13 +11,13 @@ import pyarrow.dataset as pads
 
 from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.datasets.dataset import TableDataset
-from pylogseg.datasets.opening import dataset
+from pylogseg.datasets.opening import RecordOptions, dataset
 from pylogseg.errors import RequestError
-from pylogseg.reading.partition import IsolationLevel, OnCorrupt
 from pylogseg.reading.stream import Path
 
 if TYPE_CHECKING:
     import polars
+    from typing_extensions import Unpack
 
 #: Columns by which there is something to prune. They are never null: nulls mean something else in polars than in Arrow.
 _PRUNING = frozenset(["topic", "partition", "offset", "timestamp"])
@@ -28,22 +28,13 @@ _FEW_ROWS = 100_000
 def scan_polars(
     path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
     *names: str,
-    partition: int | Sequence[int] | None = None,
-    isolation_level: IsolationLevel = "read_uncommitted",
-    on_corrupt: OnCorrupt = "raise",
-    columns: Sequence[str] | None = None,
-    control: bool = False,
-    check_crc: bool = True,
-    from_log_start: bool = True,
-    max_decompressed_bytes: int = 64 << 20,
+    **how: Unpack[RecordOptions],
 ) -> polars.LazyFrame:
     """Return logs as a lazy frame of polars, which reads what a query needs.
 
     Parameters
     ----------
-    path, names, partition, isolation_level, on_corrupt, columns, control, check_crc, from_log_start
-        As for `pylogseg.dataset`.
-    max_decompressed_bytes
+    path, names, **how
         As for `pylogseg.dataset`.
 
     Returns
@@ -71,18 +62,7 @@ def scan_polars(
         from polars.io.plugins import register_io_source
     except ImportError as error:
         raise RequestError(f"scan_polars needs polars 1.20 or later ({error}): pip install pylogseg[polars]") from error
-    found = dataset(
-        path,
-        *names,
-        partition=partition,
-        isolation_level=isolation_level,
-        on_corrupt=on_corrupt,
-        columns=columns,
-        control=control,
-        check_crc=check_crc,
-        from_log_start=from_log_start,
-        max_decompressed_bytes=max_decompressed_bytes,
-    )
+    found = dataset(path, *names, **how)
     schema: Any = polars.DataFrame(found.schema.empty_table()).schema
     return register_io_source(functools.partial(_read, found), schema=schema)
 

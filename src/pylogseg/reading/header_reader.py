@@ -12,11 +12,12 @@ import numpy.typing as npt
 
 from pylogseg._native import _ahead
 from pylogseg.catalog.disk import Segment
+from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable
 from pylogseg.format.layout import BATCH_HEADER, LOG_OVERHEAD
 from pylogseg.format.records import RecordColumns
-from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
 from pylogseg.reading.planned_logs import PlannedLogs, Vanished
 from pylogseg.reading.ranges import Range
 from pylogseg.reading.seek import position_of_offset
@@ -105,23 +106,37 @@ def _rows_of(part: Range, segment: Segment) -> BatchTable | None:
     except (StorageError, Vanished):
         return None
     with opened as view:
-        if not hasattr(view, "fileno"):
-            return None
         # The end of a sealed segment is looked at too, as by who reads it.
-        last = _TO_THE_END if part.end_offset == part.next_offset else part.end_offset - 1
-        position, found = position_of_offset(segment, view, part.first_offset), []
-        while True:
-            memory = memoryview(bytearray(_HEADERS * BATCH_HEADER.size))
-            count, behind = read_headers(view, position, last, memory)
-            if not count:
-                break
-            found.append(_table(memory[: count * BATCH_HEADER.size], position))
-            position = behind
-            if found[-1]["last_offset"][-1] >= last:
-                break
-        rows = np.concatenate(found) if found else np.empty(0, BATCH_DTYPE)
-        is_whole = position == view.size if last == _TO_THE_END else len(rows) > 0 and rows["last_offset"][-1] >= last
-        return _checked(rows, part, segment) if is_whole else None
+        end = OPEN_END if part.end_offset == part.next_offset else part.end_offset
+        rows = plain_batches(segment, view, part.first_offset, end)
+    if rows is None or not len(rows):
+        return rows
+    is_inside = rows.base_offset[0] >= part.first_offset and rows.last_offset[-1] < part.end_offset
+    return rows if is_inside else None
+
+
+def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> BatchTable | None:
+    """Return the batches of a segment from the one on that ends at or after an offset, up to one that ends a range.
+
+    Only headers are read. None, if there is anything but batches of magic 2 in order, or the file is not a local one;
+    if the range is open (`OPEN_END`), also for what follows the last batch in the file.
+    """
+    if not hasattr(view, "fileno"):
+        return None
+    last = _TO_THE_END if end == OPEN_END else end - 1
+    position, found = position_of_offset(segment, view, first), []
+    while True:
+        memory = memoryview(bytearray(_HEADERS * BATCH_HEADER.size))
+        count, behind = read_headers(view, position, last, memory)
+        if not count:
+            break
+        found.append(_table(memory[: count * BATCH_HEADER.size], position))
+        position = behind
+        if found[-1]["last_offset"][-1] >= last:
+            break
+    rows = np.concatenate(found) if found else np.empty(0, BATCH_DTYPE)
+    is_whole = position == view.size if last == _TO_THE_END else len(rows) > 0 and rows["last_offset"][-1] >= last
+    return BatchTable(rows[rows["last_offset"] >= first]) if is_whole and _are_plain(rows, segment) else None
 
 
 def read_headers(view: Any, position: int, last_offset: int, memory: memoryview) -> tuple[int, int]:
@@ -140,15 +155,12 @@ def _table(headers: memoryview, position: int) -> npt.NDArray[Any]:
     return rows
 
 
-def _checked(rows: npt.NDArray[Any], part: Range, segment: Segment) -> BatchTable | None:
+def _are_plain(rows: npt.NDArray[Any], segment: Segment) -> bool:
     first, last, count = rows["base_offset"], rows["last_offset"], rows["count"]
-    is_plain = (
+    return bool(
         (first >= segment.base_offset).all()
         and (first[1:] > last[:-1]).all()
         and (count >= 0).all()
         and (count - 1 <= last - first).all()
         and (segment.next_base is None or not len(rows) or last[-1] < segment.next_base)
     )
-    rows = rows[last >= part.first_offset]
-    is_inside = not len(rows) or (rows["base_offset"][0] >= part.first_offset and last[-1] < part.end_offset)
-    return BatchTable(rows) if is_plain and is_inside else None

@@ -16,7 +16,7 @@ from pylogseg.reading.planned_logs import PlannedLogs, Vanished
 from pylogseg.reading.ranges import Range
 from pylogseg.reading.seek import end_offset
 from pylogseg.walker.gaps import GapKind
-from pylogseg.walker.windows import COPIED_WINDOW_BYTES, MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES
+from pylogseg.walker.windows import COPIED_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES
 
 
 def raise_lost(part: Range, message: str) -> None:
@@ -40,8 +40,7 @@ class RangeReader:
     ) -> None:
         # A short range is one short window, so that bytes after it are not read in vain.
         window = min(WINDOW_BYTES, part.size + SMALL_WINDOW_BYTES)
-        first = window if window <= COPIED_WINDOW_BYTES else MEDIUM_WINDOW_BYTES
-        self._how = replace(how, window_bytes=window, first_window_bytes=first)
+        self._how = replace(how, window_bytes=window, first_window_bytes=min(window, COPIED_WINDOW_BYTES))
         self._part, self._logs, self._lost_at = part, logs, lost
 
     def __iter__(self) -> Iterator[Chunk]:
