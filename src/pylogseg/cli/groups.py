@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from pylogseg.catalog.disk import open_dir
 from pylogseg.cli import common
 from pylogseg.cli.inside import Columns, Row, assignment_text, inside_options, opened, print_rows, report, rows_of
 from pylogseg.errors import RequestError
 from pylogseg.export.unfinished import whole
-from pylogseg.internal_topics.inside import Inside
+from pylogseg.internal_topics.inside import Inside, inside
 
 _EPILOG = r"""\b
 Examples:
@@ -22,6 +23,7 @@ Examples:
   pylogseg groups /data/kafka --members           members and assignments
   pylogseg groups /data/kafka --as-of 2h          as it was two hours ago
   pylogseg groups /data/kafka --export saved.csv  for another cluster, see below
+  pylogseg groups /data/kafka --map-to /data/mirror --export saved.csv
 
 \b
 Groups are read from __consumer_offsets, lags from the ends of the topics that
@@ -39,7 +41,14 @@ Topics' names of groups with the new protocol come from __cluster_metadata.
 With one GROUP the file has no column for it: use --group GROUP there.
 
 \b
-Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
+--map-to DIR is for a mirror of the topics that gave its records other offsets:
+each offset becomes that of the same record there (key, value, timestamp and
+headers), or the one behind the record that the group read last. What cannot be
+found is named, and the exit code is 1.
+
+\b
+Exit codes: 0 success; 1 damage was found, or an offset could not be mapped;
+2 wrong usage or a disk error.
 """
 
 _GROUPS: Columns = {
@@ -69,6 +78,14 @@ _OFFSETS: Columns = {
     "CLIENT-ID": lambda row: row.get("clientId"),
     "NOTE": lambda row: _note(row),
 }
+_MAPPED: Columns = {
+    "GROUP": "group",
+    "TOPIC": "topic",
+    "PARTITION": "partition",
+    "CURRENT-OFFSET": "offset",
+    "MAPPED-OFFSET": "mappedOffset",
+    "REASON": "reason",
+}
 _SHARES: Columns = {
     "GROUP": "group",
     "TOPIC": lambda row: row["topic"] or row["topicId"],
@@ -97,6 +114,11 @@ _MEMBERS: Columns = {
 @click.option("--lag", is_flag=True, help="As --offsets, with the lag in records that are there, in bytes and time.")
 @click.option("--members", is_flag=True, help="Print the members of each group, with their assignments.")
 @click.option("--export", metavar="FILE", help="Write offsets as CSV for kafka-consumer-groups.sh --reset-offsets.")
+@click.option(
+    "--map-to",
+    metavar="DIR",
+    help="Find the offsets of another cluster's copy of the topics, by the records; print them, or --export them.",
+)
 def groups(
     arguments: tuple[str, ...],
     as_of: str | None,
@@ -105,12 +127,15 @@ def groups(
     lag: bool,
     members: bool,
     export: str | None,
+    map_to: str | None,
 ) -> None:
     """List consumer groups: kind, state, members, offsets and lag, from the files alone."""
-    if offsets + lag + members + (export is not None) > 1:
-        raise RequestError("choose one of --offsets, --lag, --members and --export")
+    if offsets + lag + members + (export is not None or map_to is not None) > 1:
+        raise RequestError("choose one of --offsets, --lag, --members and --export; --map-to goes with --export")
     state, names = opened(arguments, as_of)
-    if export is not None:
+    if map_to is not None:
+        _map(state, names, map_to, export, as_json)
+    elif export is not None:
         _export(state, names, export)
     elif offsets or lag:
         _print_offsets(state, names, as_json, lag)
@@ -177,11 +202,34 @@ def _export(state: Inside, names: list[str], path: str) -> None:
     rows_of(state, "groups", names, "group")
     rows = [row for row in rows_of(state, "group_offsets") if not names or row["group"] in names]
     kept = [row for row in rows if row["offset"] is not None and not row["stale"]]
-    columns = ("topic", "partition", "offset") if len(names) == 1 else ("group", "topic", "partition", "offset")
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([row[name] for name in columns] for row in kept)
-    with whole(Path(path)) as file:
-        file.write(text.getvalue().encode())
+    _write(kept, names, path)
     left = len(rows) - len(kept)
     said = f", {common.count_text(left, 'offset')} left out: of deleted topics, or pending" if left else ""
     click.echo(f"{path}: {common.count_text(len(kept), 'offset')}{said}")
+
+
+def _map(state: Inside, names: list[str], other: str, path: str | None, as_json: bool) -> None:
+    """Print offsets as they are on another cluster, or write them; what cannot be mapped is named on stderr."""
+    rows_of(state, "groups", names, "group")
+    there = inside(open_dir(other))
+    rows = state.map_offsets(there, set(names) or None).to_pylist()
+    kept = [row | {"offset": row["mappedOffset"]} for row in rows if row["reason"] is None]
+    if path is None:
+        print_rows(rows, _MAPPED, as_json)
+    else:
+        _write(kept, names, path)
+        click.echo(f"{path}: {common.count_text(len(kept), 'offset')}")
+        for row in (row for row in rows if row["reason"] is not None):
+            common.complain(f"{row['group']}, {row['topic']}-{row['partition']}, {row['offset']}: {row['reason']}")
+    for note in there.notes:
+        common.complain(note)
+    common.end_with(len(kept) < len(rows) or there.notes.has_damage)
+
+
+def _write(rows: list[Row], names: list[str], path: str) -> None:
+    """Write the file that kafka-consumer-groups.sh takes."""
+    columns = ("topic", "partition", "offset") if len(names) == 1 else ("group", "topic", "partition", "offset")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([row[name] for name in columns] for row in rows)
+    with whole(Path(path)) as file:
+        file.write(text.getvalue().encode())

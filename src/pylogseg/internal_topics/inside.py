@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from pylogseg.internal_topics.cluster_tables import SCHEMAS, cluster_table
 from pylogseg.internal_topics.groups import Group, GroupRecords, groups_of, groups_table, members_table
 from pylogseg.internal_topics.image import Image
 from pylogseg.internal_topics.keyed import Notes
+from pylogseg.internal_topics.mapping import MAPPED, map_offsets
 from pylogseg.internal_topics.moment import AsOf, Moment
 from pylogseg.internal_topics.offsets import PartitionEnds, offsets_table, with_lags
 from pylogseg.internal_topics.schema_table import schemas_table
@@ -102,6 +103,36 @@ class Inside:
     def ends(self, topic: str, partition: int) -> int | None:
         """Return where a partition ends at the moment; None if its folder is not here."""
         return self._ends.of(topic, partition).end
+
+    def map_offsets(self, other: Inside, groups: Collection[str] | None = None) -> pa.Table:
+        """Find committed offsets on another cluster's copy of the topics, by the records.
+
+        Parameters
+        ----------
+        other : Inside
+            The other cluster. Its topics have the same names, and records with the same key, value, timestamp and
+            headers; offsets may differ, as behind MirrorMaker.
+        groups : collection of str, optional
+            Only these.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns group, topic, partition, offset, mappedOffset and reason: why there is none. Damage on
+            either side is in `notes`.
+
+        Raises
+        ------
+        CorruptionError
+            If the cluster's metadata is damaged.
+        StorageError
+            If a disk fails.
+        """
+        rows = [row for row in self.rows("group_offsets") if row["offset"] is not None]
+        chosen = [row for row in rows if groups is None or row["group"] in groups]
+        mapped = map_offsets(chosen, self._ends, other._ends)
+        self.notes.add_damage(*mapped.gaps)
+        return pa.Table.from_pylist(mapped.rows, MAPPED)
 
     @cached_property
     def _image(self) -> Image | None:
