@@ -8,6 +8,7 @@ import pty
 import re
 import runpy
 import select
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -452,3 +453,38 @@ def test_views_are_lazy(dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(asked(dead, "describe orders")) == 17
     assert len(asked(dead, "show tables")) >= 8
     assert "opened" in pylogseg("sql", dead, "select count(*) from orders").err
+
+
+def test_the_state_of_the_cluster(examples: Path) -> None:
+    """Groups, transactions and topics are tables, as `pylogseg.inside` has them."""
+    query = (
+        'select g."group", count(*) as n from groups g join group_offsets o on o."group" = g."group" '
+        "where g.type = 'Consumer' group by all order by all"
+    )
+    assert asked(examples, query) == [
+        {"group": "g-consumer", "n": 2},
+        {"group": "g-live-consumer", "n": 2},
+        {"group": "g-static", "n": 4},
+    ]
+    for name in ("topics", "transactions", "cluster_partitions"):
+        assert asked(examples, f"select count(*) > 0 as found from {name}") == [{"found": True}]
+
+
+def test_a_topic_with_the_name_of_a_state_table(examples: Path, tmp_path: Path) -> None:
+    shutil.copytree(examples / "__consumer_offsets-0", tmp_path / "__consumer_offsets-0")
+    with package.open_log(tmp_path / "groups-0") as log:
+        log.append([(1, None, b"mine")])
+    assert asked(tmp_path, "select text(value) as v from groups") == [{"v": "mine"}]
+    assert asked(tmp_path, "select count(*) as n from inside_groups") == [{"n": 4}]
+
+
+def test_damage_in_a_state_table(examples: Path, tmp_path: Path) -> None:
+    """What is damaged is left out and named, with exit code 1."""
+    shutil.copytree(examples / "__consumer_offsets-0", tmp_path / "__consumer_offsets-0")
+    (path,) = (tmp_path / "__consumer_offsets-0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[90] ^= 1
+    path.write_bytes(data)
+    done = pylogseg("sql", tmp_path, "select count(*) from groups")
+    assert done.code == 1
+    assert path.name in done.err

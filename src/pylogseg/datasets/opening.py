@@ -8,7 +8,9 @@ from typing import TypedDict
 from pylogseg.arrow.log_scan import LogScan
 from pylogseg.catalog.disk import Disk, Partition, as_disk
 from pylogseg.datasets.dataset import TableDataset
-from pylogseg.datasets.table_scan import table_of
+from pylogseg.datasets.state_scan import StateScan
+from pylogseg.datasets.table_scan import TABLES, table_of
+from pylogseg.internal_topics.inside import STATE_TABLES
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.partition import IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.reading.stream import BATCH_COLUMNS, Path, check_columns
@@ -54,9 +56,10 @@ def dataset(
         As for `pylogseg.read`.
     *names : str
         Topics, partitions (``"orders-3"``) or shell patterns; all live partitions by default.
-    of : {"records", "batches", "segments", "partitions", "indexes"}
-        What the rows are: records, headers of batches, segments, partitions, or entries of indexes. The other tables
-        say what is damaged in a column, `problem` or `error`.
+    of : {"records", "batches", "segments", "partitions", "indexes"}, or a table of `pylogseg.inside`
+        What the rows are: records, headers of batches, segments, partitions, or entries of indexes, which say what is
+        damaged in a column, `problem` or `error`. Or the state of the cluster: ``"groups"``, ``"group_offsets"``,
+        ``"topics"``...; its partitions are ``"cluster_partitions"``.
     partition : int or list of int, optional
         Only partitions with these numbers.
     isolation_level, on_corrupt, control, check_crc, from_log_start, max_decompressed_bytes
@@ -92,6 +95,10 @@ def dataset(
     )
     if columns is not None:
         check_columns(columns)
+    if of in STATE_TABLES and of not in TABLES:
+        return TableDataset(StateScan(of, disk))
+    if of == "cluster_partitions":
+        return TableDataset(StateScan("partitions", disk))
     if of != "records":
         return TableDataset(table_of(of, disk, partition, by_name=bool(names) or disk.is_named))
     logs = logs_of(disk, partition, by_name=bool(names) or disk.is_named, from_log_start=from_log_start)

@@ -17,17 +17,31 @@ from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.internal_topics import transactions
 from pylogseg.internal_topics.cluster_tables import SCHEMAS, cluster_table
-from pylogseg.internal_topics.groups import Group, GroupRecords, groups_of, groups_table, members_table
+from pylogseg.internal_topics.groups import GROUPS, MEMBERS, Group, GroupRecords, groups_of, groups_table, members_table
 from pylogseg.internal_topics.image import Image
 from pylogseg.internal_topics.keyed import Notes
 from pylogseg.internal_topics.mapping import MAPPED, map_offsets
 from pylogseg.internal_topics.moment import AsOf, Moment
-from pylogseg.internal_topics.offsets import PartitionEnds, offsets_table, with_lags
+from pylogseg.internal_topics.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, with_lags
+from pylogseg.internal_topics.schema_table import SCHEMAS as SCHEMA_COLUMNS
 from pylogseg.internal_topics.schema_table import schemas_table
-from pylogseg.internal_topics.shares import share_table
+from pylogseg.internal_topics.shares import SHARE_OFFSETS, share_table
 from pylogseg.reading.seek import end_offset
 
 Path = str | os.PathLike[str]
+#: The tables and their columns.
+STATE_TABLES: dict[str, pa.Schema] = {
+    "groups": GROUPS,
+    "group_members": MEMBERS,
+    "group_offsets": OFFSETS,
+    "group_lags": pa.schema([*OFFSETS, *LAGS]),
+    "share_offsets": SHARE_OFFSETS,
+    "transactions": transactions.TRANSACTIONS,
+    "open_transactions": transactions.OPEN,
+    "producers": transactions.PRODUCERS,
+    "schemas": SCHEMA_COLUMNS,
+    **SCHEMAS,
+}
 
 
 class Inside:
@@ -61,7 +75,7 @@ class Inside:
     @property
     def tables(self) -> tuple[str, ...]:
         """The names that `table` takes."""
-        return (*self._makers, *SCHEMAS)
+        return tuple(STATE_TABLES)
 
     def table(self, name: str) -> pa.Table:
         """Return one of the tables.

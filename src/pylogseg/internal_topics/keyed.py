@@ -28,13 +28,20 @@ _Mask = npt.NDArray[np.bool_]
 
 
 class Notes(list[str]):
-    """What was passed by, each once; `has_damage` if some of it is damage or could not be read."""
+    """What was passed by, each once; `damage` is that of it which is damage or could not be read."""
 
-    has_damage = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.damage: list[str] = []
+
+    @property
+    def has_damage(self) -> bool:
+        """Whether some of it is damage."""
+        return bool(self.damage)
 
     def add_damage(self, *texts: str) -> None:
         """Note damage."""
-        self.has_damage = self.has_damage or bool(texts)
+        self.damage += [text for text in texts if text not in self.damage]
         self += [text for text in texts if text not in self]
 
     def add_typed(self, log: str, typed: TypedRecords) -> None:

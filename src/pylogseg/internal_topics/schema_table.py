@@ -31,7 +31,7 @@ def schemas_table(disk: Disk, moment: Moment, notes: Notes) -> pa.Table:
     if topic is None:
         return SCHEMAS.empty_table()
     notes += [note for note in topic.notes if note not in notes]
-    notes.has_damage = notes.has_damage or bool(topic.damage)
+    notes.add_damage(*topic.damage)
     rows = [
         {
             "context": schema.context,

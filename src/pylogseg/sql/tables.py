@@ -11,10 +11,19 @@ import pyarrow.dataset as pads
 
 from pylogseg.catalog.disk import Disk
 from pylogseg.datasets.opening import dataset
+from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.log_reader import partitions_of
 
 Opener = Callable[[], pads.Dataset]
 
+#: Tables of `pylogseg.inside` by the topic that they come from.
+STATE = {
+    "__consumer_offsets": ("groups", "group_members", "group_offsets", "group_lags"),
+    "__share_group_state": ("share_offsets",),
+    "__transaction_state": ("transactions", "open_transactions", "producers"),
+    "_schemas": ("schemas",),
+    METADATA_TOPIC: ("topics", "cluster_partitions", "configs", "brokers", "acls", "quotas", "users", "features"),
+}
 #: Tables of the whole disk.
 TABLES = ("records", "batches", "segments", "partitions", "indexes")
 
@@ -42,9 +51,19 @@ def openers(disk: Disk, partition: Sequence[int] | None, by_name: bool, **option
         # Partitions are listed that are not read, such as strays.
         of = Disk((), there, is_named=True) if name == "partitions" else read
         found[name] = functools.partial(dataset, of, of=name, **(options if name == "records" else {}))
+    topics = {topic.lower() for topic in _topics_of(read)}
+    for name in state_tables(disk):
+        # A topic of that name has its own.
+        found[f"inside_{name}" if name in topics else name] = functools.partial(dataset, disk, of=name)
     for topic in sorted({*_topics_of(read)} - {*without_table(read)}):
         found[topic] = functools.partial(dataset, _of_topic(read, topic), **options)
     return found
+
+
+def state_tables(disk: Disk) -> list[str]:
+    """Return the tables of `pylogseg.inside` whose topic is on the disk."""
+    topics = _topics_of(disk)
+    return [name for topic, names in STATE.items() if topic in topics for name in names]
 
 
 def without_table(disk: Disk) -> list[str]:
