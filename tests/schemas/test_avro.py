@@ -362,6 +362,6 @@ def test_hostile_bytes() -> None:
 def test_memory_is_bounded_by_bytes() -> None:
     """Zero-sized items are the only ones that cost nothing; there is a budget of them for each value."""
     schema = '{"type":"array","items":"null"}'
-    found, reasons = run(program(schema), [varint(60000) + b"\0", varint(60000) + varint(60000) + b"\0"])
-    assert [len(each) if each else each for each in found] == [60000, None]
+    found, reasons = run(program(schema), [varint(1000) + b"\0", varint(1000) + varint(1000) + b"\0"])
+    assert [len(each) if each else each for each in found] == [1000, None]
     assert reasons[1] == "too many items without bytes"

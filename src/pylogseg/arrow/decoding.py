@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -120,11 +121,15 @@ class AvroEngine:
             raise RequestError("Avro's JSON encoding is not decoded")
         return self._program.add(self._parse(writer), is_bare=named.form == "confluent")
 
+    def prepared(self) -> Any:
+        """What `decode` needs of the writers that are known by now."""
+        return self._program.arrays()
+
     def decode(
-        self, framed: Framed, entry: npt.NDArray[np.int32]
+        self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any
     ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
         """Return the array, and status and position of each value."""
-        values = self._program.decode(framed.place, framed.size, framed.sources, entry)
+        values = self._program.decode(framed.place, framed.size, framed.sources, entry, prepared)
         return self._column.array(values.nodes), values.status, values.position
 
 
@@ -150,6 +155,7 @@ class Decoder:
             raise RequestError(f"{reader.title} is {reader.type}: only AVRO is decoded")
         self._engine = AvroEngine(schemas, reader, decoding.recursion)
         self.type = self._engine.type
+        self._lock = threading.Lock()
         self._entries: dict[Named, int] = {}
         self._reasons: dict[int, str] = {_typed.UNKNOWN: "no frame: nothing names the schema"}
         self._by_fingerprint: dict[int, Schema] | None = None
@@ -165,9 +171,11 @@ class Decoder:
         place, size, source = spans(column)
         by_header = _by_header(headers, self.which) if headers is not None else {}
         framed = unframed(place, size, (source,), self._decoding.frame, by_header)
-        entries = [self._entry(named) for named in framed.names]
+        with self._lock:  # threads decode at the same time; which schemas there are is found out by one
+            entries = [self._entry(named) for named in framed.names]
+            prepared = self._engine.prepared()
         known = np.array([*entries, 0, -_typed.UNKNOWN], np.int32)  # -1 is the last of it, no frame; -2 a null
-        array, status, position = self._engine.decode(framed, np.ascontiguousarray(known[framed.name]))
+        array, status, position = self._engine.decode(framed, np.ascontiguousarray(known[framed.name]), prepared)
         bad = np.flatnonzero((status != 0) & (status != _typed.ABSENT))
         return array, {row: self._reason(int(status[row]), int(position[row])) for row in bad.tolist()}
 
@@ -243,6 +251,7 @@ class TypedBatches:
     on_undecoded: OnUndecoded
     names: tuple[str, ...]
     undecoded: int = field(default=0, init=False)
+    _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
 
     def needed(self) -> list[str]:
         """The columns that have to be read."""
@@ -294,7 +303,9 @@ class TypedBatches:
             bad.update(errors)
             if self.on_undecoded == "raw":
                 arrays += _raw(column, errors)
-        self.undecoded += len(bad)
+        if bad:
+            with self._lock:
+                self.undecoded += len(bad)
         made = pa.RecordBatch.from_arrays(arrays, schema=target)
         if not bad or self.on_undecoded != "skip":
             return made

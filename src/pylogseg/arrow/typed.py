@@ -25,8 +25,9 @@ _TYPES: dict[str, pa.DataType] = {
     "time_ms": pa.time32("ms"),
     "time_us": pa.time64("us"),
 }
-#: In the metadata of a field that holds the bytes of what is nested too deeply.
-RAW_KEY = b"pylogseg.raw"
+#: In the metadata of a field: ``union`` of a struct of which one member has a value, ``raw`` of the bytes of what is
+#: nested too deeply.
+ROLE_KEY = b"pylogseg.role"
 
 
 def column_type(column: Column) -> pa.DataType:
@@ -52,7 +53,9 @@ def column_type(column: Column) -> pa.DataType:
 
 def column_field(column: Column) -> pa.Field:
     """Return the Arrow field of a column."""
-    return pa.field(column.name, column_type(column), metadata={RAW_KEY: b"true"} if column.role == "raw" else None)
+    return pa.field(
+        column.name, column_type(column), metadata={ROLE_KEY: column.role.encode()} if column.role else None
+    )
 
 
 def _bits(valid: Any) -> tuple[pa.Buffer | None, int]:

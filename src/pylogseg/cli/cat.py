@@ -13,9 +13,10 @@ from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.merge import print_merged
-from pylogseg.cli.output import RecordText, output_options, record_text
+from pylogseg.cli.output import RecordText, record_text, typed_output_options
 from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import last_records
+from pylogseg.cli.typed import check_unused, typed_of, wants_schema
 from pylogseg.env.pool import stream_ordered
 from pylogseg.format.text import TextBuffer
 from pylogseg.reading.log_reader import LogReader
@@ -32,11 +33,15 @@ Examples:
   pylogseg cat /data/kafka orders payments --merge time --since 1h
   pylogseg cat 00000000000000000000.log --csv --fields offset,key,value
   pylogseg cat /data/kafka orders -f '%p/%o %k=%s\n'   kcat's template
+  pylogseg cat /data/kafka orders --value-as schema    values in Avro as JSON
 
 \b
 A payload that is not UTF-8 is written as base64:... (so is text that itself
 begins with base64:). For binary payloads use --value-as base64 or hex, for
 payloads that are JSON --value-as json.
+--value-as schema decodes values by the schemas of the topic _schemas, or those
+that --registry names. A payload that cannot be decoded is written as text, and
+counted at the end: exit code 1.
 Partitions are printed one after the other, each in offset order.
 --merge time interleaves them by timestamp, then topic, partition and offset. The
 records of one partition stay in offset order: a record with an earlier timestamp
@@ -52,7 +57,7 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
 @common.selection_options
-@output_options
+@typed_output_options
 @query_options()
 @click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Print at most N records in total.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N records of each partition.")
@@ -74,6 +79,8 @@ def cat(
     following: bool,
     merge: str | None,
     jobs: int,
+    schema: str | None,
+    registry: str | None,
     **ranges: Any,
 ) -> None:
     """Print records as JSON lines, as CSV or with a template."""
@@ -81,6 +88,13 @@ def cat(
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     readers = readers_of(query, chosen, tail)
+    decoded = wants_schema(key_as, value_as)
+    check_unused(decoded, schema, registry, "--value-as")
+    if decoded:
+        from pylogseg.arrow.typed_text import TypedText
+
+        options = {"schema": schema, "registry": registry}
+        text.typed = TypedText(typed_of(decoded, arguments, readers, decoded, options).decoders)
     if following and merge:
         raise click.UsageError("--merge cannot be combined with --follow: it needs all records before it starts")
     if not following:
@@ -89,7 +103,7 @@ def cat(
     gaps = Gaps()
     selector = Selector(arguments, topic, partition, ranges["below_log_start"])
     count = print_records(text, follow(query, readers, chosen, gaps, selector), limit)
-    common.end_with(gaps.damage)
+    common.end_with(gaps.damage | text.has_undecoded())
     if limit is None or count < limit:
         click.get_current_context().exit(2)
 
@@ -115,7 +129,7 @@ def print_selected(
             print_records(text, itertools.chain.from_iterable(each), limit, bar)
         else:
             _print_all(text, readers, jobs, gaps, bar)
-    common.end_with(gaps.damage)
+    common.end_with(gaps.damage | text.has_undecoded())
 
 
 def _print_all(text: RecordText, readers: list[LogReader], jobs: int, gaps: Gaps, bar: Bar) -> None:

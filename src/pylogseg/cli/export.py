@@ -17,6 +17,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.query import make_query, query_options
+from pylogseg.cli.typed import SCHEMA, check_unused, report_undecoded, typed_of, typed_options, wants_schema
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.errors import RequestError
 from pylogseg.export.file import (
@@ -39,6 +40,7 @@ Examples:
   pylogseg export /data/kafka orders --out lake --since 7d --to arrow
   pylogseg export /data/kafka orders-3 --out text --to jsonl --value-as json
   pylogseg export /data/kafka orders --out orders.parquet --value-type string
+  pylogseg export /data/kafka orders --out lake --value-type schema
   duckdb -c "select topic, count(*) from 'lake/**/*.parquet' group by topic"
 
 \b
@@ -57,7 +59,9 @@ One thread writes it.
 Keys and values are bytes. --key-type and --value-type string store them as UTF-8
 strings in Parquet and Arrow files. Bytes that are not UTF-8 are an error that
 names the record; --not-utf8 writes null or base64:... instead (base64 also for
-text that itself begins with base64:).
+text that itself begins with base64:). "schema" decodes Avro by the schemas of
+the topic _schemas, or of --registry, to typed columns; what cannot be decoded is
+kept in a column valueRaw, with the reason in valueError: exit code 1.
 
 \b
 A file appears only when it is complete: an interrupted export leaves complete
@@ -67,7 +71,7 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
 """
 
 
-_TYPES = click.Choice(["binary", "string"])
+_TYPES = click.Choice(["binary", "string", SCHEMA])
 
 
 @click.command(epilog=_EPILOG)
@@ -104,6 +108,12 @@ _TYPES = click.Choice(["binary", "string"])
     show_default=True,
     help="What to do with bytes that are not UTF-8.",
 )
+@typed_options
+@click.option(
+    "--undecoded",
+    type=click.Choice(["raw", "skip", "raise"]),
+    help="What to do with a value that cannot be decoded: raw (the default) keeps its bytes in a column.",
+)
 @query_options()
 @common.json_option
 @common.jobs_option
@@ -123,6 +133,9 @@ def export(
     not_utf8: Any,
     as_json: bool,
     jobs: int,
+    schema: str | None,
+    registry: str | None,
+    undecoded: str | None,
     **ranges: Any,
 ) -> None:
     """Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
@@ -145,6 +158,13 @@ def export(
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     logs = chosen.logs()
     readers = [query.of(log) for log in logs]
+    decoded = wants_schema(key_type, value_type)
+    check_unused(decoded, schema, registry, "--value-type")
+    if decoded:
+        options = {"schema": schema, "registry": registry, "on_undecoded": undecoded}
+        layout = replace(layout, typed=typed_of(decoded, arguments, readers, names, options))
+    elif undecoded is not None:
+        raise RequestError("--undecoded goes with --value-type schema")
     _sweep(out, is_one)
     with common.progress(chosen.size, "exporting") as advance:
         if is_one:
@@ -152,6 +172,8 @@ def export(
         else:
             written, damage = _folder(logs, readers, out, layout, overwrite, jobs, advance)
     common.try_print(_print, written, as_json)
+    if layout.typed is not None:
+        damage |= report_undecoded(layout.typed.undecoded)
     common.end_with(damage)
 
 

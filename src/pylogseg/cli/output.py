@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
 
 from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
+from pylogseg.cli.typed import SCHEMA, report_undecoded, typed_options
 from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.walker.gaps import Gap
+
+if TYPE_CHECKING:
+    from pylogseg.arrow.typed_text import TypedText
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,6 +43,8 @@ class RecordText:
     def __init__(self, template: str | None, as_csv: bool, key_as: str, value_as: str, fields: tuple[str, ...]) -> None:
         self._template, self._csv, self._styles, self._fields = template, as_csv, (key_as, value_as), fields
         self._programs: dict[tuple[Any, ...], text.Program] = {}
+        #: Set by who decodes keys or values.
+        self.typed: TypedText | None = None
         self.head = text.csv_header(fields) if as_csv else b""
         program = self._compile(("", 0, ""))  # reports errors in the options before anything is read
         #: Whether the text of each record ends with a line feed.
@@ -49,6 +55,8 @@ class RecordText:
     ) -> Iterator[text.TextBuffer]:
         """Yield the text of records in pieces; each piece is in `out`, which the next one overwrites."""
         program = self._program(segment)
+        if self.typed is not None:
+            columns = self.typed.columns(columns, segment)
         begin = 0
         for end in _cuts(columns, max_records or _SLICE_RECORDS):
             out.clear()
@@ -61,6 +69,9 @@ class RecordText:
     ) -> list[bytes]:
         """Return the text of each record of a range."""
         program = self._program(segment)
+        if self.typed is not None:
+            columns = self.typed.columns(columns.take(slice(start, stop)), segment)
+            start, stop = 0, len(columns)
         out.clear()
         lines = bytes(text.render(columns, program, out, start, stop)).split(b"\n") if self.ends_lines else []
         if len(lines) == stop - start + 1:  # each record is one line
@@ -91,6 +102,10 @@ class RecordText:
                 emit(bytes(piece))
         return part.gaps
 
+    def has_undecoded(self) -> bool:
+        """Report on stderr what did not decode; whether there was any."""
+        return self.typed is not None and report_undecoded(self.typed.undecoded, self.typed.first)
+
     def _program(self, segment: Segment) -> text.Program:
         where = (segment.topic or None, segment.partition if segment.partition >= 0 else None, "")
         if "segment" in self._fields:
@@ -101,7 +116,8 @@ class RecordText:
 
     def _compile(self, where: tuple[Any, ...]) -> text.Program:
         topic, partition, segment = where
-        key, value = self._styles
+        is_json = self._template is None and not self._csv
+        key, value = (style if style != SCHEMA else "json" if is_json else "text" for style in self._styles)
         if self._template is not None:
             return text.template(self._template, key=key, value=value, topic=topic, partition=partition)
         if self._csv:
@@ -127,10 +143,13 @@ def _cuts(columns: RecordColumns, max_records: int) -> list[int]:
 
 
 #: How keys and values are written.
-STYLES = click.Choice(["text", "base64", "hex", "json"])
+_WORDS = ["text", "base64", "hex", "json"]
+STYLES = click.Choice(_WORDS)
+#: Of commands that decode payloads by their schemas.
+TYPED_STYLES = click.Choice([*_WORDS, SCHEMA])
 
 
-def output_options(function: F) -> F:
+def output_options(function: F, styles: click.Choice[str] = STYLES) -> F:
     """Add the options that `record_text` takes."""
     add = [
         click.option(
@@ -141,12 +160,17 @@ def output_options(function: F) -> F:
             help=r"Output template, as in kcat: '%t %p %o %T %k %s %h\n'.",
         ),
         click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header row."),
-        click.option("--key-as", type=STYLES, default="text", show_default=True, help="How to write keys."),
-        click.option("--value-as", type=STYLES, default="text", show_default=True, help="How to write values."),
+        click.option("--key-as", type=styles, default="text", show_default=True, help="How to write keys."),
+        click.option("--value-as", type=styles, default="text", show_default=True, help="How to write values."),
         click.option("--fields", metavar="A,B,...", help=f"Fields to print: {', '.join(text.FIELD_NAMES)}."),
         click.option("--headers/--no-headers", default=True, help="Print record headers (default), or not."),
     ]
     return common.decorated(function, add)
+
+
+def typed_output_options(function: F) -> F:
+    """Add the options of `output_options`, and those for payloads that are decoded by their schemas."""
+    return output_options(typed_options(function), TYPED_STYLES)
 
 
 def record_text(

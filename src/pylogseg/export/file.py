@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg.arrow import columns as arrow
+from pylogseg.arrow.decoding import TypedBatches
 from pylogseg.arrow.strings import NotUtf8, as_strings, with_strings
 from pylogseg.errors import RequestError
 from pylogseg.export.unfinished import whole
@@ -49,6 +50,8 @@ class Form:
     not_utf8: NotUtf8 = "raise"  #: For a payload that is not UTF-8 in a column of strings: see `arrow.strings.strings`.
     #: For the metadata of Parquet and Arrow files: without markers, aborted records look like any other.
     isolation_level: str = "read_uncommitted"
+    #: Decodes keys and values of Parquet and Arrow files.
+    typed: TypedBatches | None = None
 
     def __post_init__(self) -> None:
         if self.name not in FORMS:
@@ -65,7 +68,9 @@ class Form:
     @property
     def schema(self) -> pa.Schema:
         """Schema of Parquet and Arrow files."""
-        found = as_strings(arrow.schema(self.columns), self._strings)
+        found = as_strings(arrow.schema(self._read), self._strings)
+        if self.typed is not None:
+            found = self.typed.schema(found)
         return found.with_metadata({arrow.ISOLATION_KEY: self.isolation_level.encode()})
 
     @property
@@ -73,10 +78,15 @@ class Form:
         types = {"key": self.key_type, "value": self.value_type}
         return tuple(name for name, kind in types.items() if kind == "string" and name in self.columns)
 
-    def batch(self, chunk: Chunk) -> pa.RecordBatch:
+    @property
+    def _read(self) -> Sequence[str]:
+        return self.columns if self.typed is None else self.typed.needed()
+
+    def batches(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """The records of a chunk with `schema`."""
-        batch = arrow.record_batch(chunk, arrow.schema(self.columns))
-        return with_strings(batch, chunk, self._strings, self.not_utf8) if self._strings else batch
+        batch = arrow.record_batch(chunk, arrow.schema(self._read))
+        batch = with_strings(batch, chunk, self._strings, self.not_utf8) if self._strings else batch
+        yield from [batch] if self.typed is None else self.typed.batches([batch])
 
     def program(self, topic: str, partition: int, segment: str) -> text.Program:
         """Return the program of the text kernel for the records of a segment."""
@@ -181,7 +191,9 @@ class _Parquet:
         self._schema, self._form = form.schema, form
         # Of values neither a dictionary nor the least and greatest are of use, and both copy each of them: a value of
         # hundreds of megabytes several times.
-        leaves = [leaf for name in self._schema.names if name != "value" for leaf in _LEAVES.get(name, (name,))]
+        leaves: Any = [leaf for name in self._schema.names if name != "value" for leaf in _LEAVES.get(name, (name,))]
+        if form.typed is not None:  # whose parts are small, and worth both
+            leaves = True
         self.writer = pq.ParquetWriter(
             file, self._schema, compression=form.compression, use_dictionary=leaves, write_statistics=leaves
         )
@@ -189,17 +201,19 @@ class _Parquet:
         self._rows = self._bytes = 0
 
     def write(self, chunk: Chunk) -> None:
-        batch = self._form.batch(chunk)
-        self._waiting.append(batch)
-        self._rows += batch.num_rows
-        self._bytes += batch.nbytes
-        if self._bytes >= _ROW_GROUP_BYTES or self._rows >= _ROW_GROUP_ROWS:
-            self.flush()
+        for batch in self._form.batches(chunk):
+            self._waiting.append(batch)
+            self._rows += batch.num_rows
+            self._bytes += batch.nbytes
+            if self._bytes >= _ROW_GROUP_BYTES or self._rows >= _ROW_GROUP_ROWS:
+                self.flush()
 
     def flush(self) -> None:
         """Write what waits as one row group."""
         if self._waiting:
-            self.writer.write_table(pa.Table.from_batches(self._waiting, self._schema), row_group_size=self._rows)
+            self.writer.write_table(
+                pa.Table.from_batches(self._waiting, self._schema), row_group_size=max(self._rows, 1)
+            )
         self._waiting, self._rows, self._bytes = [], 0, 0
 
 
@@ -212,7 +226,8 @@ class _Ipc:
         self.writer = pa.ipc.new_file(file, form.schema, options=pa.ipc.IpcWriteOptions(compression=compression))
 
     def write(self, chunk: Chunk) -> None:
-        self.writer.write_batch(self._form.batch(chunk))
+        for batch in self._form.batches(chunk):
+            self.writer.write_batch(batch)
 
 
 @contextlib.contextmanager

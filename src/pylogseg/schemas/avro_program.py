@@ -74,6 +74,10 @@ _SKIPS = {
 }
 
 
+#: Entries, ops, table, constants and nodes, as the kernel takes them.
+Arrays = tuple[Any, Any, Any, Any, Any]
+
+
 class IncompatibleError(RequestError):
     """Values of a writer's schema cannot be read by the reader's."""
 
@@ -106,7 +110,7 @@ class AvroProgram:
         self._recursive: dict[int, bool] = {}
         self._writers: list[AvroType] = []  # their types are known by identity
         self.column = self._column(reader, "value", -1, ())
-        self._arrays: tuple[Any, Any, Any, Any, Any] | None = None
+        self._arrays: Arrays | None = None
 
     def add(self, writer: AvroType, *, is_bare: bool = False) -> int:
         """Make a writer's schema known; return its number, which `decode` takes.
@@ -135,11 +139,8 @@ class AvroProgram:
         self._arrays = None
         return len(self._entries) - 1
 
-    def decode(
-        self, place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...],
-        entry: npt.NDArray[np.int32],
-    ) -> Values:  # fmt: skip
-        """Decode values that lie at places in sources; `entry` has the number of each one's writer, or a status < 0."""
+    def arrays(self) -> Arrays:
+        """The program as it is now; `add` leaves what was given out as it is."""
         if self._arrays is None:
             self._arrays = (
                 np.array(self._entries, np.int32).reshape(-1, 2),
@@ -148,8 +149,15 @@ class AvroProgram:
                 np.frombuffer(bytes(self._constants), np.uint8),
                 self._nodes.array(),
             )
+        return self._arrays
+
+    def decode(
+        self, place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...],
+        entry: npt.NDArray[np.int32], arrays: Arrays | None = None,
+    ) -> Values:  # fmt: skip
+        """Decode values that lie at places in sources; `entry` has the number of each one's writer, or a status < 0."""
+        entries, ops, table, constants, nodes = arrays or self.arrays()
         status, position = np.empty(len(size), np.uint8), np.empty(len(size), np.int32)
-        entries, ops, table, constants, nodes = self._arrays
         filled = _typed.decode_avro(
             place, size, sources, entry, entries, ops, table, constants, nodes, status, position
         )

@@ -417,7 +417,7 @@ static inline int pls_avro_value(pls_avro *g, int32_t first, int32_t stop, const
     const uint8_t *cursor = p;
     int what;
     g->at = NULL;
-    g->empty_left = 65536;
+    g->empty_left = 1024 + 16 * (end - p);
     what = pls_avro_run(g, first, stop, &cursor, end, 0);
     if (what == PLS_TYPED_OK && cursor != end) {
         what = PLS_TYPED_REST;

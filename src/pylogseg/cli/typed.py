@@ -1,0 +1,89 @@
+"""Options of commands that decode keys and values by their schemas."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pylogseg.catalog.disk import Disk, open_dir
+from pylogseg.cli import common
+from pylogseg.errors import RequestError
+from pylogseg.reading.log_reader import LogFiles, LogReader
+
+if TYPE_CHECKING:
+    from pylogseg.arrow.decoding import TypedBatches
+
+F = TypeVar("F", bound=Callable[..., Any])
+SCHEMA = "schema"
+
+
+def typed_options(function: F) -> F:
+    """Add ``--schema`` and ``--registry``: parameters ``schema`` and ``registry``."""
+    return common.decorated(
+        function,
+        [
+            click.option(
+                "--schema",
+                metavar="SCHEMA",
+                help="Schema to read values by: FILE.avsc, a subject, subject:version or an id. "
+                "Default: the newest of the topic's subject.",
+            ),
+            click.option(
+                "--registry",
+                metavar="WHERE",
+                help="Where schemas are: a log directory with _schemas, a folder of .avsc files, a registry's URL. "
+                "Default: the given paths.",
+            ),
+        ],
+    )
+
+
+def typed_of(
+    which: Sequence[str], arguments: Sequence[str], readers: Sequence[LogReader], names: Sequence[str],
+    options: dict[str, Any],
+) -> TypedBatches:  # fmt: skip
+    """Return what decodes the given columns of the selected records."""
+    from pylogseg.arrow.columns import record_batches, schema
+    from pylogseg.arrow.decoding import Decoding, typed_batches
+
+    given = dict(options)
+    number = given.get("schema")
+    if number is not None and number.isdecimal():
+        given["schema"] = int(number)
+    if given.get("schema") is not None and len(which) > 1:
+        given["schema"] = {"value": given["schema"]}
+    decoding = Decoding.of(tuple(which), **given)
+
+    def peek(column: str) -> Iterator[Any]:
+        chunks = itertools.chain.from_iterable(reader.apart(None).chunks() for reader in readers)
+        yield from itertools.islice(record_batches(chunks, schema([column, "headers"])), 4)
+
+    logs: list[LogFiles] = [reader.log for reader in readers]
+    topics = sorted({log.segments[0].topic for log in logs if log.segments})
+    return typed_batches(decoding, _disk(arguments), topics, names, peek)
+
+
+def _disk(arguments: Sequence[str]) -> Disk:
+    """All that is at the paths, not only what the names select."""
+    return open_dir(common.split_arguments(arguments)[0])
+
+
+def wants_schema(key: str, value: str) -> list[str]:
+    """Return the columns that are to be decoded by their schemas."""
+    return [which for which, word in (("key", key), ("value", value)) if word == SCHEMA]
+
+
+def check_unused(wanted: Sequence[str], schema: str | None, registry: str | None, option: str) -> None:
+    """Refuse options that mean nothing where nothing is decoded."""
+    if not wanted and (schema is not None or registry is not None):
+        raise RequestError(f"--schema and --registry go with {option} schema")
+
+
+def report_undecoded(count: int, first: str = "") -> bool:
+    """Print how many payloads did not decode; whether there were any."""
+    if count:
+        common.complain(f"{common.count_text(count, 'payload')} could not be decoded" + (f"; {first}" if first else ""))
+    return count > 0
