@@ -70,7 +70,8 @@ def test_other_readers(examples: Path, tmp_path: Path) -> None:
 
 def test_csv_and_json_lines(examples: Path, tmp_path: Path) -> None:
     for form in ("csv", "jsonl"):
-        assert pylogseg("export", examples, "txn-a-0", "-O", tmp_path, "--to", form, "--value-as", "hex").code == 0
+        out = tmp_path / form
+        assert pylogseg("export", examples, "txn-a-0", "-O", out, "--to", form, "--value-as", "hex").code == 0
     records = list(package.read(examples, "txn-a-0"))
     rows: list[dict[str, Any]] = []
     lines: list[dict[str, Any]] = []

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from helpers.checks import some
-from helpers.shell import command, environment, run
+from helpers.shell import command, environment, run, without_rights
 
 import pylogseg
 from pylogseg import encode
@@ -196,14 +196,6 @@ def test_a_file_that_cannot_be_opened_hides_no_other(logs: Path, name: str, jobs
     exact = ("cat", "grep", "export", "export-one", "stats", "stats-tops", "latest", "committed", "merged")
     if name in exact:
         assert found(name, done) == good - (100 if base == 0 else 20)
-
-
-def without_rights() -> list[str]:
-    """What a command begins with to be one that the rights of files count for, also of root."""
-    if os.geteuid() != 0:
-        return []
-    lost = "-dac_override,-dac_read_search"
-    return ["setpriv", f"--bounding-set={lost}", f"--inh-caps={lost}"]
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or not shutil.which("setpriv"), reason="root needs setpriv")

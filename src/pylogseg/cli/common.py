@@ -477,12 +477,15 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
     return damage
 
 
-def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = False) -> None:
-    """Report on stderr what could not be listed or opened, and end the command: exit code 2 if there is any."""
+def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = False, is_error: bool = False) -> None:
+    """Report on stderr what could not be listed or opened, and end the command: exit code 2 if there is any.
+
+    Also with `is_error`, for what was reported before.
+    """
     found = list(dict.fromkeys(str(error) for error in errors if error is not None))
     for error in found:
         complain(error)
-    if found:
+    if found or is_error:
         click.get_current_context().exit(2)
     end_with(damage)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from pylogseg.export.file import (
     FORMS,
     Exported,
     Form,
+    earlier_files,
     export_part,
     export_together,
     folder_of,
@@ -33,6 +33,7 @@ from pylogseg.export.file import (
 from pylogseg.export.unfinished import create_folder, sweep, unfinished
 from pylogseg.reading import stream
 from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.walker.gaps import GapKind
 
 _EPILOG = """\b
 Examples:
@@ -65,7 +66,9 @@ kept in a column valueRaw, with the reason in valueError: exit code 1.
 
 \b
 A file appears only when it is complete: an interrupted export leaves complete
-files, and with --overwrite leaves those of the earlier export unchanged.
+files, and with --overwrite leaves those of the earlier export unchanged. So does
+one that cannot read a partition, or a part of it, for that partition.
+A partition without a record to export has no file, so restore does not make it.
 Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
 130 interrupted.
 """
@@ -86,7 +89,9 @@ _TYPES = click.Choice(["binary", "string", SCHEMA])
 @click.option(
     "--to", "form", type=click.Choice(list(FORMS)), help="File format; default: by the ending of --out, else parquet."
 )
-@click.option("--overwrite", is_flag=True, help="Replace all files of an earlier export of these partitions.")
+@click.option(
+    "--overwrite", is_flag=True, help="Replace all files of an earlier export of these partitions, of any form."
+)
 @click.option("--columns", metavar="A,B,...", help=f"Default: {','.join(DEFAULT_COLUMNS)}; also batch fields.")
 @click.option(
     "--compression", default="zstd", show_default=True, metavar="CODEC", help="zstd, lz4, none; Parquet: snappy, gzip."
@@ -157,7 +162,8 @@ def export(
     query = make_query(key_as=key_as, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     logs = chosen.logs()
-    readers = [query.of(log) for log in logs]
+    unlisted = [log for log in logs if log.error is not None]
+    readers = [query.of(log) for log in logs if log.error is None]
     decoded = wants_schema(key_type, value_type)
     check_unused(decoded, schema, registry, "--value-type")
     if decoded:
@@ -168,13 +174,30 @@ def export(
     _sweep(out, is_one)
     with common.progress(chosen.size, "exporting") as advance:
         if is_one:
-            written, damage = _one_file(readers, out, layout, overwrite, advance)
+            done = _one_file(readers, out, layout, overwrite, advance, is_all=not unlisted)
         else:
-            written, damage = _folder(logs, readers, out, layout, overwrite, jobs, advance)
-    common.try_print(_print, written, as_json)
+            done = _folder(readers, out, layout, overwrite, jobs, advance)
+            done.kept += _places(unlisted, out) if overwrite else []
+    common.try_print(_print, done, as_json)
+    damage = done.damage
     if layout.typed is not None:
         damage |= report_undecoded(layout.typed.undecoded)
-    common.end_with(damage)
+    for path in done.kept:
+        common.complain(
+            f"{path} is still of the earlier export: not all that would replace it could be read, and of that nothing "
+            "was written; to have it, export to another place"
+        )
+    common.end_with_unreadable([log.error for log in unlisted], damage, is_error=bool(done.kept))
+
+
+@dataclass
+class _Done:
+    """What an export did."""
+
+    written: list[Exported] = field(default_factory=list)
+    damage: bool = False
+    kept: list[Path] = field(default_factory=list)  #: Folders or a file that stay, as not all could be read.
+    empty: int = 0  #: Partitions without a record to export.
 
 
 def _sweep(out: Path, is_one: bool) -> None:
@@ -207,34 +230,52 @@ def _check_form(form: Form) -> None:
 
 
 def _one_file(
-    readers: list[LogReader], out: Path, form: Form, overwrite: bool, advance: Advance
-) -> tuple[list[Exported], bool]:
-    """Write all records to one file; return what was written, and whether there was damage."""
+    readers: list[LogReader], out: Path, form: Form, overwrite: bool, advance: Advance, is_all: bool
+) -> _Done:
+    """Write all records to one file; `is_all` says whether the readers are of all that was asked for."""
     if not overwrite and out.exists():
         raise RequestError(f"{out} exists already: replace it with --overwrite")
+    if not is_all and out.exists():
+        return _Done(kept=[out])
     row = export_together(readers, out, form, advance)
-    return [row], common.report_gaps(row.gaps)
+    damage = common.report_gaps(row.gaps)
+    return _Done([row], damage) if row.path else _Done([], damage, [out])
 
 
-def _folder(
-    logs: list[LogFiles], readers: list[LogReader], out: Path, form: Form, overwrite: bool, jobs: int, advance: Advance
-) -> tuple[list[Exported], bool]:
-    """Write a file for each part; return what was written, and whether there was damage."""
+def _places(logs: Iterable[LogFiles], out: Path) -> list[Path]:
+    """Return the folders of logs that have files of an earlier export."""
+    return list(dict.fromkeys(path.parent for path in earlier_files(logs, out)))
+
+
+def _folder(readers: list[LogReader], out: Path, form: Form, overwrite: bool, jobs: int, advance: Advance) -> _Done:
+    """Write a file for each part."""
     if out.exists() and not out.is_dir():
         raise RequestError(
             f"--out {out} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
         )
     parts = [part for each in readers for part in each.by_segment() if part.log.segments]
     _check_targets(parts, out, form, overwrite)
-    damage, written = False, []
+    done, unread, rows = _Done(), list[LogFiles](), list[tuple[Path, Exported]]()
     with _output_folder(out, overwrite) as folder:
-        for row in map_ordered(lambda part, tick: export_part(part, folder, form, tick), parts, jobs, advance):
-            damage |= common.report_gaps(row.gaps)
-            written += [row] if row.path else []
+        for part, row in zip(
+            parts,
+            map_ordered(lambda part, tick: export_part(part, folder, form, tick), parts, jobs, advance),
+            strict=True,
+        ):
+            done.damage |= common.report_gaps(row.gaps)
+            unread += [part.log] if any(gap.kind is GapKind.UNREADABLE for gap in row.gaps) else []
+            rows += [(folder_of(part.log, out), row)] if row.path else []
+        done.empty = len({folder_of(each.log, out) for each in readers} - {place for place, _ in rows})
         if overwrite:
-            written = [_moved(row, folder, out) for row in written]
-            _remove_others(logs, {Path(row.path) for row in written if row.path}, out, form)
-    return written, damage
+            done.kept = _places(unread, out)
+            kept = set(done.kept)
+            rows = [(place, _moved(row, folder, out)) for place, row in rows if place not in kept]
+            new = {Path(row.path) for _, row in rows if row.path}
+            for path in earlier_files([each.log for each in readers], out):
+                if path not in new and path.parent not in kept:
+                    path.unlink()
+    done.written = [row for _, row in rows]
+    return done
 
 
 @contextlib.contextmanager
@@ -260,16 +301,6 @@ def _moved(row: Exported, folder: Path, out: Path) -> Exported:
     return replace(row, path=str(target))
 
 
-def _remove_others(logs: list[LogFiles], written: set[Path], out: Path, form: Form) -> None:
-    """Remove the other files of the same format that an earlier export wrote for these partitions."""
-    name = re.compile(r"\d{20}" + re.escape(FORMS[form.name]))
-    for log in logs:
-        folder = folder_of(log, out)
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if name.fullmatch(path.name) and path not in written:
-                path.unlink()
-
-
 def _check_targets(parts: list[LogReader], out: Path, form: Form, overwrite: bool) -> None:
     """Refuse two parts that would become one file, and files that exist unless `overwrite` is set."""
     targets: set[Path] = set()
@@ -283,13 +314,29 @@ def _check_targets(parts: list[LogReader], out: Path, form: Form, overwrite: boo
         if not overwrite and target.exists():
             raise RequestError(f"{target} exists already: replace it with --overwrite")
         targets.add(target)
+    for earlier in () if overwrite else earlier_files([part.log for part in parts], out):
+        if earlier.suffix != FORMS[form.name]:
+            raise RequestError(
+                f"{earlier} is of an earlier export in another form: replace it with --overwrite, or name another "
+                "folder"
+            )
 
 
-def _print(rows: list[Exported], as_json: bool) -> None:
-    for row in rows:
-        if as_json:
+def _print(done: _Done, as_json: bool) -> None:
+    rows = done.written
+    empty = (
+        f"{common.count_text(done.empty, 'partition')} without a record to export: no file is made"
+        if done.empty
+        else ""
+    )
+    if as_json:
+        for row in rows:
             common.print_json({"path": row.path, "records": row.records, "sizeBytes": row.size_bytes})
-    if not as_json:
-        records, size = sum(row.records for row in rows), sum(row.size_bytes for row in rows)
-        counts = f"{records} record{'s' * (records != 1)} in {len(rows)} file{'s' * (len(rows) != 1)}"
-        click.echo(f"{counts}, {common.size_text(size)}")
+        if empty:
+            common.complain(f"note: {empty}")
+        return
+    records, size = sum(row.records for row in rows), sum(row.size_bytes for row in rows)
+    counts = f"{records} record{'s' * (records != 1)} in {len(rows)} file{'s' * (len(rows) != 1)}"
+    click.echo(f"{counts}, {common.size_text(size)}")
+    if empty:
+        click.echo(empty)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from pylogseg.format import text
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.partition import Chunk
-from pylogseg.walker.gaps import Gap
+from pylogseg.walker.gaps import Gap, GapKind
 
 #: Forms of a file, and the end of its name.
 FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
@@ -32,6 +33,7 @@ FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jso
 DEFAULT_COLUMNS = tuple(name for name in arrow.DEFAULT_COLUMNS if name not in ("topic", "partition"))
 #: Folder name of a value that there is not.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_EXPORTED = re.compile(rf"\d{{20}}(?:{'|'.join(map(re.escape, FORMS.values()))})")
 _ROW_GROUP_BYTES = 64 << 20
 _ROW_GROUP_ROWS = 1 << 20
 
@@ -98,7 +100,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Exported:
-    """One file that was written, or none for a part without records."""
+    """One file that was written, or none: for a part without records, or if an older file stays."""
 
     path: str | None
     records: int
@@ -121,6 +123,13 @@ def folder_of(log: LogFiles, out: Path) -> Path:
     return out / f"topic={topic or NO_VALUE}" / f"partition={number if number >= 0 else NO_VALUE}"
 
 
+def earlier_files(logs: Iterable[LogFiles], out: Path) -> list[Path]:
+    """Return the files, of any form, that an earlier export of these logs has left in a folder."""
+    places = dict.fromkeys(folder_of(log, out) for log in logs)
+    listed = (sorted(place.iterdir()) for place in places if place.is_dir())
+    return [path for paths in listed for path in paths if _EXPORTED.fullmatch(path.name)]
+
+
 def export_part(reader: LogReader, out: Path, form: Form, advance: Callable[[int], None] | None = None) -> Exported:
     """Write the records of one part of a log to a file in `out`, in place of an older one of that name.
 
@@ -135,13 +144,31 @@ def export_part(reader: LogReader, out: Path, form: Form, advance: Callable[[int
     return Exported(str(target), records, target.stat().st_size, part.gaps)
 
 
+class _NotAllReadError(Exception):
+    """Ends the writing of a file that is not to have its name."""
+
+
 def export_together(
     parts: Iterable[LogReader], target: Path, form: Form, advance: Callable[[int], None] | None = None
 ) -> Exported:
-    """Write the records of several parts to one file, one part after the other; also where there is no record."""
+    """Write the records of several parts to one file, one part after the other; also where there is no record.
+
+    An older file of that name stays if not all could be read.
+    """
     apart = [part.apart(advance) for part in parts]
-    records = _written(itertools.chain.from_iterable(part.chunks() for part in apart), target, form)
-    return Exported(str(target), records, target.stat().st_size, [gap for part in apart for gap in part.gaps])
+
+    def chunks() -> Iterator[Chunk]:
+        for part in apart:
+            yield from part.chunks()
+        if target.exists() and any(gap.kind is GapKind.UNREADABLE for part in apart for gap in part.gaps):
+            raise _NotAllReadError
+
+    gaps = [part.gaps for part in apart]
+    try:
+        records = _written(chunks(), target, form)
+    except _NotAllReadError:
+        return Exported(None, 0, 0, list(itertools.chain.from_iterable(gaps)))
+    return Exported(str(target), records, target.stat().st_size, list(itertools.chain.from_iterable(gaps)))
 
 
 def _written(chunks: Iterator[Chunk], target: Path, form: Form) -> int:
