@@ -43,6 +43,7 @@ TARGETS: dict[str, tuple[Target, int]] = {
     "encoder": (hostile_text.encoded, 8),
     "messages": (hostile_messages.messages, 8),
     "typed": (hostile_typed.typed, 8),
+    "protobuf": (hostile_typed.protobuf, 8),
     "engine": (hostile_engine.appends, 1),
 }
 #: Processor seconds that one input may take; inputs have at most 200 KB.

@@ -15,6 +15,8 @@ from pylogseg.errors import RequestError
 from pylogseg.schemas.avro_program import AvroProgram
 from pylogseg.schemas.avro_schema import parse_avro
 from pylogseg.schemas.frames import FRAMES, unframed
+from pylogseg.schemas.proto_program import ProtoProgram
+from pylogseg.schemas.proto_schema import parse_proto
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
@@ -51,6 +53,37 @@ def typed(rng: Random) -> None:
     code, skip = np.empty(len(size), np.int64), np.empty(len(size), np.int32)
     _typed.indexes(place, size, (buffer,), code, skip)
     assert (skip <= size).all()
+
+
+_PROTO = (
+    'syntax = "proto2"; message M { enum E { A = 1; B = 2; } optional E e = 1; repeated E es = 2; '
+    "repeated group G = 3 { optional int32 x = 1; optional M m = 2; } oneof o { M a = 4; string b = 5; G2 c = 6; } "
+    "map<string, M> map = 7; repeated string s = 8; repeated double d = 9; optional bytes raw = 10; "
+    "optional google.protobuf.Timestamp t = 11; repeated sint64 n = 12; optional M deep = 13; } message G2 {} "
+    'import "google/protobuf/timestamp.proto";'
+)
+
+
+def protobuf(rng: Random) -> None:
+    """The same of Protobuf, by one schema that has everything."""
+    file = parse_proto(_PROTO)
+    program = ProtoProgram(file, file.top[0], rng.randrange(2))
+    values = []
+    for _ in range(rng.randrange(1, 5)):
+        out = bytearray()
+        for _ in range(rng.randrange(12)):
+            kind = rng.choice((0, 0, 2, 2, 2, 3, 4, 1, 5))
+            out.append(rng.randrange(1, 14) << 3 | kind)
+            body = rng.randbytes(rng.choice((0, 1, 2, 8, 9)))
+            out += bytes([len(body)]) + body if kind == 2 else body
+        values.append(bytes(out))
+    buffer = hostile_logs.exact(b"".join(values))
+    size = np.array([len(value) for value in values], np.int32)
+    place = np.cumsum(size, dtype=np.int64) - size
+    decoded = program.decode(place, size, (buffer,), np.zeros(len(values), np.int32))
+    array = ArrowColumn(program.column).array(decoded.nodes)
+    array.validate(full=True)
+    assert len(array) == len(values)
 
 
 def _schema(rng: Random, names: list[int], depth: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.hostile_typed import typed
+from helpers.hostile_typed import protobuf, typed
 from helpers.mutations import damaged
 from helpers.typed_values import encoded, placed, program, varint
 from hypothesis import given, settings
@@ -357,6 +357,7 @@ def test_hostile_bytes() -> None:
     rng = random.Random(7)
     for _ in range(300):
         typed(rng)
+        protobuf(rng)
 
 
 def test_memory_is_bounded_by_bytes() -> None:

@@ -33,6 +33,18 @@ def decode_avro(
     status: npt.NDArray[np.uint8],
     position: npt.NDArray[np.int32],
 ) -> list[tuple[int, Block | None, Block, Block | None]]: ...
+def decode_protobuf(
+    place: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int32],
+    sources: tuple[Any, ...],
+    entry: npt.NDArray[np.int32],
+    messages: npt.NDArray[np.int32],
+    fields: npt.NDArray[np.int32],
+    table: npt.NDArray[np.int32],
+    nodes: npt.NDArray[np.int32],
+    status: npt.NDArray[np.uint8],
+    position: npt.NDArray[np.int32],
+) -> list[tuple[int, Block | None, Block, Block | None]]: ...
 def frames(
     place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],

@@ -1,6 +1,7 @@
-"""Values in Avro into buffers as Arrow lays them out, and what stands in front of values.
+"""Values in Avro and Protobuf into buffers as Arrow lays them out, and what stands in front of values.
 
-Values lie at places in sources, as record columns say it (`format/records.py`). `schemas/avro_program.py` makes programs.
+Values lie at places in sources, as record columns say it (`format/records.py`). `schemas/avro_program.py` and
+`schemas/proto_program.py` make programs.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -16,6 +17,8 @@ cdef enum:
     SOURCES = 4
     OP_INTS = 6
     NODE_INTS = 3
+    MESSAGE_INTS = 3
+    FIELD_INTS = 8
     INDEXES = 7            # of a message in its file, that a code can name
     CONFLUENT_BYTES = 5
     GLUE_BYTES = 18
@@ -142,6 +145,22 @@ cdef class _Nodes:
         return found
 
 
+cdef class _Kept:
+    """What the messages that are open have, by node."""
+    cdef uint8_t *seen
+    cdef typed.pls_kept *all
+
+    def __cinit__(self, int64_t nodes):
+        self.seen = <uint8_t *>calloc(nodes, 1)
+        self.all = <typed.pls_kept *>calloc(nodes, sizeof(typed.pls_kept))
+        if self.seen == NULL or self.all == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.seen)
+        free(self.all)
+
+
 cdef check_avro(
     const int32_t[:, ::1] ops, const int32_t[::1] table, const uint8_t[::1] constants, const int32_t[:, ::1] nodes
 ):
@@ -252,6 +271,108 @@ def decode_avro(
                     source = place[i] >> record.PLACE_SHIFT
                     program.limit = held.all[source].first + held.all[source].size
                     what = typed.pls_avro_value(&program, entries[row, 0], entries[row, 1], p, p + size[i])
+                    if what > 0 and program.at >= p and program.at <= p + size[i]:
+                        position[i] = <int32_t>(program.at - p)
+            if what < 0:
+                break
+            status[i] = <uint8_t>what
+            if what:
+                what = typed.pls_blank(made.all, 0)
+                if what:
+                    break
+    if what == typed.PLS_TYPED_MEMORY:
+        raise MemoryError
+    if what == typed.PLS_TYPED_LARGE:
+        raise OverflowError("a column of more than 2147483647 bytes: decode fewer values at a time")
+    return made.taken()
+
+
+cdef check_protobuf(
+    const int32_t[:, ::1] messages, const int32_t[:, ::1] fields, const int32_t[::1] table,
+    const int32_t[:, ::1] nodes
+):
+    """Messages come before those in them, fields ascend, and each has a node of its width."""
+    cdef int32_t i, k, rows = <int32_t>fields.shape[0], columns = <int32_t>nodes.shape[0]
+    widths = {typed.PLS_PROTO_INT64: 8, typed.PLS_PROTO_SINT64: 8, typed.PLS_PROTO_FIXED64: 8, typed.PLS_PROTO_TIME: 8,
+              typed.PLS_PROTO_BOOL: 1, typed.PLS_PROTO_TEXT: typed.PLS_WIDTH_BYTES,
+              typed.PLS_PROTO_BYTES: typed.PLS_WIDTH_BYTES, typed.PLS_PROTO_MESSAGE: typed.PLS_WIDTH_STRUCT,
+              typed.PLS_PROTO_GROUP: typed.PLS_WIDTH_STRUCT}
+    if fields.shape[1] != FIELD_INTS or messages.shape[1] != MESSAGE_INTS or not messages.shape[0]:
+        raise ValueError("a program of another shape")
+    for i in range(messages.shape[0]):
+        first, stop, node = messages[i, 0], messages[i, 1], messages[i, 2]
+        good = 0 <= first <= stop <= rows and 0 <= node < columns and nodes[node, 1] == typed.PLS_WIDTH_STRUCT
+        for k in range(first, stop if good else first):
+            number, kind, at, flags, message = fields[k, 0], fields[k, 1], fields[k, 2], fields[k, 3], fields[k, 4]
+            good = good and 0 <= kind < typed.PLS_PROTO_KINDS and (k == first or fields[k - 1, 0] < number)
+            good = good and node < at < columns and 0 <= fields[k, 6] and 0 <= fields[k, 7] <= table.shape[0] - fields[k, 6]
+            if good and flags & typed.PLS_PROTO_REPEATED:
+                good = nodes[at, 1] == typed.PLS_WIDTH_LIST and at + 1 < nodes[at, 2]
+                at += 1
+            good = good and nodes[at, 1] == widths.get(kind, 4)
+            if good and kind in (typed.PLS_PROTO_MESSAGE, typed.PLS_PROTO_GROUP):
+                good = i < message < messages.shape[0] and messages[message, 2] == at
+        if not good:
+            raise ValueError(f"message {i} of the program is not sound")
+
+
+def decode_protobuf(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
+    const int32_t[::1] entry not None, const int32_t[:, ::1] messages not None, const int32_t[:, ::1] fields not None,
+    const int32_t[::1] table not None, const int32_t[:, ::1] nodes not None, uint8_t[::1] status not None,
+    int32_t[::1] position not None,
+):
+    """Decode every value; one that cannot be decoded leaves an item without a value.
+
+    Parameters
+    ----------
+    place, size, sources
+        The bytes of each value, without what stands in front; a size of -1 is null.
+    entry : int32 array
+        Of each value 0; a negative one is the status it gets, turned around.
+    messages, fields, table, nodes
+        The program; the first message is that of the values.
+    status, position
+        As of `decode_avro`.
+
+    Returns
+    -------
+    list of (int, Block, Block, Block)
+        As of `decode_avro`.
+    """
+    cdef _Sources held = _Sources(sources)
+    cdef _Nodes made = _Nodes(nodes)
+    cdef typed.pls_proto program
+    cdef const uint8_t *p
+    cdef int64_t i = 0, count = place.shape[0], source
+    cdef int what = 0
+    if not (size.shape[0] == entry.shape[0] == status.shape[0] == position.shape[0] == count):
+        raise ValueError("columns differ in length")
+    check_protobuf(messages, fields, table, nodes)
+    if messages[0, 2] != 0:
+        raise ValueError("the first message is not that of the values")
+    program.messages = <const typed.pls_message *>&messages[0, 0]
+    program.fields = <const typed.pls_field *>&fields[0, 0] if fields.shape[0] else NULL
+    program.table = &table[0] if table.shape[0] else NULL
+    program.nodes = made.all
+    cdef _Kept kept = _Kept(made.count)
+    program.seen, program.kept = kept.seen, kept.all
+    with nogil:
+        what = typed.pls_reserve(made.all, count)
+        for i in range(count if what == typed.PLS_TYPED_OK else 0):
+            position[i] = 0
+            if size[i] < 0:
+                what = typed.PLS_TYPED_ABSENT
+            elif entry[i] < 0:
+                what = -entry[i] if -entry[i] <= typed.PLS_TYPED_ABSENT else typed.PLS_TYPED_UNKNOWN
+            else:
+                p = record.locate(held.all, SOURCES, place[i], size[i])
+                if p == NULL:
+                    what = typed.PLS_TYPED_OUTSIDE
+                else:
+                    source = place[i] >> record.PLACE_SHIFT
+                    program.limit = held.all[source].first + held.all[source].size
+                    what = typed.pls_proto_value(&program, 0, made.count, p, p + size[i])
                     if what > 0 and program.at >= p and program.at <= p + size[i]:
                         position[i] = <int32_t>(program.at - p)
             if what < 0:

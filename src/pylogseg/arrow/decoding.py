@@ -11,20 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg._native import _typed
 from pylogseg.arrow.messages import spans
-from pylogseg.arrow.typed import ArrowColumn
+from pylogseg.arrow.typed_engines import ProtobufEngine, engine_of
 from pylogseg.catalog.disk import Disk, as_disk, open_dir
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError
 from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.stream import Reader
-from pylogseg.schemas.avro_program import RECURSION, AvroProgram
-from pylogseg.schemas.avro_schema import AvroType, fingerprint, parse_avro
-from pylogseg.schemas.frames import Frame, Framed, Named, check_frame, header_names, named_by, unframed
+from pylogseg.schemas.avro_program import RECURSION
+from pylogseg.schemas.avro_schema import fingerprint
+from pylogseg.schemas.frames import Frame, Named, check_frame, header_names, named_by, unframed
 from pylogseg.schemas.schema import DEFAULT_CONTEXT, Schema
 from pylogseg.schemas.store import Schemas, schema_of_file
 from pylogseg.schemas.topic import TOPIC
@@ -62,6 +61,8 @@ class Decoding:
         Of ids.
     recursion : int
         How often a type may stand in itself before what is deeper stays bytes.
+    message : str, optional
+        The Protobuf message to read; by default that of the first record.
     """
 
     columns: tuple[str, ...] = ("value",)
@@ -71,6 +72,7 @@ class Decoding:
     frame: Frame = "auto"
     context: str = DEFAULT_CONTEXT
     recursion: int = RECURSION
+    message: str | None = None
 
     def __post_init__(self) -> None:
         if not self.columns or not set(self.columns) <= set(_WHICH) or len(set(self.columns)) < len(self.columns):
@@ -98,41 +100,6 @@ class Decoding:
         return self.schema if which == "value" or len(self.columns) == 1 else None
 
 
-class AvroEngine:
-    """Decodes Avro by a reader's schema."""
-
-    def __init__(self, schemas: Schemas, reader: Schema, recursion: int) -> None:
-        self._schemas = schemas
-        self._parsed: dict[tuple[str, object], AvroType] = {}
-        self._program = AvroProgram(self._parse(reader), recursion)
-        self._column = ArrowColumn(self._program.column)
-        self.type = self._column.type
-
-    def _parse(self, schema: Schema) -> AvroType:
-        key = schema.text, schema.references
-        if key not in self._parsed:
-            references = {name: other.text for name, other in self._schemas.references(schema).items()}
-            self._parsed[key] = parse_avro(schema.text, references, schema.title)
-        return self._parsed[key]
-
-    def add(self, writer: Schema, named: Named) -> int:
-        """Make a writer's schema known."""
-        if named.form == "apicurio-json":
-            raise RequestError("Avro's JSON encoding is not decoded")
-        return self._program.add(self._parse(writer), is_bare=named.form == "confluent")
-
-    def prepared(self) -> Any:
-        """What `decode` needs of the writers that are known by now."""
-        return self._program.arrays()
-
-    def decode(
-        self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any
-    ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-        """Return the array, and status and position of each value."""
-        values = self._program.decode(framed.place, framed.size, framed.sources, entry, prepared)
-        return self._column.array(values.nodes), values.status, values.position
-
-
 class Decoder:
     """Decodes columns of bytes by one reader's schema.
 
@@ -142,6 +109,8 @@ class Decoder:
     reader : Schema
     decoding : Decoding
     which : {"key", "value"}
+    message : str, optional
+        Of Protobuf; by default the first of the reader's schema.
 
     Attributes
     ----------
@@ -149,15 +118,15 @@ class Decoder:
         Of the columns that it makes.
     """
 
-    def __init__(self, schemas: Schemas, reader: Schema, decoding: Decoding, which: str) -> None:
+    def __init__(
+        self, schemas: Schemas, reader: Schema, decoding: Decoding, which: str, message: str | None = None
+    ) -> None:
         self._schemas, self._reader, self._decoding, self.which = schemas, reader, decoding, which
-        if reader.type != "AVRO":
-            raise RequestError(f"{reader.title} is {reader.type}: only AVRO is decoded")
-        self._engine = AvroEngine(schemas, reader, decoding.recursion)
+        self._reasons: dict[int, str] = {_typed.UNKNOWN: "no frame: nothing names the schema"}
+        self._engine = engine_of(schemas, reader, decoding.recursion, message, self._refused)
         self.type = self._engine.type
         self._lock = threading.Lock()
         self._entries: dict[Named, int] = {}
-        self._reasons: dict[int, str] = {_typed.UNKNOWN: "no frame: nothing names the schema"}
         self._by_fingerprint: dict[int, Schema] | None = None
 
     def decode(self, column: pa.Array, headers: pa.Array | None = None) -> tuple[pa.Array, dict[int, str]]:
@@ -189,11 +158,17 @@ class Decoder:
             try:
                 self._entries[named] = self._engine.add(self._writer(named), named)
             except RequestError as error:
-                status = min(_typed.UNKNOWN + len(self._reasons), _typed.ABSENT - 1)
-                is_last = status == _typed.ABSENT - 1
-                self._reasons[status] = "one of many schemas that are not there" if is_last else str(error)
-                self._entries[named] = -status
+                self._entries[named] = self._refused(str(error))
         return self._entries[named]
+
+    def _refused(self, reason: str) -> int:
+        """A status for a reason, turned around as entries have it."""
+        for status, known in list(self._reasons.items()):
+            if known == reason:
+                return -status
+        status = min(_typed.UNKNOWN + len(self._reasons), _typed.ABSENT - 1)
+        self._reasons[status] = "one of many reasons" if status == _typed.ABSENT - 1 else reason
+        return -status
 
     def _writer(self, named: Named) -> Schema:
         """The schema that a value was written by."""
@@ -356,8 +331,31 @@ def typed_batches(
         if which not in names:
             raise RequestError(f"{which} is decoded, but is not among the columns {', '.join(names)}")
         reader = reader_schema(decoding, schemas, topics, which, peek)
-        decoders[which] = Decoder(schemas, reader, decoding, which)
+        message = decoding.message
+        if message is None and reader.type == "PROTOBUF":
+            message = first_message(schemas, reader, decoding, which, peek)
+        decoders[which] = Decoder(schemas, reader, decoding, which, message)
     return TypedBatches(decoders, decoding.on_undecoded, tuple(names))
+
+
+def first_message(
+    schemas: Schemas, reader: Schema, decoding: Decoding, which: str, peek: Callable[[str], Iterable[pa.RecordBatch]]
+) -> str | None:
+    """Return the message that the first record with a known schema is."""
+    engine = ProtobufEngine(schemas, reader, decoding.recursion, None, lambda _: -_typed.UNKNOWN)
+    for batch in peek(which):
+        place, size, source = spans(batch.column(which))
+        by_header = _by_header(batch.column("headers"), which)
+        framed = unframed(place, size, (source,), decoding.frame, by_header)
+        for row in np.flatnonzero(framed.name >= 0).tolist():
+            named = framed.names[framed.name[row]]
+            writer = reader if named.kind != "id" else schemas.by_id(named.number, decoding.context)
+            if named.kind == "guid":
+                writer = schemas.by_guid(named.guid)
+            found = engine.message_of(writer, named, framed, row) if writer is not None else None
+            if found is not None:
+                return found
+    return None
 
 
 def schemas_disk(disk: Disk) -> Disk:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg.schemas.columns import Column
@@ -21,6 +22,7 @@ _TYPES: dict[str, pa.DataType] = {
     "binary": pa.binary(),
     "string": pa.string(),
     "enum": pa.dictionary(pa.int32(), pa.string()),
+    "open_enum": pa.dictionary(pa.int32(), pa.string()),
     "date": pa.date32(),
     "time_ms": pa.time32("ms"),
     "time_us": pa.time64("us"),
@@ -105,8 +107,28 @@ class ArrowColumn:
         if column.type == "bool":
             packed = pa.py_buffer(np.packbits(np.frombuffer(data, np.uint8), bitorder="little"))
             return pa.Array.from_buffers(kind, count, [bits, packed], nulls)
+        if column.type == "open_enum":
+            return self._named(np.frombuffer(data, np.int32), bits, nulls)
         if self._symbols is not None:
             indices = pa.Array.from_buffers(pa.int32(), count, [bits, pa.py_buffer(data)], nulls)
             return pa.DictionaryArray.from_arrays(indices, self._symbols, safe=False)
         buffers = [bits, pa.py_buffer(data)] if ends is None else [bits, pa.py_buffer(ends), pa.py_buffer(data)]
         return pa.Array.from_buffers(kind, count, buffers, nulls)
+
+    def _named(self, numbers: npt.NDArray[np.int32], bits: pa.Buffer | None, nulls: int) -> pa.Array:
+        """Names of numbers; one that the schema does not have is its own name."""
+        pairs = [symbol.split("=", 1) for symbol in self._column.symbols]
+        known = np.array([int(number) for number, _ in pairs], np.int64)
+        places = np.searchsorted(known, numbers)
+        odd = (
+            np.unique(numbers[known[np.minimum(places, len(known) - 1)] != numbers])
+            if len(known)
+            else np.unique(numbers)
+        )
+        if len(odd):
+            known = np.concatenate([known, odd])
+            order = np.argsort(known)
+            places = order[np.searchsorted(known[order], numbers)]
+        names = [name for _, name in pairs] + [str(number) for number in odd.tolist()]
+        indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bits, pa.py_buffer(places.astype(np.int32))], nulls)
+        return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()), safe=False)

@@ -33,7 +33,7 @@ Examples:
   pylogseg cat /data/kafka orders payments --merge time --since 1h
   pylogseg cat 00000000000000000000.log --csv --fields offset,key,value
   pylogseg cat /data/kafka orders -f '%p/%o %k=%s\n'   kcat's template
-  pylogseg cat /data/kafka orders --value-as schema    values in Avro as JSON
+  pylogseg cat /data/kafka orders --value-as schema    typed values as JSON
 
 \b
 A payload that is not UTF-8 is written as base64:... (so is text that itself
@@ -81,6 +81,7 @@ def cat(
     jobs: int,
     schema: str | None,
     registry: str | None,
+    message: str | None,
     **ranges: Any,
 ) -> None:
     """Print records as JSON lines, as CSV or with a template."""
@@ -89,11 +90,11 @@ def cat(
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     readers = readers_of(query, chosen, tail)
     decoded = wants_schema(key_as, value_as)
-    check_unused(decoded, schema, registry, "--value-as")
+    options = {"schema": schema, "registry": registry, "message": message}
+    check_unused(decoded, options, "--value-as")
     if decoded:
         from pylogseg.arrow.typed_text import TypedText
 
-        options = {"schema": schema, "registry": registry}
         text.typed = TypedText(typed_of(decoded, arguments, readers, decoded, options).decoders)
     if following and merge:
         raise click.UsageError("--merge cannot be combined with --follow: it needs all records before it starts")

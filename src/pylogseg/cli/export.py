@@ -60,8 +60,8 @@ One thread writes it.
 Keys and values are bytes. --key-type and --value-type string store them as UTF-8
 strings in Parquet and Arrow files. Bytes that are not UTF-8 are an error that
 names the record; --not-utf8 writes null or base64:... instead (base64 also for
-text that itself begins with base64:). "schema" decodes Avro by the schemas of
-the topic _schemas, or of --registry, to typed columns; what cannot be decoded is
+text that itself begins with base64:). "schema" decodes Avro and Protobuf by the
+schemas of the topic _schemas, or of --registry, to typed columns; what cannot be decoded is
 kept in a column valueRaw, with the reason in valueError: exit code 1.
 
 \b
@@ -140,6 +140,7 @@ def export(
     jobs: int,
     schema: str | None,
     registry: str | None,
+    message: str | None,
     undecoded: str | None,
     **ranges: Any,
 ) -> None:
@@ -165,12 +166,10 @@ def export(
     unlisted = [log for log in logs if log.error is not None]
     readers = [query.of(log) for log in logs if log.error is None]
     decoded = wants_schema(key_type, value_type)
-    check_unused(decoded, schema, registry, "--value-type")
+    options = {"schema": schema, "registry": registry, "message": message, "on_undecoded": undecoded}
+    check_unused(decoded, options, "--value-type")
     if decoded:
-        options = {"schema": schema, "registry": registry, "on_undecoded": undecoded}
         layout = replace(layout, typed=typed_of(decoded, arguments, readers, names, options))
-    elif undecoded is not None:
-        raise RequestError("--undecoded goes with --value-type schema")
     _sweep(out, is_one)
     with common.progress(chosen.size, "exporting") as advance:
         if is_one:

@@ -21,22 +21,23 @@ SCHEMA = "schema"
 
 
 def typed_options(function: F) -> F:
-    """Add ``--schema`` and ``--registry``: parameters ``schema`` and ``registry``."""
+    """Add ``--schema``, ``--registry`` and ``--message``: parameters of these names."""
     return common.decorated(
         function,
         [
             click.option(
                 "--schema",
                 metavar="SCHEMA",
-                help="Schema to read values by: FILE.avsc, a subject, subject:version or an id. "
+                help="Schema to read values by: a FILE.avsc or .proto, a subject, subject:version or an id. "
                 "Default: the newest of the topic's subject.",
             ),
             click.option(
                 "--registry",
                 metavar="WHERE",
-                help="Where schemas are: a log directory with _schemas, a folder of .avsc files, a registry's URL. "
-                "Default: the given paths.",
+                help="Where schemas are: a log directory with _schemas, a folder of .avsc and .proto files, "
+                "a registry's URL. Default: the given paths.",
             ),
+            click.option("--message", metavar="NAME", help="The Protobuf message. Default: that of the first record."),
         ],
     )
 
@@ -76,10 +77,11 @@ def wants_schema(key: str, value: str) -> list[str]:
     return [which for which, word in (("key", key), ("value", value)) if word == SCHEMA]
 
 
-def check_unused(wanted: Sequence[str], schema: str | None, registry: str | None, option: str) -> None:
+def check_unused(wanted: Sequence[str], given: dict[str, Any], option: str) -> None:
     """Refuse options that mean nothing where nothing is decoded."""
-    if not wanted and (schema is not None or registry is not None):
-        raise RequestError(f"--schema and --registry go with {option} schema")
+    unused = [name for name, value in given.items() if value is not None]
+    if unused and not wanted:
+        raise RequestError(f"--{unused[0].removeprefix('on_')} goes with {option} schema")
 
 
 def report_undecoded(count: int, first: str = "") -> bool:

@@ -29,6 +29,7 @@ _WIDTHS = {
     "binary": BYTES,
     "string": BYTES,
     "enum": 4,
+    "open_enum": 4,
     "date": 4,
     "time_ms": 4,
     "time_us": 8,
@@ -56,7 +57,7 @@ class Column:
     size : int
         Bytes of a fixed or a decimal.
     symbols : tuple of str
-        Of an enum.
+        Of an enum; of one whose numbers are Protobuf's with the number: ``1=RED``.
     precision, scale : int
         Of a decimal.
     unit : str

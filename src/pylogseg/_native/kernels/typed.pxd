@@ -1,4 +1,4 @@
-"""Typed values into columns: the C kernels in `typed.h` (columns under way) and `avro.h`."""
+"""Typed values into columns: the C kernels in `typed.h` (columns under way), `avro.h` and `protobuf.h`."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -66,3 +66,45 @@ cdef extern from "avro.h" nogil:
         const uint8_t *at
 
     int pls_avro_value(pls_avro *g, int32_t first, int32_t stop, const uint8_t *p, const uint8_t *end) noexcept
+
+
+cdef extern from "protobuf.h" nogil:
+    enum:
+        PLS_PROTO_INT32
+        PLS_PROTO_INT64
+        PLS_PROTO_SINT32
+        PLS_PROTO_SINT64
+        PLS_PROTO_BOOL
+        PLS_PROTO_ENUM
+        PLS_PROTO_FIXED32
+        PLS_PROTO_FIXED64
+        PLS_PROTO_TEXT
+        PLS_PROTO_BYTES
+        PLS_PROTO_MESSAGE
+        PLS_PROTO_GROUP
+        PLS_PROTO_TIME
+        PLS_PROTO_KINDS
+        PLS_PROTO_REPEATED
+
+    ctypedef struct pls_message:
+        int32_t first
+        int32_t stop
+        int32_t node
+
+    ctypedef struct pls_field:
+        int32_t number
+
+    ctypedef struct pls_kept:
+        int64_t size
+
+    ctypedef struct pls_proto:
+        const pls_message *messages
+        const pls_field *fields
+        const int32_t *table
+        pls_node *nodes
+        uint8_t *seen
+        pls_kept *kept
+        const uint8_t *limit
+        const uint8_t *at
+
+    int pls_proto_value(pls_proto *g, int32_t message, int64_t nodes, const uint8_t *p, const uint8_t *end) noexcept

@@ -1,0 +1,191 @@
+"""What decodes payloads of one kind of schema into an Arrow array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pylogseg._native import _typed
+from pylogseg.arrow.typed import ArrowColumn
+from pylogseg.errors import RequestError
+from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT
+from pylogseg.schemas.avro_program import AvroProgram
+from pylogseg.schemas.avro_schema import AvroType, parse_avro
+from pylogseg.schemas.frames import Framed, Named
+from pylogseg.schemas.proto_program import ProtoProgram, plain_indexes
+from pylogseg.schemas.proto_schema import ProtoFile, parse_proto
+from pylogseg.schemas.schema import Schema
+from pylogseg.schemas.store import Schemas
+
+Entries = npt.NDArray[np.int32]
+#: The array, and status and position of each value.
+Decoded = tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]
+#: Indexes of a message have at most so many bytes.
+_INDEX_BYTES = 64
+
+
+class Engine(Protocol):
+    """Decodes payloads by a reader's schema."""
+
+    type: pa.DataType
+
+    def add(self, writer: Schema, named: Named) -> int: ...
+    def prepared(self) -> Any: ...
+    def decode(self, framed: Framed, entry: Entries, prepared: Any) -> Decoded: ...
+
+
+def engine_of(
+    schemas: Schemas, reader: Schema, recursion: int, message: str | None, refuse: Callable[[str], int]
+) -> Engine:
+    """Return what decodes by a schema; `refuse` gives an entry for values that are not decoded, by the reason."""
+    if reader.type == "AVRO":
+        return AvroEngine(schemas, reader, recursion)
+    if reader.type == "PROTOBUF":
+        return ProtobufEngine(schemas, reader, recursion, message, refuse)
+    raise RequestError(f"{reader.title} is {reader.type}, which is not decoded")
+
+
+class AvroEngine:
+    """Decodes Avro by a reader's schema."""
+
+    def __init__(self, schemas: Schemas, reader: Schema, recursion: int) -> None:
+        self._schemas = schemas
+        self._parsed: dict[tuple[str, object], AvroType] = {}
+        self._program = AvroProgram(self._parse(reader), recursion)
+        self._column = ArrowColumn(self._program.column)
+        self.type = self._column.type
+
+    def _parse(self, schema: Schema) -> AvroType:
+        key = schema.text, schema.references
+        if key not in self._parsed:
+            references = {name: other.text for name, other in self._schemas.references(schema).items()}
+            self._parsed[key] = parse_avro(schema.text, references, schema.title)
+        return self._parsed[key]
+
+    def add(self, writer: Schema, named: Named) -> int:
+        """Make a writer's schema known."""
+        if named.form == "apicurio-json":
+            raise RequestError("Avro's JSON encoding is not decoded")
+        return self._program.add(self._parse(writer), is_bare=named.form == "confluent")
+
+    def prepared(self) -> Any:
+        """What `decode` needs of the writers that are known by now."""
+        return self._program.arrays()
+
+    def decode(
+        self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any
+    ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+        """Return the array, and status and position of each value."""
+        values = self._program.decode(framed.place, framed.size, framed.sources, entry, prepared)
+        return self._column.array(values.nodes), values.status, values.position
+
+
+class ProtobufEngine:
+    """Decodes one message of a Protobuf schema; values that are another message are refused."""
+
+    def __init__(
+        self, schemas: Schemas, reader: Schema, recursion: int, message: str | None, refuse: Callable[[str], int]
+    ) -> None:
+        self._schemas, self._refuse = schemas, refuse
+        self._files: dict[tuple[str, object], ProtoFile] = {}
+        self._writers: list[tuple[ProtoFile, Named]] = []
+        file = self._parse(reader)
+        found = file.at([0]) if message is None else file.named(message)
+        if found is None:
+            raise RequestError(f"{reader.title} has no message {message or ''}".rstrip())
+        self._message = found.name
+        self._program = ProtoProgram(file, found, recursion)
+        self._column = ArrowColumn(self._program.column)
+        self.type = self._column.type
+
+    def _parse(self, schema: Schema) -> ProtoFile:
+        key = schema.text, schema.references
+        if key not in self._files:
+            imports = {name: other.text for name, other in self._schemas.references(schema).items()}
+            files = {each.subject: each.text for each in self._schemas if each.type == "PROTOBUF" and each.subject}
+            self._files[key] = parse_proto(schema.text, files | imports, schema.title)
+        return self._files[key]
+
+    def add(self, writer: Schema, named: Named) -> int:
+        """Make a writer's schema known."""
+        if writer.type != "PROTOBUF":
+            raise RequestError(f"{writer.title} is {writer.type}, and PROTOBUF is read")
+        self._writers.append((self._parse(writer), named))
+        return len(self._writers) - 1
+
+    def prepared(self) -> list[tuple[ProtoFile, Named]]:
+        """What `decode` needs of the writers that are known by now."""
+        return list(self._writers)
+
+    def decode(self, framed: Framed, entry: Entries, prepared: list[tuple[ProtoFile, Named]]) -> Decoded:
+        """Return the array, and status and position of each value."""
+        place, size = framed.place.copy(), framed.size.copy()
+        entry = entry.copy()
+        for number, (file, named) in enumerate(prepared):
+            rows = np.flatnonzero((entry == number) & (size >= 0))
+            if not len(rows) or named.form != "confluent":
+                entry[rows] = 0
+            elif named.indexes:
+                path = plain_indexes(named.indexes, zigzag=True)
+                entry[rows] = self._entry(file, path[0] if path else [])
+            else:
+                self._take_indexes(file, framed, rows, place, size, entry)
+        values = self._program.decode(place, size, framed.sources, entry)
+        return self._column.array(values.nodes), values.status, values.position
+
+    def _take_indexes(
+        self, file: ProtoFile, framed: Framed, rows: npt.NDArray[np.intp], place: npt.NDArray[np.int64],
+        size: npt.NDArray[np.int32], entry: Entries,
+    ) -> None:  # fmt: skip
+        """Read which message each value is, and go on behind that."""
+        code, skip = np.empty(len(rows), np.int64), np.empty(len(rows), np.int32)
+        _typed.indexes(np.ascontiguousarray(place[rows]), np.ascontiguousarray(size[rows]), framed.sources, code, skip)
+        for each in np.unique(code).tolist():
+            those = rows[code == each]
+            path = [] if each < 0 else [each >> (8 * k + 8) & 255 for k in range(each & 255)]
+            if path and file.at(path) is not None:
+                entry[those] = self._entry(file, path)
+                place[those] += skip[code == each]
+                size[those] -= skip[code == each]
+                continue
+            for row in those.tolist():  # as clients of before 2022 wrote them
+                old = plain_indexes(_head(framed, row), zigzag=False)
+                if old is not None and file.at(old[0]) is not None:
+                    entry[row] = self._entry(file, old[0])
+                    place[row] += old[1]
+                    size[row] -= old[1]
+                else:
+                    entry[row] = self._entry(file, path)
+
+    def _entry(self, file: ProtoFile, path: list[int]) -> int:
+        found = file.at(path) if path else None
+        if found is None:
+            return self._refuse(f"no message {path}" if path else "no indexes of a message")
+        if found.name != self._message:
+            return self._refuse(f"the message {found.name}, and {self._message} is read")
+        return 0
+
+    def message_of(self, writer: Schema, named: Named, framed: Framed, row: int) -> str | None:
+        """Return the name of the message that a value is."""
+        if writer.type != "PROTOBUF":
+            return None
+        file = self._parse(writer)
+        if named.form != "confluent":
+            return None
+        raw = named.indexes or _head(framed, row)
+        for zigzag in (True, False):
+            path = plain_indexes(raw, zigzag=zigzag)
+            found = file.at(path[0]) if path is not None else None
+            if found is not None:
+                return found.name
+        return None
+
+
+def _head(framed: Framed, row: int) -> bytes:
+    source, position = int(framed.place[row]) >> SOURCE_SHIFT, int(framed.place[row]) & SOURCE_MASK
+    view = memoryview(framed.sources[source])  # type: ignore[arg-type]
+    return bytes(view[position : position + min(int(framed.size[row]), _INDEX_BYTES)])
