@@ -28,7 +28,7 @@ _TYPES: dict[str, pa.DataType] = {
     "time_us": pa.time64("us"),
 }
 #: In the metadata of a field: ``union`` of a struct of which one member has a value, ``raw`` of the bytes of what is
-#: nested too deeply.
+#: nested too deeply, ``json`` of JSON as it stands.
 ROLE_KEY = b"pylogseg.role"
 
 
@@ -85,6 +85,8 @@ class ArrowColumn:
         self._column = column
         self._children = [ArrowColumn(child) for child in column.children]
         self._symbols = pa.array(column.symbols, pa.string()) if column.type == "enum" else None
+        #: Whether the numbers of an open enum are the places of their names.
+        self._are_places = [s.split("=")[0] for s in column.symbols] == [str(i) for i in range(len(column.symbols))]
         self._entries = [self.type.key_field, self.type.item_field] if column.type == "map" else []
 
     def array(self, nodes: list[Any]) -> pa.Array:
@@ -118,6 +120,10 @@ class ArrowColumn:
     def _named(self, numbers: npt.NDArray[np.int32], bits: pa.Buffer | None, nulls: int) -> pa.Array:
         """Names of numbers; one that the schema does not have is its own name."""
         pairs = [symbol.split("=", 1) for symbol in self._column.symbols]
+        names = [name for _, name in pairs]
+        if self._are_places and numbers.min() >= 0 and numbers.max() < len(names):
+            indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bits, pa.py_buffer(numbers)], nulls)
+            return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()), safe=False)
         known = np.array([int(number) for number, _ in pairs], np.int64)
         places = np.searchsorted(known, numbers)
         odd = (
@@ -129,6 +135,6 @@ class ArrowColumn:
             known = np.concatenate([known, odd])
             order = np.argsort(known)
             places = order[np.searchsorted(known[order], numbers)]
-        names = [name for _, name in pairs] + [str(number) for number in odd.tolist()]
+        names += [str(number) for number in odd.tolist()]
         indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bits, pa.py_buffer(places.astype(np.int32))], nulls)
         return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()), safe=False)

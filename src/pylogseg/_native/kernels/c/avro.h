@@ -65,6 +65,21 @@ static inline int pls_varint64(const uint8_t **cursor, const uint8_t *end, uint6
         *cursor = p + 1;
         return PLS_TYPED_OK;
     }
+    if (end - p >= 10) { /* no byte of it is behind the end */
+        for (shift = 0; shift < 63; shift += 7, p++) {
+            value |= (uint64_t)(*p & 0x7F) << shift;
+            if (*p < 0x80) {
+                *out = value;
+                *cursor = p + 1;
+                return PLS_TYPED_OK;
+            }
+        }
+        if (*p > 1)
+            return PLS_TYPED_VARINT;
+        *out = value | (uint64_t)*p << 63;
+        *cursor = p + 1;
+        return PLS_TYPED_OK;
+    }
     for (shift = 0; shift < 70; shift += 7, p++) {
         if (p == end)
             return PLS_TYPED_SHORT;
@@ -81,7 +96,7 @@ static inline int pls_varint64(const uint8_t **cursor, const uint8_t *end, uint6
 }
 
 static inline int pls_avro_long(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
-    uint64_t raw;
+    uint64_t raw = 0;
     int what = pls_varint64(cursor, end, &raw);
     *out = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
     return what;

@@ -99,23 +99,8 @@ static int pls_proto_skip(const uint8_t **cursor, const uint8_t *end, uint32_t t
     }
 }
 
-static inline int pls_proto_wire(int32_t kind) {
-    switch (kind) {
-    case PLS_PROTO_FIXED32:
-        return 5;
-    case PLS_PROTO_FIXED64:
-        return 1;
-    case PLS_PROTO_TEXT:
-    case PLS_PROTO_BYTES:
-    case PLS_PROTO_MESSAGE:
-    case PLS_PROTO_TIME:
-        return 2;
-    case PLS_PROTO_GROUP:
-        return 3;
-    default:
-        return 0;
-    }
-}
+/* The wire type of each kind. */
+static const uint8_t pls_proto_wires[PLS_PROTO_KINDS] = {0, 0, 0, 0, 0, 0, 5, 1, 2, 2, 2, 3, 2};
 
 static inline int pls_proto_knows(const pls_proto *g, const pls_field *f, int32_t number) {
     int32_t low = f->table, high = f->table + f->count;
@@ -237,25 +222,28 @@ static int pls_proto_close(pls_proto *g, int32_t message) {
         pls_node *n = &g->nodes[f->node];
         int seen = g->seen[f->node];
         g->seen[f->node] = 0;
-        if (f->flags & PLS_PROTO_REPEATED) {
+        if (n->width > 0) {
+            if (seen || !(f->flags & PLS_PROTO_PRESENCE)) {
+                uint8_t *out = pls_proto_slot(n);
+                if (out == NULL || (n->valid != NULL && pls_mark(n, 1)))
+                    return PLS_TYPED_MEMORY;
+                if (!seen)
+                    memset(out, 0, (size_t)n->width);
+                n->size += n->width;
+                n->count++;
+                continue;
+            }
+            what = pls_blank(g->nodes, f->node);
+        } else if (f->flags & PLS_PROTO_REPEATED) {
             if (n->valid != NULL && pls_mark(n, 1))
                 return PLS_TYPED_MEMORY;
             what = pls_end(n, g->nodes[f->node + 1].count);
         } else if (f->kind == PLS_PROTO_MESSAGE || f->kind == PLS_PROTO_GROUP) {
             what = seen || (f->flags & PLS_PROTO_ALWAYS) ? pls_proto_close(g, f->message) : pls_blank(g->nodes, f->node);
-        } else if (!seen && (f->flags & PLS_PROTO_PRESENCE)) {
-            what = pls_blank(g->nodes, f->node);
-        } else if (n->width > 0) {
-            uint8_t *out = pls_proto_slot(n);
-            if (out == NULL || (n->valid != NULL && pls_mark(n, 1)))
-                return PLS_TYPED_MEMORY;
-            if (!seen)
-                memset(out, 0, (size_t)n->width);
-            n->size += n->width;
-            n->count++;
-            what = PLS_TYPED_OK;
         } else if (seen) {
             what = pls_add_bytes(n, g->kept[f->node].p, g->kept[f->node].size, g->limit);
+        } else if (f->flags & PLS_PROTO_PRESENCE) {
+            what = pls_blank(g->nodes, f->node);
         } else {
             what = pls_add_bytes(n, g->limit, 0, g->limit);
         }
@@ -345,6 +333,31 @@ static int pls_proto_field(
     }
 }
 
+/* A field of one number or text that is in no oneof. */
+static inline int pls_proto_simple(pls_proto *g, const pls_field *f, const uint8_t **cursor, const uint8_t *end) {
+    int what, is_known;
+    uint64_t size;
+    if (f->kind < PLS_PROTO_TEXT) {
+        uint8_t *out = pls_proto_slot(&g->nodes[f->node]);
+        if (out == NULL)
+            return PLS_TYPED_MEMORY;
+        if ((what = pls_proto_number(g, f, cursor, end, out, &is_known)))
+            return what;
+    } else {
+        if ((what = pls_varint64(cursor, end, &size)))
+            return what;
+        if (size > (uint64_t)(end - *cursor))
+            return PLS_TYPED_SHORT;
+        if (f->kind == PLS_PROTO_TEXT && !pls_is_text(*cursor, (int64_t)size, g->limit))
+            return PLS_TYPED_UTF8;
+        g->kept[f->node].p = *cursor;
+        g->kept[f->node].size = (int64_t)size;
+        *cursor += size;
+    }
+    g->seen[f->node] = 1;
+    return PLS_TYPED_OK;
+}
+
 static int pls_proto_run(
     pls_proto *g, int32_t message, const uint8_t **cursor, const uint8_t *end, uint32_t group, int depth
 ) {
@@ -384,10 +397,16 @@ static int pls_proto_run(
                 f = &g->fields[low];
         }
         if (f != NULL) {
-            int expected = pls_proto_wire(f->kind);
+            int expected = pls_proto_wires[f->kind];
             next = (int32_t)(f - g->fields) + !(f->flags & PLS_PROTO_REPEATED);
             if (wire != expected && !(wire == 2 && (f->flags & PLS_PROTO_REPEATED) && expected != 3))
                 f = NULL; /* an unknown field, as other implementations have it */
+            else if (!(f->flags & PLS_PROTO_REPEATED) && !f->oneof && f->kind <= PLS_PROTO_BYTES && f->kind != PLS_PROTO_ENUM) {
+                what = pls_proto_simple(g, f, cursor, end); /* most fields are such */
+                if (what)
+                    goto failed;
+                continue;
+            }
         }
         what = f != NULL ? pls_proto_field(g, m, f, (uint32_t)tag, cursor, end, depth)
                          : pls_proto_skip(cursor, end, (uint32_t)tag, depth);
