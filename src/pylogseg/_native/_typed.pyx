@@ -44,6 +44,7 @@ REASONS = (
     "a tag that is none, or of another wire type than its field",
     "a group that ends without a beginning",
     "a time that does not fit in nanoseconds since 1970",
+    "no JSON",
 )
 UNKNOWN = typed.PLS_TYPED_UNKNOWN
 ABSENT = typed.PLS_TYPED_ABSENT
@@ -387,6 +388,35 @@ def decode_protobuf(
     if what == typed.PLS_TYPED_LARGE:
         raise OverflowError("a column of more than 2147483647 bytes: decode fewer values at a time")
     return made.taken()
+
+
+def check_json(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None, uint8_t[::1] status not None,
+):
+    """Check that each value is JSON in UTF-8.
+
+    Parameters
+    ----------
+    status : uint8 array
+        Values with another status than 0 are passed by; filled for those that are no JSON.
+    """
+    cdef _Sources held = _Sources(sources)
+    cdef const uint8_t *p
+    cdef int64_t i, source, count = place.shape[0]
+    cdef int breaks = 0, acts = 0
+    if not (size.shape[0] == status.shape[0] == count):
+        raise ValueError("columns differ in length")
+    with nogil:
+        for i in range(count):
+            if status[i] != typed.PLS_TYPED_OK:
+                continue
+            p = record.locate(held.all, SOURCES, place[i], size[i]) if size[i] >= 0 else NULL
+            if p == NULL:
+                status[i] = typed.PLS_TYPED_OUTSIDE
+                continue
+            source = place[i] >> record.PLACE_SHIFT
+            if not typed.pls_is_json(p, p + size[i], held.all[source].first + held.all[source].size, &breaks, &acts):
+                status[i] = typed.PLS_TYPED_JSON
 
 
 def frames(

@@ -164,7 +164,7 @@ def read_arrow(
     latest, tombstones, latest_memory_bytes
         As for `pylogseg.read`.
     decode : {"value", "key"}, sequence of them, or Decoding, optional
-        Columns that become typed by the schemas of a registry (Avro, Protobuf); not with `views`.
+        Columns that become typed by the schemas of a registry (Avro, Protobuf, JSON); not with `views`.
     schema, registry, on_undecoded
         As for `Decoding`: the reader's schema, where schemas are, and what becomes of a value that does not decode.
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pylogseg._native import _typed
 from pylogseg.arrow.typed import ArrowColumn
+from pylogseg.arrow.typed_json import JsonEngine
 from pylogseg.errors import RequestError
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT
 from pylogseg.schemas.avro_program import AvroProgram
@@ -46,6 +47,8 @@ def engine_of(
         return AvroEngine(schemas, reader, recursion)
     if reader.type == "PROTOBUF":
         return ProtobufEngine(schemas, reader, recursion, message, refuse)
+    if reader.type == "JSON":
+        return JsonEngine(schemas, reader, recursion, refuse("a value of another type than the schema has"))
     raise RequestError(f"{reader.title} is {reader.type}, which is not decoded")
 
 

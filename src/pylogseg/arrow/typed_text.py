@@ -39,6 +39,8 @@ def json_text(array: pa.Array, field: pa.Field | None = None) -> pa.Array:
 
 
 def _text(array: pa.Array, kind: pa.DataType, field: pa.Field | None) -> pa.Array:
+    if field is not None and (field.metadata or {}).get(ROLE_KEY) == b"json":
+        return array
     if pa.types.is_null(kind):
         return pa.nulls(len(array), pa.string())
     if pa.types.is_struct(kind):

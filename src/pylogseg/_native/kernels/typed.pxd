@@ -7,6 +7,7 @@ cdef extern from "typed.h" nogil:
     enum:
         PLS_TYPED_OK
         PLS_TYPED_OUTSIDE
+        PLS_TYPED_JSON
         PLS_TYPED_UNKNOWN
         PLS_TYPED_ABSENT
         PLS_TYPED_MEMORY
@@ -108,3 +109,9 @@ cdef extern from "protobuf.h" nogil:
         const uint8_t *at
 
     int pls_proto_value(pls_proto *g, int32_t message, int64_t nodes, const uint8_t *p, const uint8_t *end) noexcept
+
+
+cdef extern from "json.h" nogil:
+    int pls_is_json(
+        const uint8_t *p, const uint8_t *end, const uint8_t *limit, int *breaks, int *acts
+    ) noexcept

@@ -31,6 +31,7 @@ enum {
     PLS_TYPED_WIRE = 15,     /* a tag that is none, or a wire type that the field has not */
     PLS_TYPED_GROUP = 16,    /* the end of a group that was not begun, or of another one */
     PLS_TYPED_TIME = 17,     /* a time that does not fit in nanoseconds since 1970 */
+    PLS_TYPED_JSON = 18,     /* no JSON */
     PLS_TYPED_UNKNOWN = 32,  /* statuses from here on are the caller's: there is no program for this value */
     PLS_TYPED_ABSENT = 254,  /* a null */
     PLS_TYPED_MEMORY = -1,   /* never of a value: the call ends */

@@ -1,0 +1,216 @@
+"""Values in JSON as typed columns: types from a JSON Schema, values by pyarrow's reader."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.json as pj
+
+from pylogseg._native import _typed
+from pylogseg.arrow.typed import ROLE_KEY
+from pylogseg.errors import RequestError
+from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT
+from pylogseg.schemas.columns import DEEPEST, MOST_COLUMNS
+from pylogseg.schemas.frames import Framed, Named
+from pylogseg.schemas.schema import Schema
+from pylogseg.schemas.store import Schemas
+
+_PLAIN = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "null": pa.null(),
+}
+_CLASSES = {pa.string(): str, pa.int64(): int, pa.float64(): float, pa.bool_(): bool}
+#: Of a field whose values have several types, or any: their JSON.
+_ANY = {ROLE_KEY: b"json"}
+_MISMATCH = "a value of another type than the schema has"
+
+
+class JsonEngine:
+    """Decodes JSON into the columns of a JSON Schema; what the schema does not name is passed by.
+
+    Parameters
+    ----------
+    schemas : Schemas
+    reader : Schema
+    recursion : int
+        How often a definition may stand in itself before what is deeper stays JSON.
+    """
+
+    def __init__(self, schemas: Schemas, reader: Schema, recursion: int, mismatch: int) -> None:
+        references = {name: other.text for name, other in schemas.references(reader).items()}
+        self._field = JsonTypes(references, recursion, reader.title).field(reader.text)
+        self.type = self._field.type
+        self._mismatch = -mismatch
+        self._has_any = _has_any(self._field)
+
+    def add(self, writer: Schema, named: Named) -> int:
+        """All that is JSON is read by the reader's schema."""
+        if writer.type != "JSON":
+            raise RequestError(f"{writer.title} is {writer.type}, and JSON is read")
+        return 0
+
+    def prepared(self) -> None:
+        """Nothing depends on the writers."""
+
+    def decode(
+        self, framed: Framed, entry: npt.NDArray[np.int32], prepared: None
+    ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+        """Return the array, and status and position of each value."""
+        status = np.where(entry < 0, -entry, 0).astype(np.uint8)
+        status[framed.size < 0] = _typed.ABSENT
+        _typed.check_json(framed.place, framed.size, framed.sources, status)
+        rows = np.flatnonzero(status == 0)
+        views = [memoryview(source) for source in framed.sources]  # type: ignore[arg-type]
+        spans = zip(framed.place[rows].tolist(), framed.size[rows].tolist(), strict=True)
+        texts = [bytes(views[p >> SOURCE_SHIFT][p & SOURCE_MASK : (p & SOURCE_MASK) + size]) for p, size in spans]
+        parts: list[pa.Array] = []
+        self._read(texts, rows, status, parts)
+        good = status[rows] == 0
+        made = pa.concat_arrays(parts) if parts else pa.array([], self.type)
+        places = np.full(len(status), -1)
+        places[rows[good]] = np.arange(len(made))
+        return made.take(pa.array(places, mask=places < 0)), status, np.zeros(len(status), np.int32)
+
+    def _read(
+        self, texts: list[bytes], rows: npt.NDArray[np.intp], status: npt.NDArray[np.uint8], parts: list[pa.Array]
+    ) -> None:
+        """Read lines together; where that fails, halves, until the bad one is found."""
+        if not texts:
+            return
+        try:
+            parts.append(self._any(texts) if self._has_any else self._typed(texts))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            if len(texts) == 1:
+                status[rows[0]] = self._mismatch
+                return
+            half = len(texts) // 2
+            self._read(texts[:half], rows[:half], status, parts)
+            self._read(texts[half:], rows[half:], status, parts)
+
+    def _typed(self, texts: list[bytes]) -> pa.Array:
+        """By pyarrow: each is good JSON, so that its line breaks mean no more than spaces."""
+        lines = b"".join(b'{"v":' + text.replace(b"\n", b" ").replace(b"\r", b" ") + b"}\n" for text in texts)
+        options = pj.ParseOptions(pa.schema([pa.field("v", self.type)]), unexpected_field_behavior="ignore")
+        whole = pj.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+        found = pj.read_json(io.BytesIO(lines), whole, options).column("v").combine_chunks()
+        if len(found) != len(texts):
+            raise ValueError("rows are missing")
+        return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+    def _any(self, texts: list[bytes]) -> pa.Array:
+        """By Python, which can leave a part as it is."""
+        return pa.array([_kept(json.loads(text), self._field) for text in texts], self.type)
+
+
+def _has_any(field: pa.Field) -> bool:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        return any(_has_any(each) for each in kind)
+    if pa.types.is_list(kind):
+        return _has_any(kind.value_field)
+    return (field.metadata or {}).get(ROLE_KEY) == b"json"
+
+
+def _kept(value: Any, field: pa.Field) -> Any:
+    """A value with the JSON of those parts that have no type."""
+    kind = field.type
+    if value is None:
+        return None
+    if (field.metadata or {}).get(ROLE_KEY) == b"json":
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if pa.types.is_struct(kind):
+        if not isinstance(value, dict):
+            raise TypeError(_MISMATCH)
+        return {each.name: _kept(value.get(each.name), each) for each in kind}
+    if pa.types.is_list(kind):
+        if not isinstance(value, list):
+            raise TypeError(_MISMATCH)
+        return [_kept(each, kind.value_field) for each in value]
+    if pa.types.is_floating(kind) and type(value) is int:
+        return float(value)
+    if type(value) is not _CLASSES.get(kind):  # pyarrow would cut 1.5 to an integer
+        raise TypeError(_MISMATCH)
+    return value
+
+
+class JsonTypes:
+    """Derives Arrow types of a JSON Schema.
+
+    Parameters
+    ----------
+    references : mapping of str to str
+        Texts of other schemas, by the URIs that the text uses.
+    recursion : int
+    title : str
+        For errors.
+    """
+
+    def __init__(self, references: Mapping[str, str], recursion: int, title: str = "the schema") -> None:
+        self._references, self._recursion, self._title = references, recursion, title
+        self._count = 0
+
+    def field(self, text: str) -> pa.Field:
+        """Return a field of the type of the whole value."""
+        whole = self._load(text)
+        return self._typed("value", whole, whole, ())
+
+    def _load(self, text: str) -> Any:
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{self._title} is no JSON Schema: {error}") from None
+        if not isinstance(found, dict | bool):
+            raise RequestError(f"{self._title} is no JSON Schema: neither an object nor true or false")
+        return found
+
+    def _typed(self, name: str, schema: Any, whole: Any, path: tuple[str, ...]) -> pa.Field:
+        """The field of a part of a schema; `path` has the references that led to it."""
+        self._count += 1
+        if self._count > MOST_COLUMNS:
+            raise RequestError(f"{self._title} unfolds to more than {MOST_COLUMNS} columns: allow less recursion")
+        anything = pa.field(name, pa.string(), metadata=_ANY)
+        if not isinstance(schema, dict) or len(path) > 4 * DEEPEST:
+            return anything
+        if isinstance(schema.get("$ref"), str):
+            return self._referred(name, schema["$ref"], whole, path)
+        for word in ("oneOf", "anyOf", "allOf"):
+            listed = schema.get(word)
+            if isinstance(listed, list) and "properties" not in schema:
+                those = [each for each in listed if not (isinstance(each, dict) and each.get("type") == "null")]
+                return self._typed(name, those[0], whole, (*path, word)) if len(those) == 1 else anything
+        kinds = schema.get("type")
+        kinds = [each for each in kinds if each != "null"] or ["null"] if isinstance(kinds, list) else [kinds]
+        if set(kinds) == {"integer", "number"}:
+            kinds = ["number"]
+        kind = kinds[0] if len(kinds) == 1 else None
+        properties, items = schema.get("properties"), schema.get("items")
+        if kind in ("object", None) and isinstance(properties, dict) and properties:
+            inside = (*path, "properties")
+            fields = [self._typed(each, part, whole, inside) for each, part in properties.items()]
+            return pa.field(name, pa.struct(fields))
+        if kind == "array" and isinstance(items, dict):
+            return pa.field(name, pa.list_(self._typed("element", items, whole, (*path, "items"))))
+        return pa.field(name, _PLAIN[kind]) if kind in _PLAIN else anything
+
+    def _referred(self, name: str, reference: str, whole: Any, path: tuple[str, ...]) -> pa.Field:
+        anything = pa.field(name, pa.string(), metadata=_ANY)
+        if path.count(reference) > self._recursion:
+            return anything
+        document, _, pointer = reference.partition("#")
+        if document:
+            if document not in self._references:
+                return anything
+            whole = self._load(self._references[document])
+        found = whole
+        for step in pointer.split("/")[1:]:
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        return self._typed(name, found, whole, (*path, reference))
