@@ -14,7 +14,7 @@ import pytest
 from helpers.typed_values import plain, without_logic
 
 import pylogseg
-from pylogseg.arrow.decoding import Decoding
+from pylogseg.arrow.decoding import Decoding, decode_column
 from pylogseg.schemas.schema import Schema
 
 TYPED_COLUMNS = ["topic", "partition", "offset", "value"]
@@ -157,6 +157,19 @@ def test_other_registries(folder: Path, lines: list[dict[str, Any]], topic: str)
         assert found[at] == of(lines, topic)[at]["value"]
     if topic not in ("apicurio-4", "apicurio-headers"):
         assert len(good) == len(found)
+
+
+def test_columns_from_elsewhere(folder: Path) -> None:
+    raw = pylogseg.read_arrow(folder, "old", columns=["value"]).read_all()["value"]
+    expected = pylogseg.read_arrow(folder, "old", decode="value", columns=["value"]).read_all()["value"].to_pylist()
+    assert decode_column(raw, "old-value", folder).to_pylist() == expected
+    assert decode_column(pa.array([None, b"\2"], pa.binary()), '"int"', frame="plain").to_pylist() == [None, 1]
+    with pytest.raises(pylogseg.CorruptionError, match=r"value 1 of the column.*no frame"):
+        decode_column(pa.array([None, b"\2"], pa.binary()), '"int"')
+    assert decode_column(pa.array([b"x", b"\2"], pa.large_binary()), '"int"', on_error="null").to_pylist() == [
+        None,
+        None,
+    ]
 
 
 def test_choosing_the_schema(folder: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg._native import _typed
+from pylogseg.arrow.functions import OnError, bad_value, check_on_error
 from pylogseg.arrow.messages import spans
 from pylogseg.arrow.typed_engines import ProtobufEngine, engine_of
 from pylogseg.catalog.disk import Disk, as_disk, open_dir
@@ -404,6 +405,49 @@ def reader_schema(
     raise RequestError(f"no schema is known for {names}{hint}: give schema= or registry=")
 
 
+def decode_column(
+    column: Any,
+    schema: SchemaChoice,
+    registry: str | os.PathLike[str] | Schemas | None = None,
+    on_error: OnError = "raise",
+    **options: Any,
+) -> pa.Array:
+    """Decode a column of binary values: keys or values with their frames, from wherever they come.
+
+    Parameters
+    ----------
+    column : pyarrow.Array or pyarrow.ChunkedArray
+        Binary.
+    schema : str, int, path or Schema
+        The reader's, as in `Decoding`.
+    registry : path, URL or Schemas, optional
+        Where the writers' schemas are; without it all values were written by `schema`.
+    on_error : {"raise", "null"}
+        Action for a value that does not decode.
+    **options
+        ``frame``, ``context``, ``recursion`` and ``message`` of `Decoding`.
+
+    Returns
+    -------
+    pyarrow.Array
+
+    Raises
+    ------
+    CorruptionError
+        With `on_error` ``"raise"``: names the value and the position in its payload.
+    """
+    check_on_error(on_error)
+    decoding = Decoding(schema=schema, registry=registry, **options)
+    schemas = registry if isinstance(registry, Schemas) else Schemas() if registry is None else Schemas.open(registry)
+    decoder = Decoder(schemas, chosen_schema(schemas, schema, decoding.context), decoding, "value", decoding.message)
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    made, errors = decoder.decode(array)
+    if errors and on_error == "raise":
+        row, reason = next(iter(errors.items()))
+        raise bad_value(row, reason)
+    return made
+
+
 def chosen_schema(schemas: Schemas, wanted: SchemaChoice, context: str = DEFAULT_CONTEXT) -> Schema:
     """Return the schema that a caller names."""
     if isinstance(wanted, Schema):
@@ -427,4 +471,4 @@ def chosen_schema(schemas: Schemas, wanted: SchemaChoice, context: str = DEFAULT
     return found
 
 
-__all__: list[Any] = ["Decoder", "Decoding", "TypedBatches", "typed_batches"]
+__all__: list[Any] = ["Decoder", "Decoding", "TypedBatches", "decode_column", "typed_batches"]
