@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -11,8 +12,10 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,11 @@ import pytest
 from helpers.shell import ROOT, command, damaged, environment, process, pylogseg
 
 import pylogseg as package
+from pylogseg.arrow.log_scan import LogScan
+from pylogseg.cli.sql import Waiting
 from pylogseg.errors import RequestError
 from pylogseg.sql import session
+from pylogseg.sql.tables import openers
 
 pytest.importorskip("duckdb")
 
@@ -360,6 +366,42 @@ def test_interrupt(dead: Path) -> None:
         time.sleep(1.5)
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=20) == 130
+
+
+def test_a_long_query_tells_what_it_has_read(dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are counted while an answer is waited for; on a terminal a line shows them, and goes."""
+    told: list[int | None] = []
+    monkeypatch.setattr(session, "_TELL_SECONDS", 0.01)
+    real = LogScan.batches
+
+    def slow(self: Any, *given: Any) -> Iterator[pa.RecordBatch]:
+        for batch in real(self, *given):
+            yield batch.slice(0, 100)
+            time.sleep(0.1)
+            yield batch.slice(100)
+
+    monkeypatch.setattr(LogScan, "batches", slow)
+    disk = package.open_dir(dead)
+    with session.Session(openers(disk, None, False), jobs=1, on_wait=told.append) as asked:
+        (answer,) = ([*answer.batches] for answer in asked.run("select sum(octet_length(value)) from orders"))
+        assert len(answer) == 1
+    counts = [rows for rows in told if rows is not None]
+    assert counts == sorted(counts)
+    assert {100} <= {*counts} < {*range(807)}
+    assert told[-1] is None
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    line = Waiting()
+    for rows in (None, 0, 1500, 200_000, None, None):
+        line(rows)
+    assert sys.stderr.getvalue() == "\r\x1b[K1,500 rows read\r\x1b[K200,000 rows read\r\x1b[K"
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    line(5)
+    assert sys.stderr.getvalue() == ""
 
 
 def test_closed_pipe(dead: Path) -> None:

@@ -1,5 +1,7 @@
 """What is read for a query, counted at the storage."""
 
+import time
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -7,6 +9,7 @@ import pytest
 from helpers.counted_reads import count_reads
 
 import pylogseg
+from pylogseg.datasets import dataset as classes
 
 OFFSET = pc.field("offset")
 COUNT = 200_000
@@ -85,3 +88,15 @@ def test_a_count_reads_headers(log, size, monkeypatch, isolation_level):
     by_partition = unchecked.to_table(columns=["partition", "offset"]).group_by("partition")
     assert by_partition.aggregate([("offset", "max")]).column("offset_max").to_pylist() == [COUNT - 1, COUNT - 1]
     assert sum(read.values()) < 0.06 * size, read
+
+
+def test_memory_is_bounded_by_tasks(log, size, monkeypatch):
+    """Whoever takes rows slowly has a few tasks of them in memory, whatever the log's size."""
+    monkeypatch.setattr(classes, "TASK_BYTES", 256 << 10)
+    monkeypatch.setattr(classes, "processors", lambda: 3)
+    before, most, count = pa.total_allocated_bytes(), 0, 0
+    for batch in pylogseg.dataset(log).to_batches(columns=["key", "value", "offset"]):
+        time.sleep(0.002)  # the threads are ahead as far as they may
+        most, count = max(most, pa.total_allocated_bytes() - before), count + batch.num_rows
+    assert count == 2 * COUNT
+    assert most < 3 * (2 * 3 + 2) * (256 << 10) < size / 6

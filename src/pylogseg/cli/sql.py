@@ -109,7 +109,7 @@ def sql(
     options["max_decompressed_bytes"] = max_decompressed_bytes
     tables = openers(chosen.disk, chosen.partitions, bool(chosen.names), **options)
     nameless = without_table(chosen.disk)
-    with Session(tables, jobs=jobs, allow_files=allow_files, nameless=nameless) as session:
+    with Session(tables, jobs=jobs, allow_files=allow_files, nameless=nameless, on_wait=Waiting()) as session:
         if query is None and sys.stdin.isatty():
             from pylogseg.cli.prompt import prompt
 
@@ -118,6 +118,19 @@ def sql(
             text = sys.stdin.read() if query is None else query
             (explain_query if explain else answer)(session, text, form, target)
         common.end_with(common.report_gaps(session.gaps))
+
+
+class Waiting:
+    """A line on the terminal that says how many rows a long query has read; it is gone when there is an answer."""
+
+    def __init__(self) -> None:
+        self._is_shown = False
+
+    def __call__(self, rows: int | None) -> None:
+        """Show a number of rows, or with None take the line away."""
+        if (rows or self._is_shown) and common.is_terminal(sys.stderr):
+            click.echo("\r\x1b[K" + (f"{rows:,} rows read" if rows else ""), err=True, nl=False)
+            self._is_shown = bool(rows)
 
 
 def answer(session: Session, query: str, form: str, target: Path | None) -> None:

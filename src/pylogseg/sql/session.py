@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ _CATALOG_WORDS = frozenset(["show", "tables", "information_schema", "duckdb_view
 _BATCH_ROWS = 65536
 _BATCHES_AHEAD = 4
 _LOOK_SECONDS = 0.05
+_TELL_SECONDS = 1.0
 
 
 class Scan(NamedTuple):
@@ -78,6 +79,9 @@ class Session:
         Whether statements may read and write files.
     nameless : sequence of str
         Topics that have no table of their own.
+    on_wait : callable, optional
+        Called by the thread that waits for rows of an answer: every second with the number of rows read of tables so
+        far, and with None when the wait is over.
     """
 
     def __init__(
@@ -87,8 +91,10 @@ class Session:
         jobs: int,
         allow_files: bool = False,
         nameless: Sequence[str] = (),
+        on_wait: Callable[[int | None], None] = lambda _: None,
     ) -> None:
-        self.tables, self._nameless = tables, nameless
+        self.tables, self._nameless, self._on_wait = tables, nameless, on_wait
+        self._rows_read = 0
         self.opened: dict[str, pads.Dataset] = {}
         #: The readings of the last statement.
         self.scans: list[Scan] = []
@@ -122,7 +128,7 @@ class Session:
             What a table raised in its reading.
         """
         for statement in self._statements(with_text(sql)):
-            self.scans = []
+            self.scans, self._rows_read = [], 0
             with contextlib.closing(self._by_thread(functools.partial(self._execute, statement))) as items:
                 schema = next(items, None)
                 if schema is not None:
@@ -233,7 +239,7 @@ class Session:
         thread.start()
         try:
             while True:
-                item, error = items.get()
+                item, error = self._awaited(items)
                 if error is not None:
                     raise error
                 if item is None:
@@ -244,6 +250,16 @@ class Session:
             while thread.is_alive():
                 self._connection.interrupt()
                 thread.join(_LOOK_SECONDS)
+
+    def _awaited(self, items: Queue[Any]) -> Any:
+        """Return the next item; tell meanwhile how many rows were read."""
+        try:
+            while True:
+                with contextlib.suppress(Empty):
+                    return items.get(timeout=_TELL_SECONDS)
+                self._on_wait(self._rows_read)
+        finally:
+            self._on_wait(None)
 
     def _put(self, items: Queue[Any], item: Any) -> bool:
         """Put an item into a queue unless nobody waits for it any more."""
@@ -270,6 +286,7 @@ class Session:
                 for batch in batches:
                     if self._stop.is_set():
                         return
+                    self._rows_read += batch.num_rows
                     yield batch
         except PylogsegError as error:
             self._errors.append(error)
