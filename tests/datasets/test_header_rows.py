@@ -9,6 +9,8 @@ from helpers.counted_reads import count_reads
 from helpers.golden_brokers import BROKERS
 
 import pylogseg
+from pylogseg import encode, scan
+from pylogseg._native import _ahead
 from pylogseg.datasets import dataset as classes
 from pylogseg.errors import CorruptionError
 from pylogseg.reading.header_reader import COLUMNS
@@ -78,3 +80,27 @@ def test_a_check_sum_that_does_not_hold(copy):
     with pytest.raises(CorruptionError):
         pylogseg.dataset(copy).to_table(columns=["offset"])
     assert pylogseg.dataset(copy, check_crc=False).to_table(columns=["offset"]).num_rows == count
+
+
+@pytest.mark.parametrize("sizes", [[10], [100, 3000], [3900, 4100], [10, 20_000], [16_300, 10, 10], [70_000]], ids=str)
+@pytest.mark.parametrize("room", [1, 5, 4096])
+def test_headers_of_batches_of_all_sizes(tmp_path, sizes, room):
+    """Small batches are read many at a time; the headers and the end are those of a scan."""
+    batches = [encode([(n, None, bytes(sizes[n % len(sizes)]))], base_offset=n) for n in range(60)]
+    data = b"".join(batches)
+    path = tmp_path / "x.log"
+    path.write_bytes(data + batches[0][:-1])
+    expected = scan(data, crc=False).batches
+    with path.open("rb") as file:
+        for end, last, count in [(path.stat().st_size, 2**62, 60), (len(data), 2**62, 60), (len(data) - 1, 2**62, 59),
+                                 (len(data), 33, 34), (60, 2**62, 0)]:  # fmt: skip
+            position, found = 0, b""
+            while True:
+                memory = memoryview(bytearray(room * 61))
+                read, position = _ahead.read_headers(file.fileno(), position, end, last, memory)
+                found += memory[: 61 * read]
+                if read < room or (len(found) >= 61 and len(found) // 61 > last):
+                    break
+            assert len(found) // 61 == count
+            assert position == sum(map(len, batches[:count]))
+            assert found == b"".join(data[at : at + 61] for at in expected.position[:count].tolist())
