@@ -29,8 +29,8 @@ COLUMNS = frozenset(
     ["topic", "partition", "offset", "timestampType", "batchOffset", "leaderEpoch", "producerId", "producerEpoch",
      "isTransactional", "isControl", "segment", "position"]
 )  # fmt: skip
-#: Headers that are read at once, and most records of a chunk.
-_HEADERS, _RECORDS = 4096, 1 << 18
+#: Headers that are read at once, and most records of a chunk: the name of a topic that often is still kept for the next.
+_HEADERS, _RECORDS = 4096, 1 << 16
 _TO_THE_END = 2**63 - 1
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow.dataset as pads
 
-from pylogseg.catalog.disk import Disk
+from pylogseg.catalog.disk import Disk, Partition, Segment
 from pylogseg.datasets.opening import dataset
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.log_reader import partitions_of
@@ -55,8 +55,10 @@ def openers(disk: Disk, partition: Sequence[int] | None, by_name: bool, **option
     for name in state_tables(disk):
         # A topic of that name has its own.
         found[f"inside_{name}" if name in topics else name] = functools.partial(dataset, disk, of=name)
-    for topic in sorted({*_topics_of(read)} - {*without_table(read)}):
-        found[topic] = functools.partial(dataset, _of_topic(read, topic), **options)
+    nameless = {*without_table(read)}
+    for topic, its in _by_topic(read).items():
+        if topic not in nameless:
+            found[topic] = functools.partial(dataset, its, **options)
     return found
 
 
@@ -78,6 +80,16 @@ def _topics_of(disk: Disk) -> list[str]:
     return sorted({topic for topic in named if topic})
 
 
-def _of_topic(disk: Disk, topic: str) -> Disk:
-    partitions = tuple(p for p in disk.partitions if p.topic == topic)
-    return Disk((), partitions, tuple(segment for segment in disk.loose if segment.topic == topic), is_named=True)
+def _by_topic(disk: Disk) -> dict[str, Disk]:
+    """Return the disk of each topic."""
+    partitions: defaultdict[str, list[Partition]] = defaultdict(list)
+    loose: defaultdict[str, list[Segment]] = defaultdict(list)
+    for each in disk.partitions:
+        partitions[each.topic].append(each)
+    for segment in disk.loose:
+        loose[segment.topic].append(segment)
+    # `get`, which adds nothing: most topics have only partitions.
+    return {
+        topic: Disk((), tuple(partitions.get(topic, ())), tuple(loose.get(topic, ())), is_named=True)
+        for topic in _topics_of(disk)
+    }
