@@ -10,6 +10,7 @@ from helpers.counted_reads import count_reads
 
 import pylogseg
 from pylogseg.datasets import dataset as classes
+from pylogseg.testing import ManualClock
 
 OFFSET = pc.field("offset")
 COUNT = 200_000
@@ -100,3 +101,31 @@ def test_memory_is_bounded_by_tasks(log, size, monkeypatch):
         most, count = max(most, pa.total_allocated_bytes() - before), count + batch.num_rows
     assert count == 2 * COUNT
     assert most < 3 * (2 * 3 + 2) * (256 << 10) < size / 6
+
+
+@pytest.mark.parametrize("kind", ["LogAppendTime", "CreateTime"])
+def test_times_of_a_broker_end_a_scan(tmp_path, monkeypatch, kind):
+    """What a broker appended after the last wanted time is not read; of a producer's times nobody knows."""
+    clock = ManualClock(1_000_000)
+    settings = {"segment_bytes": 300_000, "index_interval_bytes": 4096, "message_timestamp_type": kind}
+    with pylogseg.open_log(tmp_path / "plain-0", clock=clock, retention_ms=-1, **settings) as log:
+        for first in range(0, 20_000, 100):
+            clock.set_ms(1_000_000 + 1000 * first)
+            log.append([(1_000_000 + 1000 * first, b"k", bytes(90)) for _ in range(100)])
+    found = pylogseg.dataset(tmp_path)
+    rows = found.to_table(columns=["topic", "timestamp", "offset"])
+    assert rows["offset"].to_pylist() == list(range(20_000))
+    assert found.to_table(columns=["timestampType"])["timestampType"].unique().to_pylist() == [kind == "LogAppendTime"]
+    size = sum(path.stat().st_size for path in tmp_path.glob("*/*.log"))
+    for first, last in [(5000, 5200), (0, 99), (0, -1), (9_900, 10_700), (19_000, 30_000)]:
+        begin, end = at(1000 + first), at(1000 + last)
+        for keep in [
+            (pc.field("timestamp") >= begin) & (pc.field("timestamp") <= end),
+            (pc.field("timestamp") >= begin) & (pc.field("timestamp") < end) & (pc.field("topic") == "plain"),
+        ]:
+            with monkeypatch.context() as patch:
+                read = count_reads(patch)
+                some = found.to_table(columns=rows.column_names, filter=keep)
+            assert some.equals(rows.filter(keep))
+            if kind == "LogAppendTime":
+                assert sum(read.values()) < 0.2 * size, (first, last, read)

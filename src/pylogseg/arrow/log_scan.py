@@ -114,11 +114,13 @@ class LogScan:
             if self._options.on_corrupt == "stop":  # what is read ends where damage begins: before that all is read
                 yield tuple(piece.range for piece in pieces(extent))
                 continue
-            yield from packed(self._ranges(extent, bounds.since_ms, filter, target_bytes), target_bytes)
+            yield from packed(self._ranges(extent, bounds, filter, target_bytes), target_bytes)
 
-    def _ranges(self, extent: Extent, since_ms: int | None, filter: Any, target_bytes: int) -> list[Range]:
+    def _ranges(self, extent: Extent, bounds: Bounds, filter: Any, target_bytes: int) -> list[Range]:
         """The ranges of an extent that may have matching records."""
-        found = list(pieces(extent, since_ms))
+        found = list(pieces(extent, bounds.since_ms))
+        if bounds.until_ms is not None:
+            found = [less for piece in found if (less := header_reader.up_to_time(piece, bounds.until_ms)) is not None]
         self._segments.update((piece.range.path, piece.segment) for piece in found)
         whole = [piece.range for piece in found]
         if filter is None or not fields_of([filter], ("offset",)) or not whole:

@@ -2,8 +2,8 @@
 
 A filter is an Arrow expression and is never parsed: Arrow itself is asked whether it can be true where something is
 guaranteed, such as ``offset <= 7``. An answer of no is sure; so bounds found by a search are sure, and what a filter
-has besides costs reading, never rows. Times are bounded from below only: of a range of a log its largest time is known
-by an index, its smallest is not.
+has besides costs reading, never rows. Of a range of a log its largest time is known by an index; its smallest
+only where a broker gave the times, by the headers of its batches.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ class Bounds(NamedTuple):
     ----------
     first_offset, end_offset : int
         Half-open.
-    since_ms : int or None
-        A timestamp at or above this one.
+    since_ms, until_ms : int or None
+        A timestamp at or above the one, and at or below the other.
     """
 
     first_offset: int = 0
     end_offset: int = OPEN_END
     since_ms: int | None = None
+    until_ms: int | None = None
 
 
 def check_filter(filter: Any, schema: pa.Schema) -> None:
@@ -162,14 +163,20 @@ def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | Non
                 hints,
             )
             found = Bounds(first, end)
+    times = list(_times_in(str(filter))) if "timestamp" in used else []
     if "timestamp" in used and not may_match([time <= moment(_FIRST_MS)])[0]:
         since = _first_true(
-            _FIRST_MS,
-            _LAST_MS,
-            lambda values: may_match([time < moment(value + 1) for value in values]),
-            list(_times_in(str(filter))),
+            _FIRST_MS, _LAST_MS, lambda values: may_match([time < moment(value + 1) for value in values]), times
         )
         found = found._replace(since_ms=since)
+    if "timestamp" in used and not may_match([time >= moment(_LAST_MS)])[0]:
+        behind = _first_true(
+            _FIRST_MS,
+            _LAST_MS,
+            lambda values: [not each for each in may_match([time >= moment(value) for value in values])],
+            times,
+        )
+        found = found._replace(until_ms=behind - 1)
     return found
 
 

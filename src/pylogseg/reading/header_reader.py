@@ -19,8 +19,8 @@ from pylogseg.format.layout import BATCH_HEADER, LOG_OVERHEAD
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
 from pylogseg.reading.planned_logs import PlannedLogs, Vanished
-from pylogseg.reading.ranges import Range
-from pylogseg.reading.seek import position_of_offset
+from pylogseg.reading.ranges import Piece, Range
+from pylogseg.reading.seek import largest_timestamp, position_of_offset
 
 #: Columns that say which log a record lies in: to count by them, headers suffice.
 COUNTED = frozenset(["topic", "partition", "segment"])
@@ -29,9 +29,11 @@ COLUMNS = frozenset(
     ["topic", "partition", "offset", "timestampType", "batchOffset", "leaderEpoch", "producerId", "producerEpoch",
      "isTransactional", "isControl", "segment", "position"]
 )  # fmt: skip
-#: Headers that are read at once, and most records of a chunk: the name of a topic that often is still kept for the next.
+#: Headers that are read at once, and most records of a chunk: a topic's name so many times is kept for the next.
 _HEADERS, _RECORDS = 4096, 1 << 16
 _TO_THE_END = 2**63 - 1
+#: Attribute of a batch: its times are the broker's.
+_APPEND_TIME = 8
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,40 @@ def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> Bat
     rows = np.concatenate(found) if found else np.empty(0, BATCH_DTYPE)
     is_whole = position == view.size if last == _TO_THE_END else len(rows) > 0 and rows["last_offset"][-1] >= last
     return BatchTable(rows[rows["last_offset"] >= first]) if is_whole and _are_plain(rows, segment) else None
+
+
+def up_to_time(piece: Piece, until_ms: int) -> Piece | None:
+    """Return a piece without the batches at its end that a broker appended after a time; None if these are all.
+
+    A producer's own times need not ascend, and a header does not tell the smallest of them: then all of it is left.
+    """
+    part, segment = piece.range, piece.segment
+    try:
+        opened = segment.open()
+    except (StorageError, Vanished):
+        return piece
+    with opened as view:
+        first = position_of_offset(segment, view, part.first_offset)
+        if not hasattr(view, "fileno") or not _has_append_time(view, first):
+            return piece
+        largest = largest_timestamp(segment)
+        if largest is not None and largest <= until_ms:
+            return piece
+        rows = plain_batches(segment, view, part.first_offset, OPEN_END)
+    if rows is None or not len(rows) or not (rows.timestamp_type == 1).all():
+        return piece
+    early = np.flatnonzero(rows.max_timestamp <= until_ms)
+    if not len(early):
+        return None
+    last = int(early[-1])
+    end, stop = int(rows.last_offset[last]) + 1, int(rows.position[last] + rows.size[last])
+    return piece._replace(range=part._replace(end_offset=min(part.end_offset, end), end=min(part.end, stop)))
+
+
+def _has_append_time(view: FileView, position: int) -> bool:
+    """Check whether the broker gave the times of the batch at a position."""
+    head = bytes(view.read(position, BATCH_HEADER.size))
+    return len(head) == BATCH_HEADER.size and head[16] == 2 and bool(head[22] & _APPEND_TIME)
 
 
 def read_headers(view: Any, position: int, last_offset: int, memory: memoryview) -> tuple[int, int]:
