@@ -67,6 +67,7 @@ def test_merged_batches_hold_the_same_records(seed, codec, most, below):
     assert set(left) <= set(ends)
     assert {end for end in ends if end >= below} <= set(left)
     assert most > 1 or len(left) == count
+    assert not recode(log, codec=codec, to_magic_2=True, merging=Merging(most, below))
     log = again(log)
     assert records(log) == after
     assert state(log) == state(again(made(seed, batches=40)))

@@ -75,7 +75,6 @@ class Recoding:
         new = self._new_rows(rows[read])
         new["count"] = np.bincount(columns.batch, minlength=len(read))
         joins = mergeable[read[1:]] & mergeable[read[:-1]] & (np.diff(read) == 1)
-        joins &= rows.magic[read[1:]] == rows.magic[read[:-1]]
         begins = self._begins(new, joins, columns)
         alone = begins & np.append(begins[1:], True)
         stays = alone & ~to_rewrite[read]
@@ -135,7 +134,7 @@ class Recoding:
         begins = np.ones(len(new), np.bool_)
         if self.merging is None or not joins.any():
             return begins
-        for name in ("attributes", "leader_epoch"):
+        for name in ("magic", "attributes", "leader_epoch"):
             joins &= new[name][1:] == new[name][:-1]
         append_time = new["attributes"][1:] & LOG_APPEND != 0
         joins &= ~append_time | (new["max_timestamp"][1:] == new["max_timestamp"][:-1])
