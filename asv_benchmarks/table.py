@@ -22,10 +22,11 @@ import dataset
 import inside
 import rows as table_rows
 import sections
+import typed
 from measure import Clock, all_cores, pin
 
-#: The subjects by name; `inside` and `dataset` use what the others have.
-ALL = {**sections.ALL, "inside": inside.inside, "dataset": dataset.dataset}
+#: The subjects by name; `inside`, `typed` and `dataset` use what the others have.
+ALL = {**sections.ALL, "inside": inside.inside, "typed": typed.typed, "dataset": dataset.dataset}
 
 
 def arguments() -> argparse.Namespace:

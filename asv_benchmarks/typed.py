@@ -1,0 +1,132 @@
+"""Values by their schemas: Avro and Protobuf to Arrow, flat and nested, and JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from measure import in_turn
+from rows import Row
+from sections import Bench, millions, rate
+
+from pylogseg.arrow.decoding import Decoder, Decoding
+from pylogseg.schemas.schema import Schema
+from pylogseg.schemas.store import Schemas
+
+_PIECE = 32768
+_FLAT = {
+    "long": "long", "time": {"type": "long", "logicalType": "timestamp-millis"}, "text": "string",
+    "enum": {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}, "double": "double", "int": "int",
+    "yes": "boolean", "maybe": ["null", "string"], "bytes": "bytes", "float": "float",
+}  # fmt: skip
+_LINE = {"type": "record", "name": "L", "fields": [{"name": "sku", "type": "string"}, {"name": "n", "type": "int"}]}
+_POINT = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "double"}, {"name": "y", "type": "double"}]}
+_NESTED = {
+    "id": "long", "at": _POINT, "lines": {"type": "array", "items": _LINE}, "tags": {"type": "map", "values": "string"},
+}  # fmt: skip
+_PROTO = (
+    'syntax = "proto3"; enum E { A = 0; B = 1; C = 2; } message M { int64 long = 1; int64 time = 2; string text = 3; '
+    "E enum = 4; double double = 5; int32 int = 6; bool yes = 7; optional string maybe = 8; bytes bytes = 9; "
+    "float float = 10; }"
+)
+_NAMES = ("id", "price", "name", "ok")
+_JSON = {
+    "properties": dict(zip(_NAMES, ({"type": t} for t in ("integer", "number", "string", "boolean")), strict=True))
+}
+
+
+def _record(fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
+
+
+def _varint(number: int, *, zigzag: bool) -> bytes:
+    raw, out = (number << 1) ^ (number >> 63) if zigzag else number, bytearray()
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*out, raw])
+
+
+def _sized(raw: bytes, *, zigzag: bool) -> bytes:
+    return _varint(len(raw), zigzag=zigzag) + raw
+
+
+def avro_flat(i: int) -> bytes:
+    """A value of ten fields."""
+    maybe = b"\0" if i % 3 == 0 else b"\2\x08note"
+    head = _varint(i * 10**9, zigzag=True) + _varint(1_700_000_000_000 + i, zigzag=True)
+    head += _sized(b"customer-%d" % (i % 1000), zigzag=True) + _varint(i % 3, zigzag=True) + struct.pack("<d", i / 2)
+    return head + _varint(i, zigzag=True) + bytes([i % 2]) + maybe + b"\x10" + bytes(8) + struct.pack("<f", 1.5)
+
+
+def avro_nested(i: int) -> bytes:
+    """A record in a record, a list of two records, a map of one entry."""
+    lines = b"\4" + b"".join(_sized(b"sku-%d" % j, zigzag=True) + _varint(j, zigzag=True) for j in range(2)) + b"\0"
+    return _varint(i, zigzag=True) + struct.pack("<dd", 1.5, i) + lines + b"\2\2a\2x\0"
+
+
+def protobuf_flat(i: int) -> bytes:
+    """The same ten fields."""
+    parts = [b"\x08", _varint(i * 10**9, zigzag=False), b"\x10", _varint(1_700_000_000_000 + i, zigzag=False), b"\x1a",
+             _sized(b"customer-%d" % (i % 1000), zigzag=False), b"\x20", _varint(i % 3, zigzag=False), b"\x29",
+             struct.pack("<d", i / 2), b"\x30", _varint(i, zigzag=False), b"\x38\1"]  # fmt: skip
+    parts += [b"" if i % 3 == 0 else b"\x42\4note", b"\x4a\x08", bytes(8), b"\x55", struct.pack("<f", 1.5)]
+    return b"".join(parts)
+
+
+def json_flat(i: int) -> bytes:
+    """Four fields."""
+    return json.dumps({"id": i, "price": i / 2, "name": f"n-{i % 1000}", "ok": i % 2 == 0}).encode()
+
+
+def _pieces(make: Callable[[int], bytes], count: int) -> list[pa.Array]:
+    return [pa.array(map(make, range(at, min(at + _PIECE, count))), pa.binary()) for at in range(0, count, _PIECE)]
+
+
+def _decoded(pieces: list[pa.Array], schema: Schema) -> Callable[[], int]:
+    """Work that decodes each piece."""
+    decoder = Decoder(Schemas(), schema, Decoding(frame="plain"), "value")
+    return lambda: sum(len(decoder.decode(piece)[0]) for piece in pieces)
+
+
+def _peer(pieces: list[pa.Array], schema: dict[str, Any]) -> Callable[[], object] | None:
+    try:
+        import fastavro
+    except ImportError:
+        return None
+    parsed = fastavro.parse_schema(schema)
+    few = [raw for piece in pieces[:4] for raw in piece.to_pylist()]
+    return lambda: [fastavro.schemaless_reader(io.BytesIO(raw), parsed, None) for raw in few]
+
+
+def typed(bench: Bench) -> list[Row]:
+    """Payloads of 32,768 records at a time to Arrow arrays, frames aside."""
+    count = min(bench.records, 400_000)
+    flat, nested = _record(_FLAT), _record(_NESTED)
+    parts = {"flat": _pieces(avro_flat, count), "nested": _pieces(avro_nested, count),
+             "protobuf": _pieces(protobuf_flat, count), "json": _pieces(json_flat, count)}  # fmt: skip
+    schemas = {
+        "flat": Schema(json.dumps(flat)),
+        "nested": Schema(json.dumps(nested)),
+        "protobuf": Schema(_PROTO, "PROTOBUF"),
+        "json": Schema(json.dumps(_JSON), "JSON"),
+    }
+    sides = {name: bench.timed(_decoded(parts[name], schemas[name])) for name in parts}
+    peer = _peer(parts["flat"], flat)
+    if peer is not None:
+        sides["fastavro"] = bench.timed(peer)
+    best = in_turn(sides, bench.rounds)
+    few = sum(map(len, parts["flat"][:4]))
+    theirs = millions(few, best.get("fastavro"))
+    return [
+        Row("Avro of 10 flat fields to Arrow", rate(count, best["flat"]), "M records/s", "", None, 15, "an op a field"),
+        Row("the same", rate(count, best["flat"]), "M records/s", "fastavro, to dicts", theirs, 40, "an op a field"),
+        Row("Avro, nested, to Arrow", rate(count, best["nested"]), "M records/s", "", None, 5, "lists"),
+        Row("Protobuf of 10 fields to Arrow", rate(count, best["protobuf"]), "M records/s", "", None, 10,
+            "fields in any order"),
+        Row("JSON of 4 fields to Arrow", rate(count, best["json"]), "M records/s", "", None, 1, "pyarrow's reader"),
+    ]  # fmt: skip
