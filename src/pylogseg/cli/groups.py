@@ -36,9 +36,10 @@ Topics' names of groups with the new protocol come from __cluster_metadata.
 
 \b
 --export writes what this takes:
-  kafka-consumer-groups.sh --bootstrap-server HOST:PORT --all-groups \
-      --reset-offsets --from-file saved.csv --execute
-With one GROUP the file has no column for it: use --group GROUP there.
+  kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group GROUP \
+      --group GROUP2 --reset-offsets --from-file saved.csv --execute
+Name every group: --all-groups means those that the cluster knows already.
+With one GROUP here the file has no column for it.
 
 \b
 --map-to DIR is for a mirror of the topics that gave its records other offsets:
