@@ -6,14 +6,21 @@ import csv
 import gzip
 import json
 import os
+import random
 import shutil
 from pathlib import Path
 
 import pytest
+from helpers.internal_logs import write_log
 from helpers.shell import pylogseg
 
+from pylogseg import read
+from pylogseg.arrow.message_text import coordinator_texts
+from pylogseg.dump.kafka_decoders import decoder_of
+from pylogseg.dump.kafka_options import KafkaOptions
 from pylogseg.format.builder import build, shared_row
 from pylogseg.format.record_input import columns_from_records
+from pylogseg.messages.framing import encode_coordinator
 
 DECODERS = {
     "__consumer_offsets": "--offsets-decoder",
@@ -254,3 +261,32 @@ def test_what_a_decoder_does_not_know(folder: Path, tmp_path: Path) -> None:
 def test_open_transactions(folder: Path) -> None:
     done = pylogseg("transactions", folder, "--open", "--json")
     assert {row["topic"] for row in map(json.loads, done.text.splitlines())} == {"hang", "out", "__consumer_offsets"}
+
+
+def test_texts_made_many_at_a_time(tmp_path: Path) -> None:
+    """Escapes, nulls, absent fields, versions and tombstones: the same as record by record."""
+    rng = random.Random(3)
+    texts = ["", "plain", 'quote " and \\', "line\nfeed", "\x1f", "käse", "\u2028"]
+    records: list[tuple[bytes | None, bytes | None]] = []
+    for i in range(300):
+        key = {"group": f"g{i % 7}", "topic": rng.choice(texts), "partition": i}
+        version = rng.randrange(5)
+        fields: dict[str, object] = {"offset": rng.randrange(2**60), "metadata": rng.choice(texts)}
+        if version == 4 and rng.random() < 0.5:
+            fields["topicId"] = "9tPmCkRHTp-zCgChmGY-mw"
+        value = None if rng.random() < 0.1 else fields
+        raw, encoded = encode_coordinator("OffsetCommit", key, version, value)
+        if rng.random() < 0.1:
+            raw = raw.replace(b"g", b"\xff")
+        if encoded is not None and rng.random() < 0.1:
+            encoded = rng.choice([encoded[: rng.randrange(len(encoded))], b"\0\x09" + encoded[2:], encoded + b"more"])
+        records.append((raw, encoded))
+    path = write_log(tmp_path / "__consumer_offsets-0", records)
+    lines = pylogseg("dump", "--style", "kafka", "--offsets-decoder", path).out.split(b"\n")
+    decoder = decoder_of(KafkaOptions(offsets_decoder=True))
+    assert decoder is not None
+    made = [decoder(key, value, i).encode() for i, (key, value) in enumerate(records)]
+    assert [line[line.index(b" key: ") :] for line in lines if line.startswith(b"| offset: ")] == made
+    (chunk,) = read(path).chunks()
+    fast = coordinator_texts("__consumer_offsets", chunk.columns)
+    assert 60 < sum(text is not None for text in fast) < 300

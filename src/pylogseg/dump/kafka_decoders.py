@@ -10,6 +10,7 @@ from typing import Any
 from pylogseg.dump.kafka_options import KafkaFailure, KafkaOptions
 from pylogseg.errors import CorruptionError
 from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.format.records import RecordColumns
 from pylogseg.messages.codec import MalformedError, decode_message
 from pylogseg.messages.framing import Part, decode_coordinator, decode_framed
 from pylogseg.messages.schema import message
@@ -165,13 +166,26 @@ _REMOTE_TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "RemoteLogSegmentMetadataUpdateRecord": _update_text,
     "RemotePartitionDeleteMetadataRecord": _delete_text,
 }
+_COORDINATORS = {
+    "offsets_decoder": "__consumer_offsets",
+    "transaction_log_decoder": "__transaction_state",
+    "share_group_state_decoder": "__share_group_state",
+}
 _BY_OPTION: dict[str, Decoder] = {
-    "offsets_decoder": _coordinator("__consumer_offsets"),
-    "transaction_log_decoder": _coordinator("__transaction_state"),
+    **{option: _coordinator(topic) for option, topic in _COORDINATORS.items()},
     "cluster_metadata_decoder": _cluster_metadata,
     "remote_log_metadata_decoder": _remote_log_metadata,
-    "share_group_state_decoder": _coordinator("__share_group_state"),
 }
+
+
+def texts_of(options: KafkaOptions, columns: RecordColumns) -> list[bytes | None]:
+    """Return the texts of records that can be made many at a time; None for those that the decoder has to make."""
+    topic = _COORDINATORS.get(options.decoder or "")
+    if topic is None:
+        return [None] * len(columns)
+    from pylogseg.arrow.message_text import coordinator_texts
+
+    return coordinator_texts(topic, columns)
 
 
 def decoder_of(options: KafkaOptions) -> Decoder | None:

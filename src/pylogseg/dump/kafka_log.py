@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pylogseg.dump.kafka_decoders import Decoder, decoder_of
+from pylogseg.dump.kafka_decoders import Decoder, decoder_of, texts_of
 from pylogseg.dump.kafka_options import MAX_INT, KafkaFailure, KafkaOptions, Write, number_of, too_small
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import CorruptionError, Ending
@@ -174,8 +174,8 @@ class _Dump:
 
     def _data(self, columns: RecordColumns, start_batch: int, stop_batch: int, **what: Any) -> None:
         if self._decoder is not None and "start" not in what:
-            for row in range(start_batch, stop_batch):
-                self._decoded(columns, row, self._decoder, what.get("batch_lines", True))
+            if start_batch < stop_batch:
+                self._decoded(columns, (start_batch, stop_batch), self._decoder, what.get("batch_lines", True))
         elif start_batch < stop_batch:
             options = self._options
             dump_lines(
@@ -188,19 +188,25 @@ class _Dump:
                 **what,
             )
 
-    def _decoded(self, columns: RecordColumns, row: int, decoder: Decoder, batch_lines: bool) -> None:
-        """Write a batch whose records Kafka's own code understands."""
-        first, last = np.searchsorted(columns.batch, (row, row + 1)).tolist()
-        self._data(columns, row, row + 1, start=first, stop=first, batch_lines=batch_lines)
-        for i in range(first, last):
-            if self._options.skip_record_metadata:
-                self._out.append(b"|")
-            else:
-                head = dump_lines(columns, start_batch=row, stop_batch=row + 1, start=i, stop=i + 1, batch_lines=False,
-                                  payload=False)  # fmt: skip
-                self._out.append(bytes(head).removesuffix(b"\n"))
-            text = decoder(columns.key(i), columns.value(i), int(columns.offset[i]))
-            self._out.append(text.encode() + b"\n")
+    def _decoded(self, columns: RecordColumns, batches: tuple[int, int], decoder: Decoder, batch_lines: bool) -> None:
+        """Write batches whose records Kafka's own code understands."""
+        first, last = np.searchsorted(columns.batch, batches).tolist()
+        texts = texts_of(self._options, columns.take(slice(first, last)))
+        out: list[bytes] = []
+        i = first
+        try:
+            for line in _heads(columns, batches, (first, last), batch_lines):
+                if not line.startswith(b"| offset: "):
+                    out.append(line)
+                    continue
+                out.append(b"|" if self._options.skip_record_metadata else line[:-1])
+                made = texts[i - first]
+                if made is None:
+                    made = decoder(columns.key(i), columns.value(i), int(columns.offset[i])).encode()
+                out += (made, b"\n")
+                i += 1
+        finally:
+            self._out.append(b"".join(out))
 
     def _control(self, columns: RecordColumns, row: int, *, batch_lines: bool) -> None:
         first, last = np.searchsorted(columns.batch, (row, row + 1)).tolist()
@@ -228,6 +234,22 @@ class _Dump:
         elif len(self._out):
             self._write(self._out)
         self._out.clear()
+
+
+def _heads(
+    columns: RecordColumns, batches: tuple[int, int], records: tuple[int, int], batch_lines: bool
+) -> Iterator[bytes]:
+    """Yield the lines of batches, and those of records without what is in them."""
+    what: dict[str, Any] = {"start_batch": batches[0], "stop_batch": batches[1], "payload": False}
+    if not columns.header_count[slice(*records)].any():
+        yield from bytes(dump_lines(columns, batch_lines=batch_lines, **what)).splitlines(keepends=True)
+        return
+    for row in range(*batches):  # a name of a header may have line feeds
+        what = {"start_batch": row, "stop_batch": row + 1, "payload": False}
+        first, last = np.searchsorted(columns.batch, (row, row + 1)).tolist()
+        yield bytes(dump_lines(columns, start=first, stop=first, batch_lines=batch_lines, **what))
+        for i in range(first, last):
+            yield bytes(dump_lines(columns, start=i, stop=i + 1, batch_lines=False, **what))
 
 
 def _no_records(batches: BatchTable) -> RecordColumns:
