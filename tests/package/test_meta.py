@@ -60,7 +60,7 @@ NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
 EDGES = {
     "pyarrow": re.compile(
         r"arrow\..*|datasets\..*|export\..*"
-        r"|internal_topics\.(groups|offsets|transactions|shares|cluster_tables|schema_table|mapping|inside)"
+        r"|internal_topics\.(groups|offsets|transactions|shares|cluster_tables|schema_table|mapping|remote|connectors|inside)"
         r"|search\.regex|reading\.stream|restore\..*|spark(\..*)?|sql\..*"
     ),
     "duckdb": re.compile(r"sql\..*"),

@@ -17,12 +17,14 @@ from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.internal_topics import transactions
 from pylogseg.internal_topics.cluster_tables import SCHEMAS, cluster_table
+from pylogseg.internal_topics.connectors import CONNECTORS, connector_table
 from pylogseg.internal_topics.groups import GROUPS, MEMBERS, Group, GroupRecords, groups_of, groups_table, members_table
 from pylogseg.internal_topics.image import Image
 from pylogseg.internal_topics.keyed import Notes
 from pylogseg.internal_topics.mapping import MAPPED, map_offsets
 from pylogseg.internal_topics.moment import AsOf, Moment
 from pylogseg.internal_topics.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, with_lags
+from pylogseg.internal_topics.remote import REMOTE_SEGMENTS, remote_table
 from pylogseg.internal_topics.schema_table import SCHEMAS as SCHEMA_COLUMNS
 from pylogseg.internal_topics.schema_table import schemas_table
 from pylogseg.internal_topics.shares import SHARE_OFFSETS, share_table
@@ -39,6 +41,8 @@ STATE_TABLES: dict[str, pa.Schema] = {
     "transactions": transactions.TRANSACTIONS,
     "open_transactions": transactions.OPEN,
     "producers": transactions.PRODUCERS,
+    "remote_segments": REMOTE_SEGMENTS,
+    "connectors": CONNECTORS,
     "schemas": SCHEMA_COLUMNS,
     **SCHEMAS,
 }
@@ -65,6 +69,8 @@ class Inside:
             "transactions": self._transactions,
             "open_transactions": self._open_transactions,
             "producers": lambda: transactions.producers_table(disk, moment, self.notes),
+            "remote_segments": lambda: remote_table(disk, moment, self.notes),
+            "connectors": lambda: connector_table(disk, moment, self.notes, show_secrets=show_secrets),
             "schemas": lambda: schemas_table(disk, moment, self.notes),
         }
 

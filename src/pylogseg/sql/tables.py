@@ -22,6 +22,7 @@ STATE = {
     "__share_group_state": ("share_offsets",),
     "__transaction_state": ("transactions", "open_transactions", "producers"),
     "_schemas": ("schemas",),
+    "__remote_log_metadata": ("remote_segments",),
     METADATA_TOPIC: ("topics", "cluster_partitions", "configs", "brokers", "acls", "quotas", "users", "features"),
 }
 #: Tables of the whole disk.
