@@ -138,3 +138,28 @@ def test_the_newest_version_is_known() -> None:
     """The tests above take a version that no message has."""
     assert message("OffsetCommitValue").versions.last < 9
     assert message("TopicRecord").versions.last < 7
+
+
+def test_a_group_without_offsets_stays_until_it_is_deleted(tmp_path: Path) -> None:
+    """As a coordinator has it: deleting the last offset leaves an empty group."""
+
+    def gone(name: str, group: str) -> Record:
+        key = {"group": group} | ({"topic": "t", "partition": 0} if name == "OffsetCommit" else {})
+        return encode_coordinator(name, key)
+
+    def of(group: str) -> Record:
+        return encode_coordinator("OffsetCommit", {"group": group, "topic": "t", "partition": 0}, 3, {"offset": 7})
+
+    records = [of("kept"), gone("OffsetCommit", "kept"), of("away"), gone("OffsetCommit", "away")]
+    records += [
+        gone("GroupMetadata", "away"),
+        gone("GroupMetadata", "again"),
+        of("again"),
+        gone("OffsetCommit", "again"),
+    ]
+    write_log(tmp_path / "__consumer_offsets-3", records)
+    rows = pylogseg.inside(tmp_path).table("groups").to_pylist()
+    assert [(row["group"], row["state"], row["offsets"], row["offsetsPartition"]) for row in rows] == [
+        ("again", "Empty", 0, 3),
+        ("kept", "Empty", 0, 3),
+    ]

@@ -7,14 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from pylogseg.arrow.messages import typed_records
+from pylogseg.arrow.messages import message_arrays, typed_records
 from pylogseg.catalog.disk import Disk
+from pylogseg.format.records import RecordColumns
 from pylogseg.internal_topics.keyed import KeyedLog, Notes, newest_replicas
 from pylogseg.internal_topics.moment import Moment
 from pylogseg.messages.codec import MalformedError, decode_message
-from pylogseg.messages.schema import message
+from pylogseg.messages.framing import HOMES
+from pylogseg.messages.program import decode_columns, heads
+from pylogseg.messages.schema import message, numbered
+from pylogseg.reading.partition import Chunk
 
 TOPIC = "__consumer_offsets"
 _Row = dict[str, Any]
@@ -78,19 +83,26 @@ class GroupRecords:
         By type of record.
     pending : list of dict
         Offsets in transactions that have no end.
+    emptied : dict of str to int
+        Groups whose offsets were deleted after the group was, if it was, and the partition: the coordinator keeps such
+        a group, without offsets, until it looks for groups to remove.
     """
 
     tables: dict[int, pa.Table]
     pending: list[_Row]
+    emptied: dict[str, int]
 
     @classmethod
     def read(cls, disk: Disk, moment: Moment, notes: Notes) -> GroupRecords:
         """Read all partitions of the topic."""
         parts: dict[int, list[pa.Table]] = defaultdict(list)
         pending: list[_Row] = []
+        emptied: dict[str, int] = {}
         for log in newest_replicas(disk, TOPIC, notes):
             keyed = KeyedLog(log, moment, notes)
-            typed = typed_records(TOPIC, keyed.last_of_each_key())
+            gone = _Tombstones()
+            typed = typed_records(TOPIC, gone.noted(keyed.last_of_each_key(tombstones=True)))
+            emptied |= dict.fromkeys(gone.emptied(), int(log.name.rpartition("-")[2]))
             for number, table in typed.tables.items():
                 parts[number].append(table)
             waiting = typed_records(TOPIC, keyed.pending())
@@ -98,7 +110,7 @@ class GroupRecords:
                 pending += _still_pending(keyed, waiting.tables[_OFFSET].to_pylist())
             for each in (typed, waiting):
                 notes.add_typed(log.name, each)
-        return cls({number: pa.concat_tables(found) for number, found in parts.items()}, pending)
+        return cls({number: pa.concat_tables(found) for number, found in parts.items()}, pending, emptied)
 
     def rows(self, numbers: int | Iterable[int]) -> Iterator[tuple[int, _Row]]:
         """Yield the records of some types, with their types."""
@@ -106,6 +118,41 @@ class GroupRecords:
             if number in self.tables:
                 for row in self.tables[number].to_pylist():
                     yield number, row
+
+
+class _Tombstones:
+    """When offsets of groups, and groups, were last deleted, by the offsets of the records."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, int] = {}
+        self._groups: dict[str, int] = {}
+
+    def noted(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Pass on chunks, and note the tombstones in them."""
+        for chunk in chunks:
+            columns = chunk.columns
+            rows = np.flatnonzero(columns.value_size < 0)
+            if len(rows):
+                self._note(columns.take(rows))
+            yield chunk
+
+    def _note(self, columns: RecordColumns) -> None:
+        number = heads(columns.key_place, columns.key_size, columns.sources, framed=False).number
+        for kind, of in numbered(HOMES[TOPIC], "coordinator-key").items():
+            rows = np.flatnonzero(number == kind)
+            if not len(rows) or kind not in (_LEGACY_OFFSET, _OFFSET, _CLASSIC, *_EPOCHS):
+                continue
+            place, size = columns.key_place[rows] + 2, columns.key_size[rows] - 2
+            keys = decode_columns(of.name, np.zeros(len(rows), np.int16), place, size, columns.sources)
+            names = message_arrays(keys)["group" if kind <= _CLASSIC else "groupId"].to_pylist()
+            into = self._offsets if kind <= _OFFSET else self._groups
+            for name, offset in zip(names, columns.offset[rows].tolist(), strict=True):
+                if name is not None:
+                    into[name] = max(into.get(name, -1), offset)
+
+    def emptied(self) -> list[str]:
+        """Groups that lost offsets, and were not deleted since."""
+        return [name for name, offset in self._offsets.items() if offset > self._groups.get(name, -1)]
 
 
 def _still_pending(keyed: KeyedLog, rows: list[_Row]) -> list[_Row]:
@@ -189,6 +236,8 @@ def groups_of(records: GroupRecords, topics: Mapping[str, str]) -> dict[str, Gro
             counted = records.tables[number].group_by("group").aggregate([("internalPartition", "min")])
             for name, partition in zip(*(column.to_pylist() for column in counted.columns), strict=True):
                 groups.setdefault(name, Group(name, partition=partition))
+    for name, partition in records.emptied.items():
+        groups.setdefault(name, Group(name, partition=partition))
     for row in records.pending:
         _group(groups, row, row["group"])
     for _, row in records.rows(_CLASSIC):
