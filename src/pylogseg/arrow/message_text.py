@@ -20,12 +20,14 @@ from pylogseg.messages.program import Decoded, decode_columns, heads
 from pylogseg.messages.schema import WIDTHS, Field, Message, numbered
 
 _ESCAPED = r'["\\\x00-\x1f]'
+#: Of a key and its value; the value of a tombstone is None.
+Texts = tuple[bytes, bytes | None]
 _Rows = npt.NDArray[np.intp]
 
 
-def coordinator_texts(topic: str, columns: RecordColumns) -> list[bytes | None]:
-    """Return of each record what stands behind its metadata in Kafka's dump; None where it is not done here."""
-    found: list[bytes | None] = [None] * len(columns)
+def coordinator_texts(topic: str, columns: RecordColumns) -> list[Texts | None]:
+    """Return key and value of each record as Kafka's dump has them; None where it is not done here."""
+    found: list[Texts | None] = [None] * len(columns)
     keys, values = (numbered(HOMES[topic], f"coordinator-{what}") for what in ("key", "value"))
     number = heads(columns.key_place, columns.key_size, columns.sources, framed=False).number
     version = heads(columns.value_place, columns.value_size, columns.sources, framed=False).number
@@ -51,27 +53,28 @@ def _is_flat(message: Message) -> bool:
 _SHOWN = (set(WIDTHS) | {"string"}) - {"bool", "float64"}
 
 
-def _texts(columns: RecordColumns, rows: _Rows, key: Message, value: Message, version: int) -> list[bytes | None]:
+def _texts(columns: RecordColumns, rows: _Rows, key: Message, value: Message, version: int) -> list[Texts | None]:
     """The texts of records of one type and version; a version of -1 is a tombstone."""
     of_key = _decoded(key, 0, columns.key_place[rows], columns.key_size[rows], columns)
-    pieces: list[Any] = [f' key: {{"type":"{key.number}","data":{{']
     escaped = np.zeros(len(rows), np.bool_)
     good = of_key.status == 0
-    pieces += _pieces(key, 0, of_key, escaped)
-    if version < 0:
-        pieces.append("}} payload: <DELETE>")
-    else:
+    keys = _joined([f'{{"type":"{key.number}","data":{{', *_pieces(key, 0, of_key, escaped), "}}"])
+    values: list[bytes | None] = [None] * len(rows)
+    if version >= 0:
         of_value = _decoded(value, version, columns.value_place[rows], columns.value_size[rows], columns)
         good &= of_value.status == 0
-        pieces.append(f'}}}} payload: {{"version":"{version}","data":{{')
-        pieces += _pieces(value, version, of_value, escaped)
-        pieces.append("}}")
-    texts = pc.binary_join_element_wise(*_merged(pieces), "").cast(pa.binary()).to_pylist()
-    return [text if fine else None for text, fine in zip(texts, (good & ~escaped).tolist(), strict=True)]
+        values = _joined([f'{{"version":"{version}","data":{{', *_pieces(value, version, of_value, escaped), "}}"])
+    fine = (good & ~escaped).tolist()
+    return [(k, v) if is_fine else None for k, v, is_fine in zip(keys, values, fine, strict=True)]
 
 
 def _decoded(of: Message, version: int, place: Any, size: Any, columns: RecordColumns) -> Decoded:
     return decode_columns(of.name, np.full(len(size), version, np.int16), place + 2, size - 2, columns.sources)
+
+
+def _joined(pieces: list[Any]) -> list[Any]:
+    found: list[Any] = pc.binary_join_element_wise(*_merged(pieces), "").cast(pa.binary()).to_pylist()
+    return found
 
 
 def _merged(pieces: list[Any]) -> list[Any]:

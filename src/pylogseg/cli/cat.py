@@ -42,6 +42,9 @@ payloads that are JSON --value-as json.
 --value-as schema decodes values by the schemas of the topic _schemas, or those
 that --registry names. A payload that cannot be decoded is written as text, and
 counted at the end: exit code 1.
+--decode prints keys and values of __consumer_offsets, __transaction_state,
+__share_group_state, __remote_log_metadata and __cluster_metadata as JSON, with
+Kafka's names of types and fields. Secrets are masked unless --show-secrets.
 Partitions are printed one after the other, each in offset order.
 --merge time interleaves them by timestamp, then topic, partition and offset. The
 records of one partition stay in offset order: a record with an earlier timestamp
@@ -63,6 +66,10 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N records of each partition.")
 @follow_option
 @click.option("--merge", type=click.Choice(["time"]), help="Print the records of all partitions in one order.")
+@click.option(
+    "--decode", is_flag=True, help="Print keys and values of Kafka's own topics (__consumer_offsets, ...) as JSON."
+)
+@click.option("--show-secrets", is_flag=True, help="With --decode: print passwords and the keys of users.")
 @common.jobs_option
 def cat(
     arguments: tuple[str, ...],
@@ -82,9 +89,15 @@ def cat(
     schema: str | None,
     registry: str | None,
     message: str | None,
+    decode: bool,
+    show_secrets: bool,
     **ranges: Any,
 ) -> None:
     """Print records as JSON lines, as CSV or with a template."""
+    if decode:
+        key_as, value_as = _styles_of_decode(key_as, value_as, as_csv or template is not None)
+    elif show_secrets:
+        raise click.UsageError("--show-secrets goes with --decode")
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
@@ -96,6 +109,10 @@ def cat(
         from pylogseg.arrow.typed_text import TypedText
 
         text.typed = TypedText(typed_of(decoded, arguments, readers, decoded, options).decoders)
+    if decode:
+        from pylogseg.internal_topics.record_text import MessageText
+
+        text.typed = MessageText(show_secrets=show_secrets)
     if following and merge:
         raise click.UsageError("--merge cannot be combined with --follow: it needs all records before it starts")
     if not following:
@@ -107,6 +124,13 @@ def cat(
     common.end_with(gaps.damage | text.has_undecoded())
     if limit is None or count < limit:
         click.get_current_context().exit(2)
+
+
+def _styles_of_decode(key_as: str, value_as: str, is_plain: bool) -> tuple[str, str]:
+    """The styles of decoded keys and values: JSON, inside of JSON lines as it is."""
+    if (key_as, value_as) != ("text", "text"):
+        raise click.UsageError("--decode cannot be combined with --key-as and --value-as")
+    return ("text", "text") if is_plain else ("json", "json")
 
 
 def readers_of(query: Query, chosen: common.Selection, tail: int | None = None) -> list[LogReader]:

@@ -19,6 +19,7 @@ from pylogseg.walker.gaps import Gap
 
 if TYPE_CHECKING:
     from pylogseg.arrow.typed_text import TypedText
+    from pylogseg.internal_topics.record_text import MessageText
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,7 +45,7 @@ class RecordText:
         self._template, self._csv, self._styles, self._fields = template, as_csv, (key_as, value_as), fields
         self._programs: dict[tuple[Any, ...], text.Program] = {}
         #: Set by who decodes keys or values.
-        self.typed: TypedText | None = None
+        self.typed: TypedText | MessageText | None = None
         self.head = text.csv_header(fields) if as_csv else b""
         program = self._compile(("", 0, ""))  # reports errors in the options before anything is read
         #: Whether the text of each record ends with a line feed.

@@ -185,7 +185,10 @@ def texts_of(options: KafkaOptions, columns: RecordColumns) -> list[bytes | None
         return [None] * len(columns)
     from pylogseg.arrow.message_text import coordinator_texts
 
-    return coordinator_texts(topic, columns)
+    return [
+        None if texts is None else b" key: %b payload: %b" % (texts[0], b"<DELETE>" if texts[1] is None else texts[1])
+        for texts in coordinator_texts(topic, columns)
+    ]
 
 
 def decoder_of(options: KafkaOptions) -> Decoder | None:

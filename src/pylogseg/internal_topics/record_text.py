@@ -1,0 +1,133 @@
+"""Keys and values of internal topics as JSON, for what renders records as text."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pylogseg.arrow.message_text import coordinator_texts
+from pylogseg.catalog.disk import Segment
+from pylogseg.errors import CorruptionError
+from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
+from pylogseg.internal_topics.secrets import MASK, is_secret
+from pylogseg.messages.framing import COORDINATOR_TOPICS, HOMES, Part, decode_coordinator, decode_framed
+from pylogseg.messages.text import text_of
+
+_SECRET_FIELDS = ("salt", "storedKey", "serverKey")
+_Text = bytes | None
+
+
+class MessageText:
+    """Puts JSON in the place of keys and values of the topics that Kafka writes for itself.
+
+    A key is ``{"type":"1","data":{...}}``, its value ``{"version":"4","data":{...}}``, as Kafka's dump tool has them;
+    a record of the metadata log ``{"type":"TOPIC_RECORD","version":0,"data":{...}}``. Keys of SCRAM users and secret
+    settings are masked. Records of other topics stay as they are.
+
+    Attributes
+    ----------
+    undecoded : int
+        Keys and values that are of a newer Kafka, or malformed; they are left as they are.
+    first : str
+        The first of them.
+    """
+
+    def __init__(self, *, show_secrets: bool = False) -> None:
+        self._show_secrets, self._lock = show_secrets, threading.Lock()
+        self.undecoded, self.first = 0, ""
+
+    def columns(self, columns: RecordColumns, segment: Segment) -> RecordColumns:
+        """Return the columns with places of the text where a key or value was decoded."""
+        if segment.topic in COORDINATOR_TOPICS:
+            keys, values = self._coordinator(columns, segment)
+            return _with_texts(_with_texts(columns, "key", keys), "value", values)
+        if segment.topic in HOMES:
+            return _with_texts(columns, "value", self._framed(columns, segment))
+        return columns
+
+    def _coordinator(self, columns: RecordColumns, segment: Segment) -> tuple[list[_Text], list[_Text]]:
+        control = columns.batches.is_control[columns.batch].tolist()
+        keys: list[_Text] = []
+        values: list[_Text] = []
+        for i, fast in enumerate(coordinator_texts(segment.topic, columns)):
+            made = (None, None) if control[i] else fast or self._one(columns, i, segment)
+            keys.append(made[0])
+            values.append(made[1])
+        return keys, values
+
+    def _one(self, columns: RecordColumns, i: int, segment: Segment) -> tuple[_Text, _Text]:
+        offset = int(columns.offset[i])
+        try:
+            key, value = decode_coordinator(
+                segment.topic, columns.key(i) or b"", columns.value(i), segment.path, offset
+            )
+        except CorruptionError as error:
+            self._note(segment, offset, error.reason)
+            return None, None
+        first = None if key.fields is None else f'{{"type":"{key.number}","data":{_data(key)}}}'.encode()
+        if value.fields is None:
+            if first is None or value.version >= 0:
+                self._note(segment, offset, f"type {key.number} or version {value.version} is not known")
+            return first, None
+        return first, f'{{"version":"{value.version}","data":{_data(value)}}}'.encode()
+
+    def _framed(self, columns: RecordColumns, segment: Segment) -> list[_Text]:
+        control = columns.batches.is_control[columns.batch].tolist()
+        found: list[_Text] = []
+        for i, offset in enumerate(columns.offset.tolist()):
+            made = None
+            if not control[i]:
+                try:
+                    part = decode_framed(segment.topic, columns.value(i) or b"", segment.path, offset)
+                except CorruptionError as error:
+                    self._note(segment, offset, error.reason)
+                else:
+                    if part.message is None or part.fields is None:
+                        self._note(segment, offset, f"type {part.number} or version {part.version} is not known")
+                    else:
+                        name = re.sub(r"(?<!^)([A-Z])", r"_\1", part.message.name).upper()
+                        data = _data(part if self._show_secrets else _masked(part))
+                        made = f'{{"type":"{name}","version":{part.version},"data":{data}}}'.encode()
+            found.append(made)
+        return found
+
+    def _note(self, segment: Segment, offset: int, reason: str) -> None:
+        with self._lock:
+            self.undecoded += 1
+            self.first = self.first or f"{segment.path}: offset {offset}: {reason}"
+
+
+def _data(part: Part) -> str:
+    assert part.message is not None
+    assert part.fields is not None
+    return text_of(part.message, part.version, part.fields)
+
+
+def _masked(part: Part) -> Part:
+    fields: dict[str, Any] = dict(part.fields or {})
+    name = part.message.name if part.message is not None else ""
+    if name == "UserScramCredentialRecord":
+        fields |= dict.fromkeys(_SECRET_FIELDS, b"")
+    elif name == "ConfigRecord" and fields["value"] is not None and is_secret(fields["resourceType"], fields["name"]):
+        fields["value"] = MASK
+    return part._replace(fields=fields)
+
+
+def _with_texts(columns: RecordColumns, which: str, texts: Sequence[_Text]) -> RecordColumns:
+    """The columns with a source of texts behind the others; None leaves a payload as it is."""
+    sizes = np.array([-1 if text is None else len(text) for text in texts], np.int64)
+    ends = np.cumsum(np.maximum(sizes, 0))
+    there = sizes >= 0
+    place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
+    made: dict[str, Any] = {
+        f"{which}_place": np.where(there, (ends - sizes) | (len(columns.sources) << SOURCE_SHIFT), place),
+        f"{which}_size": np.where(there, sizes, size).astype(np.int32),
+    }
+    source = np.frombuffer(b"".join(text for text in texts if text is not None), np.uint8)
+    columns = replace(columns, sources=(*columns.sources, source), **made)
+    return replace(columns, key_view=None, value_view=None, keys=None, values=None)
