@@ -35,7 +35,7 @@ def test_all_partitions_in_one_file(form: str, examples: Path, tmp_path: Path) -
     done = pylogseg("export", examples, "--out", out)
     assert (done.code, done.err) == (0, "")
     records = list(package.read(examples))
-    assert done.text.startswith(f"{len(records)} records in 1 file, ")
+    assert done.text.startswith(f"{out}: {len(records)} records in 1 file, ")
     rows = rows_of(out)
     assert [(r["topic"], int(r["partition"]), int(r["offset"])) for r in rows] == [
         (r.topic, r.partition, r.offset) for r in records
@@ -79,7 +79,7 @@ def test_what_is_there_stays(examples: Path, tmp_path: Path) -> None:
 def test_no_record_is_a_file_too(examples: Path, tmp_path: Path) -> None:
     for form in ("parquet", "csv"):
         done = pylogseg("export", examples, "txn-a", "--until", 1, "-O", tmp_path / f"none.{form}")
-        assert done.text.startswith("0 records in 1 file, ")
+        assert done.text.startswith(f"{tmp_path}/none.{form}: 0 records in 1 file, ")
         assert rows_of(tmp_path / f"none.{form}") == []
 
 

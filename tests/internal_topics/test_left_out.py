@@ -130,7 +130,7 @@ def test_an_export_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     assert target.read_text() == "g,t,0,7\n"
     blocked = tmp_path / "folder"
     blocked.mkdir()
-    assert shell("groups", tmp_path / "data", "--export", blocked).code == 2
+    assert shell("groups", tmp_path / "data", "--export", blocked, "--overwrite").code == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "folder", "saved.csv"]
 
 

@@ -111,11 +111,11 @@ def test_in_the_shell(clusters: tuple[Path, Path, _Rows], tmp_path: Path) -> Non
         ("h", "q", 1),
     ]
     assert (done.code, rows[0]["reason"]) == (1, "the partition is not in this directory")
-    target = tmp_path / "saved.csv"
+    target = tmp_path.with_suffix(".csv")  # not in what is read
     done = shell("groups", here, tmp_path, "g", "--map-to", there, "--export", target)
     assert (done.code, target.read_text()) == (1, "q,0,5\n")
     assert "g, other-0, 3: the partition is not in this directory" in done.err
-    done = shell("groups", here, tmp_path, "h", "--map-to", there, "--export", target)
+    done = shell("groups", here, tmp_path, "h", "--map-to", there, "--export", target, "--overwrite")
     assert (done.code, target.read_text()) == (0, "q,0,1\n")
     assert shell("groups", here, "--map-to", there, "--members").code == 2
 

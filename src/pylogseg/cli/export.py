@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.output import STYLES
+from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.query import make_query, query_options
 from pylogseg.cli.typed import SCHEMA, check_unused, report_undecoded, typed_of, typed_options, wants_schema
 from pylogseg.env.pool import Advance, map_ordered
@@ -77,13 +79,28 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
 _TYPES = click.Choice(["binary", "string", SCHEMA])
 
 
+def _output(text: str) -> Path:
+    """Return the folder or file to write; a name that ends as that of another kind of file is neither."""
+    path = Path(text)
+    is_folder = text.endswith(("/", os.sep)) or path.is_dir()
+    if not text or (
+        not is_folder and path.suffix not in FORMS.values() and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix)
+    ):
+        raise RequestError(
+            f"{text or 'the name is empty'}: expected a folder, or a file that ends in .parquet, .arrow, .csv or .jsonl"
+            + ("; the name of a folder may end with /" if text else "")
+        )
+    return path
+
+
 @click.command(epilog=_EPILOG)
 @common.selection_options
 @click.option(
     "--out",
     "-O",
     required=True,
-    type=click.Path(path_type=Path),
+    type=click.Path(),
+    callback=common.parsed(_output),
     help="Folder to write to, or one FILE.parquet, .arrow, .csv or .jsonl.",
 )
 @click.option(
@@ -162,6 +179,7 @@ def export(
     _check_form(layout)
     query = make_query(key_as=key_as, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
+    check_output(out, chosen.disk)
     logs = chosen.logs()
     unlisted = [log for log in logs if log.error is not None]
     readers = [query.of(log) for log in logs if log.error is None]
@@ -177,7 +195,7 @@ def export(
         else:
             done = _folder(readers, out, layout, overwrite, jobs, advance)
             done.kept += _places(unlisted, out) if overwrite else []
-    common.try_print(_print, done, as_json)
+    common.try_print(_print, done, out, as_json)
     damage = done.damage
     if layout.typed is not None:
         damage |= report_undecoded(layout.typed.undecoded)
@@ -232,8 +250,7 @@ def _one_file(
     readers: list[LogReader], out: Path, form: Form, overwrite: bool, advance: Advance, is_all: bool
 ) -> _Done:
     """Write all records to one file; `is_all` says whether the readers are of all that was asked for."""
-    if not overwrite and out.exists():
-        raise RequestError(f"{out} exists already: replace it with --overwrite")
+    check_free(out, overwrite)
     if not is_all and out.exists():
         return _Done(kept=[out])
     row = export_together(readers, out, form, advance)
@@ -310,8 +327,7 @@ def _check_targets(parts: list[LogReader], out: Path, form: Form, overwrite: boo
             raise RequestError(
                 f"{target} would be written twice, the second time for {path}: export them to different folders"
             )
-        if not overwrite and target.exists():
-            raise RequestError(f"{target} exists already: replace it with --overwrite")
+        check_free(target, overwrite)
         targets.add(target)
     for earlier in () if overwrite else earlier_files([part.log for part in parts], out):
         if earlier.suffix != FORMS[form.name]:
@@ -321,7 +337,7 @@ def _check_targets(parts: list[LogReader], out: Path, form: Form, overwrite: boo
             )
 
 
-def _print(done: _Done, as_json: bool) -> None:
+def _print(done: _Done, out: Path, as_json: bool) -> None:
     rows = done.written
     empty = (
         f"{common.count_text(done.empty, 'partition')} without a record to export: no file is made"
@@ -336,6 +352,6 @@ def _print(done: _Done, as_json: bool) -> None:
         return
     records, size = sum(row.records for row in rows), sum(row.size_bytes for row in rows)
     counts = f"{records} record{'s' * (records != 1)} in {len(rows)} file{'s' * (len(rows) != 1)}"
-    click.echo(f"{counts}, {common.size_text(size)}")
+    click.echo(f"{out}: {counts}, {common.size_text(size)}")
     if empty:
         click.echo(empty)

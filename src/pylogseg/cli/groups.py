@@ -11,6 +11,7 @@ import click
 from pylogseg.catalog.disk import open_dir
 from pylogseg.cli import common
 from pylogseg.cli.inside import Columns, Row, assignment_text, inside_options, opened, print_rows, report, rows_of
+from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.errors import RequestError
 from pylogseg.export.unfinished import whole
 from pylogseg.internal_topics.inside import Inside, inside
@@ -115,6 +116,7 @@ _MEMBERS: Columns = {
 @click.option("--lag", is_flag=True, help="As --offsets, with the lag in records that are there, in bytes and time.")
 @click.option("--members", is_flag=True, help="Print the members of each group, with their assignments.")
 @click.option("--export", metavar="FILE", help="Write offsets as CSV for kafka-consumer-groups.sh --reset-offsets.")
+@click.option("--overwrite", is_flag=True, help="Replace the FILE of --export if it is there.")
 @click.option(
     "--map-to",
     metavar="DIR",
@@ -128,12 +130,19 @@ def groups(
     lag: bool,
     members: bool,
     export: str | None,
+    overwrite: bool,
     map_to: str | None,
 ) -> None:
     """List consumer groups: kind, state, members, offsets and lag, from the files alone."""
     if offsets + lag + members + (export is not None or map_to is not None) > 1:
         raise RequestError("choose one of --offsets, --lag, --members and --export; --map-to goes with --export")
-    state, names = opened(arguments, as_of)
+    if export is not None and not export:
+        raise RequestError("--export: the name is empty: expected a file")
+    if overwrite and export is None:
+        raise RequestError("--overwrite goes with --export")
+    state, names = opened(arguments, as_of, output=None if export is None else Path(export))
+    if export is not None:
+        check_free(Path(export), overwrite)
     if map_to is not None:
         _map(state, names, map_to, export, as_json)
     elif export is not None:
@@ -212,7 +221,10 @@ def _export(state: Inside, names: list[str], path: str) -> None:
 def _map(state: Inside, names: list[str], other: str, path: str | None, as_json: bool) -> None:
     """Print offsets as they are on another cluster, or write them; what cannot be mapped is named on stderr."""
     rows_of(state, "groups", names, "group")
-    there = inside(open_dir(other))
+    disk = open_dir(other)
+    if path is not None:
+        check_output(Path(path), disk)
+    there = inside(disk)
     rows = state.map_offsets(there, set(names) or None).to_pylist()
     kept = [row | {"offset": row["mappedOffset"]} for row in rows if row["reason"] is None]
     if path is None:

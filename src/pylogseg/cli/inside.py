@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from pylogseg.catalog.disk import open_dir
 from pylogseg.cli import common, completion
+from pylogseg.cli.outputs import check_output
 from pylogseg.errors import RequestError
 from pylogseg.internal_topics.inside import Inside, inside
 from pylogseg.internal_topics.moment import AsOf
@@ -47,10 +49,14 @@ def inside_options(name: str) -> Callable[[F], F]:
     return add
 
 
-def opened(arguments: Sequence[str], as_of: str | None, *, show_secrets: bool = False) -> tuple[Inside, list[str]]:
-    """Return what is inside the paths, and the names behind them."""
+def opened(
+    arguments: Sequence[str], as_of: str | None, *, show_secrets: bool = False, output: Path | None = None
+) -> tuple[Inside, list[str]]:
+    """Return what is inside the paths, and the names behind them; refuse an output that lies in what is read."""
     paths, names, either = common.split_arguments(arguments)
     disk = open_dir([*paths, *either])
+    if output is not None:
+        check_output(output, disk)
     common.report_notes(disk, False)
     return inside(disk, _moment(as_of), show_secrets=show_secrets), names
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pylogseg.cli import common, completion
+from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable
 
@@ -75,6 +76,7 @@ a disk error; 130 interrupted. A closed pipe is not an error.
     help="table, json (lines) or csv; or a FILE.parquet, .arrow, .csv or .json.",
     shell_complete=completion.files,
 )
+@click.option("--overwrite", is_flag=True, help="Replace the FILE of --output if it is there.")
 @click.option("--explain", is_flag=True, help="Print what the query would read, and read nothing of it.")
 @click.option("--allow-files", is_flag=True, help="Let statements read and write files.")
 @common.isolation_option
@@ -87,6 +89,7 @@ def sql(
     partition: tuple[int, ...],
     script: str | None,
     output: str,
+    overwrite: bool,
     explain: bool,
     allow_files: bool,
     isolation_level: str,
@@ -102,6 +105,9 @@ def sql(
             raise click.UsageError("a QUERY cannot be combined with --file")
         query = _read(script)
     chosen = common.select(arguments, topic, partition)
+    if target is not None:
+        check_output(target, chosen.disk)
+        check_free(target, overwrite)
     with _without_pandas():
         from pylogseg.sql.session import Session
         from pylogseg.sql.tables import openers, without_table
@@ -113,10 +119,13 @@ def sql(
         if query is None and sys.stdin.isatty():
             from pylogseg.cli.prompt import prompt
 
-            prompt(session, lambda text: answer(session, text, form, target))
+            prompt(session, lambda text: answer(session, text, form, target, overwrite))
         else:
             text = sys.stdin.read() if query is None else query
-            (explain_query if explain else answer)(session, text, form, target)
+            if explain:
+                explain_query(session, text, form, target)
+            else:
+                answer(session, text, form, target, overwrite)
         common.end_with(common.report_gaps(session.gaps))
 
 
@@ -133,10 +142,11 @@ class Waiting:
             self._is_shown = bool(rows)
 
 
-def answer(session: Session, query: str, form: str, target: Path | None) -> None:
+def answer(session: Session, query: str, form: str, target: Path | None, overwrite: bool = False) -> None:
     """Run the statements of a query and print or write their answers."""
     with contextlib.closing(session.run(query)) as answers:
         if target is not None:
+            check_free(target, overwrite)  # also after the first statement of a prompt
             _write_file(answers, form, target)
             return
         for number, each in enumerate(answers):

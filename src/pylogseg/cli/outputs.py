@@ -1,0 +1,51 @@
+"""Files and folders that commands write: not among the files that they read, and not in place of others unasked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pylogseg.catalog.disk import Disk
+from pylogseg.catalog.folders import has_log_dir_files
+from pylogseg.env.filesystem import FileSystem, LocalFiles
+from pylogseg.errors import RequestError, StorageError
+
+
+def check_output(out: Path, disk: Disk) -> None:
+    """Refuse to write into a log directory or a partition that is read: a broker would not start with what is there."""
+    real = os.path.realpath(out)
+    for place in dict.fromkeys(_places(disk)):
+        if os.path.commonpath([real, os.path.realpath(place)]) == os.path.realpath(place):
+            raise RequestError(f"{out} lies in {place}, which is read: name a place outside of it")
+
+
+def check_free(out: Path, overwrite: bool) -> None:
+    """Refuse to write where something is, unless `overwrite` is set."""
+    if not overwrite and os.path.lexists(out):
+        raise RequestError(f"{out} exists already: replace it with --overwrite")
+
+
+def _places(disk: Disk) -> Iterator[str]:
+    for log_dir in disk.log_dirs:
+        if isinstance(log_dir.files, LocalFiles):
+            yield log_dir.path
+    for partition in disk.partitions:
+        yield from _folders(partition.files, partition.path)
+    for segment in disk.loose:
+        if isinstance(segment.files, LocalFiles):
+            yield segment.path
+        if segment.topic:
+            yield from _folders(segment.files, segment.files.split(segment.path)[0])
+
+
+def _folders(files: FileSystem, partition: str) -> Iterator[str]:
+    """The folder of a partition, and that of its log directory."""
+    if isinstance(files, LocalFiles):
+        yield partition
+        above = files.split(partition)[0]
+        try:
+            if has_log_dir_files(files.list_folder(above)):
+                yield above
+        except StorageError:  # then nobody can say
+            return
