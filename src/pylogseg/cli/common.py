@@ -22,6 +22,7 @@ from pylogseg.env.overlay import FileChange
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
+from pylogseg.format.record_input import first_ms, ms_of
 from pylogseg.reading.log_reader import LogFiles, logs_of, partitions_of
 from pylogseg.walker.gaps import Gap, GapKind
 
@@ -221,9 +222,10 @@ def parse_settings(settings: Iterable[str]) -> dict[str, str]:
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 
 
-def parse_moment(text: str, now_ms: int | None = None) -> int:
+def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = False) -> int:
     """Return milliseconds since 1970 from ``2h`` (ago; also s, m, d, w), ISO 8601 with a zone, or milliseconds.
-    "Now" and "ago" are relative to `now_ms`, by default the clock's time.
+    "Now" and "ago" are relative to `now_ms`, by default the clock's time. A fraction of a millisecond counts as a whole
+    one, so that ranges of records begin and end where they are said to; with `rounds_down` it is left out.
 
     Raises
     ------
@@ -248,8 +250,7 @@ def parse_moment(text: str, now_ms: int | None = None) -> int:
         ) from None
     if moment.tzinfo is None:
         raise RequestError(f"time {text!r} has no time zone: add Z or an offset such as +02:00")
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
-    return (moment - epoch) // datetime.timedelta(milliseconds=1)
+    return ms_of(moment) if rounds_down else first_ms(moment)
 
 
 def cores() -> int:

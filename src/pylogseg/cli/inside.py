@@ -63,7 +63,7 @@ def opened(
 
 def _moment(text: str | None) -> AsOf | None:
     if text is None or "=" not in text:
-        return None if text is None else common.parse_moment(text)
+        return None if text is None else common.parse_moment(text, rounds_down=True)
     ends = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*([\w.-]+-\d+)=(\d+)\s*", part)

@@ -16,7 +16,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import MARK
 from pylogseg.reading.latest import Latest
-from pylogseg.reading.log_reader import LogFiles, LogReader, check_order
+from pylogseg.reading.log_reader import LogFiles, LogReader, check_order, check_times
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset
 
@@ -165,6 +165,7 @@ def make_query(
     limit: int | None = None,
 ) -> Query:
     """Return the query of the options of `query_options`."""
+    check_times(since, until)
     options = ReadOptions(
         isolation_level,
         on_corrupt,

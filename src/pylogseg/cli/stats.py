@@ -12,6 +12,7 @@ from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.tops import print_tops, tops_row
 from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
 from pylogseg.stats.groups import TIME_TYPES, Group, codec_name, group_key, stats_row, total, units_of, units_since
 from pylogseg.stats.missing import Missing
@@ -118,8 +119,7 @@ def stats(
         raise click.UsageError("--sort needs --by topic or --by partition")
     if gaps and not is_whole:
         raise click.UsageError("--gaps covers whole logs: it cannot be combined with --since or --until")
-    if since is not None and until is not None and until < since:
-        raise click.UsageError("--until is before --since")
+    check_times(since, until)
     chosen = common.select(arguments, topic, partition)
     throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
     units = units_since(units_of(chosen.disk, chosen.live_partitions()), since)

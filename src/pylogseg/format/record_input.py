@@ -14,6 +14,8 @@ from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
 from pylogseg.format.scratch import SOURCE_SHIFT
 
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
 
 def columns_from_records(
     records: Iterable[Any], *, base_offset: int | None = None, timestamp_default_ms: int = -1
@@ -87,7 +89,13 @@ def ms_of(moment: datetime.datetime) -> int:
     """Return milliseconds since 1970; RequestError for a time without a zone."""
     if moment.tzinfo is None:
         raise RequestError(f"{moment!r} has no time zone; say which, e.g. tzinfo=datetime.timezone.utc")
-    return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // datetime.timedelta(milliseconds=1)
+    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
+
+
+def first_ms(moment: datetime.datetime) -> int:
+    """Return the first millisecond that is not before a time: an end of a range of records; errors as of `ms_of`."""
+    found = ms_of(moment)
+    return found if moment <= _EPOCH + datetime.timedelta(milliseconds=found) else found + 1
 
 
 def _milliseconds(timestamp: Any) -> int:

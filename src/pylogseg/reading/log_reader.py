@@ -71,8 +71,10 @@ class LogFiles(NamedTuple):
 
 
 def whole_number(number: Any, name: str) -> int:
-    """Return a number as int; raise RequestError for text and fractions."""
+    """Return a number as int; raise RequestError for text, fractions and truth values."""
     try:
+        if isinstance(number, bool):
+            raise TypeError
         return operator.index(number)
     except TypeError:
         raise RequestError(f"{name} must be a whole number, not {number!r}") from None
@@ -158,6 +160,12 @@ def check_order(first: int | None, end: int | None) -> None:
     """Refuse a range of offsets that ends before it begins; negative ones count from the end."""
     if first is not None and end is not None and (first < 0) == (end < 0) and end < first:
         raise RequestError(f"the range of offsets {first}:{end} ends before it begins")
+
+
+def check_times(since: int | None, until: int | None) -> None:
+    """Refuse a range of timestamps that ends before it begins."""
+    if since is not None and until is not None and until < since:
+        raise RequestError(f"the range of timestamps {since}:{until} (ms) ends before it begins")
 
 
 def range_of(log: Source, offsets: tuple[int, int], times: tuple[int | None, int | None]) -> tuple[int, int]:

@@ -14,11 +14,20 @@ import numpy.typing as npt
 
 from pylogseg.catalog.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
-from pylogseg.format.record_input import ms_of
+from pylogseg.format.record_input import first_ms
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
-from pylogseg.reading.log_reader import Source, check_order, in_time, logs_of, range_of, timed, whole_number
+from pylogseg.reading.log_reader import (
+    Source,
+    check_order,
+    check_times,
+    in_time,
+    logs_of,
+    range_of,
+    timed,
+    whole_number,
+)
 from pylogseg.reading.partition import (
     OPEN_END,
     Chunk,
@@ -391,11 +400,12 @@ def reader_of(
         raise RequestError(f"limit must not be negative, not {limit}")
     first, end = (None if number is None else whole_number(number, "offset") for number in _pair(offset))
     check_order(first, end)
-    times = _pair(timestamp)
+    since, until = map(_milliseconds, _pair(timestamp))
+    check_times(since, until)
     return Reader(
         logs,
         (0 if first is None else first, OPEN_END if end is None else end),
-        (_milliseconds(times[0]), _milliseconds(times[1])),
+        (since, until),
         limit,
         options,
         columns,
@@ -432,5 +442,5 @@ def _pair(value: Any) -> tuple[Any, Any]:
 
 def _milliseconds(moment: Moment | None) -> int | None:
     if isinstance(moment, datetime.datetime):
-        return ms_of(moment)
+        return first_ms(moment)
     return None if moment is None else whole_number(moment, "timestamp")
