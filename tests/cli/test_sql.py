@@ -530,3 +530,14 @@ def test_damage_in_a_state_table(examples: Path, tmp_path: Path) -> None:
     done = pylogseg("sql", tmp_path, "select count(*) from groups")
     assert done.code == 1
     assert path.name in done.err
+
+
+def test_a_count_by_headers_says_that_no_checksum_was_computed(examples: Path) -> None:
+    said = "pylogseg: note: counted by batch headers: checksums were not computed\n"
+    assert pylogseg("sql", examples, "select count(*) from records", "-O", "csv").err == said
+    for more in (
+        ["select max(octet_length(value)) from records"],
+        ["from segments"],
+        ["select count(*) from records", "--on-corrupt", "skip"],
+    ):
+        assert pylogseg("sql", examples, *more, "-O", "csv").err == ""

@@ -64,6 +64,8 @@ class LogScan:
     ) -> None:
         self._logs, self._options = list(logs), options
         self._offsets, self._times = offsets, times
+        #: Whether a scan so far was told by headers what, read whole, has its check sums computed.
+        self.is_unchecked = False
         self.schema = arrow.schema(names)
         # Guarantees are about these. They come last: a filter may name columns by number.
         self._all = arrow.schema([*names, *(name for name in _GUARANTEED if name not in names)])
@@ -221,6 +223,7 @@ class LogScan:
         is_told = self._are_told(columns)
         for part in task:
             told = header_reader.header_chunks(part, how, logs, with_offsets="offset" in columns) if is_told else None
+            self.is_unchecked |= told is not None and how.check_crc
             yield from (chunk for chunk in told or RangeReader(part, how, logs) if len(chunk.columns))
             if how.on_corrupt == "stop" and any(gap.is_damage for gap in how.gaps):
                 return

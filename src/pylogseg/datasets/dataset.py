@@ -177,6 +177,11 @@ class TableDataset(pads.Dataset):
         """What scans so far passed over: a list of `Gap`; empty with ``on_corrupt="raise"``, but for torn tails."""
         return getattr(self._table, "gaps", [])
 
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether a scan so far counted by the headers of batches, although check sums were asked for."""
+        return getattr(self._table, "is_unchecked", False)
+
     def scanner(
         self,
         columns: Columns = None,

@@ -117,6 +117,11 @@ class Session:
         """What the readings so far found that is no good batch."""
         return [gap for table in self.opened.values() for gap in table.gaps]
 
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether a reading so far counted by the headers of batches."""
+        return any(table.is_unchecked for table in self.opened.values())
+
     def run(self, sql: str) -> Generator[Answer]:
         """Run the statements of a text one by one, and yield the answers of those that have rows.
 
