@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.files.status import parse_partition_metadata
 from pylogseg.internal_topics.cluster import ClusterMetadata
+from pylogseg.log.log import Log
 from pylogseg.messages.framing import decode_framed
 from pylogseg.offline.deleting_records import parse_offsets
 from pylogseg.offline.options import Options
@@ -393,7 +395,7 @@ def test_damage_is_not_cut_off(golden: Path, tmp_path: Path) -> None:
     assert before.items() <= contents(folder / "damaged-1").items()  # indexes may be built anew
     assert (folder / "log-start-offset-checkpoint").read_bytes() == b"0\n1\nfine 0 100\n"
     assert not (folder / ".kafka_cleanshutdown").exists()
-    assert "a broker will recover this log directory" in done.text
+    assert "a broker will recover this log directory when it starts: there was no clean shutdown" in done.text
 
     done = pylogseg("delete-records", folder, "*", "--offset", "120", "--into", tmp_path / "copy", "--json")
     states = {row["partition"]: row["state"] for row in rows(done, "partition")}
@@ -409,7 +411,7 @@ def test_a_torn_end_is_put_in_order(golden: Path, tmp_path: Path) -> None:
     (folder / "recovery-point-offset-checkpoint").write_bytes(b"")
     done = pylogseg("delete-records", folder, "damaged", "--offset", "100", "-c", "index.interval.bytes=512")
     assert done.code == 0
-    assert "recovered first, as a starting broker does: cut 1" in done.text
+    assert "recovered first, as a starting broker does: 1 segment cut" in done.text
     assert (folder / ".kafka_cleanshutdown").exists()
     assert pylogseg("verify", folder).code == 0
     assert [record.offset for record in read(folder)][:1] == [100]
@@ -431,6 +433,40 @@ def test_a_refusal_leaves_the_directory_clean(golden: Path, tmp_path: Path) -> N
         offline.compact(log_dir, config={"retention.millis": "5"})
     with pytest.raises(StorageError):
         offline.compact(tmp_path / "nothing")
+
+
+def test_the_marker_if_nothing_was_changed(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_dir = copied(golden, "codecs", tmp_path) / "data0"
+    name = open_dir(log_dir).partitions[-1].name
+    before, inner = contents(log_dir), LocalStorage.open_log
+
+    def failing(self: LocalStorage, path: str, **options: Any) -> Any:
+        if name in path:
+            raise StorageError(path, "read", "Input/output error", errno.EIO)
+        return inner(self, path, **options)
+
+    monkeypatch.setattr(LocalStorage, "open_log", failing)
+    done = pylogseg("truncate", log_dir, name, "--to", "3")
+    assert (done.code, contents(log_dir)) == (2, before)
+    assert "a broker will recover" not in done.text
+
+
+def test_the_marker_if_a_partition_failed_half_way(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_dir = copied(golden, "codecs", tmp_path) / "data0"
+    name = open_dir(log_dir).partitions[-1].name
+    inner = Log.truncate_to
+
+    def failing(self: Log, offset: int) -> bool:
+        inner(self, offset)
+        raise StorageError(self.active.path, "sync", "Input/output error", errno.EIO)
+
+    monkeypatch.setattr(Log, "truncate_to", failing)
+    done = pylogseg("truncate", log_dir, name, "--to", "3")
+    assert done.code == 2
+    assert not (log_dir / ".kafka_cleanshutdown").exists()
+    assert "this command removed the clean shutdown marker, since a partition failed half way" in done.text
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no signal that a terminal sends")

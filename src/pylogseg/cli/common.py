@@ -70,6 +70,16 @@ class Selection(NamedTuple):
         return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=self.from_log_start)
 
 
+topic_option = click.option(
+    "--topic",
+    "-t",
+    multiple=True,
+    metavar="NAME",
+    help="A topic, partition or pattern; repeatable.",
+    shell_complete=completion.names,
+)
+
+
 def selection_options(function: F, first: str = "", last: str = "") -> F:
     """Add PATH... NAME..., ``--topic`` and ``--partition``: parameters ``arguments``, ``topic``, ``partition``.
 
@@ -78,14 +88,7 @@ def selection_options(function: F, first: str = "", last: str = "") -> F:
     shown = f"{first}PATH... [NAME...]{last}"
     add = [
         click.argument("arguments", nargs=-1, required=True, metavar=shown, shell_complete=completion.names),
-        click.option(
-            "--topic",
-            "-t",
-            multiple=True,
-            metavar="NAME",
-            help="A topic, partition or pattern; repeatable.",
-            shell_complete=completion.names,
-        ),
+        topic_option,
         click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."),
     ]
     return decorated(function, add)
@@ -208,6 +211,15 @@ def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parame
     return convert
 
 
+def target_folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Check that a folder to write to is there: a missing one may be a disk that is not mounted."""
+    if not os.path.exists(value):
+        raise click.BadParameter(f"{value}: no such folder: make it first, as the user of the broker", ctx, param)
+    if not os.path.isdir(value):
+        raise click.BadParameter(f"{value}: not a folder", ctx, param)
+    return value
+
+
 def parse_settings(settings: Iterable[str]) -> dict[str, str]:
     """Return the values of a repeated ``--config KEY=VALUE``, by Kafka's names."""
     values = {}
@@ -246,7 +258,8 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
         moment = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
     except ValueError:
         raise RequestError(
-            f"invalid time {text!r}: expected 2h or 7d (ago), 2026-01-31T12:00:00Z or +02:00, or milliseconds"
+            f"invalid time {text!r}: expected now, 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), "
+            "or milliseconds"
         ) from None
     if moment.tzinfo is None:
         raise RequestError(f"time {text!r} has no time zone: add Z or an offset such as +02:00")

@@ -7,8 +7,9 @@ A command is a function decorated with `offline_command`. It gets a `Request` an
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -26,18 +27,20 @@ from pylogseg.cli.common import (
     print_table,
     progress,
     size_text,
+    topic_option,
     try_print,
 )
 from pylogseg.format.codec_error import in_shell
+from pylogseg.log.recovery_report import Action
 from pylogseg.offline.options import Options
 from pylogseg.offline.result import CheckpointChange, PartitionResult, Result
 from pylogseg.offline.running import chosen_bytes
 
 #: For the epilog of each command.
 EXIT_CODES = """\b
-Exit codes: 0 success; 1 a partition failed, or one that was named was skipped;
-2 wrong usage, a disk error, or a broker runs; 130 interrupted: finished work
-stays, run the command again for the rest.
+Exit codes: 0 success; 1 a partition failed, or was skipped although it was named
+or because its settings are not known; 2 wrong usage, a disk error, or a broker
+runs; 130 interrupted: finished work stays, run the command again for the rest.
 """
 _FEW = 6
 #: Noun and participle for the sums of `PartitionResult.numbers`.
@@ -52,12 +55,30 @@ _COUNTED = {
     "filesWritten": ("file", "written"),
     "filesRemoved": ("file", "removed"),
 }
+#: What opening a log did, by `ActionKind`; what is in brackets is for more than one.
+_DONE = {
+    "cut": "segment(s) cut",
+    "emptied": "segment(s) emptied",
+    "dropped": "segment(s) dropped",
+    "replaced": "file(s) replaced",
+    "swapped": "swap file(s) renamed",
+    "split": "segment(s) split",
+    "leftover": "leftover(s) removed",
+    "orphan": "orphan index(es) removed",
+    "index": "index(es) rebuilt",
+    "snapshot": "snapshot(s) removed",
+    "epochs": "file(s) of leader epochs updated",
+    "created": "segment(s) created",
+    "garbage": "segment(s) with garbage left as they are",
+    "hidden": "segment(s) with hidden batches left as they are",
+}
+_ENDING = re.compile(r"[(](.*?)[)]")
 _OPTION_NAMES = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")
 
 _OPTIONS = (
     click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False)),
     click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names),
-    click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable."),
+    topic_option,
     click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."),
     click.option("--dry-run", "-n", is_flag=True, help="Report what would be done, and change nothing."),
     click.option(
@@ -107,6 +128,7 @@ class Request(NamedTuple):
         command: Callable[..., Result],
         *,
         columns: Mapping[str, str] | None = None,
+        nothing: str = "",
         passes: int = 1,
         total_bytes: int | None = None,
         **own: Any,
@@ -119,6 +141,8 @@ class Request(NamedTuple):
             Takes the path, the shared options as keywords, and `own`.
         columns : mapping of str to str, optional
             Headings of columns by names in `PartitionResult.numbers`.
+        nothing : str
+            A line for a result without a change.
         passes : int
             Roughly how often the command goes through the bytes of a log, for the progress bar.
         total_bytes : int, optional
@@ -147,7 +171,7 @@ class Request(NamedTuple):
         elif self.quiet:
             try_print(click.echo, _total(result))
         else:
-            try_print(_print, result, columns or {}, self.verbose)
+            try_print(_print, result, columns or {}, self.verbose, nothing)
         if result.exit_code:
             click.get_current_context().exit(result.exit_code)
 
@@ -203,7 +227,7 @@ def offline_command(function: Callable[..., None]) -> Callable[..., None]:
 # ---- output ----
 
 
-def _print(result: Result, columns: Mapping[str, str], verbose: bool) -> None:
+def _print(result: Result, columns: Mapping[str, str], verbose: bool, nothing: str) -> None:
     looked_at = [part_result for part_result in result if part_result.state in ("done", "unchanged")]
     shown = [part_result for part_result in looked_at if verbose or part_result.state == "done"]
     if shown:
@@ -215,11 +239,17 @@ def _print(result: Result, columns: Mapping[str, str], verbose: bool) -> None:
     for part_result in shown if verbose else ():
         for change in part_result.changes:
             click.echo(f"{part_result.name}: {change_text(change)}")
+    if nothing and looked_at and not result.failed and not any(map(_is_done, result)):
+        click.echo(nothing)
     for line in _summary(result):
         click.echo(line)
     if result.dry_run:
         click.echo(dry_run_text(sum(len(part_result.changes) for part_result in result), verbose))
     click.echo(_total(result))
+
+
+def _is_done(result: PartitionResult) -> bool:
+    return result.state == "done"
 
 
 def _cells(result: PartitionResult, columns: Mapping[str, str]) -> list[Any]:
@@ -236,11 +266,16 @@ def _cells(result: PartitionResult, columns: Mapping[str, str]) -> list[Any]:
     ]
 
 
+def done_text(actions: Iterable[Action]) -> str:
+    """Return what a recovery did: ``7 leftovers removed, 1 index rebuilt``."""
+    counts = Counter(action.kind.value for action in actions)
+    plural = {kind: r"\1" if count > 1 else "" for kind, count in counts.items()}
+    return ", ".join(f"{count:,} {_ENDING.sub(plural[kind], _DONE[kind])}" for kind, count in counts.items())
+
+
 def _details(result: PartitionResult) -> Iterator[str]:
-    done = Counter(action.kind.value for action in result.report.actions)
-    if done:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in done.items())
-        yield f"recovered first, as a starting broker does: {kinds}"
+    if done := done_text(result.report.actions):
+        yield f"recovered first, as a starting broker does: {done}"
     yield from (str(action) for action in result.report.actions if action.bytes_gone)
     yield from result.notes
 
@@ -260,17 +295,38 @@ def _shared_details(results: Sequence[PartitionResult], verbose: bool) -> Iterat
 
 def _summary(result: Result) -> Iterator[str]:
     would = "would be " if result.dry_run else ""
-    left = Counter((part_result.reason, part_result.remedy) for part_result in result if part_result.state == "left")
-    for (reason, remedy), count in left.most_common():
-        yield f"{count_text(count, 'partition')} skipped: {reason}" + (f" ({remedy})" if remedy else "")
+    left: dict[tuple[str, str], list[str]] = {}
+    for part_result in result:
+        if part_result.state == "left":
+            topic = part_result.name.rpartition("-")[0]
+            left.setdefault(
+                (part_result.reason.replace(f"topic {topic} ", "topic {} "), part_result.remedy), []
+            ).append(topic)
+    for (reason, remedy), topics in sorted(left.items(), key=lambda item: -len(item[1])):
+        why = _of_topics(reason, list(dict.fromkeys(topics)))
+        yield f"{count_text(len(topics), 'partition')} skipped: {why}" + (f" ({remedy})" if remedy else "")
     yield from result.notes
     for file in dict.fromkeys(change.file for change in result.checkpoints):
         changes = [change for change in result.checkpoints if change.file == file]
         entries = ", ".join(map(_entry_text, changes[:_FEW])) + (", ..." if len(changes) > _FEW else "")
         yield f"{file} {would}rewritten, {len(changes):,} of its entries: {entries}"
     if result.log_dir is not None and not result.dry_run and not result.is_closed_clean:
-        yield "a broker will recover this log directory when it starts: there was no clean shutdown"
+        yield f"a broker will recover this log directory when it starts: {_why_unclean(result)}"
     yield _replicas(result)
+
+
+def _why_unclean(result: Result) -> str:
+    if result.was_closed_clean:
+        return "this command removed the clean shutdown marker, since a partition failed half way"
+    return "there was no clean shutdown"
+
+
+def _of_topics(reason: str, topics: list[str]) -> str:
+    """Return a reason that several topics share, with their names in the place of ``{}``."""
+    names = ", ".join(topics[:_FEW]) + (", ..." if len(topics) > _FEW else "")
+    if len(topics) > 1:
+        reason = reason.replace("topic {} is not", "topics {} are not").replace("topic {}", "topics {}")
+    return reason.replace("{}", names)
 
 
 def dry_run_text(files: int, verbose: bool) -> str:
@@ -283,7 +339,7 @@ def _total(result: Result) -> str:
     """Return the total: partitions, records, bytes."""
     sums, would = result.totals(), "would be " if result.dry_run else ""
     before, after = sums["bytesBefore"], sums["bytesAfter"]
-    parts = [f"{sums['changed']:,} of {count_text(sums['partitions'], 'partition')} {would}changed"]
+    parts = [f"{sums['changed']:,} of {count_text(len(result.partitions), 'partition')} {would}changed"]
     parts += [f"{count_text(sums[name], one)} {what}" for name, (one, what) in _COUNTED.items() if sums.get(name)]
     moved = f"{size_text(abs(before - after))} {'freed' if after <= before else 'more'}"
     return f"TOTAL: {', '.join(parts)}; segments {size_text(before)} to {size_text(after)}, {moved}"

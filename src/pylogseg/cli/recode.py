@@ -6,6 +6,7 @@ import click
 
 from pylogseg.cli.common import decompressed_option, parse_size, parsed
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
+from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.offline.recoding import recode as recode_logs
 
 _COLUMNS = {"segmentsRewritten": "REWRITTEN", "batchesRewritten": "BATCHES"}
@@ -31,7 +32,7 @@ compression.type is not "producer", the broker writes new batches in that codec.
 @click.option(
     "--compression",
     "-z",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    type=click.Choice(list(CODEC_NAMES)),
     help="The new codec of all batches; default: each keeps its own.",
 )
 @click.option(

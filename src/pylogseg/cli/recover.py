@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -25,7 +24,7 @@ from pylogseg.cli.common import (
     size_text,
     try_print,
 )
-from pylogseg.cli.offline import dry_run_text
+from pylogseg.cli.offline import done_text, dry_run_text
 from pylogseg.cli.verify import print_finding
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
@@ -34,6 +33,8 @@ from pylogseg.log.recovery_report import Action
 from pylogseg.offline.recovering import RecoverOptions, RecoverResult, Recovery
 from pylogseg.walker.gaps import offsets_text
 
+#: Words of the output for states of a result.
+_STATES = {"left": "skipped"}
 _EXPIRATION = "producer.id.expiration.ms"
 
 _EPILOG = """\b
@@ -196,8 +197,7 @@ def _line(result: RecoverResult) -> str:
     report = result.report
     segments = report.recovered_segments
     read = f"{count_text(segments, 'segment')} checked" if segments else "no segment checked"
-    kinds = Counter(action.kind.value for action in report.actions)
-    done = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "nothing to repair"
+    done = done_text(report.actions) or "nothing to repair"
     start, end = result.log_start or 0, result.log_end or 0
     offsets = offsets_text(start, end) if end > start else f"no records, log end offset {end}"
     return f"{result.name}: {offsets}, {read}, {done}"
@@ -244,7 +244,7 @@ class _Counts:
     def total(self, dry_run: bool) -> str:
         """Return the total line."""
         sums, would = self.sums, "would be " if dry_run else ""
-        states = [f"{count:,} {state}" for state, count in self.states.items() if count]
+        states = [f"{count:,} {_STATES.get(state, state)}" for state, count in self.states.items() if count]
         did = [
             (sums.get("recoveredSegments", 0), "segment", f" checked ({size_text(sums.get('recoveredBytes', 0))})"),
             (sums.get("cutBytes", 0), "byte", f" {would}cut off"),

@@ -119,6 +119,7 @@ def redact(
     request.run(
         redact_logs,
         columns=_COLUMNS if blank is None else _BLANKED,
+        nothing="no record matches",
         passes=2,
         keys=keys,
         headers=[_header(each) for each in headers],

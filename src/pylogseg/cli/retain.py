@@ -36,7 +36,7 @@ Examples:
 @click.option(
     "--before-time",
     metavar="TIME",
-    help="Delete segments older than TIME: 7d (ago), 2026-01-31T12:00:00Z, or milliseconds.",
+    help="Delete segments older than TIME: 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), or milliseconds.",
 )
 @click.option("--force", is_flag=True, help="Also change topics without delete in cleanup.policy, and tiered topics.")
 def retain(
@@ -50,7 +50,8 @@ def retain(
     """Delete the oldest segments of each partition, as a broker's retention does.
 
     Uses retention.ms and retention.bytes of each topic, or only the rules given as options. A topic whose settings are
-    unknown is skipped: Kafka's defaults are never applied. Only whole segments below the high watermark are deleted;
+    not known is skipped (exit code 1), since nothing is deleted by Kafka's defaults; if no topic's settings are known,
+    the command is refused (exit code 2). Only whole segments below the high watermark are deleted;
     the active segment is rolled before it is deleted.
     """
     request.run(

@@ -157,5 +157,7 @@ def _copy_local(source: str, target: str) -> tuple[int, int]:
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     except OSError as error:
         reason = error.strerror or str(error)
-        raise StorageError(error.filename or target, f"copy {source} to it", reason, error.errno) from error
+        if error.filename == source:
+            raise StorageError(source, "read", reason, error.errno) from error
+        raise StorageError(target, f"write the copy of {source}", reason, error.errno) from error
     return status.st_size, status.st_mtime_ns // 1_000_000

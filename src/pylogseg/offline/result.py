@@ -153,6 +153,8 @@ class Result:
         In a dry run: how the files of the log directory itself would differ.
     is_closed_clean : bool
         Whether a broker that starts now trusts the whole log directory.
+    was_closed_clean : bool
+        Whether it would have before the command.
     missing : list of str
         Partitions that were asked for and are not here.
     node_id : int or None
@@ -166,6 +168,7 @@ class Result:
     checkpoints: list[CheckpointChange] = field(default_factory=list)
     changes: list[FileChange] = field(default_factory=list)
     is_closed_clean: bool = False
+    was_closed_clean: bool = False
     missing: list[str] = field(default_factory=list)
     node_id: int | None = None
 
@@ -236,6 +239,7 @@ def merged(path: str, results: Sequence[Result]) -> Result:
         ],
         [change for result in results for change in result.changes],
         all(result.is_closed_clean for result in results),
+        any(result.was_closed_clean and not result.is_closed_clean for result in results),
         node_id=next((result.node_id for result in results), None),
     )
 

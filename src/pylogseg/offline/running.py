@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from pylogseg.catalog.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
+from pylogseg.env.filesystem import Entry
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
@@ -171,7 +172,7 @@ class _Run:
         self._directory: LogDirectory | None = None
         self._marks: dict[tuple[str, int], int] = {}
         shown = place.log_dir if into is None else into.path
-        self._result = Result(log_dir=shown, dry_run=options.dry_run, notes=[settings.describe()])
+        self._result = Result(log_dir=shown, dry_run=options.dry_run, notes=[settings.describe(frees)])
         self._result.node_id = settings.node_id
         if options.dry_run and isinstance(options.storage, LocalStorage):
             self._result.notes += moving_picture(place.parent)
@@ -195,6 +196,7 @@ class _Run:
         self._marks = before[FileKind.HIGH_WATERMARKS]
         epoch = marked_epoch(storage, log_dir)
         self._directory = LogDirectory(storage, log_dir)
+        result.was_closed_clean = self._directory.was_clean
         try:
             self._take_all()
         finally:
@@ -337,7 +339,7 @@ class _Run:
         start = start._replace(log_start_offset=max(start.log_start_offset, log_start))
         directory = None if _is_deleted(name) else self._directory
         part = Part(path, name, storage, directory, start, config, self._settings, clock, result, advance)
-        closed = False
+        closed, before = False, _state_of(storage, path)
         try:
             result.bytes_before, result.segments_before = part.sizes()
             self._work(part)
@@ -350,7 +352,8 @@ class _Run:
                 result.bytes_after, result.segments_after = part.sizes()
             raise
         finally:
-            self._release(part, closed)
+            as_before = start.clean and before is not None and _state_of(storage, path) == before
+            self._release(part, closed, as_before)
 
     def _claim(self, name: str) -> Start:
         if self._directory is None or _is_deleted(name):
@@ -360,13 +363,14 @@ class _Run:
         known = folder is not None and not folder.state and partition_of(name) in self._marks
         return start if known else start._replace(high_watermark=_NOT_KNOWN)
 
-    def _release(self, part: Part, closed: bool) -> None:
+    def _release(self, part: Part, closed: bool, as_before: bool) -> None:
         if part.directory is None:
             return
         if closed and part.log is not None:
             part.directory.attach(part.name, part.log)
-        # One whose log was not opened is as trustworthy as before.
-        part.directory.release(part.name, clean=closed and (part.log is not None or part.start.clean), write=False)
+        # One whose log was not opened, or that failed before a file was changed, is as trustworthy as before.
+        clean = as_before or (closed and (part.log is not None or part.start.clean))
+        part.directory.release(part.name, clean=clean, write=False)
 
     def _in_its_place(self, result: PartitionResult, into: Destination) -> PartitionResult:
         """Whoever reads it will look in the later place; what failed is not there."""
@@ -378,6 +382,14 @@ class _Run:
             dataclasses.replace(action, path=into.shown(action.path)) for action in result.report.actions
         ]
         return result
+
+
+def _state_of(storage: Storage, folder: str) -> list[Entry] | None:
+    """Return names, sizes and times of the files in a folder; None if it cannot be listed."""
+    try:
+        return sorted(storage.list_folder(folder))
+    except StorageError:
+        return None
 
 
 def _is_deleted(name: str) -> bool:

@@ -120,9 +120,10 @@ class Settings:
             return ()
         return self._metadata.replicas.get((self._metadata.topic_ids.get(topic, ""), partition), ())
 
-    def describe(self) -> str:
-        """One line: where the settings come from."""
-        return "settings: " + "; then ".join([*self.sources, "Kafka's defaults"])
+    def describe(self, deletes: bool = False) -> str:
+        """One line: where the settings come from; a command that `deletes` does not do so by a default."""
+        defaults = "Kafka's defaults" + ", except for what is deleted" * deletes
+        return "settings: " + "; then ".join([*self.sources, defaults])
 
 
 def _properties(path: str | None) -> dict[str, str]:
