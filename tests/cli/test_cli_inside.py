@@ -94,6 +94,33 @@ def test_damage_shows_in_the_exit_code(folder: Path, tmp_path: Path) -> None:
     assert pylogseg("transactions", tmp_path).code == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "topic"),
+    [
+        (["groups"], "__consumer_offsets"),
+        (["transactions"], "__transaction_state"),
+        (["transactions", "--hanging"], "__transaction_state"),
+        (["cluster", "topics"], "__cluster_metadata"),
+        (["schemas"], "_schemas"),
+    ],
+)
+def test_without_the_topic(tmp_path: Path, examples: Path, arguments: list[str], topic: str) -> None:
+    """What was not looked at is not told as empty."""
+    shutil.copytree(examples / "txn-a-0", tmp_path / "txn-a-0")
+    done = pylogseg(*arguments[:1], tmp_path, *arguments[1:])
+    assert (done.code, done.text) == (2, "")
+    assert f"{tmp_path}: no {topic} here" in done.err
+
+
+def test_producers_without_their_coordinator(tmp_path: Path, examples: Path) -> None:
+    """Ids of producers are in the partitions; only their names are missing."""
+    shutil.copytree(examples / "txn-a-0", tmp_path / "txn-a-0")
+    done = pylogseg("transactions", tmp_path, "--producers")
+    assert done.code == 0
+    assert "no __transaction_state here" in done.err
+    assert len(done.text.splitlines()) > 1
+
+
 def test_members_as_kafka_describes_them(folder: Path) -> None:
     done = pylogseg("groups", folder, "--members", "--json", *at_the_end(folder))
     found = {row["memberId"]: row for row in map(json.loads, done.text.splitlines())}
@@ -128,7 +155,9 @@ def test_one_group(folder: Path) -> None:
     assert "38 pending" not in done.text
     assert "pending in a transaction of producer 2003" in done.text
     done = pylogseg("groups", folder, "nobody")
-    assert (done.code, done.err) == (2, "pylogseg: there is no group nobody here\n")
+    assert done.code == 2
+    assert done.err.startswith("pylogseg: there is no group nobody here: there are ")
+    assert "there is no group txn-grup here: did you mean txn-group" in pylogseg("groups", folder, "txn-grup").err
 
 
 def test_export(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import click
 
 from pylogseg.cli.inside import inside_options, opened, print_rows, report, rows_of
 from pylogseg.errors import RequestError
+from pylogseg.format.names import METADATA_TOPIC
 
 _EPILOG = r"""\b
 Examples:
@@ -21,7 +22,8 @@ end: without the other controllers it is not known whether all of it was
 committed. Passwords and keys are masked unless --show-secrets is given.
 
 \b
-Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
+Exit codes: 0 success; 1 records are damaged or of a newer Kafka, and were left
+out; 2 wrong usage, a disk error, or the topic is not in the given directories.
 """
 _TABLES = ("topics", "partitions", "configs", "brokers", "acls", "quotas", "users", "features")
 
@@ -31,7 +33,7 @@ _TABLES = ("topics", "partitions", "configs", "brokers", "acls", "quotas", "user
 @click.option("--show-secrets", is_flag=True, help="Print passwords and the keys of users.")
 def cluster(arguments: tuple[str, ...], as_of: str | None, as_json: bool, show_secrets: bool) -> None:
     """Print the cluster's topics, partitions, configs, brokers, acls, quotas, users or features."""
-    state, names = opened(arguments, as_of, show_secrets=show_secrets)
+    state, names = opened(arguments, as_of, METADATA_TOPIC, show_secrets=show_secrets)
     unknown = [name for name in names if name not in _TABLES]
     if unknown:
         raise RequestError(f"there is no table {', '.join(unknown)}: tables are {', '.join(_TABLES)}")

@@ -14,11 +14,12 @@ from pylogseg.cli.inside import Columns, Row, assignment_text, inside_options, o
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.errors import RequestError
 from pylogseg.export.unfinished import whole
+from pylogseg.internal_topics.groups import TOPIC
 from pylogseg.internal_topics.inside import Inside, inside
 
 _EPILOG = r"""\b
 Examples:
-  pylogseg groups /data/kafka                     every group, its kind and state
+  pylogseg groups /data/kafka                     every group, its type and state
   pylogseg groups /data/kafka billing --offsets   offsets and lag, as --describe
   pylogseg groups /data/kafka --lag               what is behind, in records and time
   pylogseg groups /data/kafka --members           members and assignments
@@ -49,8 +50,9 @@ headers), or the one behind the record that the group read last. What cannot be
 found is named, and the exit code is 1.
 
 \b
-Exit codes: 0 success; 1 damage was found, or an offset could not be mapped;
-2 wrong usage or a disk error.
+Exit codes: 0 success; 1 records are damaged or of a newer Kafka, and were left
+out, or an offset could not be mapped; 2 wrong usage, a disk error, or the topic
+is not in the given directories.
 """
 
 _GROUPS: Columns = {
@@ -133,14 +135,14 @@ def groups(
     overwrite: bool,
     map_to: str | None,
 ) -> None:
-    """List consumer groups: kind, state, members, offsets and lag, from the files alone."""
+    """List consumer groups: type, state, members, offsets and lag, from the files alone."""
     if offsets + lag + members + (export is not None or map_to is not None) > 1:
         raise RequestError("choose one of --offsets, --lag, --members and --export; --map-to goes with --export")
     if export is not None and not export:
         raise RequestError("--export: the name is empty: expected a file")
     if overwrite and export is None:
         raise RequestError("--overwrite goes with --export")
-    state, names = opened(arguments, as_of, output=None if export is None else Path(export))
+    state, names = opened(arguments, as_of, TOPIC, output=None if export is None else Path(export))
     if export is not None:
         check_free(Path(export), overwrite)
     if map_to is not None:
@@ -170,7 +172,7 @@ def _with_epochs(state: Inside, members: list[Row]) -> list[Row]:
 
 def _note(row: Row) -> str | None:
     if row.get("pendingOffset") is not None:
-        return f"{row['pendingOffset']} pending in a transaction of producer {row['pendingProducerId']}"
+        return f"offset {row['pendingOffset']} is pending in a transaction of producer {row['pendingProducerId']}"
     return "of a topic that was deleted since" if row.get("stale") else None
 
 

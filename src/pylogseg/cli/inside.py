@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +14,15 @@ from pylogseg.catalog.disk import open_dir
 from pylogseg.cli import common, completion
 from pylogseg.cli.outputs import check_output
 from pylogseg.errors import RequestError
+from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.internal_topics.inside import Inside, inside
 from pylogseg.internal_topics.moment import AsOf
 
 F = TypeVar("F", bound=Callable[..., Any])
 Row = dict[str, Any]
+_FEW = 12
+_OTHERS = "its partitions may be on the disks of other brokers"
+_ELSEWHERE = {METADATA_TOPIC: "it is on the disks of controllers"}
 #: Headings, each with the name of a field or a function of the row.
 Columns = Mapping[str, str | Callable[[Row], Any]]
 
@@ -39,7 +44,8 @@ def inside_options(name: str) -> Callable[[F], F]:
                 click.option(
                     "--as-of",
                     metavar="TIME",
-                    help="The state at a time (2h, 2026-01-31T12:00:00Z), or below offsets of internal topics: "
+                    help="The state at a time (2h is two hours ago; 2026-01-31T12:00:00Z), or only records below these "
+                    "offsets of internal topics: "
                     "__consumer_offsets-1=568,__cluster_metadata-0=331.",
                 ),
                 common.json_option,
@@ -50,14 +56,29 @@ def inside_options(name: str) -> Callable[[F], F]:
 
 
 def opened(
-    arguments: Sequence[str], as_of: str | None, *, show_secrets: bool = False, output: Path | None = None
+    arguments: Sequence[str],
+    as_of: str | None,
+    topic: str,
+    *,
+    is_needed: bool = True,
+    show_secrets: bool = False,
+    output: Path | None = None,
 ) -> tuple[Inside, list[str]]:
-    """Return what is inside the paths, and the names behind them; refuse an output that lies in what is read."""
+    """Return what is inside the paths, and the names behind them.
+
+    Raises RequestError if `topic` is not there at all: an empty table would look like an answer; and if `output` lies in
+    what is read.
+    """
     paths, names, either = common.split_arguments(arguments)
     disk = open_dir([*paths, *either])
     if output is not None:
         check_output(output, disk)
     common.report_notes(disk, False)
+    if not any(partition.topic == topic and not partition.state for partition in disk.partitions):
+        missing = f"{', '.join([*paths, *either])}: no {topic} here: {_ELSEWHERE.get(topic, _OTHERS)}"
+        if is_needed:
+            raise RequestError(missing)
+        common.complain(missing)
     return inside(disk, _moment(as_of), show_secrets=show_secrets), names
 
 
@@ -78,17 +99,21 @@ def _moment(text: str | None) -> AsOf | None:
 def rows_of(state: Inside, table: str, names: Iterable[str] = (), column: str = "") -> list[Row]:
     """Return a table as rows with times in milliseconds; only those where a column has one of the names, if any."""
     wanted, rows = set(names), state.rows(table)
-    missing = wanted - {row[column] for row in rows} if wanted else set()
-    if missing:
-        raise RequestError(f"there is no {column} {', '.join(sorted(missing))} here")
+    there = {row[column] for row in rows if row[column] is not None} if wanted else set()
+    if missing := sorted(wanted - there):
+        near = difflib.get_close_matches(missing[0], there, 3)
+        known = sorted(there)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known[:_FEW]) or 'none'}"
+        more = ", ..." if not near and len(known) > _FEW else ""
+        raise RequestError(f"there is no {column} {', '.join(missing)} here: {hint}{more}")
     return [row for row in rows if not wanted or row[column] in wanted]
 
 
 def report(state: Inside) -> None:
-    """Print the notes on stderr, and end the command: exit code 1 if some of them are damage."""
+    """Print the notes on stderr, and end the command: exit code 1 if something was damaged or left out."""
     for note in state.notes:
         common.complain(note)
-    common.end_with(state.notes.has_damage)
+    common.end_with(state.notes.has_damage or state.notes.has_left_out)
 
 
 def print_rows(rows: Sequence[Row], columns: Columns, as_json: bool, right: Iterable[str] = ()) -> None:

@@ -6,6 +6,7 @@ import click
 
 from pylogseg.cli.inside import Columns, inside_options, opened, print_rows, report, rows_of
 from pylogseg.errors import RequestError
+from pylogseg.schemas.topic import TOPIC
 
 _EPILOG = r"""\b
 Examples:
@@ -21,7 +22,8 @@ DELETED is "soft" for what a registry hides and still decodes values with, and
 "hard" for what it deleted for good and the log still has.
 
 \b
-Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
+Exit codes: 0 success; 1 records are damaged or of a newer Kafka, and were left
+out; 2 wrong usage, a disk error, or the topic is not in the given directories.
 """
 
 _COLUMNS: Columns = {
@@ -43,7 +45,7 @@ def schemas(arguments: tuple[str, ...], as_of: str | None, as_json: bool, number
     """List schemas: subjects, versions, ids, types, and what was deleted, from the files alone."""
     if text and as_json:
         raise RequestError("--json has the texts too: choose one of --text and --json")
-    state, names = opened(arguments, as_of)
+    state, names = opened(arguments, as_of, TOPIC)
     rows = rows_of(state, "schemas", names, "subject")
     if number is not None:
         rows = [row for row in rows if row["id"] == number]

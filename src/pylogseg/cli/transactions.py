@@ -9,12 +9,13 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.inside import Columns, inside_options, opened, print_rows, report, rows_of
 from pylogseg.errors import RequestError
+from pylogseg.internal_topics.transactions import TOPIC
 
 _EPILOG = r"""\b
 Examples:
   pylogseg transactions /data/kafka              every transactional id, its state
   pylogseg transactions /data/kafka --open       open ones in the partitions
-  pylogseg transactions /data/kafka --hanging    those that nobody will end
+  pylogseg transactions /data/kafka --hanging    those that no one will ever end
   pylogseg transactions /data/kafka --producers  producers of each partition
 
 \b
@@ -24,7 +25,8 @@ compaction. --hanging prints the command of Kafka's that aborts it.
 Ages are relative to --as-of, or to now.
 
 \b
-Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
+Exit codes: 0 success; 1 records are damaged or of a newer Kafka, and were left
+out; 2 wrong usage, a disk error, or the topic is not in the given directories.
 """
 
 
@@ -68,7 +70,9 @@ _PRODUCERS: Columns = {
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
 @inside_options("TRANSACTIONAL-ID")
 @click.option("--open", "is_open", is_flag=True, help="Print the transactions that are open in the partitions.")
-@click.option("--hanging", is_flag=True, help="Print only those that hang, and how to abort them.")
+@click.option(
+    "--hanging", is_flag=True, help="Of the open ones, print only those that hang, and the command that aborts each."
+)
 @click.option("--producers", is_flag=True, help="Print the producers of each partition.")
 def transactions(
     arguments: tuple[str, ...], as_of: str | None, as_json: bool, is_open: bool, hanging: bool, producers: bool
@@ -76,7 +80,7 @@ def transactions(
     """List transactions as their coordinator knows them, and find those that hang."""
     if is_open + hanging + producers > 1:
         raise RequestError("choose one of --open, --hanging and --producers")
-    state, names = opened(arguments, as_of)
+    state, names = opened(arguments, as_of, TOPIC, is_needed=not producers)
     table, columns = "transactions", _TRANSACTIONS
     if is_open or hanging:
         table, columns = "open_transactions", _OPEN

@@ -163,7 +163,7 @@ class Inside:
         folder = max(folders, key=lambda partition: end_offset(partition.segments))
         image = Image.read(folder.path, self._moment.ends.get(f"{METADATA_TOPIC}-0"), self._moment.until_ms)
         self.notes.add_damage(*image.damage)
-        self.notes += [f"{folder.path}: {what}, were left out ({count})" for what, count in image.unread().items()]
+        self.notes.add_left_out(*(f"{folder.path}: {what}, were left out ({n})" for what, n in image.unread().items()))
         return image
 
     @cached_property

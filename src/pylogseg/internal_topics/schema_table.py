@@ -32,6 +32,7 @@ def schemas_table(disk: Disk, moment: Moment, notes: Notes) -> pa.Table:
         return SCHEMAS.empty_table()
     notes += [note for note in topic.notes if note not in notes]
     notes.add_damage(*topic.damage)
+    notes.has_left_out = notes.has_left_out or bool(topic.left_out)
     rows = [
         {
             "context": schema.context,

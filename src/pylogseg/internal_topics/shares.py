@@ -130,7 +130,7 @@ def _records(keyed: KeyedLog, notes: Notes) -> Iterator[tuple[_Row, int, _Row | 
                 notes.add_damage(str(error))
                 continue
             if key.fields is None or (value.fields is None and value.version >= 0):
-                notes.append(
+                notes.add_left_out(
                     f"{segment.path}: offset {offset} has unknown type {key.number} or version {value.version}"
                 )
             else:
