@@ -6,6 +6,8 @@ and rich. All commands share the exit codes in `_EPILOG`.
 
 from __future__ import annotations
 
+import difflib
+import errno
 import logging
 import sys
 from importlib import import_module
@@ -15,7 +17,7 @@ import click
 
 from pylogseg import __version__
 from pylogseg.cli.streams import Shown, forget_output
-from pylogseg.errors import CorruptionError, PylogsegError
+from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 
 # Name -> module and function, and the line of the help, which is shown without importing the command.
 _COMMANDS = {
@@ -46,7 +48,10 @@ _COMMANDS = {
         "pylogseg.cli.recode:recode",
         "Change the codec or level, convert magic 0 and 1 to 2, merge small batches.",
     ),
-    "repair": ("pylogseg.cli.repair:repair", "Cut damage out of logs and keep the good batches after it."),
+    "repair": (
+        "pylogseg.cli.repair:repair",
+        "Cut damage out of logs, and with --keep-behind keep the good batches after it.",
+    ),
     "stats": ("pylogseg.cli.stats:stats", "Count batches, codecs, sizes, keys and producers; explain missing offsets."),
     "groups": ("pylogseg.cli.groups:groups", "List consumer groups: state, members, offsets, lag."),
     "transactions": ("pylogseg.cli.transactions:transactions", "List transactions, and find those that hang."),
@@ -73,10 +78,15 @@ partition (orders-3) or a pattern ('orders-*').
   pylogseg cat /data/kafka orders-3 --tail 10
 
 \b
-Exit codes: 0 success; 1 damage was found (grep: nothing was found);
-2 wrong usage or a disk error; 130 interrupted. A closed pipe (| head) is not
-an error.
+Exit codes: 0 success; 1 damage was found (grep: nothing was found; diff: the
+sides differ; commands that change a log directory: a partition failed, or one
+that was named was skipped); 2 wrong usage or a disk error; 130 interrupted.
+A closed pipe (| head) is not an error.
 """
+
+
+#: Operations of a `StorageError` that do not write.
+_READING = ("read", "open", "list", "stat")
 
 
 class LazyCommands(click.Group):
@@ -94,6 +104,15 @@ class LazyCommands(click.Group):
         command: click.Command = getattr(import_module(module), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; a misspelt name is answered with the nearest ones."""
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], _COMMANDS, 3)
+            ctx.fail(f"no such command {args[0]!r}" + (f": did you mean {' or '.join(near)}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
@@ -108,6 +127,18 @@ class LazyCommands(click.Group):
         finally:
             sys.stdout, sys.stderr = before
 
+    def _advice(self, ctx: click.Context, error: BaseException) -> str:
+        """Return what to do if the system forbade to write."""
+        operation = error.operation if isinstance(error, StorageError) else "write"
+        if not _may_not(error) or operation in _READING:
+            return ""
+        if operation != "lock":
+            return "; choose a folder in which this user may create files"
+        command = self.get_command(ctx, ctx.invoked_subcommand or "")
+        has_into = command is not None and any(param.name == "into" for param in command.params)
+        copy = ", or work on a copy: --into FOLDER" if has_into else ""
+        return f"; run the command as the user who owns the files{copy}"
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one line on stderr and an exit code."""
         try:
@@ -118,7 +149,7 @@ class LazyCommands(click.Group):
             # An error class has the same exit code in every command.
             from pylogseg.cli.common import remedy
 
-            _complain(remedy(error))
+            _complain(remedy(error) + self._advice(ctx, error))
             ctx.exit(1 if isinstance(error, CorruptionError) else 2)
         except BrokenPipeError:
             forget_output()
@@ -134,8 +165,14 @@ class LazyCommands(click.Group):
         except KeyboardInterrupt:
             ctx.exit(130)
         except OSError as error:  # of files that a command writes; reading raises StorageError
-            _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            said = f"{error.filename}: cannot write: {error.strerror}" if error.filename else str(error)
+            _complain(said + self._advice(ctx, error))
             ctx.exit(2)
+
+
+def _may_not(error: BaseException) -> bool:
+    """Check whether the system forbade an operation."""
+    return isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def _complain(message: str) -> None:

@@ -29,7 +29,7 @@ moments. The active segment is copied up to its last complete batch, and indexes
 snapshots, leader epochs and checkpoints are cut to match. If retention, a roll
 or the cleaner changes a partition meanwhile, it is read again.
 A broker that starts on the copy reads the active segments once more, as after
-a crash. meta.properties is copied too: for another broker, replace it with
+a crash, unless SRC had a clean shutdown. meta.properties is copied too: for another broker, replace it with
 that broker's own.
 
 \b
@@ -43,20 +43,23 @@ file of SRC that cannot be read is left out and named, the rest is copied;
 @click.argument("source", metavar="SRC", type=click.Path(exists=True, file_okay=False))
 @click.argument("target", metavar="DST", type=click.Path())
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
+@common.topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
-@click.option("--dry-run", is_flag=True, help="Only list what would be copied, and how many bytes.")
+@click.option("--dry-run", "-n", is_flag=True, help="Only list what would be copied, and how many bytes.")
 @common.json_option
 @common.jobs_option
 def copy(
     source: str,
     target: str,
     names: tuple[str, ...],
+    topic: tuple[str, ...],
     partition: tuple[int, ...],
     dry_run: bool,
     as_json: bool,
     jobs: int,
 ) -> None:
     """Copy a partition or a log directory, SRC, into a new log directory, DST, while a broker may write to it."""
+    names += topic
     plan = copy_log_dir(source, target, topics=names, partitions=partition, dry_run=True)
     report = _reporter(as_json, dry_run)
     if dry_run:

@@ -42,6 +42,7 @@ or damage, since unreadable records cannot be compared; 130 interrupted.
 @click.argument("a", metavar="A", shell_complete=completion.files)
 @click.argument("b", metavar="B", shell_complete=completion.files)
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
+@common.topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
 @click.option("--offsets-only", is_flag=True, help="Compare which offsets exist, not the content of records.")
 @click.option(
@@ -54,7 +55,7 @@ or damage, since unreadable records cannot be compared; 130 interrupted.
     "offsets",
     metavar="A:B",
     callback=common.parsed(parse_offsets),
-    help="From offset A up to B, exclusive; also A:, :B and A:+N.",
+    help="From offset A up to B, exclusive. A or A: is from A on, :B up to B, A:+1 one record.",
 )
 @click.option("--below-log-start", is_flag=True, help="Include deleted records that are still in the files.")
 @click.option(
@@ -72,6 +73,7 @@ def diff(
     a: str,
     b: str,
     names: tuple[str, ...],
+    topic: tuple[str, ...],
     partition: tuple[int, ...],
     offsets_only: bool,
     latest: bool,
@@ -93,7 +95,7 @@ def diff(
     with common.progress(passes * sum(map(_size, sides)), "comparing") as advance:
         found = compare(
             *sides,
-            list(names) or None,
+            [*names, *topic] or None,
             list(partition) or None,
             mode=mode,
             offset=_range_of(offsets),

@@ -11,8 +11,21 @@ from pylogseg.cli import completion
 from pylogseg.cli.common import complain, decompressed_option, end_with, end_with_unreadable, json_option, write
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 
+_EPILOG = """\b
+Examples:
+  pylogseg dump /data/kafka/orders-3/00000000000000000000.log      its batches
+  pylogseg dump /data/kafka/orders-3/00000000000000000000.log -r   their records too
+  pylogseg dump /data/kafka/orders-3/00000000000000000000.timeindex --json
+  pylogseg dump /data/kafka                 checkpoints and other small files
+  pylogseg dump --style kafka --print-data-log orders-3/00000000000000000000.log
 
-@click.command()
+\b
+Exit codes: 0 success; 1 damage was found; 2 wrong usage, a file that is not
+Kafka's, or a disk error; 130 interrupted. A closed pipe is not an error.
+"""
+
+
+@click.command(epilog=_EPILOG)
 @click.argument("paths", nargs=-1, metavar="FILE...", shell_complete=completion.files)
 @click.option("--files", metavar="F1,F2", help="More files, separated by commas, as for kafka-dump-log.sh.")
 @click.option("--records", "-r", is_flag=True, help="Print the records of each batch too.")
@@ -28,7 +41,9 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 @click.option("--print-data-log", is_flag=True, help="kafka style: print records with keys and payloads.")
 @click.option("--skip-record-metadata", is_flag=True, help="kafka style: print only keys and payloads of records.")
 @click.option("--verify-index-only", is_flag=True, help="kafka style: check indexes without printing entries.")
-@click.option("--index-sanity-check", is_flag=True, help="kafka style: check of an index only what a broker checks.")
+@click.option(
+    "--index-sanity-check", is_flag=True, help="kafka style: check indexes only as a broker does when it starts."
+)
 @click.option(
     "--max-message-size", type=int, metavar="BYTES", help="kafka style: largest batch that an index may point to."
 )
@@ -55,7 +70,7 @@ def dump(
     """Decode any FILE of a broker's disk: batches, entries or fields.
 
     FILE is a log, index, snapshot, checkpoint, meta.properties or another small file, also with a suffix such as
-    .deleted; of a folder, all files are decoded.
+    .deleted. Of a partition's folder all files are decoded, of a log directory only its small files.
     """
     from pylogseg.dump.native import files_of
 

@@ -66,8 +66,8 @@ def opened(
 ) -> tuple[Inside, list[str]]:
     """Return what is inside the paths, and the names behind them.
 
-    Raises RequestError if `topic` is not there at all: an empty table would look like an answer; and if `output` lies in
-    what is read.
+    Raises RequestError if `topic` is not there at all: an empty table would look like an answer; and if `output`
+    lies in what is read.
     """
     paths, names, either = common.split_arguments(arguments)
     disk = open_dir([*paths, *either])

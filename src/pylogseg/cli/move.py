@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pylogseg.cli import completion
-from pylogseg.cli.common import json_option
+from pylogseg.cli.common import json_option, target_folder, topic_option
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.offline.moving import move as move_partitions
 
@@ -37,9 +37,9 @@ Run the command as the broker's user, who must own the files.
 
 @click.command(epilog=_EPILOG)
 @click.argument("source", metavar="SRC", type=click.Path(exists=True, file_okay=False))
-@click.argument("target", metavar="DST", type=click.Path(exists=True, file_okay=False))
+@click.argument("target", metavar="DST", callback=target_folder)
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
-@click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable.")
+@topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
 @click.option("--dry-run", "-n", is_flag=True, help="Report what would be moved, and change nothing.")
 @json_option

@@ -95,19 +95,21 @@ class Query:
 def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Callable[[F], F]:
     """Add the options of `make_query`; with `always_latest`, without ``--latest``."""
     flag = click.option("--latest", is_flag=True, help="Only the last of the selected records of each key.")
+    when, memory = ("I", "M") if always_latest else ("With --latest: i", "With --latest: m")
     add = [
         click.option(
             "--offset",
             "-o",
             metavar="A:B",
             callback=common.parsed(parse_offsets),
-            help="From offset A up to B, exclusive; also A:, A, :B and A:+N; -N counts from the end of each partition.",
+            help="From offset A up to B, exclusive. A or A: is from A on, :B up to B, A:+1 one record; -N counts from "
+            "the end of each partition.",
         ),
         click.option(
             "--since",
             metavar="TIME",
             callback=common.parsed(common.parse_moment),
-            help="From this time on: 2h, 30m, 7d or 1w (ago); 2026-01-31T12:00:00Z; or milliseconds.",
+            help="From this time on: now, 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), or milliseconds.",
         ),
         click.option(
             "--until",
@@ -128,14 +130,14 @@ def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Cal
             help="Drop pages from the page cache after reading (default), or keep them.",
         ),
         *([] if always_latest else [flag]),
-        click.option("--tombstones", is_flag=True, help="With --latest: include keys whose last record has no value."),
+        click.option("--tombstones", is_flag=True, help=f"{when}nclude keys whose last record has no value."),
         click.option(
             "--map-memory",
             callback=common.parsed(common.parse_size),
             default="128Mi",
             show_default=True,
             metavar="SIZE",
-            help="With --latest: memory for the map of keys, 27 bytes each; more keys take more passes.",
+            help=memory + "emory for the map of keys, 27 bytes each; more keys take more passes.",
         ),
     ]
 

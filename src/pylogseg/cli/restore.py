@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pylogseg.cli.common import json_option, parse_size, parsed
+from pylogseg.cli.common import json_option, parse_size, parsed, target_folder, topic_option
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.errors import RequestError
 from pylogseg.export.tables import state_of
@@ -45,9 +45,9 @@ Create the topic in the cluster first, with the same number of partitions.
 
 @click.command(epilog=_EPILOG)
 @click.argument("source", metavar="SRC", type=click.Path(exists=True))
-@click.argument("target", metavar="DST", type=click.Path(exists=True, file_okay=False))
+@click.argument("target", metavar="DST", callback=target_folder)
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--topic", "-t", multiple=True, metavar="NAME", help="A topic, partition or pattern; repeatable.")
+@topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
 @click.option("--dry-run", "-n", is_flag=True, help="Report what would be restored, and change nothing.")
 @click.option("--overwrite", is_flag=True, help="Replace partitions that exist with other records.")

@@ -26,8 +26,21 @@ from pylogseg.verify import disk as verify_disk
 from pylogseg.verify.disk import Summary
 from pylogseg.verify.findings import Finding, Level
 
+_EPILOG = """\b
+Examples:
+  pylogseg verify /data/kafka                     all that is in a log directory
+  pylogseg verify /data/kafka orders              one topic
+  pylogseg verify /data/kafka --level headers     fast: only headers of batches
+  pylogseg verify 00000000000000000000.log        one file
+  pylogseg verify /data/kafka --json              a line for each finding
 
-@click.command()
+\b
+Exit codes: 0 no damage; 1 damage was found, also where the disk cannot read;
+2 wrong usage or a disk error; 130 interrupted. A closed pipe is not an error.
+"""
+
+
+@click.command(epilog=_EPILOG)
 @selection_options
 @click.option(
     "--level",

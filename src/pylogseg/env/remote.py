@@ -20,7 +20,10 @@ def remote_files(url: str, storage: Mapping[str, Any]) -> tuple[FileSystem, str]
         ) from None
     try:
         system, path = fsspec.core.url_to_fs(url, **storage)
-    except (ImportError, ValueError, TypeError) as error:
+    except ImportError as error:
+        extra = " (pip install 'pylogseg[s3]')" if url.startswith(("s3://", "s3a://")) else ""
+        raise RequestError(f"{url}: {error}{extra}") from error
+    except (ValueError, TypeError) as error:
         raise RequestError(f"{url}: {error}") from error
     return RemoteFiles(system, url.split("://", 1)[0]), path
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import re
@@ -40,9 +41,11 @@ def whole(target: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             beside.unlink()
-        # What a write says names no file: a disk that is full, a limit of size.
-        if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
-            raise StorageError(target, "write", error.strerror or str(error), error.errno) from error
+        # What a write says names no file (a disk that is full), or one that nobody asked for.
+        named = error.filename if isinstance(error, OSError) else ""
+        if isinstance(error, OSError) and not isinstance(error, StorageError) and named in (None, str(beside)):
+            reason = "there is no such folder: make it first" if error.errno == errno.ENOENT else error.strerror
+            raise StorageError(target, "write", reason or str(error), error.errno) from error
         raise
 
 
