@@ -188,11 +188,15 @@ def kept_of(offsets, base, last):
     return [offset for offset in offsets if not base <= offset <= last]
 
 
+#: Of a first segment.
+NAME = f"{0:020}.log"
+
+
 @pytest.mark.parametrize("text", [b"h", b"hello\n", b"hello world\n"])
 def test_a_few_bytes_of_text_are_no_header_that_is_cut_off(tmp_path, text):
-    (tmp_path / "note.txt").write_bytes(text)
+    (tmp_path / NAME).write_bytes(text)
     with pytest.raises(pylogseg.CorruptionError, match="do not begin a batch: its offset would be 7"):
-        list(pylogseg.read(tmp_path / "note.txt"))
+        list(pylogseg.read(tmp_path / NAME))
 
 
 @pytest.mark.parametrize(
@@ -229,9 +233,10 @@ def archive(kind, add, data):
     return out.getvalue()
 
 
-def test_a_few_bytes_are_a_header_that_is_cut_off(tmp_path):
-    (tmp_path / "note.txt").write_bytes(bytes(5) + b"\1")
-    reader = pylogseg.read(tmp_path / "note.txt")
+@pytest.mark.parametrize("name", [NAME, "rest of a log"])
+def test_a_few_bytes_are_a_header_that_is_cut_off(tmp_path, name):
+    (tmp_path / name).write_bytes(bytes(5) + b"\1")
+    reader = pylogseg.read(tmp_path / name)
     assert list(reader) == []
     assert [gap.reason for gap in reader.gaps] == [
         "the header of a batch is cut off after 6 bytes by the end of the file"
@@ -284,9 +289,12 @@ def test_columns_that_there_are_not(examples):
 def test_what_is_no_log(tmp_path):
     with pytest.raises(pylogseg.RequestError, match="no Kafka log directory"):
         pylogseg.read(tmp_path)
-    (tmp_path / "text.txt").write_text("this is not a log, whatever the name of it may be")
-    with pytest.raises(pylogseg.CorruptionError, match=r"text\.txt: at position 0, offset 0: magic"):
-        list(pylogseg.read(tmp_path / "text.txt"))
+    for name in ("text.txt", NAME):
+        (tmp_path / name).write_text("this is not a log, whatever the name of it may be")
+    with pytest.raises(pylogseg.RequestError, match=r"text\.txt: not a Kafka file, by its name and by its first bytes"):
+        pylogseg.read(tmp_path / "text.txt")
+    with pytest.raises(pylogseg.CorruptionError, match=r"0\.log: at position 0, offset 0: magic"):
+        list(pylogseg.read(tmp_path / NAME))
     (tmp_path / "empty").write_bytes(b"")
     assert list(pylogseg.read(tmp_path / "empty")) == []
 

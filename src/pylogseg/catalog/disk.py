@@ -24,6 +24,7 @@ from pylogseg.catalog.folders import (
     look,
     not_here,
 )
+from pylogseg.catalog.loose import check_is_log
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.urls import file_system
@@ -419,6 +420,7 @@ def _look(
 ) -> None:
     entry = files.stat(path)
     if not entry.is_dir:
+        check_is_log(files, path)
         loose.append(_loose_segment(files, path, entry))
         return
     entries = files.list_folder(path)

@@ -10,7 +10,7 @@ from pylogseg.catalog.disk import open_dir
 from pylogseg.dump.entries import Row, can_decode, entries
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.env.urls import file_system
-from pylogseg.errors import Ending, RequestError, StorageError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import json_line, printable
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
@@ -20,7 +20,6 @@ Write = Callable[[Any], object]
 
 _RECORD_FIELDS = ("position", "offset", "timestamp", "timestampType", "key", "value", "headers")
 _SHORT_FIELDS = ("offset", "timestamp", "key", "value", "headers")
-_LOOK_BYTES = 64 << 10
 
 
 def files_of(paths: Iterable[str]) -> Iterator[str]:
@@ -90,8 +89,6 @@ def _items(path: str, records: bool, as_json: bool, limit_bytes: int) -> Iterato
     name = parse_file_name(files.split(plain)[1])
     if can_decode(name.kind):
         return entries(files.read_all(plain), name, path)
-    if not name.kind.holds_batches and not _looks_like_batches(files, plain):
-        raise RequestError(f"{path}: not a Kafka file, by its name and by its first bytes")
     from pylogseg.dump.batches import batches, json_lead, records_program
 
     program = None
@@ -100,14 +97,6 @@ def _items(path: str, records: bool, as_json: bool, limit_bytes: int) -> Iterato
     elif records:
         program = records_program("    {", _SHORT_FIELDS)
     return batches(open_dir(path).loose[0], program, limit_bytes=limit_bytes)
-
-
-def _looks_like_batches(files: FileSystem, path: str) -> bool:
-    from pylogseg.format.batches import scan
-
-    with files.open(path, sealed=False) as view:
-        found = scan(view.read(0, _LOOK_BYTES), crc=False, max_rows=1)
-        return bool(len(found.batches)) or found.ending is Ending.FOREIGN
 
 
 class _JsonLines:

@@ -40,6 +40,10 @@ _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 
+class UnreachedError(CorruptionError):
+    """A broker would end the log before batches that are there, because an index leads behind them."""
+
+
 @dataclass
 class LoadHooks:
     """Callbacks for the caller that opens a log."""
@@ -50,6 +54,8 @@ class LoadHooks:
     repair: Callable[[], None] | None = None
     #: Filled during the load, so the caller has it even if the log cannot be opened.
     report: LoadReport = field(default_factory=LoadReport)
+    #: Whether to raise CorruptionError, where a broker would end the log before batches that it does not reach.
+    stops_at_unreached: bool = False
 
 
 class Loader:
@@ -58,6 +64,7 @@ class Loader:
     def __init__(self, state: LogState, start: Start, hooks: LoadHooks, files: Mapping[str, int] | None = None) -> None:
         self._state, self._keeper = state, hooks.keeper
         self._on_bytes, self._repair = hooks.on_bytes, hooks.repair
+        self._stops_at_unreached = hooks.stops_at_unreached
         self._storage, self._folder, self._config, self._clock = state.storage, state.folder, state.config, state.clock
         self._segments, self._producers, self._epochs = state.segments, state.producers, state.epochs
         self._remover = state.remover
@@ -379,7 +386,17 @@ class Loader:
         return None
 
     def _tell_overlooked(self, active: LogSegment, end: int, position: int) -> None:
-        if any(len(window.batches) for window in active.windows(position)):
+        last = active.offset_index.place_of_last() if self._clean and active.offset_index.entries else None
+        if last is not None and position < last <= active.size and not _has_batches(active, last):
+            reason = (
+                f"the last entry of its offset index leads to byte {last}, where no whole batch begins, so a broker"
+                f" that trusts the clean shutdown ends the log at {end}, before these batches"
+            )
+            action = Action(ActionKind.UNREACHED, active.path, reason, True, position, active.size)
+            if self._stops_at_unreached:
+                raise UnreachedError(active.path, last, reason)
+            self._add(action)
+        elif _has_batches(active, position):
             reason = f"offsets go back there, so a broker ends the log at {end}, before these batches"
             self._add(Action(ActionKind.HIDDEN, active.path, reason, True, position, active.size))
         elif self._clean:
@@ -392,6 +409,10 @@ class Loader:
             self._add_whole(ActionKind.DROPPED, segment, why)
             self._segments.remove(segment.base_offset)
         self._remover.remove_segments(gone)
+
+
+def _has_batches(segment: LogSegment, position: int) -> bool:
+    return any(len(window.batches) for window in segment.windows(position))
 
 
 def _offset_of(name: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pylogseg.format.escape import printable
@@ -44,6 +44,8 @@ class ActionKind(enum.Enum):
     """Bytes after the last batch are kept: a broker ignores them after a clean shutdown."""
     HIDDEN = "hidden"
     """Batches whose offsets go back are kept: to a broker the log ends before them."""
+    UNREACHED = "unreached"
+    """Batches are kept that a broker does not reach after a clean shutdown: its index ends where no batch begins."""
 
 
 #: What to do about it, if anything.
@@ -65,6 +67,8 @@ REMEDIES = {
     "directory and open the log again: that cuts them off",
     ActionKind.HIDDEN: "before an append, which would reuse their offsets, run "
     "`pylogseg repair --keep-behind` to remove the batch that is out of order",
+    ActionKind.UNREACHED: "before a broker starts or an append reuses their offsets, run `pylogseg recover --full`, "
+    "which reads the segment instead of its index",
 }
 _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, ActionKind.SNAPSHOT)
 
@@ -145,6 +149,22 @@ class LoadReport:
         """Note an action, and log it."""
         self.actions.append(action)
         _log.log(logging.WARNING if action.is_damage else logging.INFO, "%s", printable(str(action)))
+
+    def compare_end(self, log_end: int, recovery_point: int, high_watermark: int) -> None:
+        """Turn cuts into losses if the log had been flushed, or replicated, up to a higher offset than its end now."""
+        above = [
+            f"{what} says {offset}"
+            for what, offset in (("recovery point", recovery_point), ("high watermark", high_watermark))
+            if offset > log_end
+        ]
+        if above:
+            reason = f"; but the {' and the '.join(above)}: these records had been written"
+            self.actions[:] = [
+                replace(action, is_damage=True, reason=action.reason + reason)
+                if action.kind is ActionKind.CUT and not action.is_damage
+                else action
+                for action in self.actions
+            ]
 
     def _count(self, *kinds: ActionKind) -> int:
         return sum(action.kind in kinds for action in self.actions)

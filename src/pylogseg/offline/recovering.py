@@ -23,9 +23,10 @@ from pylogseg.errors import CorruptionError, PylogsegError, RequestError, Storag
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.log.directory import LogDirectory, read_offsets
 from pylogseg.log.log import Log
-from pylogseg.log.recovery import LoadHooks
+from pylogseg.log.recovery import LoadHooks, UnreachedError
 from pylogseg.log.recovery_keep import FolderKeeper, KeepError, PlannedKeeper, check_keep_folder
-from pylogseg.log.recovery_report import LoadReport
+from pylogseg.log.recovery_report import REMEDIES as ACTION_REMEDIES
+from pylogseg.log.recovery_report import ActionKind, LoadReport
 from pylogseg.log.state import Start
 from pylogseg.verify.findings import REMEDIES, Finding
 from pylogseg.verify.startup import check_start
@@ -206,8 +207,9 @@ class Recovery:
                 options.config,
                 Start(clean, start.log_start_offset, 0 if options.full else start.recovery_point),
                 producer_expiration_ms=options.producer_expiration_ms,
-                hooks=LoadHooks(keeper, advance, report=result.report),
+                hooks=LoadHooks(keeper, advance, report=result.report, stops_at_unreached=True),
             )
+            result.report.compare_end(log.log_end_offset, start.recovery_point, start.high_watermark)
             log.update_high_watermark(start.high_watermark)
             log.flush()
             log.close()
@@ -225,6 +227,8 @@ class Recovery:
 def _remedy(error: PylogsegError) -> str:
     if isinstance(error, KeepError):
         return "nothing was cut that has no copy: name another folder by --keep, or do without by --no-keep"
+    if isinstance(error, UnreachedError):
+        return ACTION_REMEDIES[ActionKind.UNREACHED]
     if isinstance(error, StorageError):
         return "check the disk and the permissions, and start again: recovered partitions stay recovered"
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.LEADER_EPOCHS.value):
