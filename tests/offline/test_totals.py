@@ -13,6 +13,8 @@ from helpers.trees import tree
 
 from pylogseg import open_dir
 from pylogseg.cli.common import size_text
+from pylogseg.cli.offline import done_text
+from pylogseg.log.recovery_report import Action, ActionKind
 
 INTERVAL = ("-c", "index.interval.bytes=512", "-c", "segment.index.bytes=4096")
 #: Commands that change something in the examples, and what their totals count besides.
@@ -52,6 +54,11 @@ def total_of(done: Done) -> str:
     (line,) = [line for line in done.text.splitlines() if line.startswith("TOTAL")]
     assert done.text.splitlines()[-1] == line
     return line
+
+
+def test_each_kind_of_action_has_words() -> None:
+    for kind in ActionKind:
+        assert done_text([Action(kind, "t-0", "")]).startswith("1 ")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

@@ -71,6 +71,7 @@ _DONE = {
     "created": "segment(s) created",
     "garbage": "segment(s) with garbage left as they are",
     "hidden": "segment(s) with hidden batches left as they are",
+    "unreached": "segment(s) with batches that a broker does not reach left as they are",
 }
 _ENDING = re.compile(r"[(](.*?)[)]")
 _OPTION_NAMES = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")

@@ -14,9 +14,9 @@ from pylogseg.errors import RequestError, StorageError
 
 def check_output(out: Path, disk: Disk) -> None:
     """Refuse to write into a log directory or a partition that is read: a broker would not start with what is there."""
-    real = os.path.realpath(out)
+    real = Path(os.path.realpath(out))
     for place in dict.fromkeys(_places(disk)):
-        if os.path.commonpath([real, os.path.realpath(place)]) == os.path.realpath(place):
+        if real.is_relative_to(os.path.realpath(place)):
             raise RequestError(f"{out} lies in {place}, which is read: name a place outside of it")
 
 
