@@ -1,9 +1,9 @@
 """Check base offsets by their order: no checksum covers them.
 
 All readers of a segment use one rule: offsets ascend from the base offset, and end before the base offset of the next
-segment. Batches that break it are damage, wherever the reading begins and however it is divided. So if segments were
-swapped, misnamed or copied, no record is returned twice or with another segment's offsets; and a duplicate batch in a
-file is returned once, as a broker's consumer gets it.
+segment, and a batch has no more records than offsets. Batches that break it are damage, wherever the reading begins and
+however it is divided. So if segments were swapped, misnamed or copied, no record is returned twice or with another
+segment's offsets; and a duplicate batch in a file is returned once, as a broker's consumer gets it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pylogseg.catalog.disk import Segment
 from pylogseg.env.filesystem import Readable
@@ -45,6 +46,12 @@ def has_next(segment: Segment) -> bool:
     return True
 
 
+def are_overfull(rows: BatchTable) -> npt.NDArray[np.bool_]:
+    """Return which batches of magic 2 say that they have more records than offsets."""
+    found: npt.NDArray[np.bool_] = (rows.count > rows.last_offset - rows.base_offset + 1) & (rows.magic == 2)
+    return found
+
+
 class Order:
     """Checks the offsets of a segment's batches, window by window.
 
@@ -66,6 +73,7 @@ class Order:
             and found.first_base_offset >= self._expected
             and found.last_offset < self._limit
             and self._open is None
+            and not are_overfull(rows).any()
         ):
             before = int(rows.last_offset[-2]) + 1 if len(rows) > 1 else self._expected
             if before == found.last_base_offset or before > last or not self._is_too_high(rows, before):
@@ -104,6 +112,7 @@ class Order:
     def _one_by_one(self, rows: BatchTable, last: int) -> Checked:
         bases, lasts = np.where(rows.magic < 2, rows.last_offset, rows.base_offset).tolist(), rows.last_offset.tolist()
         positions, sizes = rows.position.tolist(), rows.size.tolist()
+        overfull = are_overfull(rows).tolist()
         gaps: list[Gap] = []
         good: list[int] = []
         for row, (base, end) in enumerate(zip(bases, lasts, strict=True)):
@@ -112,6 +121,8 @@ class Order:
             else:
                 following = functools.partial(self._following, rows.summary().end_position, self._expected, base)
             reason = self._reason(base, end, following)
+            if reason is None and overfull[row]:
+                reason = f"{rows.count[row]} records declared for {end - base + 1} offsets"
             if reason is None:
                 gaps += self.finish(base)
                 good.append(row)
