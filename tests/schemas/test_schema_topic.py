@@ -173,7 +173,7 @@ def test_files(tmp_path: Path) -> None:
 
 def test_command(folder: Path) -> None:
     done = shell("schemas", folder)
-    assert done.code == 0
+    assert done.code == 1  # keys were left out
     assert "\nold-value                     2  14  AVRO      soft     -               85e6d3ec" in done.text
     assert "FUTURE" in done.err
     assert shell("schemas", folder, "orders-key", "--text").text == '"string"\n'

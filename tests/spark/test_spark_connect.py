@@ -16,6 +16,7 @@ COMMAND = Path(__file__).parents[1] / "spark_connect.py"
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17 on the path")
 def test_all_parts_give_what_plain_python_gives():
     pytest.importorskip("grpc", reason="needs pip install 'pyspark[connect]'")
+    pytest.importorskip("grpc_status", reason="needs pip install 'pyspark[connect]'")
     done = subprocess.run([sys.executable, COMMAND], capture_output=True, encoding="utf-8", timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr[-5000:]
     assert done.stdout.count(": ok") == 8
