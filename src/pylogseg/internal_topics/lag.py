@@ -14,7 +14,7 @@ import numpy as np
 from pylogseg.format.batches import BatchTable
 from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.partition import ReadOptions
-from pylogseg.reading.transaction_markers import windows
+from pylogseg.reading.transaction_markers import windows_between
 
 
 class Lag(NamedTuple):
@@ -58,32 +58,30 @@ def lags_of(log: LogFiles, end_offset: int, offsets: Sequence[int]) -> list[Lag]
         In any order; below the log start they count from there.
     """
     wanted = sorted({max(offset, log.log_start_offset) for offset in offsets})
+    if not wanted:
+        return []
     found: dict[int, _Span] = {}
     records = size = 0
     tail: tuple[int, int] | None = None
-    for i, segment in enumerate(log.segments):
-        following = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else end_offset + 1
-        if not wanted or following <= wanted[0] or segment.base_offset >= end_offset:
+    for window in windows_between(log.segments, wanted[0], end_offset, crc=False):
+        rows = window.batches
+        rows = rows[(rows.base_offset < end_offset) & (rows.last_offset >= wanted[0])]
+        if not len(rows):
             continue
-        for window in windows(segment, wanted[0], crc=False):
-            rows = window.batches
-            rows = rows[(rows.base_offset < end_offset) & (rows.last_offset >= wanted[0])]
-            if not len(rows):
+        counts = _counts(log, rows, end_offset)
+        before, before_bytes = records + np.cumsum(counts) - counts, size + np.cumsum(rows.size) - rows.size
+        last = np.maximum.accumulate(rows.last_offset)
+        for offset in wanted:
+            if offset in found or offset > last[-1]:
                 continue
-            counts = _counts(log, rows, end_offset)
-            before, before_bytes = records + np.cumsum(counts) - counts, size + np.cumsum(rows.size) - rows.size
-            last = np.maximum.accumulate(rows.last_offset)
-            for offset in wanted:
-                if offset in found or offset > last[-1]:
-                    continue
-                at = int(np.searchsorted(last, offset))
-                base, stop = int(rows.base_offset[at]), int(rows.last_offset[at])
-                is_dense = bool(rows.is_control[at]) or stop - base + 1 == counts[at]
-                found[offset] = _Span(int(before[at]), int(before_bytes[at]), base, stop, is_dense)
-            records, size = records + int(counts.sum()), size + int(rows.size.sum())
-            data = np.flatnonzero(counts > 0)
-            if len(data):
-                tail = int(rows.base_offset[data[-1]]), int(rows.last_offset[data[-1]]) + 1
+            at = int(np.searchsorted(last, offset))
+            base, stop = int(rows.base_offset[at]), int(rows.last_offset[at])
+            is_dense = bool(rows.is_control[at]) or stop - base + 1 == counts[at]
+            found[offset] = _Span(int(before[at]), int(before_bytes[at]), base, stop, is_dense)
+        records, size = records + int(counts.sum()), size + int(rows.size.sum())
+        data = np.flatnonzero(counts > 0)
+        if len(data):
+            tail = int(rows.base_offset[data[-1]]), int(rows.last_offset[data[-1]]) + 1
     newest = None if tail is None else _last_timestamp(log, tail[0], min(tail[1], end_offset))
     made = {offset: _lag(log, offset, found.get(offset), (records, size, newest), end_offset) for offset in wanted}
     return [made[max(offset, log.log_start_offset)] for offset in offsets]

@@ -8,7 +8,7 @@ from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
 from pylogseg.reading.log_reader import LogFiles
-from pylogseg.reading.transaction_markers import marker_rows, windows
+from pylogseg.reading.transaction_markers import marker_rows, windows_between
 from pylogseg.walker.windows import Window
 
 _MAX_SEQUENCE = 2**31 - 1
@@ -49,15 +49,11 @@ def producers_of(log: LogFiles, end_offset: int) -> dict[int, Producer]:
         Batches from here on do not count.
     """
     found, start = _from_snapshot(log, end_offset)
-    for i, segment in enumerate(log.segments):
-        following = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else end_offset + 1
-        if following <= start or segment.base_offset >= end_offset:
-            continue
-        for window in windows(segment, start, crc=True):
-            rows = window.batches
-            wanted = (rows.producer_id >= 0) & (rows.base_offset >= start) & (rows.base_offset < end_offset)
-            if wanted.any():
-                _follow(found, rows[wanted], window)
+    for window in windows_between(log.segments, start, end_offset, crc=True):
+        rows = window.batches
+        wanted = (rows.producer_id >= 0) & (rows.base_offset >= start) & (rows.base_offset < end_offset)
+        if wanted.any():
+            _follow(found, rows[wanted], window)
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pylogseg.catalog.disk import Segment
@@ -40,6 +40,14 @@ def windows(segment: Segment, first_offset: int, *, crc: bool) -> Iterator[Windo
             rows = order.check(item.batches).rows
             if len(rows):
                 yield item._replace(batches=rows)
+
+
+def windows_between(segments: Sequence[Segment], first_offset: int, end_offset: int, *, crc: bool) -> Iterator[Window]:
+    """Yield the headers of the segments of a log that may have batches of a range of offsets, half-open."""
+    for i, segment in enumerate(segments):
+        following = segments[i + 1].base_offset if i + 1 < len(segments) else end_offset + 1
+        if following > first_offset and segment.base_offset < end_offset:
+            yield from windows(segment, first_offset, crc=crc)
 
 
 def markers_of(segment: Segment, first_offset: int) -> Iterator[tuple[int, int, bool]]:

@@ -1,6 +1,0 @@
-"""Types of the compiled bindings that read files; `tests/package/test_meta.py` compares it with the module."""
-
-from typing import Any
-
-def read_ahead(path: bytes) -> int: ...
-def read_headers(descriptor: int, position: int, end: int, last_offset: int, out: Any) -> tuple[int, int]: ...
