@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+VARINT_REASONS: tuple[str, ...]
+
 def encode_uvarint(value: int) -> bytes: ...
 def encode_varint(value: int) -> bytes: ...
 def encode_varlong(value: int) -> bytes: ...
@@ -38,33 +40,11 @@ def search_many(
     ceiling: bool = False,
 ) -> npt.NDArray[np.int64]: ...
 def frames(data: Any) -> tuple[npt.NDArray[np.int64], bool]: ...
-def place(entries: Any, count: int, log: Any, end: int, base_offset: int, offset: int) -> tuple[int, int, int]: ...
-def place_in_part(log: Any, end: int, offset: int) -> tuple[int, int, int]: ...
-def place_in_file(
-    descriptor: int, entries: Any, count: int, end: int, base_offset: int, offset: int
-) -> tuple[int, int, int]: ...
-def places_in_file(
-    descriptor: int,
-    entries: Any,
-    count: int,
-    end: int,
-    base_offset: int,
-    offsets: Any,
-    positions: Any,
-    base_offsets: Any,
-    sizes: Any,
-) -> int: ...
-def places(
-    entries: Any,
-    count: int,
-    log: Any,
-    end: int,
-    base_offset: int,
-    offsets: npt.NDArray[np.int64],
-    positions: npt.NDArray[np.int64],
-    base_offsets: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
+def crc32c_values(offsets: Any, data: Any, out: npt.NDArray[np.uint32]) -> None: ...
+def murmur2_values(offsets: Any, data: Any, out: npt.NDArray[np.int32]) -> None: ...
+def read_varints(
+    offsets: Any, data: Any, out: npt.NDArray[np.int64], zigzag: bool, status: npt.NDArray[np.uint8]
 ) -> None: ...
-def first_at_time(
-    log: Any, start: int, end: int, timestamp: int, lowest_offset: int
-) -> tuple[int, int, int, int] | None: ...
+def write_varints(
+    numbers: npt.NDArray[np.int64], zigzag: bool, offsets: npt.NDArray[np.int32], data: npt.NDArray[np.uint8]
+) -> int: ...

@@ -1,23 +1,18 @@
-"""Bindings of the kernels for varints, checksums, the scan of batch headers, and searches by offset and time.
+"""Bindings of the kernels for varints, checksums, the scan of batch headers, and the search of an index.
 
 Functions on buffers: no files, no clock, no state. Each checks its arguments, releases the GIL and turns a status
 into a result or one exception. The kernels are in `_native/kernels/`.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from pylogseg._native.kernels.buffers cimport address
 from pylogseg._native.kernels cimport append
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
-from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels cimport search as index
 from pylogseg._native.kernels cimport varint
-from pylogseg._native.kernels.endian cimport load_be32, load_be64
-from pylogseg._native.kernels.readat cimport read_at
-
-import os
+from pylogseg._native.kernels.murmur2 cimport murmur2
 
 import numpy as np
 
@@ -347,352 +342,127 @@ def frames(data not None):
     return found, ending == header.COMPLETE and at < length
 
 
-# ---- places in a segment: of one offset, of many, of a time ----
+# ---- columns of binary values, as Arrow lays them out ----
 
-# One call reads the offset index and the file of batches. Both may be maps of files: every position is compared with
-# the published end before it is followed.
+# Value `i` is `data[offsets[i]:offsets[i + 1]]`; offsets may begin anywhere, as in a slice. Every pair is checked against
+# the data before it is followed. Nulls are up to the caller: they are computed like other values.
+ctypedef fused Offset:
+    int32_t
+    int64_t
+
 cdef enum:
-    ENTRY = 8                  # bytes of an entry of an offset index: relative offset, position
-    WARM_BYTES = 8192          # of the end of an index, which a broker searches first
-    NONE = -1                  # no batch reaches the offset
-    DAMAGED = -2               # an invalid length on the way
-    MORE_NEEDED = -3           # more bytes of the file are needed
-    NOT_READ = -4              # the system refused, or the file is shorter than it was
-    HEADER = 64                # bytes that hold the header of any batch
-
-cdef struct Segment:
-    const uint8_t *entries
-    int64_t count
-    const uint8_t *log         # NULL: headers are read from a file, one at a time
-    int64_t seen               # available bytes of the file
-    int64_t end                # size of the whole file
-    int descriptor
-    int error                  # of the system, 0 for a file that is shorter
-    uint8_t[2][HEADER] headers # of the batch before, and of the one at hand
+    TRAILING = 3           # bytes remain after the number
+    OUTSIDE = 4            # the value is outside of the data
+    WIDEST = 10            # bytes of a varint
 
 
-cdef Segment segment_of(const uint8_t *entries, int64_t entries_size, int64_t count, const uint8_t *log, int64_t log_size, int64_t end) except *:
-    cdef Segment s
-    if count < 0 or count > entries_size // ENTRY or not 0 <= end <= log_size:
-        raise IndexError(f"{count} entries and {end} bytes are not in buffers of {entries_size} and {log_size} bytes")
-    s.entries, s.count, s.log, s.seen, s.end, s.descriptor, s.error = entries, count, log, end, end, -1, 0
-    return s
+cdef inline bint lies_in(int64_t start, int64_t end, int64_t size) noexcept nogil:
+    return 0 <= start <= end <= size
 
 
-cdef inline int64_t last_offset(const uint8_t *p, int64_t size, header.BatchRow *row) noexcept nogil:
-    header.read_header(p, size, row)
-    return row.last_offset
+cdef int64_t count_of(Py_ssize_t offsets, Py_ssize_t out) except -1:
+    if offsets < 1 or out != offsets - 1:
+        raise ValueError(f"{offsets} offsets for {out} results: expected one more than results")
+    return out
 
 
-cdef const uint8_t *header_at(Segment *s, int64_t at, int turn) noexcept nogil:
-    """The header of the batch at a position; NULL if it cannot be read. That of the turn before stays."""
-    cdef int64_t wanted = min(HEADER, s.end - at)
-    if s.log != NULL or wanted <= 0:
-        return s.log + at if s.log != NULL else s.headers[turn]
-    if read_at(s.descriptor, s.headers[turn], wanted, at, &s.error) < wanted:
-        return NULL
-    return s.headers[turn]
+cdef refuse_value(int64_t row, int64_t count):
+    if row < count:
+        raise IndexError(f"value {row} is outside of the data")
 
 
-cdef int64_t find(Segment *s, int64_t base_offset, int64_t offset, header.BatchRow *row, int64_t *size, int64_t *wrapped) noexcept nogil:
-    """Return the position of the batch that a broker finds for `offset`, from the index entry on; else NONE or DAMAGED.
+def crc32c_values(const Offset[::1] offsets not None, const uint8_t[::1] data not None, uint32_t[::1] out not None):
+    """Compute the CRC-32C of every value."""
+    cdef int64_t i = 0, count = count_of(offsets.shape[0], out.shape[0]), size = data.shape[0]
+    cdef const uint8_t *first = address(data)
+    with nogil:
+        while i < count and lies_in(offsets[i], offsets[i + 1], size):
+            out[i] = checksum.pls_crc32c(0, first + offsets[i], offsets[i + 1] - offsets[i])
+            i += 1
+    refuse_value(i, count)
 
-    That is the first batch that begins at or after the offset, or the batch before it, if that reaches the
-    offset. So a broker reads one batch more than the one that it finds, and fails on damage there. A compressed
-    batch of magic 0 or 1 only has its last offset; its first offset needs decompression: `wrapped` is
-    then the position of the first possible batch, else -1.
 
-    MORE_NEEDED if needed bytes are missing: then `wrapped` is where to begin, and `size` how many bytes it takes.
+def murmur2_values(const Offset[::1] offsets not None, const uint8_t[::1] data not None, int32_t[::1] out not None):
+    """Compute the hash of every value by which Kafka's producers choose a partition, signed as in Java."""
+    cdef int64_t i = 0, count = count_of(offsets.shape[0], out.shape[0]), size = data.shape[0]
+    cdef const uint8_t *first = address(data)
+    with nogil:
+        while i < count and lies_in(offsets[i], offsets[i + 1], size):
+            out[i] = <int32_t>murmur2(first + offsets[i], offsets[i + 1] - offsets[i])
+            i += 1
+    refuse_value(i, count)
+
+
+def read_varints(
+    const Offset[::1] offsets not None, const uint8_t[::1] data not None, int64_t[::1] out not None, bint zigzag,
+    uint8_t[::1] status not None,
+):
+    """Decode every value as a ZigZag varint of 64 bits, or an unsigned one of 32.
+
+    Parameters
+    ----------
+    status : uint8 array
+        One item per value: 0, or an index of `VARINT_REASONS`; the number is then 0.
     """
-    cdef int64_t slot = -1, at = 0, before = -1, before_size = 0, base, there
-    cdef bint in_file = s.log == NULL
-    cdef bint is_part = s.seen < s.end
-    cdef bint wrapper
-    cdef int status, turn = 0
+    cdef int64_t i, count = count_of(offsets.shape[0], out.shape[0]), size = data.shape[0]
+    cdef const uint8_t *first = address(data)
     cdef const uint8_t *p
-    cdef const uint8_t *p_before = NULL
-    if s.count and offset >= base_offset:
-        slot = index.brokers_slot(s.entries, ENTRY, 4, s.count, <int64_t>(<uint64_t>offset - <uint64_t>base_offset), WARM_BYTES // ENTRY, False)
-    if slot >= 0:
-        at = <int32_t>load_be32(s.entries + slot * ENTRY + 4)
-    wrapped[0] = -1
-    if not 0 <= at <= s.end:
-        return NONE
-    while True:
-        if is_part and s.seen - at < header.V2_HEADER:
-            return more_needed(s, offset, at, header.V2_HEADER, before, before_size, row, size, wrapped)
-        p = header_at(s, at, turn)
-        if p == NULL:
-            return NOT_READ
-        there = min(HEADER, s.end - at) if in_file else s.seen - at
-        status = header.frame(p, p + there, size, True)
-        if (is_part or in_file) and status == header.TORN and there >= header.PREFIX and size[0] <= s.end - at:
-            status = header.MORE
-        if status != header.MORE:
-            break
-        base = <int64_t>load_be64(p)
-        wrapper = p[header.MAGIC_AT] < 2 and p[header.MAGIC_AT + 1] & header.CODEC_MASK
-        if base >= offset:
-            if wrapper:
-                wrapped[0] = before if before >= 0 else at
-            if (wrapper or base > offset) and before >= 0 and last_offset(p_before, before_size, row) >= offset:
-                size[0] = before_size
-                return before
-            if is_part and size[0] > s.seen - at:
-                return more_needed(s, offset, at, size[0], before, before_size, row, size, wrapped)
-            header.read_header(p, size[0], row)
-            return at
-        before, before_size, p_before = at, size[0], p
-        at += before_size
-        turn ^= 1
-    if (status == header.BAD_LENGTH or status == header.ZEROS) and s.end - at > header.PREFIX and size[0] < header.V0_SMALLEST:
-        return DAMAGED
-    if before >= 0 and last_offset(p_before, before_size, row) >= offset:
-        size[0] = before_size
-        return before
-    return NONE
+    cdef const uint8_t *end
+    cdef uint32_t small
+    cdef int64_t wide
+    cdef int what
+    count_of(offsets.shape[0], status.shape[0])
+    with nogil:
+        for i in range(count):
+            wide, small = 0, 0
+            if not lies_in(offsets[i], offsets[i + 1], size):
+                what = OUTSIDE
+            else:
+                p, end = first + offsets[i], first + offsets[i + 1]
+                if zigzag:
+                    what = varint.read_varlong(&p, end, &wide)
+                else:
+                    what = varint.read_uvarint(&p, end, &small)
+                    wide = small
+                if what == varint.VARINT_OK and p != end:
+                    what = TRAILING
+            out[i] = wide if what == varint.VARINT_OK else 0
+            status[i] = what
 
 
-cdef int64_t more_needed(
-    const Segment *s, int64_t offset, int64_t at, int64_t least, int64_t before, int64_t before_size, header.BatchRow *row, int64_t *size, int64_t *begin
-) noexcept nogil:
-    """Ask for this many bytes of the batch at a position, and for the batch before it, if that may be the result."""
-    begin[0], size[0] = at, least
-    if before >= 0 and last_offset(s.log + before, before_size, row) >= offset:
-        begin[0], size[0] = before, at - before + least
-    return MORE_NEEDED
-
-
-cdef inline tuple found_place(int64_t at, int64_t wrapped, const header.BatchRow *row, int64_t size):
-    if wrapped >= 0:
-        return wrapped, 0, 0
-    if at < 0:
-        return at, 0, 0
-    return at, row.base_offset, size
-
-
-def place(entries not None, int64_t count, log not None, int64_t end, int64_t base_offset, int64_t offset):
-    """Find the batch that a broker finds for an offset: the one that contains it, or the next.
+def write_varints(const int64_t[::1] numbers not None, bint zigzag, int32_t[::1] offsets not None, uint8_t[::1] data not None):
+    """Write numbers as varints, back to back; return the bytes used.
 
     Parameters
     ----------
-    entries : buffer
-        The offset index.
-    count : int
-        Number of its entries.
-    log : buffer
-        The file of batches.
-    end : int
-        Size of the file.
-    base_offset : int
-        Base offset of the segment.
-    offset : int
-        The offset to find.
-
-    Returns
-    -------
-    tuple of (int, int, int)
-        Position, base offset and size; position -1 if there is none, and -2 at an invalid length on the way, up to the
-        batch after the one to find. Size 0 means that batches of magic 0 or 1 have to be decompressed to tell, from the
-        one at the position on. The CRC is not checked, and a magic above 2 counts as 2.
+    zigzag : bool
+        ZigZag of 64 bits; otherwise the low 32 bits, unsigned.
+    offsets : int32 array
+        Filled; one item more than there are numbers.
+    data : uint8 array
+        10 bytes for each number.
     """
-    # Buffers are taken by hand: for one read that is faster than typed views.
-    cdef Py_buffer index_bytes, log_bytes
-    cdef header.BatchRow row
-    cdef Segment s
-    cdef int64_t at, size = 0, wrapped = -1
-    PyObject_GetBuffer(entries, &index_bytes, PyBUF_SIMPLE)
-    try:
-        PyObject_GetBuffer(log, &log_bytes, PyBUF_SIMPLE)
-        try:
-            s = segment_of(<const uint8_t *>index_bytes.buf, index_bytes.len, count, <const uint8_t *>log_bytes.buf, log_bytes.len, end)
-            at = find(&s, base_offset, offset, &row, &size, &wrapped)
-        finally:
-            PyBuffer_Release(&log_bytes)
-    finally:
-        PyBuffer_Release(&index_bytes)
-    return found_place(at, wrapped, &row, size)
-
-
-def place_in_part(const uint8_t[::1] log not None, int64_t end, int64_t offset):
-    """Do the same in a part of a file that begins with a batch.
-
-    Parameters
-    ----------
-    log : buffer
-        The bytes of the part.
-    end : int
-        Size of the file from the part's start on, which may be larger than the part.
-    offset : int
-        The offset to find.
-
-    Returns
-    -------
-    tuple of (int, int, int)
-        As for `place`; a found batch is whole in the bytes. A first item of -3 means that more bytes are needed: from
-        the second item on, and at least as many as the third.
-    """
-    if end < log.shape[0]:
-        raise IndexError(f"{log.shape[0]} bytes are more than a file of {end}")
-    cdef Segment s = segment_of(NULL, 0, 0, &log[0] if log.shape[0] else NULL, end, end)
-    cdef header.BatchRow row
-    cdef int64_t size = 0, wrapped = -1, at
-    s.seen = log.shape[0]
+    cdef int64_t i, count = count_of(offsets.shape[0], numbers.shape[0])
+    cdef uint8_t *first
+    cdef uint8_t *p
+    if data.shape[0] < WIDEST * count or WIDEST * count > 0x7FFFFFFF:
+        raise ValueError(f"{data.shape[0]} bytes are too few for {count} varints")
+    offsets[0] = 0
+    if count == 0:
+        return 0
+    first = p = &data[0]
     with nogil:
-        at = find(&s, 0, offset, &row, &size, &wrapped)
-    if at == MORE_NEEDED:
-        return at, wrapped, size
-    return found_place(at, wrapped, &row, size)
+        for i in range(count):
+            p = varint.write_uvarint(p, varint.zigzag64(numbers[i]) if zigzag else <uint32_t>numbers[i])
+            offsets[i + 1] = <int32_t>(p - first)
+    return offsets[count]
 
 
-def places(
-    const uint8_t[::1] entries not None, int64_t count, const uint8_t[::1] log not None, int64_t end, int64_t base_offset,
-    const int64_t[::1] offsets not None, int64_t[::1] positions not None, int64_t[::1] base_offsets not None, int64_t[::1] sizes not None
-):
-    """Do the same as `place` for many offsets; fill positions (-1 none, -2 damage), base offsets and sizes."""
-    cdef Segment s = segment_of(
-        &entries[0] if entries.shape[0] else NULL, entries.shape[0], count, &log[0] if log.shape[0] else NULL, log.shape[0], end
-    )
-    fill_places(&s, base_offset, offsets, positions, base_offsets, sizes)
-
-
-cdef int64_t fill_places(
-    Segment *s, int64_t base_offset, const int64_t[::1] offsets, int64_t[::1] positions, int64_t[::1] base_offsets, int64_t[::1] sizes
-) except *:
-    cdef header.BatchRow row
-    cdef int64_t size = 0, wrapped = -1, found = 0, i
-    if min(positions.shape[0], base_offsets.shape[0], sizes.shape[0]) < offsets.shape[0]:
-        raise ValueError("a column is too short")
-    with nogil:
-        for i in range(offsets.shape[0]):
-            found = find(s, base_offset, offsets[i], &row, &size, &wrapped)
-            if found == NOT_READ:
-                break
-            if found < 0:
-                row.base_offset, size = -1, 0
-            positions[i], base_offsets[i], sizes[i] = found, row.base_offset, size
-    if found == NOT_READ and s.error:
-        raise OSError(s.error, os.strerror(s.error))
-    return NOT_READ if found == NOT_READ else 0
-
-
-def place_in_file(int descriptor, const uint8_t[::1] entries not None, int64_t count, int64_t end, int64_t base_offset, int64_t offset):
-    """Like `place`, for a file that is not mapped: only headers are read, one after the other.
-
-    Parameters
-    ----------
-    descriptor : int
-        Of the open file.
-    entries, count, end, base_offset, offset
-        As of `place`.
-
-    Returns
-    -------
-    tuple of (int, int, int)
-        As of `place`; a position of -4 if the file is shorter than `end`.
-
-    Raises
-    ------
-    OSError
-        If it cannot be read.
-    """
-    cdef Segment s = segment_in_file(descriptor, entries, count, end)
-    cdef header.BatchRow row
-    cdef int64_t at, size = 0, wrapped = -1
-    with nogil:
-        at = find(&s, base_offset, offset, &row, &size, &wrapped)
-    if at == NOT_READ and s.error:
-        raise OSError(s.error, os.strerror(s.error))
-    return found_place(at, wrapped if at != NOT_READ else -1, &row, size)
-
-
-def places_in_file(
-    int descriptor, const uint8_t[::1] entries not None, int64_t count, int64_t end, int64_t base_offset,
-    const int64_t[::1] offsets not None, int64_t[::1] positions not None, int64_t[::1] base_offsets not None, int64_t[::1] sizes not None
-):
-    """Like `place_in_file` for many offsets; fills the columns as `places` does, and returns -4 if the file is shorter."""
-    cdef Segment s = segment_in_file(descriptor, entries, count, end)
-    return fill_places(&s, base_offset, offsets, positions, base_offsets, sizes)
-
-
-cdef Segment segment_in_file(int descriptor, const uint8_t[::1] entries, int64_t count, int64_t end) except *:
-    cdef Segment s = segment_of(&entries[0] if entries.shape[0] else NULL, entries.shape[0], count, NULL, end, end)
-    s.descriptor = descriptor
-    return s
-
-
-def first_at_time(const uint8_t[::1] log not None, int64_t start, int64_t end, int64_t timestamp, int64_t lowest_offset):
-    """Find the first record that is not older than a timestamp and not below an offset.
-
-    Parameters
-    ----------
-    log : buffer
-        The file of batches.
-    start, end : int
-        The position of a batch to start from, and the size of the file.
-    timestamp : int
-    lowest_offset : int
-
-    Returns
-    -------
-    tuple of (int, int, int, int) or None
-        Position of its batch, timestamp, offset, and leader epoch. Offset -1 means that only a reader that decompresses,
-        or reads older formats, can tell whether the record is in this batch. None if there is no such record.
-    """
-    cdef int64_t at = start, size = 0, found = -1, when = 0
-    cdef header.BatchRow row
-    cdef int status = 0
-    if not 0 <= start <= end <= log.shape[0]:
-        raise IndexError(f"[{start}, {end}) is outside of a buffer of {log.shape[0]} bytes")
-    cdef const uint8_t *p = &log[0] if end else NULL
-    with nogil:
-        while at < end and header.frame(p + at, p + end, &size, True) == header.MORE:
-            header.read_header(p + at, size, &row)
-            if row.max_timestamp >= timestamp:
-                status = search_records(p + at, size, &row, timestamp, lowest_offset, &when, &found)
-                if status != 0:
-                    break
-            at += size
-    if status == 0:
-        return None
-    return at, when, found if status == 1 else -1, row.leader_epoch
-
-
-cdef int search_records(
-    const uint8_t *p, int64_t size, const header.BatchRow *row, int64_t timestamp, int64_t lowest, int64_t *when, int64_t *found
-) noexcept nogil:
-    """Return 1 if the record is in the batch, 0 if not, 2 if that is not known here."""
-    cdef record.Walk w
-    cdef record.Columns one
-    cdef bint stamped = row.attributes & header.LOG_APPEND_TIME != 0
-    cdef int64_t offset = 0, time = 0, place_ = 0
-    cdef int32_t time_delta = 0, delta = 0, key_size = 0, value_size = 0, header_count = 0, number = 0, i
-    cdef const uint8_t *key = NULL
-    cdef const uint8_t *value = NULL
-    cdef const uint8_t *next
-    if row.magic < 2 or row.attributes & header.CODEC_MASK:
-        return 2
-    w.p = w.origin = p + header.V2_HEADER
-    w.end = p + size
-    w.source = 0
-    one.offset = &offset
-    one.timestamp = &time
-    one.key_place = one.value_place = one.headers_place = &place_
-    one.key_size = &key_size
-    one.value_size = &value_size
-    one.header_count = &header_count
-    one.batch = &number
-    for i in range(row.count):
-        next = record.plain_record(w.p, w.end, &time_delta, &delta, &key, &key_size, &value, &value_size)
-        if next != NULL:
-            w.p = next
-            offset = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
-            time = <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>time_delta)
-        elif record.any_record(&w, row, &one, 0) != record.RECORD_OK:
-            return 2
-        if stamped:
-            time = row.max_timestamp
-        if time >= timestamp and offset >= lowest:
-            when[0], found[0] = time, offset
-            return 1
-    return 0
+#: The meaning of each status of `read_varints`.
+VARINT_REASONS = (
+    "",
+    "the varint is cut off",
+    "the varint is too long: its last byte still has the top bit set",
+    "bytes remain behind the varint",
+    "it does not lie in the data",
+)

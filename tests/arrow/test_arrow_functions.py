@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from reference import varint as slow
 
 from pylogseg import _codec, encode, scan
-from pylogseg._native import _columns
 from pylogseg.arrow import functions
 from pylogseg.errors import CorruptionError, RequestError
 
@@ -70,9 +69,9 @@ def test_offsets_that_lead_outside() -> None:
     data, out = np.zeros(4, np.uint8), np.zeros(2, np.uint32)
     for offsets in ([0, 5, 5], [-1, 0, 4], [3, 2, 4], [0, 4, 2**40]):
         with pytest.raises(IndexError, match="is outside of the data"):
-            _columns.crc32c(np.array(offsets, np.int64), data, out)
+            _codec.crc32c_values(np.array(offsets, np.int64), data, out)
     with pytest.raises(ValueError, match="expected one more than results"):
-        _columns.crc32c(np.array([0, 4], np.int64), data, out)
+        _codec.crc32c_values(np.array([0, 4], np.int64), data, out)
 
 
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=20), st.integers(0, 3))

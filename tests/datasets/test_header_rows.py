@@ -10,7 +10,7 @@ from helpers.golden_brokers import BROKERS
 
 import pylogseg
 from pylogseg import encode, scan
-from pylogseg._native import _ahead
+from pylogseg._native import _lookup
 from pylogseg.datasets import dataset as classes
 from pylogseg.errors import CorruptionError
 from pylogseg.reading.header_reader import COLUMNS
@@ -97,7 +97,7 @@ def test_headers_of_batches_of_all_sizes(tmp_path, sizes, room):
             position, found = 0, b""
             while True:
                 memory = memoryview(bytearray(room * 61))
-                read, position = _ahead.read_headers(file.fileno(), position, end, last, memory)
+                read, position = _lookup.read_headers(file.fileno(), position, end, last, memory)
                 found += memory[: 61 * read]
                 if read < room or (len(found) >= 61 and len(found) // 61 > last):
                     break

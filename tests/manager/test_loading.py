@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pylogseg import BrokerSettings, LogManager
-from pylogseg._native import _ahead
+from pylogseg._native import _lookup
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.storage import Entry, LocalStorage, MappedFile
 from pylogseg.log import segment_lookup
@@ -109,16 +109,16 @@ def test_what_is_read_ahead(tmp_path: Path) -> None:
     wanted = [
         n for n, size in sizes.items() if size and (not n.endswith(("log", "index")) or n.startswith("0" * 18 + "40"))
     ]
-    assert _ahead.read_ahead(os.fsencode(folder)) == len(wanted) > 3
+    assert _lookup.read_ahead(os.fsencode(folder)) == len(wanted) > 3
     if hasattr(os, "mkfifo"):
         os.mkfifo(folder / "pipe")  # to open it would wait for ever
     (folder / "link").symlink_to(folder / "nowhere")
     (folder / "inside").mkdir()
-    assert _ahead.read_ahead(os.fsencode(folder)) == len(wanted)
-    assert _ahead.read_ahead(os.fsencode(folder / "nowhere")) == 0
-    assert _ahead.read_ahead(os.fsencode(folder / "leader-epoch-checkpoint")) == 0
+    assert _lookup.read_ahead(os.fsencode(folder)) == len(wanted)
+    assert _lookup.read_ahead(os.fsencode(folder / "nowhere")) == 0
+    assert _lookup.read_ahead(os.fsencode(folder / "leader-epoch-checkpoint")) == 0
     with pytest.raises(TypeError):
-        _ahead.read_ahead(str(folder))  # type: ignore[arg-type]
+        _lookup.read_ahead(str(folder))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("threads", [1, 4])

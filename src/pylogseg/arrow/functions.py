@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pylogseg._native import _columns
+from pylogseg import _codec
 from pylogseg.arrow import columns as arrow
 from pylogseg.errors import CorruptionError, RequestError
 
@@ -114,7 +114,7 @@ def crc32c(column: Any) -> pa.Array:
     """
     spans = Spans(column)
     out = np.empty(len(spans), np.uint32)
-    _columns.crc32c(spans.offsets, spans.data, out)
+    _codec.crc32c_values(spans.offsets, spans.data, out)
     return pa.array(out.astype(np.int64), mask=spans.nulls)
 
 
@@ -129,7 +129,7 @@ def murmur2(column: Any) -> pa.Array:
     """
     spans = Spans(column)
     out = np.empty(len(spans), np.int32)
-    _columns.murmur2(spans.offsets, spans.data, out)
+    _codec.murmur2_values(spans.offsets, spans.data, out)
     return pa.array(out, mask=spans.nulls)
 
 
@@ -181,11 +181,11 @@ def _read_varints(column: Any, zigzag: bool, on_error: OnError) -> pa.Array:
     check_on_error(on_error)
     spans = Spans(column)
     out, status = np.empty(len(spans), np.int64), np.empty(len(spans), np.uint8)
-    _columns.read_varints(spans.offsets, spans.data, out, zigzag, status)
+    _codec.read_varints(spans.offsets, spans.data, out, zigzag, status)
     bad = (status != 0) & spans.valid
     if bad.any() and on_error == "raise":
         row = int(bad.argmax())
-        raise bad_value(row, _columns.VARINT_REASONS[status[row]])
+        raise bad_value(row, _codec.VARINT_REASONS[status[row]])
     return pa.array(out, mask=bad | ~spans.valid)
 
 
@@ -216,7 +216,7 @@ def _write_varints(column: Any, zigzag: bool) -> pa.Array:
         raise RequestError(f"value {row}: {numbers[row]} does not fit in 32 bits")
     offsets = np.empty(len(numbers) + 1, np.int32)
     data = np.empty(_WIDEST_VARINT_BYTES * len(numbers), np.uint8)
-    used = _columns.write_varints(numbers, zigzag, offsets, data)
+    used = _codec.write_varints(numbers, zigzag, offsets, data)
     validity = None if not array.null_count else pa.py_buffer(np.packbits(~_nulls(array), bitorder="little"))
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data[:used].copy())]
     return pa.Array.from_buffers(pa.binary(), len(numbers), buffers, array.null_count)

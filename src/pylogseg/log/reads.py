@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _codec
+from pylogseg._native import _lookup
 from pylogseg.errors import OffsetOutOfRangeError, RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import scan
@@ -211,7 +211,7 @@ def _first_in(view: memoryview, timestamp: int, log_start_offset: int) -> Found 
     """Find it in bytes that begin with a batch."""
     start, size = 0, len(view)
     while start < size:
-        found = _codec.first_at_time(view, start, size, timestamp, log_start_offset)
+        found = _lookup.first_at_time(view, start, size, timestamp, log_start_offset)
         if found is None:
             return None
         if found[2] >= 0:

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg import _codec
+from pylogseg._native import _lookup
 from pylogseg._native._run import ALONE, Run
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
@@ -289,10 +289,10 @@ class LogSegment:
         size, base, index = self.log.size, self.base_offset, self.offset_index
         if not self.log.copied_below:
             view = self.log.view(0, size)
-            _codec.places(*index.raw(), view, len(view), base, offsets, positions, base_offsets, sizes)
+            _lookup.places(*index.raw(), view, len(view), base, offsets, positions, base_offsets, sizes)
         else:
             status = self.log.by_descriptor(
-                lambda file, end: _codec.places_in_file(
+                lambda file, end: _lookup.places_in_file(
                     file, *index.raw(), end, base, offsets, positions, base_offsets, sizes
                 )
             )

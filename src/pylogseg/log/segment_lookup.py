@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
-from pylogseg import _codec
+from pylogseg._native import _lookup
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable, scan
@@ -65,7 +65,7 @@ def find(
     if not file.copied_below:
         entries, count = index.raw()
         view = file.view(0, file.size)
-        position, base, length = _codec.place(entries, count, view, len(view), base_offset, offset)
+        position, base, length = _lookup.place(entries, count, view, len(view), base_offset, offset)
         if position < 0:
             return None
         return Located(base, position, length, view, 0) if length else find_opening(view, path, offset, position)
@@ -91,7 +91,7 @@ def find(
         view = file.view(start, asked)
         if len(view) < asked:  # it was cut meanwhile
             rest = len(view)
-        position, base, length = _codec.place_in_part(view, rest, offset)
+        position, base, length = _lookup.place_in_part(view, rest, offset)
         if position == _MORE_NEEDED:
             start += base
             if length > _HEADER_BYTES:
@@ -116,7 +116,7 @@ def _in_file(
     descriptor: int, size: int, index: MutableOffsetIndex, base_offset: int, offset: int
 ) -> tuple[int, int, int]:
     entries, count = index.raw()
-    return _codec.place_in_file(descriptor, entries, count, size, base_offset, offset)
+    return _lookup.place_in_file(descriptor, entries, count, size, base_offset, offset)
 
 
 def _find_opening(file: AppendFile, path: str, offset: int, position: int) -> Located | None:
@@ -234,7 +234,7 @@ def _last_batch(file: AppendFile, index: MutableOffsetIndex, base_offset: int, o
     if start is None or not 0 <= start <= file.size <= start + _MOST_TAIL_BYTES:
         return None
     tail = _Tail(file, start)
-    position, _, length = _codec.place(
+    position, _, length = _lookup.place(
         b"",
         0,
         tail.bytes,

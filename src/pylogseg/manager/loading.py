@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Generic, TypeVar
 
-from pylogseg._native import _ahead
+from pylogseg._native import _lookup
 
 _Item = TypeVar("_Item")
 _AHEAD_THREADS = 2
@@ -35,14 +35,14 @@ class Loading(Generic[_Item]):
         self, items: Iterable[_Item], load: Callable[[_Item], None], folder_of: Callable[[_Item], str] | None
     ) -> None:
         self._todo = deque(items)
-        self._ahead = deque(self._todo if folder_of is not None else ())
+        self._lookup = deque(self._todo if folder_of is not None else ())
         self._load, self._folder_of = load, folder_of
 
     def run(self, threads: int) -> None:
         """Load all items."""
         with ThreadPoolExecutor(threads + _AHEAD_THREADS, "pylogseg-load") as pool:
             try:
-                ahead = [pool.submit(self._read_ahead) for _ in range(_AHEAD_THREADS if self._ahead else 0)]
+                ahead = [pool.submit(self._read_ahead) for _ in range(_AHEAD_THREADS if self._lookup else 0)]
                 for future in as_completed([pool.submit(self._load_some) for _ in range(threads)] + ahead):
                     future.result()
             finally:
@@ -55,15 +55,15 @@ class Loading(Generic[_Item]):
     def _read_ahead(self) -> None:
         assert self._folder_of is not None
         while self._todo:
-            lead = len(self._todo) - len(self._ahead)
+            lead = len(self._todo) - len(self._lookup)
             if lead > _MOST_AHEAD:
                 time.sleep(_WAIT_SECONDS)
                 continue
-            item = _next(self._ahead)
+            item = _next(self._lookup)
             if item is None:
                 return
             if lead >= 0:  # else its turn has already come
-                _ahead.read_ahead(os.fsencode(self._folder_of(item)))
+                _lookup.read_ahead(os.fsencode(self._folder_of(item)))
 
 
 def _next(items: deque[_Item]) -> _Item | None:

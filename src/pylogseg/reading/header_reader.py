@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg._native import _ahead
+from pylogseg._native import _lookup
 from pylogseg.catalog.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
@@ -176,8 +176,8 @@ def _has_append_time(view: FileView, position: int) -> bool:
 
 
 def read_headers(view: Any, position: int, last_offset: int, memory: memoryview) -> tuple[int, int]:
-    """Read headers from a local file up to the batch that has an offset; see `_ahead.read_headers`."""
-    return _ahead.read_headers(view.fileno(), position, view.size, last_offset, memory)
+    """Read headers from a local file up to the batch that has an offset; see `_lookup.read_headers`."""
+    return _lookup.read_headers(view.fileno(), position, view.size, last_offset, memory)
 
 
 def _table(headers: memoryview, position: int) -> npt.NDArray[Any]:
