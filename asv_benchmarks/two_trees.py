@@ -34,7 +34,8 @@ class Figure(NamedTuple):
 
     def gain(self, before: Figure) -> float:
         """How many times as good as another."""
-        return before.value / self.value if self.unit in _TIMES else self.value / before.value
+        better, worse = (before.value, self.value) if self.unit in _TIMES else (self.value, before.value)
+        return better / worse if worse else 1.0 if better == worse else float("inf")
 
 
 Key = tuple[str, str]  # work, compared with
