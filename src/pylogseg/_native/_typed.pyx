@@ -137,10 +137,12 @@ cdef class _Nodes:
         cdef int32_t k
         for k in range(self.count):
             node = &self.all[k]
+            if typed.pls_mark_all(node):
+                raise MemoryError
             found.append((
                 node.count,
                 take(<void **>&node.ends, (node.count + 1) * 4) if node.ends != NULL else None,
-                take(<void **>&node.data, node.size),
+                take(<void **>&node.data, node.count * node.width if node.width > 0 else node.size),
                 take(<void **>&node.valid, node.count) if node.valid != NULL else None,
             ))
         return found

@@ -23,15 +23,13 @@ cdef extern from "typed.h" nogil:
         int32_t after
         int64_t count
         uint8_t *data
-        int64_t size
-        int64_t room
         int32_t *ends
-        int64_t ends_room
+        int64_t size
         uint8_t *valid
-        int64_t valid_room
 
     int pls_reserve(pls_node *nodes, int64_t count) noexcept
     int pls_blank(pls_node *nodes, int32_t k) noexcept
+    int pls_mark_all(pls_node *n) noexcept
 
 
 cdef extern from "avro.h" nogil:

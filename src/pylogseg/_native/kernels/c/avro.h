@@ -56,30 +56,18 @@ typedef struct {
     int64_t empty_left;   /* items without bytes that this value may still have */
 } pls_avro;
 
-static inline int pls_varint64(const uint8_t **cursor, const uint8_t *end, uint64_t *out) {
+/* The 7 bits of each byte of a word, joined. */
+static inline uint64_t pls_join_sevens(uint64_t word) {
+    word = (word & 0x007F007F007F007FULL) | (word & 0x7F007F007F007F00ULL) >> 1;
+    word = (word & 0x00003FFF00003FFFULL) | (word & 0x3FFF00003FFF0000ULL) >> 2;
+    return (word & 0x000000000FFFFFFFULL) | (word & 0x0FFFFFFF00000000ULL) >> 4;
+}
+
+/* One byte after the other: a long varint, or one near the end. */
+PLS_COLD int pls_varint64_slow(const uint8_t **cursor, const uint8_t *end, uint64_t *out) {
     const uint8_t *p = *cursor;
     uint64_t value = 0;
     int shift;
-    if (p < end && *p < 0x80) {
-        *out = *p;
-        *cursor = p + 1;
-        return PLS_TYPED_OK;
-    }
-    if (end - p >= 10) { /* no byte of it is behind the end */
-        for (shift = 0; shift < 63; shift += 7, p++) {
-            value |= (uint64_t)(*p & 0x7F) << shift;
-            if (*p < 0x80) {
-                *out = value;
-                *cursor = p + 1;
-                return PLS_TYPED_OK;
-            }
-        }
-        if (*p > 1)
-            return PLS_TYPED_VARINT;
-        *out = value | (uint64_t)*p << 63;
-        *cursor = p + 1;
-        return PLS_TYPED_OK;
-    }
     for (shift = 0; shift < 70; shift += 7, p++) {
         if (p == end)
             return PLS_TYPED_SHORT;
@@ -95,19 +83,45 @@ static inline int pls_varint64(const uint8_t **cursor, const uint8_t *end, uint6
     return PLS_TYPED_VARINT;
 }
 
-static inline int pls_avro_long(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
+PLS_HOT int pls_varint64(const uint8_t **cursor, const uint8_t *end, uint64_t *out) {
+    const uint8_t *p = *cursor;
+    if (p < end && *p < 0x80) {
+        *out = *p;
+        *cursor = p + 1;
+        return PLS_TYPED_OK;
+    }
+    if (end - p >= 8) { /* up to 8 bytes at once: the first that does not go on is the last */
+        uint64_t word = pls_load_le64(p), last = ~word & PLS_TOPS;
+        if (last) {
+            *out = pls_join_sevens(word & (last ^ (last - 1)) & ~PLS_TOPS);
+            *cursor = p + (pls_lowest_bit(last) >> 3) + 1;
+            return PLS_TYPED_OK;
+        }
+    }
+    {
+        const uint8_t *at = p; /* of its own, so that the caller's stays in a register */
+        uint64_t value = 0;
+        int what = pls_varint64_slow(&at, end, &value);
+        *out = value;
+        if (what == PLS_TYPED_OK)
+            *cursor = at;
+        return what;
+    }
+}
+
+PLS_HOT int pls_avro_long(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
     uint64_t raw = 0;
     int what = pls_varint64(cursor, end, &raw);
     *out = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
     return what;
 }
 
-static inline int pls_avro_int(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
+PLS_HOT int pls_avro_int(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
     int what = pls_avro_long(cursor, end, out);
     return what ? what : *out != (int32_t)*out ? PLS_TYPED_RANGE : PLS_TYPED_OK;
 }
 
-static inline int pls_avro_length(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
+PLS_HOT int pls_avro_length(const uint8_t **cursor, const uint8_t *end, int64_t *out) {
     int what = pls_avro_long(cursor, end, out);
     return what ? what : *out < 0 ? PLS_TYPED_LENGTH : *out > end - *cursor ? PLS_TYPED_SHORT : PLS_TYPED_OK;
 }
@@ -116,7 +130,7 @@ static inline int pls_avro_length(const uint8_t **cursor, const uint8_t *end, in
 static int pls_avro_decimal(pls_node *n, const uint8_t *p, int64_t size, const uint8_t *bound, int64_t safe) {
     int64_t width = n->width, i;
     uint8_t sign = size && (p[0] & 0x80) ? 0xFF : 0;
-    uint8_t *out;
+    uint8_t out[32];
     while (size > width && p[0] == sign)
         p++, size--;
     if (size > width || (size == width && ((p[0] ^ sign) & 0x80)))
@@ -137,13 +151,10 @@ static int pls_avro_decimal(pls_node *n, const uint8_t *p, int64_t size, const u
         if (order >= 0)
             return PLS_TYPED_DECIMAL;
     }
-    out = pls_number(n, width);
-    if (out == NULL)
-        return PLS_TYPED_MEMORY;
+    memset(out, sign, sizeof out);
     for (i = 0; i < size; i++)
         out[i] = p[size - 1 - i];
-    memset(out + size, sign, (size_t)(width - size));
-    return PLS_TYPED_OK;
+    return pls_add_number(n, out, width);
 }
 
 static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **cursor, const uint8_t *end, int depth);
@@ -187,13 +198,6 @@ static int pls_avro_blocks(
         if ((what = (call)))                                                                                           \
             goto failed;                                                                                               \
     } while (0)
-#define PLS_NUMBER(width)                                                                                              \
-    do {                                                                                                               \
-        if ((out = pls_number(n, width)) == NULL) {                                                                    \
-            what = PLS_TYPED_MEMORY;                                                                                   \
-            goto failed;                                                                                               \
-        }                                                                                                              \
-    } while (0)
 #define PLS_NEED(bytes)                                                                                                \
     do {                                                                                                               \
         if (end - p < (bytes)) {                                                                                       \
@@ -204,7 +208,6 @@ static int pls_avro_blocks(
 
 static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **cursor, const uint8_t *end, int depth) {
     const uint8_t *p = *cursor;
-    uint8_t *out;
     int what = PLS_TYPED_OK;
     if (depth > PLS_DEEPEST) {
         what = PLS_TYPED_DEEP;
@@ -224,80 +227,71 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
                 what = PLS_TYPED_BOOLEAN;
                 goto failed;
             }
-            PLS_NUMBER(1);
-            *out = *p++;
+            PLS_TRY(pls_add_number(n, p, 1));
+            p++;
             break;
         case PLS_AVRO_INT: {
             int32_t narrow;
             PLS_TRY(pls_avro_int(&p, end, &number));
-            PLS_NUMBER(4);
             narrow = (int32_t)number;
-            memcpy(out, &narrow, 4);
+            PLS_TRY(pls_add_number(n, &narrow, 4));
             break;
         }
         case PLS_AVRO_LONG:
             PLS_TRY(pls_avro_long(&p, end, &number));
-            PLS_NUMBER(8);
-            memcpy(out, &number, 8);
+            PLS_TRY(pls_add_number(n, &number, 8));
             break;
         case PLS_AVRO_INT_LONG:
             PLS_TRY(pls_avro_int(&p, end, &number));
-            PLS_NUMBER(8);
-            memcpy(out, &number, 8);
+            PLS_TRY(pls_add_number(n, &number, 8));
             break;
         case PLS_AVRO_TO_FLOAT: {
             float real;
             PLS_TRY(op->a ? pls_avro_long(&p, end, &number) : pls_avro_int(&p, end, &number));
-            PLS_NUMBER(4);
             real = (float)number;
-            memcpy(out, &real, 4);
+            PLS_TRY(pls_add_number(n, &real, 4));
             break;
         }
         case PLS_AVRO_TO_DOUBLE: {
             double real;
             PLS_TRY(op->a ? pls_avro_long(&p, end, &number) : pls_avro_int(&p, end, &number));
-            PLS_NUMBER(8);
             real = (double)number;
-            memcpy(out, &real, 8);
+            PLS_TRY(pls_add_number(n, &real, 8));
             break;
         }
         case PLS_AVRO_FLOAT:
             PLS_NEED(4);
-            PLS_NUMBER(4);
-            memcpy(out, p, 4);
+            PLS_TRY(pls_add_number(n, p, 4));
             p += 4;
             break;
         case PLS_AVRO_DOUBLE:
             PLS_NEED(8);
-            PLS_NUMBER(8);
-            memcpy(out, p, 8);
+            PLS_TRY(pls_add_number(n, p, 8));
             p += 8;
             break;
         case PLS_AVRO_FLOAT_DOUBLE: {
             float narrow;
             double real;
             PLS_NEED(4);
-            PLS_NUMBER(8);
             memcpy(&narrow, p, 4);
             real = narrow;
-            memcpy(out, &real, 8);
+            PLS_TRY(pls_add_number(n, &real, 8));
             p += 4;
             break;
         }
         case PLS_AVRO_TEXT:
+            PLS_TRY(pls_avro_length(&p, end, &number));
+            PLS_TRY(pls_add_bytes(n, p, number, g->limit, 1));
+            p += number;
+            break;
         case PLS_AVRO_BYTES:
             PLS_TRY(pls_avro_length(&p, end, &number));
-            if (op->code == PLS_AVRO_TEXT && !pls_is_text(p, number, g->limit)) {
-                what = PLS_TYPED_UTF8;
-                goto failed;
-            }
-            PLS_TRY(pls_add_bytes(n, p, number, g->limit));
+            PLS_TRY(pls_add_bytes(n, p, number, g->limit, 0));
             p += number;
             break;
         case PLS_AVRO_FIXED:
             PLS_NEED(op->a);
-            PLS_NUMBER(op->a);
-            memcpy(out, p, (size_t)op->a);
+            PLS_TRY(pls_add_number(n, p, op->a));
             p += op->a;
             break;
         case PLS_AVRO_ENUM:
@@ -306,8 +300,7 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
                 what = PLS_TYPED_SYMBOL;
                 goto failed;
             }
-            PLS_NUMBER(4);
-            memcpy(out, &g->table[op->a + number], 4);
+            PLS_TRY(pls_add_number(n, &g->table[op->a + number], 4));
             break;
         case PLS_AVRO_DECIMAL:
             number = op->a;
@@ -321,32 +314,17 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
         case PLS_AVRO_DURATION: {
             int i;
             PLS_NEED(12);
-            if (pls_mark(n, 1)) {
-                what = PLS_TYPED_MEMORY;
-                goto failed;
-            }
             n->count++;
-            for (i = 1; i <= 3; i++, p += 4) {
-                n = &g->nodes[op->node + i];
-                PLS_NUMBER(4);
-                memcpy(out, p, 4);
-            }
+            for (i = 1; i <= 3; i++, p += 4)
+                PLS_TRY(pls_add_number(n + i, p, 4));
             break;
         }
         case PLS_AVRO_LIST:
             PLS_TRY(pls_avro_blocks(g, pc - 1, op, &p, end, depth));
-            if (pls_mark(n, 1)) {
-                what = PLS_TYPED_MEMORY;
-                goto failed;
-            }
-            PLS_TRY(pls_end(n, g->nodes[op->node + 1].count));
+            PLS_TRY(pls_add_list(n, n + 1));
             pc = op->d;
             break;
         case PLS_AVRO_STRUCT:
-            if (n->valid != NULL && pls_mark(n, 1)) {
-                what = PLS_TYPED_MEMORY;
-                goto failed;
-            }
             n->count++;
             break;
         case PLS_AVRO_OPTIONAL:
@@ -409,12 +387,12 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
             const uint8_t *first = p;
             if ((what = pls_avro_run(g, pc, op->d, &p, end, depth + 1)))
                 return what;
-            PLS_TRY(pls_add_bytes(n, first, p - first, g->limit));
+            PLS_TRY(pls_add_bytes(n, first, p - first, g->limit, 0));
             pc = op->d;
             break;
         }
         default: /* PLS_AVRO_ALL */
-            PLS_TRY(pls_add_bytes(n, p, end - p, g->limit));
+            PLS_TRY(pls_add_bytes(n, p, end - p, g->limit, 0));
             p = end;
         }
     }

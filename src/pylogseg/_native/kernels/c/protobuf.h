@@ -161,10 +161,12 @@ static inline int pls_proto_number(
 }
 
 /* Room behind the last item for one more, which is not counted yet. */
-static inline uint8_t *pls_proto_slot(pls_node *n) {
-    if (n->size + n->width > n->room && pls_make_room((void **)&n->data, &n->room, n->size + n->width))
-        return NULL;
-    return n->data + n->size;
+PLS_HOT int pls_proto_slot(pls_node *n, uint8_t **out) {
+    int what;
+    if (n->count >= n->items && (what = pls_grow_items(n, n->count + 1)))
+        return what;
+    *out = n->data + n->count * n->width;
+    return PLS_TYPED_OK;
 }
 
 /* The field is set: of its oneof the others no longer are. */
@@ -224,34 +226,30 @@ static int pls_proto_close(pls_proto *g, int32_t message) {
         g->seen[f->node] = 0;
         if (n->width > 0) {
             if (seen || !(f->flags & PLS_PROTO_PRESENCE)) {
-                uint8_t *out = pls_proto_slot(n);
-                if (out == NULL || (n->valid != NULL && pls_mark(n, 1)))
-                    return PLS_TYPED_MEMORY;
-                if (!seen)
+                uint8_t *out;
+                if (!seen) {
+                    if ((what = pls_proto_slot(n, &out)))
+                        return what;
                     memset(out, 0, (size_t)n->width);
-                n->size += n->width;
-                n->count++;
+                }
+                n->count++; /* where it was seen, it is there */
                 continue;
             }
             what = pls_blank(g->nodes, f->node);
         } else if (f->flags & PLS_PROTO_REPEATED) {
-            if (n->valid != NULL && pls_mark(n, 1))
-                return PLS_TYPED_MEMORY;
-            what = pls_end(n, g->nodes[f->node + 1].count);
+            what = pls_add_list(n, n + 1);
         } else if (f->kind == PLS_PROTO_MESSAGE || f->kind == PLS_PROTO_GROUP) {
             what = seen || (f->flags & PLS_PROTO_ALWAYS) ? pls_proto_close(g, f->message) : pls_blank(g->nodes, f->node);
         } else if (seen) {
-            what = pls_add_bytes(n, g->kept[f->node].p, g->kept[f->node].size, g->limit);
+            what = pls_add_bytes(n, g->kept[f->node].p, g->kept[f->node].size, g->limit, 0);
         } else if (f->flags & PLS_PROTO_PRESENCE) {
             what = pls_blank(g->nodes, f->node);
         } else {
-            what = pls_add_bytes(n, g->limit, 0, g->limit);
+            what = pls_add_bytes(n, g->limit, 0, g->limit, 0);
         }
         if (what)
             return what;
     }
-    if (pls_mark(&g->nodes[m->node], 1))
-        return PLS_TYPED_MEMORY;
     g->nodes[m->node].count++;
     return PLS_TYPED_OK;
 }
@@ -282,10 +280,10 @@ static int pls_proto_field(
     case PLS_PROTO_TEXT:
     case PLS_PROTO_BYTES:
         *cursor = stop;
+        if (is_repeated)
+            return pls_add_bytes(n, p, (int64_t)size, g->limit, f->kind == PLS_PROTO_TEXT);
         if (f->kind == PLS_PROTO_TEXT && !pls_is_text(p, (int64_t)size, g->limit))
             return PLS_TYPED_UTF8;
-        if (is_repeated)
-            return pls_add_bytes(n, p, (int64_t)size, g->limit);
         g->kept[f->node].p = p;
         g->kept[f->node].size = (int64_t)size;
         pls_proto_set(g, m, f);
@@ -299,26 +297,25 @@ static int pls_proto_field(
             what = PLS_TYPED_GROUP;
         return what || !is_repeated ? what : pls_proto_close(g, f->message);
     case PLS_PROTO_TIME:
-        if ((out = pls_proto_slot(n)) == NULL)
-            return PLS_TYPED_MEMORY;
-        if ((what = pls_proto_time(p, stop, out)))
+        if ((what = pls_proto_slot(n, &out)) || (what = pls_proto_time(p, stop, out)))
             return what;
         *cursor = stop;
-        if (is_repeated)
-            return pls_number(n, 8) == NULL ? PLS_TYPED_MEMORY : PLS_TYPED_OK;
+        if (is_repeated) {
+            n->count++;
+            return PLS_TYPED_OK;
+        }
         pls_proto_set(g, m, f);
         return PLS_TYPED_OK;
     default:
         do { /* a number, or several that are packed */
             if ((tag & 7) == 2 && *cursor == stop)
                 break;
-            if ((out = pls_proto_slot(n)) == NULL)
-                return PLS_TYPED_MEMORY;
+            if ((what = pls_proto_slot(n, &out)))
+                return what;
             if (is_repeated) {
                 if ((what = pls_proto_number(g, f, cursor, stop, out, &is_known)))
                     return what;
-                if (is_known && pls_number(n, n->width) == NULL)
-                    return PLS_TYPED_MEMORY;
+                n->count += is_known;
             } else {
                 uint8_t number[8];
                 if ((what = pls_proto_number(g, f, cursor, stop, number, &is_known)))
@@ -338,10 +335,9 @@ static inline int pls_proto_simple(pls_proto *g, const pls_field *f, const uint8
     int what, is_known;
     uint64_t size;
     if (f->kind < PLS_PROTO_TEXT) {
-        uint8_t *out = pls_proto_slot(&g->nodes[f->node]);
-        if (out == NULL)
-            return PLS_TYPED_MEMORY;
-        if ((what = pls_proto_number(g, f, cursor, end, out, &is_known)))
+        uint8_t *out;
+        if ((what = pls_proto_slot(&g->nodes[f->node], &out)) ||
+            (what = pls_proto_number(g, f, cursor, end, out, &is_known)))
             return what;
     } else {
         if ((what = pls_varint64(cursor, end, &size)))

@@ -2,7 +2,10 @@
 
    Nodes stand in preorder: the nodes of what is in a struct or a list follow it, up to `after`. A struct has an item in
    each child for each of its own; the items of a list are the child's between two ends. A value that fails is taken
-   back by `pls_cut`, which needs nothing remembered: how many items a node must have follows from its parent. */
+   back by `pls_cut`, which needs nothing remembered: how many items a node must have follows from its parent.
+
+   To append a number is to check for room, store, and count: nulls alone are marked, and a size that Arrow's ends cannot
+   say is found where a node grows. */
 #ifndef PLS_TYPED_H
 #define PLS_TYPED_H
 
@@ -11,6 +14,14 @@
 #include <string.h>
 
 #include "bytescan.h"
+
+#if defined(__GNUC__)
+#define PLS_HOT static inline __attribute__((always_inline)) /* in each case of a switch: no call, nothing spilled */
+#define PLS_COLD static __attribute__((noinline, cold))
+#else
+#define PLS_HOT static inline
+#define PLS_COLD static
+#endif
 
 enum {
     PLS_TYPED_OK = 0,
@@ -41,127 +52,149 @@ enum {
 enum { PLS_WIDTH_BYTES = 0, PLS_WIDTH_LIST = -1, PLS_WIDTH_STRUCT = -2, PLS_WIDTH_NULL = -3 };
 
 #define PLS_SLACK 16 /* behind the data of a node, for copies of 16 bytes at a time */
+#define PLS_AHEAD (16 << 20) /* as far a node grows by what is expected of it */
 #define PLS_DEEPEST 128
 
 typedef struct {
     int32_t parent; /* -1 the value itself */
     int32_t width;  /* bytes of an item, or one of the above */
     int32_t after;  /* the node behind all that is in this one */
-    int64_t count;
+    int64_t count;  /* items */
+    int64_t items;  /* for which there is room: of numbers in data, of bytes and lists in ends */
     uint8_t *data;
-    int64_t size, room;
     int32_t *ends; /* of bytes and lists; ends[0] is 0 */
-    int64_t ends_room;
-    uint8_t *valid; /* a byte an item; NULL while there was no null */
-    int64_t valid_room;
+    int64_t size, room; /* of bytes in data */
+    uint8_t *valid;     /* a byte an item, up to `marked`: those behind have a value. NULL while there was no null */
+    int64_t marked, valid_room;
 } pls_node;
 
-static inline int pls_make_room(void **memory, int64_t *room, int64_t wanted) {
-    int64_t more = *room * 2 > wanted ? *room * 2 : wanted;
-    void *made;
-    if (more < 256)
-        more = 256;
-    made = realloc(*memory, (size_t)more);
+static inline int pls_make_room(void **memory, int64_t room) {
+    void *made = realloc(*memory, (size_t)(room < 256 ? 256 : room));
     if (made == NULL)
         return PLS_TYPED_MEMORY;
     *memory = made;
-    *room = more;
     return PLS_TYPED_OK;
 }
 
-/* Whether the item that is about to be counted has a value. */
-static inline int pls_mark(pls_node *n, uint8_t valid) {
-    if (n->valid == NULL) {
-        if (valid)
-            return PLS_TYPED_OK;
-        if (pls_make_room((void **)&n->valid, &n->valid_room, n->count + 1))
-            return PLS_TYPED_MEMORY;
-        memset(n->valid, 1, (size_t)n->count);
-    } else if (n->count >= n->valid_room && pls_make_room((void **)&n->valid, &n->valid_room, n->count + 1))
-        return PLS_TYPED_MEMORY;
-    n->valid[n->count] = valid;
-    return PLS_TYPED_OK;
-}
-
-/* Room for one more number of `width` bytes; NULL if there is no memory. */
-static inline uint8_t *pls_number(pls_node *n, int64_t width) {
-    uint8_t *at;
-    if (n->size + width > n->room && pls_make_room((void **)&n->data, &n->room, n->size + width))
-        return NULL;
-    if (n->valid != NULL && pls_mark(n, 1))
-        return NULL;
-    at = n->data + n->size;
-    n->size += width;
-    n->count++;
-    return at;
-}
-
-static inline int pls_end(pls_node *n, int64_t end) {
-    if (end > INT32_MAX)
+/* Room for `wanted` items, numbers or ends. */
+PLS_COLD int pls_grow_items(pls_node *n, int64_t wanted) {
+    int64_t more = n->items * 2 > wanted ? n->items * 2 : wanted;
+    if (more < 32)
+        more = 32;
+    if (wanted > INT32_MAX)
         return PLS_TYPED_LARGE;
-    if ((n->count + 2) * 4 > n->ends_room) {
-        if (pls_make_room((void **)&n->ends, &n->ends_room, (n->count + 2) * 4))
+    if (n->width > 0) {
+        if (pls_make_room((void **)&n->data, more * n->width))
+            return PLS_TYPED_MEMORY;
+    } else {
+        if (pls_make_room((void **)&n->ends, (more + 1) * 4))
             return PLS_TYPED_MEMORY;
         n->ends[0] = 0;
     }
-    n->ends[n->count + 1] = (int32_t)end;
+    n->items = more;
+    return PLS_TYPED_OK;
+}
+
+/* Room for bytes up to `size`, and the slack. After some items there is room at once for as many more as the node has
+   room for ends, were they like those. */
+PLS_COLD int pls_grow_bytes(pls_node *n, int64_t size) {
+    int64_t more = size * 2;
+    if (size > INT32_MAX)
+        return PLS_TYPED_LARGE;
+    if (n->count >= 64 && n->items > n->count) {
+        double like = (double)size / (double)n->count * (double)n->items * 1.0625;
+        if (like > (double)more)
+            more = like < PLS_AHEAD ? (int64_t)like : more > PLS_AHEAD ? more : PLS_AHEAD;
+    }
+    if (more > INT32_MAX)
+        more = INT32_MAX;
+    if (more < 256)
+        more = 256;
+    if (pls_make_room((void **)&n->data, more + PLS_SLACK))
+        return PLS_TYPED_MEMORY;
+    n->room = more;
+    return PLS_TYPED_OK;
+}
+
+/* The item that is about to be counted is null. */
+static inline int pls_null(pls_node *n) {
+    if (n->count >= n->valid_room) {
+        int64_t room = n->items > 2 * n->count ? n->items : 2 * n->count + 256;
+        if (pls_make_room((void **)&n->valid, room))
+            return PLS_TYPED_MEMORY;
+        n->valid_room = room;
+    }
+    while (n->marked < n->count)
+        n->valid[n->marked++] = 1;
+    n->valid[n->marked++] = 0;
+    return PLS_TYPED_OK;
+}
+
+/* All nulls are marked, now all else: valid has as many bytes as there are items. */
+static inline int pls_mark_all(pls_node *n) {
+    if (n->valid == NULL)
+        return PLS_TYPED_OK;
+    if (n->count > n->valid_room) {
+        if (pls_make_room((void **)&n->valid, n->count))
+            return PLS_TYPED_MEMORY;
+        n->valid_room = n->count;
+    }
+    memset(n->valid + n->marked, 1, (size_t)(n->count - n->marked));
+    n->marked = n->count;
+    return PLS_TYPED_OK;
+}
+
+/* Append a number of `width` bytes, which is the node's. */
+PLS_HOT int pls_add_number(pls_node *n, const void *number, int64_t width) {
+    int what;
+    if (n->count >= n->items && (what = pls_grow_items(n, n->count + 1)))
+        return what;
+    memcpy(n->data + n->count * width, number, (size_t)width);
     n->count++;
     return PLS_TYPED_OK;
 }
 
-/* Append bytes; `limit` is the end of what may be read behind them. */
-static inline int pls_add_bytes(pls_node *n, const uint8_t *p, int64_t size, const uint8_t *limit) {
-    if (n->size + size + PLS_SLACK > n->room && pls_make_room((void **)&n->data, &n->room, n->size + size + PLS_SLACK))
-        return PLS_TYPED_MEMORY;
-    if (n->valid != NULL && pls_mark(n, 1))
-        return PLS_TYPED_MEMORY;
-    if (size <= 16 && limit - p >= 16)
-        memcpy(n->data + n->size, p, 16);
-    else if (size)
-        memcpy(n->data + n->size, p, (size_t)size);
-    n->size += size;
-    return pls_end(n, n->size);
+PLS_HOT int pls_add_end(pls_node *n, int64_t end) {
+    int what;
+    if (n->count >= n->items && (what = pls_grow_items(n, n->count + 1)))
+        return what;
+    n->ends[++n->count] = (int32_t)end;
+    return PLS_TYPED_OK;
 }
 
-static inline int pls_is_text(const uint8_t *p, int64_t size, const uint8_t *limit) {
-    uint64_t word, high = 0x8080808080808080ULL;
-    int64_t i;
-    if (size <= 16 && limit - p >= 16) { /* most texts: two loads, masked to their size */
-        uint64_t second;
-        memcpy(&word, p, 8);
-        memcpy(&second, p + 8, 8);
-        if (size < 8)
-            word &= (1ULL << (8 * size)) - 1, second = 0;
-        else if (size < 16)
-            second &= (1ULL << (8 * (size - 8))) - 1;
-        if (((word | second) & high) == 0)
-            return 1;
-    } else {
-        for (i = 0; i + 8 <= size; i += 8) {
-            memcpy(&word, p + i, 8);
-            if (word & high)
-                break;
-        }
-        while (i < size && p[i] < 0x80)
-            i++;
-        if (i == size)
-            return 1;
+/* The items of a list end here. */
+static inline int pls_add_list(pls_node *n, const pls_node *child) {
+    return child->count > INT32_MAX ? PLS_TYPED_LARGE : pls_add_end(n, child->count);
+}
+
+PLS_COLD int pls_is_text(const uint8_t *p, int64_t size, const uint8_t *limit) { return pls_is_utf8(p, p + size, limit); }
+
+/* Append bytes, which have to be UTF-8 if they are text; `limit` is the end of what may be read behind them. */
+PLS_HOT int pls_add_bytes(pls_node *n, const uint8_t *p, int64_t size, const uint8_t *limit, int is_text) {
+    int what;
+    if (n->size + size >= n->room && (what = pls_grow_bytes(n, n->size + size)))
+        return what;
+    if (size <= 16 && limit - p >= 16) { /* most of them: one load, one store */
+        if (is_text && pls_ascii_stop(p) < size && !pls_is_text(p, size, limit))
+            return PLS_TYPED_UTF8;
+        memcpy(n->data + n->size, p, 16);
+    } else if (size) {
+        if (is_text && !pls_is_text(p, size, limit))
+            return PLS_TYPED_UTF8;
+        memcpy(n->data + n->size, p, (size_t)size);
     }
-    return pls_is_utf8(p, p + size, limit);
+    n->size += size;
+    return pls_add_end(n, n->size);
 }
 
 /* Room for one item of each value in all nodes outside of lists, so that most of them never grow. */
 static inline int pls_reserve(pls_node *nodes, int64_t count) {
     int32_t k = 0;
+    int what;
     while (k < nodes[0].after) {
         pls_node *n = &nodes[k];
-        if (n->width > 0 && pls_make_room((void **)&n->data, &n->room, n->width * (count + 1)))
-            return PLS_TYPED_MEMORY;
-        if (n->width == PLS_WIDTH_BYTES || n->width == PLS_WIDTH_LIST) {
-            if (pls_make_room((void **)&n->ends, &n->ends_room, 4 * (count + 2)))
-                return PLS_TYPED_MEMORY;
-            n->ends[0] = 0;
-        }
+        if (n->width > PLS_WIDTH_STRUCT && count && (what = pls_grow_items(n, count)))
+            return what;
         k = n->width == PLS_WIDTH_LIST ? n->after : k + 1;
     }
     return PLS_TYPED_OK;
@@ -170,22 +203,18 @@ static inline int pls_reserve(pls_node *nodes, int64_t count) {
 /* One item without a value, in a node and, where it is a struct, in what it has. */
 static inline int pls_blank(pls_node *nodes, int32_t k) {
     int32_t j = k, after = nodes[k].after;
+    int what;
     while (j < after) {
         pls_node *n = &nodes[j];
-        if (pls_mark(n, 0))
+        if (pls_null(n))
             return PLS_TYPED_MEMORY;
-        if (n->width > 0) {
-            if (n->size + n->width > n->room && pls_make_room((void **)&n->data, &n->room, n->size + n->width))
-                return PLS_TYPED_MEMORY;
-            memset(n->data + n->size, 0, (size_t)n->width);
-            n->size += n->width;
-            n->count++;
-        } else if (n->width == PLS_WIDTH_BYTES || n->width == PLS_WIDTH_LIST) {
-            int what = pls_end(n, n->count ? n->ends[n->count] : 0);
-            if (what)
-                return what;
-        } else
-            n->count++;
+        if (n->width > PLS_WIDTH_STRUCT && n->count >= n->items && (what = pls_grow_items(n, n->count + 1)))
+            return what;
+        if (n->width > 0)
+            memset(n->data + n->count * n->width, 0, (size_t)n->width);
+        else if (n->width > PLS_WIDTH_STRUCT)
+            n->ends[n->count + 1] = n->ends[n->count];
+        n->count++;
         j = n->width == PLS_WIDTH_LIST ? n->after : j + 1;
     }
     return PLS_TYPED_OK;
@@ -202,9 +231,9 @@ static inline void pls_cut(pls_node *nodes, int32_t k, int64_t count) {
             want = up->width != PLS_WIDTH_LIST ? up->count : up->count ? up->ends[up->count] : 0;
         }
         n->count = want;
-        if (n->width > 0)
-            n->size = want * n->width;
-        else if (n->width == PLS_WIDTH_BYTES)
+        if (n->marked > want)
+            n->marked = want;
+        if (n->width == PLS_WIDTH_BYTES)
             n->size = want ? n->ends[want] : 0;
     }
 }
