@@ -149,17 +149,23 @@ cdef class _Nodes:
 
 
 cdef class _Kept:
-    """What the messages that are open have, by node."""
+    """What the messages that are open have, by message and by node."""
+    cdef int32_t *next
     cdef uint8_t *seen
     cdef typed.pls_kept *all
 
-    def __cinit__(self, int64_t nodes):
+    def __cinit__(self, const int32_t[:, ::1] messages, int64_t nodes):
+        cdef int32_t i
+        self.next = <int32_t *>calloc(messages.shape[0], sizeof(int32_t))
         self.seen = <uint8_t *>calloc(nodes, 1)
         self.all = <typed.pls_kept *>calloc(nodes, sizeof(typed.pls_kept))
-        if self.seen == NULL or self.all == NULL:
+        if self.next == NULL or self.seen == NULL or self.all == NULL:
             raise MemoryError
+        for i in range(messages.shape[0]):
+            self.next[i] = messages[i, 0]
 
     def __dealloc__(self):
+        free(self.next)
         free(self.seen)
         free(self.all)
 
@@ -294,7 +300,7 @@ cdef check_protobuf(
     const int32_t[:, ::1] messages, const int32_t[:, ::1] fields, const int32_t[::1] table,
     const int32_t[:, ::1] nodes
 ):
-    """Messages come before those in them, fields ascend, and each has a node of its width."""
+    """Messages come before those in them, in the order of their nodes; fields ascend, each has a node of its width."""
     cdef int32_t i, k, rows = <int32_t>fields.shape[0], columns = <int32_t>nodes.shape[0]
     widths = {typed.PLS_PROTO_INT64: 8, typed.PLS_PROTO_SINT64: 8, typed.PLS_PROTO_FIXED64: 8, typed.PLS_PROTO_TIME: 8,
               typed.PLS_PROTO_BOOL: 1, typed.PLS_PROTO_TEXT: typed.PLS_WIDTH_BYTES,
@@ -305,6 +311,7 @@ cdef check_protobuf(
     for i in range(messages.shape[0]):
         first, stop, node = messages[i, 0], messages[i, 1], messages[i, 2]
         good = 0 <= first <= stop <= rows and 0 <= node < columns and nodes[node, 1] == typed.PLS_WIDTH_STRUCT
+        good = good and (not i or messages[i - 1, 2] < node)
         for k in range(first, stop if good else first):
             number, kind, at, flags, message = fields[k, 0], fields[k, 1], fields[k, 2], fields[k, 3], fields[k, 4]
             good = good and 0 <= kind < typed.PLS_PROTO_KINDS and (k == first or fields[k - 1, 0] < number)
@@ -312,6 +319,9 @@ cdef check_protobuf(
             if good and flags & typed.PLS_PROTO_REPEATED:
                 good = nodes[at, 1] == typed.PLS_WIDTH_LIST and at + 1 < nodes[at, 2]
                 at += 1
+            if flags & typed.PLS_PROTO_PLAIN:
+                good = good and not flags & typed.PLS_PROTO_REPEATED and not fields[k, 5]
+                good = good and kind <= typed.PLS_PROTO_BYTES and kind != typed.PLS_PROTO_ENUM
             good = good and nodes[at, 1] == widths.get(kind, 4)
             if good and kind in (typed.PLS_PROTO_MESSAGE, typed.PLS_PROTO_GROUP):
                 good = i < message < messages.shape[0] and messages[message, 2] == at
@@ -358,8 +368,9 @@ def decode_protobuf(
     program.fields = <const typed.pls_field *>&fields[0, 0] if fields.shape[0] else NULL
     program.table = &table[0] if table.shape[0] else NULL
     program.nodes = made.all
-    cdef _Kept kept = _Kept(made.count)
-    program.seen, program.kept = kept.seen, kept.all
+    cdef _Kept kept = _Kept(messages, made.count)
+    program.message_count = <int32_t>messages.shape[0]
+    program.next, program.seen, program.kept = kept.next, kept.seen, kept.all
     with nogil:
         what = typed.pls_reserve(made.all, count)
         for i in range(count if what == typed.PLS_TYPED_OK else 0):

@@ -17,7 +17,7 @@ from pylogseg.schemas.columns import DEEPEST, Column, Nodes, Values
 from pylogseg.schemas.proto_schema import TIMES, ProtoEnum, ProtoField, ProtoFile, ProtoMessage
 
 (INT32, INT64, SINT32, SINT64, BOOL, CLOSED_ENUM, FIXED32, FIXED64, TEXT, BYTES, MESSAGE, GROUP, TIME) = range(13)
-_REPEATED, _PRESENCE, _ALWAYS = 1, 2, 4
+_REPEATED, _PRESENCE, _ALWAYS, _PLAIN = 1, 2, 4, 8
 #: Kind and column of each scalar.
 _SCALARS = {
     "double": (FIXED64, "double"),
@@ -94,6 +94,8 @@ class ProtoProgram:
             column, row = self._field(of, each, node, (*path, of.name))
             columns.append(column)
             row[0], row[5] = each.number, oneofs.get(each.oneof, 0)
+            if row[1] <= BYTES and row[1] != CLOSED_ENUM and not row[3] & _REPEATED and not row[5]:
+                row[3] |= _PLAIN
             rows.append(row)
         rows.sort()
         self._nodes.end(node)

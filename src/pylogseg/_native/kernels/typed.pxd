@@ -84,6 +84,7 @@ cdef extern from "protobuf.h" nogil:
         PLS_PROTO_TIME
         PLS_PROTO_KINDS
         PLS_PROTO_REPEATED
+        PLS_PROTO_PLAIN
 
     ctypedef struct pls_message:
         int32_t first
@@ -101,6 +102,8 @@ cdef extern from "protobuf.h" nogil:
         const pls_field *fields
         const int32_t *table
         pls_node *nodes
+        int32_t message_count
+        int32_t *next
         uint8_t *seen
         pls_kept *kept
         const uint8_t *limit

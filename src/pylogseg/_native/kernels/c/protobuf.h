@@ -1,8 +1,10 @@
 /* Protobuf's wire format into columns, by tables of messages and fields (`schemas/proto_program.py`).
 
-   Fields come in any order, and the last one of a number counts, so a message is open until its end: numbers are written
-   behind the last item of their node, of bytes the place is kept, and `pls_proto_close` then counts one item in each
-   node. Submessages merge: a second one goes on where the first was left. */
+   Fields come in any order, and the last one of a number counts, so a message is open until its end. Most fields are
+   plain, one number or text in no oneof, and mostly they ascend: they are appended as they come, those that are passed
+   over as absent, and one that comes late takes the place of the last item. Of the others, numbers are written behind the
+   last item of their node, of bytes the place is kept, and `pls_proto_close` counts one item in each node. Submessages
+   merge: a second one goes on where the first was left. */
 #ifndef PLS_PROTOBUF_H
 #define PLS_PROTOBUF_H
 
@@ -25,7 +27,7 @@ enum {
     PLS_PROTO_TIME = 12, /* a message of seconds and nanoseconds, as one number */
     PLS_PROTO_KINDS = 13
 };
-enum { PLS_PROTO_REPEATED = 1, PLS_PROTO_PRESENCE = 2, PLS_PROTO_ALWAYS = 4 };
+enum { PLS_PROTO_REPEATED = 1, PLS_PROTO_PRESENCE = 2, PLS_PROTO_ALWAYS = 4, PLS_PROTO_PLAIN = 8 };
 
 typedef struct {
     int32_t first, stop, node;
@@ -35,7 +37,7 @@ typedef struct {
     int32_t number;
     int32_t kind;
     int32_t node;    /* of a repeated one the list's; its items are in the next */
-    int32_t flags;   /* null where it is absent; a message that is there even so, as the value of a map */
+    int32_t flags;   /* null where it is absent; a message that is there even so, as the value of a map; plain */
     int32_t message; /* of a message or a group */
     int32_t oneof;   /* 0 none */
     int32_t table;   /* numbers of a closed enum, ascending */
@@ -52,7 +54,9 @@ typedef struct {
     const pls_field *fields;
     const int32_t *table;
     pls_node *nodes;
-    uint8_t *seen;  /* a byte a node: its field was there in the message that is open */
+    int32_t message_count;
+    int32_t *next;  /* of each message: of the plain fields, those in front of it have an item */
+    uint8_t *seen;  /* a byte a node: its field, which is not plain, was there in the message that is open */
     pls_kept *kept; /* of nodes of bytes */
     const uint8_t *limit;
     const uint8_t *at;
@@ -181,6 +185,8 @@ static inline void pls_proto_set(pls_proto *g, const pls_message *m, const pls_f
         if (other->kind == PLS_PROTO_MESSAGE || other->kind == PLS_PROTO_GROUP) {
             for (j = other->node; j < g->nodes[other->node].after; j++)
                 g->seen[j] = 0;
+            for (j = other->message; j < g->message_count && g->messages[j].node < g->nodes[other->node].after; j++)
+                g->next[j] = g->messages[j].first;
             pls_cut(g->nodes, other->node, g->nodes[other->node].count);
         }
     }
@@ -214,15 +220,37 @@ static int pls_proto_time(const uint8_t *p, const uint8_t *end, uint8_t *out) {
     return PLS_TYPED_OK;
 }
 
+/* Append an item for each plain field from k up to `stop`: they are absent. */
+static int pls_proto_absent(pls_proto *g, int32_t k, int32_t stop) {
+    int what = PLS_TYPED_OK;
+    for (; k < stop && what == PLS_TYPED_OK; k++) {
+        const pls_field *f = &g->fields[k];
+        pls_node *n = &g->nodes[f->node];
+        uint64_t zero = 0;
+        if (!(f->flags & PLS_PROTO_PLAIN))
+            continue;
+        if (f->flags & PLS_PROTO_PRESENCE)
+            what = pls_blank(g->nodes, f->node);
+        else
+            what = n->width > 0 ? pls_add_number(n, &zero, n->width) : pls_add_end(n, n->size);
+    }
+    return what;
+}
+
 /* Count what the open message has: one item in its node and in all that are in it. */
 static int pls_proto_close(pls_proto *g, int32_t message) {
     const pls_message *m = &g->messages[message];
     int32_t k;
     int what;
+    if (g->next[message] < m->stop && (what = pls_proto_absent(g, g->next[message], m->stop)))
+        return what;
+    g->next[message] = m->first;
     for (k = m->first; k < m->stop; k++) {
         const pls_field *f = &g->fields[k];
         pls_node *n = &g->nodes[f->node];
         int seen = g->seen[f->node];
+        if (f->flags & PLS_PROTO_PLAIN)
+            continue;
         g->seen[f->node] = 0;
         if (n->width > 0) {
             if (seen || !(f->flags & PLS_PROTO_PRESENCE)) {
@@ -330,90 +358,134 @@ static int pls_proto_field(
     }
 }
 
-/* A field of one number or text that is in no oneof. */
-static inline int pls_proto_simple(pls_proto *g, const pls_field *f, const uint8_t **cursor, const uint8_t *end) {
-    int what, is_known;
-    uint64_t size;
-    if (f->kind < PLS_PROTO_TEXT) {
-        uint8_t *out;
-        if ((what = pls_proto_slot(&g->nodes[f->node], &out)) ||
-            (what = pls_proto_number(g, f, cursor, end, out, &is_known)))
+/* Append the item of a plain field. */
+PLS_HOT int pls_proto_plain(pls_proto *g, const pls_field *f, const uint8_t **cursor, const uint8_t *end) {
+    pls_node *n = &g->nodes[f->node];
+    const uint8_t *p = *cursor;
+    uint64_t raw;
+    uint32_t narrow;
+    uint8_t byte;
+    int what;
+    switch (f->kind) {
+    case PLS_PROTO_INT32:
+        if ((what = pls_varint64(cursor, end, &raw)))
             return what;
-    } else {
-        if ((what = pls_varint64(cursor, end, &size)))
+        narrow = (uint32_t)raw;
+        return pls_add_number(n, &narrow, 4);
+    case PLS_PROTO_INT64:
+        if ((what = pls_varint64(cursor, end, &raw)))
             return what;
-        if (size > (uint64_t)(end - *cursor))
+        return pls_add_number(n, &raw, 8);
+    case PLS_PROTO_SINT32:
+        if ((what = pls_varint64(cursor, end, &raw)))
+            return what;
+        narrow = ((uint32_t)raw >> 1) ^ (0 - ((uint32_t)raw & 1));
+        return pls_add_number(n, &narrow, 4);
+    case PLS_PROTO_SINT64:
+        if ((what = pls_varint64(cursor, end, &raw)))
+            return what;
+        raw = (raw >> 1) ^ (0 - (raw & 1));
+        return pls_add_number(n, &raw, 8);
+    case PLS_PROTO_BOOL:
+        if ((what = pls_varint64(cursor, end, &raw)))
+            return what;
+        byte = raw != 0;
+        return pls_add_number(n, &byte, 1);
+    case PLS_PROTO_FIXED32:
+        if (end - p < 4)
             return PLS_TYPED_SHORT;
-        if (f->kind == PLS_PROTO_TEXT && !pls_is_text(*cursor, (int64_t)size, g->limit))
-            return PLS_TYPED_UTF8;
-        g->kept[f->node].p = *cursor;
-        g->kept[f->node].size = (int64_t)size;
-        *cursor += size;
+        *cursor = p + 4;
+        return pls_add_number(n, p, 4);
+    case PLS_PROTO_FIXED64:
+        if (end - p < 8)
+            return PLS_TYPED_SHORT;
+        *cursor = p + 8;
+        return pls_add_number(n, p, 8);
+    default: /* PLS_PROTO_TEXT, PLS_PROTO_BYTES */
+        if ((what = pls_varint64(cursor, end, &raw)))
+            return what;
+        p = *cursor;
+        if (raw > (uint64_t)(end - p))
+            return PLS_TYPED_SHORT;
+        *cursor = p + raw;
+        return pls_add_bytes(n, p, (int64_t)raw, g->limit, f->kind == PLS_PROTO_TEXT);
     }
-    g->seen[f->node] = 1;
-    return PLS_TYPED_OK;
+}
+
+static inline const pls_field *pls_proto_find(const pls_proto *g, const pls_message *m, uint64_t number) {
+    int32_t low = m->first, high = m->stop;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if ((uint64_t)g->fields[middle].number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < m->stop && (uint64_t)g->fields[low].number == number ? &g->fields[low] : NULL;
 }
 
 static int pls_proto_run(
     pls_proto *g, int32_t message, const uint8_t **cursor, const uint8_t *end, uint32_t group, int depth
 ) {
     const pls_message *m = &g->messages[message];
-    int32_t next = m->first;
+    const uint8_t *p = *cursor, *begin = p;
+    int32_t expected = m->first, next = g->next[message]; /* fields mostly ascend */
     int what = PLS_TYPED_OK;
     if (depth > PLS_DEEPEST)
         return PLS_TYPED_DEEP;
-    while (*cursor < end) {
-        const uint8_t *begin = *cursor;
+    while (p < end) {
         const pls_field *f = NULL;
         uint64_t tag;
         int wire;
-        if ((what = pls_varint64(cursor, end, &tag)) == PLS_TYPED_OK && (tag > UINT32_MAX || tag >> 3 == 0))
+        begin = p;
+        if ((what = pls_varint64(&p, end, &tag)) == PLS_TYPED_OK && (tag > UINT32_MAX || tag >> 3 == 0))
             what = PLS_TYPED_WIRE;
         if (what)
             goto failed;
         wire = (int)(tag & 7);
         if (wire == 4) {
-            if (group != 0 && tag >> 3 == group)
-                return PLS_TYPED_OK;
+            if (group != 0 && tag >> 3 == group) {
+                group = 0;
+                break;
+            }
             what = PLS_TYPED_GROUP;
             goto failed;
         }
-        if (next < m->stop && (uint64_t)g->fields[next].number == tag >> 3)
-            f = &g->fields[next];
-        else { /* ascending: fields mostly come in that order, and this is one further on */
-            int32_t low = m->first, high = m->stop;
-            while (low < high) {
-                int32_t middle = low + (high - low) / 2;
-                if ((uint64_t)g->fields[middle].number < tag >> 3)
-                    low = middle + 1;
-                else
-                    high = middle;
-            }
-            if (low < m->stop && (uint64_t)g->fields[low].number == tag >> 3)
-                f = &g->fields[low];
-        }
+        f = expected < m->stop && (uint64_t)g->fields[expected].number == tag >> 3 ? &g->fields[expected]
+                                                                                     : pls_proto_find(g, m, tag >> 3);
         if (f != NULL) {
-            int expected = pls_proto_wires[f->kind];
-            next = (int32_t)(f - g->fields) + !(f->flags & PLS_PROTO_REPEATED);
-            if (wire != expected && !(wire == 2 && (f->flags & PLS_PROTO_REPEATED) && expected != 3))
+            int32_t at = (int32_t)(f - g->fields);
+            int due = pls_proto_wires[f->kind];
+            expected = at + !(f->flags & PLS_PROTO_REPEATED);
+            if (wire != due && !(wire == 2 && (f->flags & PLS_PROTO_REPEATED) && due != 3))
                 f = NULL; /* an unknown field, as other implementations have it */
-            else if (!(f->flags & PLS_PROTO_REPEATED) && !f->oneof && f->kind <= PLS_PROTO_BYTES && f->kind != PLS_PROTO_ENUM) {
-                what = pls_proto_simple(g, f, cursor, end); /* most fields are such */
-                if (what)
+            else if (f->flags & PLS_PROTO_PLAIN) {
+                if (at < next) /* not the first one of its number, or it comes late */
+                    pls_cut(g->nodes, f->node, g->nodes[f->node].count - 1);
+                else {
+                    if (at > next && (what = pls_proto_absent(g, next, at)))
+                        goto failed;
+                    next = at + 1;
+                }
+                if ((what = pls_proto_plain(g, f, &p, end)))
                     goto failed;
                 continue;
             }
         }
+        *cursor = p;
         what = f != NULL ? pls_proto_field(g, m, f, (uint32_t)tag, cursor, end, depth)
                          : pls_proto_skip(cursor, end, (uint32_t)tag, depth);
-        if (what) {
-        failed:
-            if (g->at == NULL)
-                g->at = begin;
-            return what;
-        }
+        if (what)
+            goto failed;
+        p = *cursor;
     }
+    *cursor = p;
+    g->next[message] = next;
     return group ? PLS_TYPED_SHORT : PLS_TYPED_OK;
+failed:
+    if (g->at == NULL)
+        g->at = begin;
+    return what;
 }
 
 /* One value, an item of node 0; a value that fails leaves the nodes as they were. */
@@ -426,7 +498,10 @@ static inline int pls_proto_value(pls_proto *g, int32_t message, int64_t nodes, 
     if (what == PLS_TYPED_OK)
         what = pls_proto_close(g, message);
     if (what != PLS_TYPED_OK && what >= 0) {
+        int32_t k;
         memset(g->seen, 0, (size_t)nodes);
+        for (k = 0; k < g->message_count; k++)
+            g->next[k] = g->messages[k].first;
         pls_cut(g->nodes, 0, count);
     }
     return what;
