@@ -51,6 +51,13 @@ def check_json(
     sources: tuple[Any, ...],
     status: npt.NDArray[np.uint8],
 ) -> None: ...
+def json_lines(
+    place: npt.NDArray[np.int64],
+    size: npt.NDArray[np.int32],
+    sources: tuple[Any, ...],
+    rows: npt.NDArray[np.intp],
+    bare: bool,
+) -> Block | None: ...
 def frames(
     place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],

@@ -6,7 +6,8 @@ Values lie at places in sources, as record columns say it (`format/records.py`).
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
 
 from pylogseg._native.kernels cimport record_write as record
 from pylogseg._native.kernels cimport typed
@@ -430,6 +431,75 @@ def check_json(
             source = place[i] >> record.PLACE_SHIFT
             if not typed.pls_is_json(p, p + size[i], held.all[source].first + held.all[source].size, &breaks, &acts):
                 status[i] = typed.PLS_TYPED_JSON
+
+
+def json_lines(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
+    const int64_t[::1] rows not None, bint bare,
+):
+    """Values in JSON as lines, for a reader of such; their own line breaks, which mean no more than spaces, become those.
+
+    Parameters
+    ----------
+    place, size, sources
+        Values that `check_json` has found to be JSON.
+    rows : int64 array
+        Which of them, not nulls.
+    bare : bool
+        A line is the value as it is, which has to be an object; otherwise an object that has it as ``v``.
+
+    Returns
+    -------
+    Block or None
+        None if a line should be bare, and is no object.
+    """
+    cdef _Sources held = _Sources(sources)
+    cdef const uint8_t *p
+    cdef uint8_t *out
+    cdef void *made
+    cdef int64_t i, k, row, total = 0, count = rows.shape[0]
+    cdef int32_t j, length
+    cdef bint good = True
+    if size.shape[0] != place.shape[0]:
+        raise ValueError("columns differ in length")
+    for i in range(count):
+        if not 0 <= rows[i] < size.shape[0] or size[rows[i]] < 0:
+            raise ValueError(f"row {rows[i]} has no value")
+        total += size[rows[i]] + (1 if bare else 7)
+    made = malloc(total + 1)
+    if made == NULL:
+        raise MemoryError
+    with nogil:
+        out = <uint8_t *>made
+        for i in range(count):
+            row = rows[i]
+            length = size[row]
+            p = record.locate(held.all, SOURCES, place[row], length)
+            if p == NULL or (bare and not begins_object(p, length)):
+                good = False
+                break
+            if not bare:
+                memcpy(out, b'{"v":', 5)
+                out += 5
+            for j in range(length):
+                out[j] = b" " if p[j] == b"\n" or p[j] == b"\r" else p[j]
+            out += length
+            if not bare:
+                out[0] = b"}"
+                out += 1
+            out[0] = b"\n"
+            out += 1
+    block = take(&made, total)
+    return block if good else None
+
+
+cdef inline bint begins_object(const uint8_t *p, int32_t size) noexcept nogil:
+    """Whether the first byte that is no space is a brace."""
+    cdef int32_t i
+    for i in range(size):
+        if p[i] != b" " and p[i] != b"\t" and p[i] != b"\n" and p[i] != b"\r":
+            return p[i] == b"{"
+    return False
 
 
 def frames(

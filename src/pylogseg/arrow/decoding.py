@@ -145,7 +145,7 @@ class Decoder:
             entries = [self._entry(named) for named in framed.names]
             prepared = self._engine.prepared()
         known = np.array([*entries, 0, -_typed.UNKNOWN], np.int32)  # -1 is the last of it, no frame; -2 a null
-        array, status, position = self._engine.decode(framed, np.ascontiguousarray(known[framed.name]), prepared)
+        array, status, position = self._engine.decode(framed, known.take(framed.name), prepared)
         bad = np.flatnonzero((status != 0) & (status != _typed.ABSENT))
         return array, {row: self._reason(int(status[row]), int(position[row])) for row in bad.tolist()}
 

@@ -129,10 +129,13 @@ class ProtobufEngine:
         place, size = framed.place.copy(), framed.size.copy()
         entry = entry.copy()
         for number, (file, named) in enumerate(prepared):
+            if named.form != "confluent":
+                entry[entry == number] = 0
+                continue
             rows = np.flatnonzero((entry == number) & (size >= 0))
-            if not len(rows) or named.form != "confluent":
-                entry[rows] = 0
-            elif named.indexes:
+            if not len(rows):
+                continue
+            if named.indexes:
                 path = plain_indexes(named.indexes, zigzag=True)
                 entry[rows] = self._entry(file, path[0] if path else [])
             else:

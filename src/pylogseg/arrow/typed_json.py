@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -69,46 +68,59 @@ class JsonEngine:
         status[framed.size < 0] = _typed.ABSENT
         _typed.check_json(framed.place, framed.size, framed.sources, status)
         rows = np.flatnonzero(status == 0)
-        views = [memoryview(source) for source in framed.sources]  # type: ignore[arg-type]
-        spans = zip(framed.place[rows].tolist(), framed.size[rows].tolist(), strict=True)
-        texts = [bytes(views[p >> SOURCE_SHIFT][p & SOURCE_MASK : (p & SOURCE_MASK) + size]) for p, size in spans]
         parts: list[pa.Array] = []
-        self._read(texts, rows, status, parts)
+        self._read(framed, rows, status, parts)
         good = status[rows] == 0
-        made = pa.concat_arrays(parts) if parts else pa.array([], self.type)
+        made = parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.array([], self.type)
+        if len(made) == len(status):
+            return made, status, np.zeros(len(status), np.int32)
         places = np.full(len(status), -1)
         places[rows[good]] = np.arange(len(made))
         return made.take(pa.array(places, mask=places < 0)), status, np.zeros(len(status), np.int32)
 
     def _read(
-        self, texts: list[bytes], rows: npt.NDArray[np.intp], status: npt.NDArray[np.uint8], parts: list[pa.Array]
+        self, framed: Framed, rows: npt.NDArray[np.intp], status: npt.NDArray[np.uint8], parts: list[pa.Array]
     ) -> None:
         """Read lines together; where that fails, halves, until the bad one is found."""
-        if not texts:
+        if not len(rows):
             return
         try:
-            parts.append(self._any(texts) if self._has_any else self._typed(texts))
+            parts.append(self._any(framed, rows) if self._has_any else self._typed(framed, rows))
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            if len(texts) == 1:
+            if len(rows) == 1:
                 status[rows[0]] = self._mismatch
                 return
-            half = len(texts) // 2
-            self._read(texts[:half], rows[:half], status, parts)
-            self._read(texts[half:], rows[half:], status, parts)
+            half = len(rows) // 2
+            self._read(framed, rows[:half], status, parts)
+            self._read(framed, rows[half:], status, parts)
 
-    def _typed(self, texts: list[bytes]) -> pa.Array:
-        """By pyarrow: each is good JSON, so that its line breaks mean no more than spaces."""
-        lines = b"".join(b'{"v":' + text.replace(b"\n", b" ").replace(b"\r", b" ") + b"}\n" for text in texts)
-        options = pj.ParseOptions(pa.schema([pa.field("v", self.type)]), unexpected_field_behavior="ignore")
+    def _typed(self, framed: Framed, rows: npt.NDArray[np.intp]) -> pa.Array:
+        """By pyarrow: objects as they are, all else as a member of one."""
+        place, size, sources = framed.place, framed.size, framed.sources
+        bare = _typed.json_lines(place, size, sources, rows, True) if pa.types.is_struct(self.type) else None
+        lines = _typed.json_lines(place, size, sources, rows, False) if bare is None else bare
+        assert lines is not None
+        is_bare = bare is not None
+        wanted = pa.schema(list(self.type) if is_bare else [pa.field("v", self.type)])
+        options = pj.ParseOptions(wanted, unexpected_field_behavior="ignore")
         whole = pj.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-        found = pj.read_json(io.BytesIO(lines), whole, options).column("v").combine_chunks()
-        if len(found) != len(texts):
+        table = pj.read_json(pa.py_buffer(lines), whole, options)
+        if table.num_rows != len(rows):
             raise ValueError("rows are missing")
-        return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+        if is_bare:
+            return pa.StructArray.from_arrays([_one(each) for each in table.columns], fields=list(self.type))
+        return _one(table.column("v"))
 
-    def _any(self, texts: list[bytes]) -> pa.Array:
+    def _any(self, framed: Framed, rows: npt.NDArray[np.intp]) -> pa.Array:
         """By Python, which can leave a part as it is."""
+        views = [memoryview(source) for source in framed.sources]  # type: ignore[arg-type]
+        spans = zip(framed.place[rows].tolist(), framed.size[rows].tolist(), strict=True)
+        texts = (bytes(views[p >> SOURCE_SHIFT][p & SOURCE_MASK : (p & SOURCE_MASK) + size]) for p, size in spans)
         return pa.array([_kept(json.loads(text), self._field) for text in texts], self.type)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _has_any(field: pa.Field) -> bool:

@@ -72,13 +72,12 @@ def unframed(
     by_header: dict[int, Named],
 ) -> Framed:  # fmt: skip
     """Take the frames off values that lie at places in sources."""
+    if frame == "plain":
+        return Framed([Named("given")], np.where(size < 0, np.int32(-2), np.int32(0)), place, size, sources)
     kind, number = np.empty(len(size), np.uint8), np.empty(len(size), np.int64)
     _typed.frames(place, size, sources, kind, number)
     name = np.full(len(size), -1, np.int32)
     name[kind == _typed.ABSENT_VALUE] = -2
-    if frame == "plain":
-        name[kind != _typed.ABSENT_VALUE] = 0
-        return Framed([Named("given")], name, place, size, sources)
     made = Framed([], name, place.copy(), size.copy(), sources)
     is_confluent = kind == _typed.CONFLUENT
     if by_header:
