@@ -24,7 +24,15 @@ def render(
     columns: Any, ops: npt.NDArray[np.int32], labels: bytes, delimiter: int, start: int, stop: int, out: TextBuffer
 ) -> None: ...
 def dump_lines(
-    columns: Any, start_batch: int, stop_batch: int, start: int, stop: int, what: int, out: TextBuffer
+    columns: Any,
+    start_batch: int,
+    stop_batch: int,
+    start: int,
+    stop: int,
+    what: int,
+    out: TextBuffer,
+    ends: npt.NDArray[np.int32] | None = None,
+    texts: Any = None,
 ) -> None: ...
 def find(
     place: npt.NDArray[np.int64],

@@ -11,8 +11,8 @@ from libc.string cimport memcpy
 
 from pylogseg._native.kernels.text cimport (
     PLS_AS_COUNT, PLS_OP_COUNT, PLS_SOURCES, PLS_TEXT_BATCH, PLS_TEXT_FULL, PLS_TEXT_HEADERS, PLS_TEXT_LEGACY, PLS_TEXT_OK,
-    PLS_TEXT_ORDER, PLS_TEXT_SPAN, pls_base64_init, pls_batch, pls_crc_init, pls_dump, pls_dump_state, pls_find, pls_needle,
-    pls_op, pls_program, pls_quote_init, pls_records, pls_render, pls_resolve, pls_sink, pls_source, pls_span,
+    PLS_TEXT_ORDER, PLS_TEXT_SPAN, pls_base64_init, pls_batch, pls_crc_init, pls_dump, pls_dump_state, pls_dump_texts,
+    pls_find, pls_needle, pls_op, pls_program, pls_quote_init, pls_records, pls_render, pls_resolve, pls_sink, pls_source, pls_span,
 )
 
 import cython
@@ -229,16 +229,27 @@ def render(columns not None, ops not None, labels not None, uint8_t delimiter, i
 
 def dump_lines(
     columns not None, int64_t start_batch, int64_t stop_batch, int64_t start, int64_t stop, int what, TextBuffer out not None,
+    const int32_t[::1] ends=None, const uint8_t[::1] texts=None,
 ):
     """Append the lines of Kafka's dump tool for batch rows ``[start_batch, stop_batch)`` and their records ``[start, stop)``.
 
     `what` is a sum: 1 metadata of records, 2 keys and payloads, 4 lines of batches. A record of a control batch gets
-    its metadata and no end of line: the caller adds what the record means.
+    its metadata and no end of line: the caller adds what the record means. With `ends` and `texts` a record has the
+    text between two ends in place of key and payload.
     """
     cdef Records records = Records(columns)
     cdef pls_dump_state state
+    cdef pls_dump_texts decoded
     check_range(start, stop, records.count, "records")
     check_range(start_batch, stop_batch, records.c.batch_count, "batches")
+    if (ends is None) != (texts is None) or (ends is not None and ends.shape[0] != stop - start + 1):
+        raise RequestError(f"{stop - start} records have {stop - start + 1} ends of texts")
+    decoded.ends, decoded.data, decoded.size, decoded.first = NULL, <const uint8_t *>b"", 0, start
+    if ends is not None:
+        decoded.ends = &ends[0]
+        decoded.size = texts.shape[0]
+        if decoded.size:
+            decoded.data = &texts[0]
     state.batch = start_batch
     state.stop_batch = stop_batch
     state.record = start
@@ -251,7 +262,7 @@ def dump_lines(
         while status == PLS_TEXT_FULL:
             sink = out.sink()
             with nogil:
-                status = pls_dump(&records.c, &state, what, &sink)
+                status = pls_dump(&records.c, &state, what, &decoded, &sink)
             out.size = sink.at - out.data
             if status == PLS_TEXT_FULL:
                 out.grow()

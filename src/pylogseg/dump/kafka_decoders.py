@@ -7,10 +7,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from pylogseg.dump.kafka_options import KafkaFailure, KafkaOptions
 from pylogseg.errors import CorruptionError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.records import RecordColumns
+from pylogseg.format.text import Texts
 from pylogseg.messages.codec import MalformedError, decode_message
 from pylogseg.messages.framing import Part, decode_coordinator, decode_framed
 from pylogseg.messages.schema import message
@@ -178,17 +181,25 @@ _BY_OPTION: dict[str, Decoder] = {
 }
 
 
-def texts_of(options: KafkaOptions, columns: RecordColumns) -> list[bytes | None]:
-    """Return the texts of records that can be made many at a time; None for those that the decoder has to make."""
-    topic = _COORDINATORS.get(options.decoder or "")
-    if topic is None:
-        return [None] * len(columns)
-    from pylogseg.arrow.message_text import coordinator_texts
+def texts_of(options: KafkaOptions, columns: RecordColumns, decoder: Decoder) -> tuple[Texts, KafkaFailure | None]:
+    """Return what stands behind the metadata of records, and what ends the dump behind them."""
+    from pylogseg.arrow.message_text import coordinator_texts, dump_texts, joined, text_array, with_texts
 
-    return [
-        None if texts is None else b" key: %b payload: %b" % (texts[0], b"<DELETE>" if texts[1] is None else texts[1])
-        for texts in coordinator_texts(topic, columns)
-    ]
+    topic = _COORDINATORS.get(options.decoder or "")
+    made = None if topic is None else coordinator_texts(topic, columns)
+    rows = np.arange(len(columns)) if made is None else np.flatnonzero(~made.done)
+    texts: list[bytes] = []
+    failure = None
+    for i in rows.tolist():
+        try:
+            texts.append(decoder(columns.key(i), columns.value(i), int(columns.offset[i])).encode())
+        except KafkaFailure as error:
+            failure = error
+            break
+    if made is None:
+        return joined(text_array(texts)), failure
+    array = dump_texts(made) if failure is None else dump_texts(made).slice(0, rows[len(texts)])
+    return joined(with_texts(array, rows[: len(texts)], texts)), failure
 
 
 def decoder_of(options: KafkaOptions) -> Decoder | None:

@@ -191,22 +191,17 @@ class _Dump:
     def _decoded(self, columns: RecordColumns, batches: tuple[int, int], decoder: Decoder, batch_lines: bool) -> None:
         """Write batches whose records Kafka's own code understands."""
         first, last = np.searchsorted(columns.batch, batches).tolist()
-        texts = texts_of(self._options, columns.take(slice(first, last)))
-        out: list[bytes] = []
-        i = first
-        try:
-            for line in _heads(columns, batches, (first, last), batch_lines):
-                if not line.startswith(b"| offset: "):
-                    out.append(line)
-                    continue
-                out.append(b"|" if self._options.skip_record_metadata else line[:-1])
-                made = texts[i - first]
-                if made is None:
-                    made = decoder(columns.key(i), columns.value(i), int(columns.offset[i])).encode()
-                out += (made, b"\n")
-                i += 1
-        finally:
-            self._out.append(b"".join(out))
+        texts, failure = texts_of(self._options, columns.take(slice(first, last)), decoder)
+        metadata = not self._options.skip_record_metadata
+        last = first + len(texts.ends) - 1
+        row = batches[1] if failure is None else int(columns.batch[last]) + 1
+        dump_lines(columns, self._out, start_batch=batches[0], stop_batch=row, start=first, stop=last,
+                   batch_lines=batch_lines, metadata=metadata, texts=texts)  # fmt: skip
+        if failure is not None:  # the tool has written the beginning of the line
+            head = dump_lines(columns, start_batch=row - 1, stop_batch=row, start=last, stop=last + 1,
+                              batch_lines=False, payload=False)  # fmt: skip
+            self._out.append(bytes(head)[:-1] if metadata else b"|")
+            raise failure
 
     def _control(self, columns: RecordColumns, row: int, *, batch_lines: bool) -> None:
         first, last = np.searchsorted(columns.batch, (row, row + 1)).tolist()
@@ -234,22 +229,6 @@ class _Dump:
         elif len(self._out):
             self._write(self._out)
         self._out.clear()
-
-
-def _heads(
-    columns: RecordColumns, batches: tuple[int, int], records: tuple[int, int], batch_lines: bool
-) -> Iterator[bytes]:
-    """Yield the lines of batches, and those of records without what is in them."""
-    what: dict[str, Any] = {"start_batch": batches[0], "stop_batch": batches[1], "payload": False}
-    if not columns.header_count[slice(*records)].any():
-        yield from bytes(dump_lines(columns, batch_lines=batch_lines, **what)).splitlines(keepends=True)
-        return
-    for row in range(*batches):  # a name of a header may have line feeds
-        what = {"start_batch": row, "stop_batch": row + 1, "payload": False}
-        first, last = np.searchsorted(columns.batch, (row, row + 1)).tolist()
-        yield bytes(dump_lines(columns, start=first, stop=first, batch_lines=batch_lines, **what))
-        for i in range(first, last):
-            yield bytes(dump_lines(columns, start=i, stop=i + 1, batch_lines=False, **what))
 
 
 def _no_records(batches: BatchTable) -> RecordColumns:

@@ -27,6 +27,7 @@ __all__ = [
     "JSON_FIELDS",
     "Program",
     "TextBuffer",
+    "Texts",
     "csv",
     "csv_header",
     "dump_lines",
@@ -83,6 +84,13 @@ class Program(NamedTuple):
     ops: npt.NDArray[np.int32]  #: Rows of field, style, and start and size of the label before it.
     labels: bytes
     delimiter: int  #: Byte between the fields of CSV; 0 elsewhere.
+
+
+class Texts(NamedTuple):
+    """A text for each record, joined."""
+
+    ends: npt.NDArray[np.int32]  #: Where each begins, and the end of the last.
+    data: Any  #: Buffer of them.
 
 
 def _program(parts: Iterable[_Part], delimiter: int = 0) -> Program:
@@ -297,6 +305,7 @@ def dump_lines(
     batch_lines: bool = True,
     metadata: bool = True,
     payload: bool = True,
+    texts: Texts | None = None,
 ) -> TextBuffer:
     """Write the lines of ``kafka-dump-log.sh --deep-iteration`` (Kafka 4.3): each batch, and its records after it.
 
@@ -304,7 +313,8 @@ def dump_lines(
     `start` and `stop` choose records of these batches. `metadata` is offset, time, sizes, sequence and names of headers
     (not with ``--skip-record-metadata``), `payload` keys and values (``--print-data-log``), where bytes that are not
     UTF-8 become U+FFFD, as many as in Java. A record of a control batch gets its metadata and **no end of line**: the
-    caller, who knows what it means, appends that. So such records are written one at a time.
+    caller, who knows what it means, appends that. So such records are written one at a time. `texts` take the place of
+    keys and values.
     """
     stop_batch = len(columns.batches) if stop_batch is None else stop_batch
     if start is None:
@@ -315,7 +325,7 @@ def dump_lines(
         raise RequestError("a dump says whether CRCs hold: scan with crc=True")
     buffer = TextBuffer() if out is None else out
     what = 1 * metadata + 2 * payload + 4 * batch_lines
-    _text.dump_lines(columns, start_batch, stop_batch, start, stop, what, buffer)
+    _text.dump_lines(columns, start_batch, stop_batch, start, stop, what, buffer, *(texts or (None, None)))
     return buffer
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pylogseg.arrow.message_text import coordinator_texts
+from pylogseg.arrow.message_text import coordinator_texts, text_array, with_texts
+from pylogseg.arrow.messages import spans
 from pylogseg.catalog.disk import Segment
 from pylogseg.errors import CorruptionError
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
@@ -47,18 +47,17 @@ class MessageText:
             keys, values = self._coordinator(columns, segment)
             return _with_texts(_with_texts(columns, "key", keys), "value", values)
         if segment.topic in HOMES:
-            return _with_texts(columns, "value", self._framed(columns, segment))
+            return _with_texts(columns, "value", text_array(self._framed(columns, segment)))
         return columns
 
-    def _coordinator(self, columns: RecordColumns, segment: Segment) -> tuple[list[_Text], list[_Text]]:
-        control = columns.batches.is_control[columns.batch].tolist()
-        keys: list[_Text] = []
-        values: list[_Text] = []
-        for i, fast in enumerate(coordinator_texts(segment.topic, columns)):
-            made = (None, None) if control[i] else fast or self._one(columns, i, segment)
-            keys.append(made[0])
-            values.append(made[1])
-        return keys, values
+    def _coordinator(self, columns: RecordColumns, segment: Segment) -> tuple[Any, Any]:
+        """Arrays of the keys and the values."""
+        control = columns.batches.is_control[columns.batch]
+        made = coordinator_texts(segment.topic, columns)
+        rows = np.flatnonzero(control | ~made.done)
+        others = [(None, None) if control[i] else self._one(columns, i, segment) for i in rows.tolist()]
+        keys, values = ([each[part] for each in others] for part in (0, 1))
+        return with_texts(made.keys, rows, keys), with_texts(made.values, rows, values)
 
     def _one(self, columns: RecordColumns, i: int, segment: Segment) -> tuple[_Text, _Text]:
         offset = int(columns.offset[i])
@@ -118,16 +117,14 @@ def _masked(part: Part) -> Part:
     return part._replace(fields=fields)
 
 
-def _with_texts(columns: RecordColumns, which: str, texts: Sequence[_Text]) -> RecordColumns:
-    """The columns with a source of texts behind the others; None leaves a payload as it is."""
-    sizes = np.array([-1 if text is None else len(text) for text in texts], np.int64)
-    ends = np.cumsum(np.maximum(sizes, 0))
+def _with_texts(columns: RecordColumns, which: str, texts: Any) -> RecordColumns:
+    """The columns with a source of texts behind the others; a null leaves a payload as it is."""
+    start, sizes, source = spans(texts)
     there = sizes >= 0
     place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
     made: dict[str, Any] = {
-        f"{which}_place": np.where(there, (ends - sizes) | (len(columns.sources) << SOURCE_SHIFT), place),
+        f"{which}_place": np.where(there, start | (len(columns.sources) << SOURCE_SHIFT), place),
         f"{which}_size": np.where(there, sizes, size).astype(np.int32),
     }
-    source = np.frombuffer(b"".join(text for text in texts if text is not None), np.uint8)
     columns = replace(columns, sources=(*columns.sources, source), **made)
     return replace(columns, key_view=None, value_view=None, keys=None, values=None)

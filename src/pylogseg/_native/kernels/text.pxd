@@ -87,7 +87,15 @@ cdef extern from "dump.h" nogil:
         int64_t stop_record
         int batch_written
 
-    int pls_dump(const pls_records *r, pls_dump_state *state, int what, pls_sink *s) noexcept
+    ctypedef struct pls_dump_texts:
+        const uint8_t *data
+        int64_t size
+        const int32_t *ends
+        int64_t first
+
+    int pls_dump(
+        const pls_records *r, pls_dump_state *state, int what, const pls_dump_texts *texts, pls_sink *s
+    ) noexcept
 
 
 cdef extern from "find.h" nogil:

@@ -12,6 +12,14 @@ enum {
     PLS_DUMP_BATCHES = 4   /* a line before the records of each batch */
 };
 
+/* What a decoder makes of each record from `first` on, in place of key and payload: text i is between two ends. */
+typedef struct {
+    const uint8_t *data;
+    int64_t size;
+    const int32_t *ends; /* NULL: there are no texts */
+    int64_t first;
+} pls_dump_texts;
+
 /* The progress of writing lines, to continue when there is room again. */
 typedef struct {
     int64_t batch, stop_batch;
@@ -147,15 +155,26 @@ static inline int pls_put_record_contents(pls_sink *s, const pls_records *r, int
     return PLS_TEXT_OK;
 }
 
+static inline int pls_put_decoded(pls_sink *s, const pls_dump_texts *texts, int64_t i) {
+    int32_t start = texts->ends[i - texts->first], end = texts->ends[i - texts->first + 1];
+    if (start < 0 || end < start || end > texts->size)
+        return PLS_TEXT_SPAN;
+    return pls_put_bytes(s, texts->data + start, end - start) ? PLS_TEXT_OK : PLS_TEXT_FULL;
+}
+
 /* A control batch gets no payload and no end of the line: the caller adds the meaning of its records. */
-static inline int pls_put_record_line(pls_sink *s, const pls_records *r, int64_t i, const pls_batch *b, int what) {
+static inline int pls_put_record_line(
+    pls_sink *s, const pls_records *r, int64_t i, const pls_batch *b, int what, const pls_dump_texts *texts
+) {
     int status = PLS_TEXT_OK;
     int control = b->magic >= 2 && b->attributes & 0x20;
     if (what & PLS_DUMP_METADATA)
         status = pls_put_record_metadata(s, r, i, b);
     if (status != PLS_TEXT_OK || control)
         return status;
-    if (what & PLS_DUMP_PAYLOAD)
+    if (texts->ends != NULL)
+        status = !(what & PLS_DUMP_METADATA) && !PLS_PUT(s, "|") ? PLS_TEXT_FULL : pls_put_decoded(s, texts, i);
+    else if (what & PLS_DUMP_PAYLOAD)
         status = pls_put_record_contents(s, r, i, what & PLS_DUMP_METADATA ? " " : "| ");
     if (status != PLS_TEXT_OK)
         return status;
@@ -163,7 +182,9 @@ static inline int pls_put_record_line(pls_sink *s, const pls_records *r, int64_t
 }
 
 /* Lines of the batches from state->batch on, each followed by those of its records. */
-static inline int pls_dump(const pls_records *r, pls_dump_state *state, int what, pls_sink *s) {
+static inline int pls_dump(
+    const pls_records *r, pls_dump_state *state, int what, const pls_dump_texts *texts, pls_sink *s
+) {
     pls_batch b;
     for (; state->batch < state->stop_batch; state->batch++, state->batch_written = 0) {
         uint8_t *start = s->at;
@@ -177,7 +198,7 @@ static inline int pls_dump(const pls_records *r, pls_dump_state *state, int what
         for (; state->record < state->stop_record && r->batch[state->record] == state->batch; state->record++) {
             int status;
             start = s->at;
-            status = pls_put_record_line(s, r, state->record, &b, what);
+            status = pls_put_record_line(s, r, state->record, &b, what, texts);
             if (status != PLS_TEXT_OK) {
                 s->at = start;
                 return status;
