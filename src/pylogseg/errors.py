@@ -7,6 +7,7 @@ The class of an error says what is wrong: the bytes (`CorruptionError`), the req
 from __future__ import annotations
 
 import enum
+import errno
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any, ClassVar
@@ -116,7 +117,9 @@ class StorageError(PylogsegError, OSError):
     kind = "storage"
 
     def __init__(self, path: str | PathLike[str], operation: str, reason: str, number: int | None = None) -> None:
-        super().__init__(f"{path}: cannot {operation}: {reason}")
+        is_missing = operation == "stat" and number == errno.ENOENT
+        fault = "no such file or folder" if is_missing else f"cannot {operation}: {reason}"
+        super().__init__(f"{path}: {fault}")
         self.path = str(path)
         self.operation = operation
         self.reason = reason

@@ -857,4 +857,4 @@ def test_a_name_that_is_not_here(examples: Path, tmp_path: Path) -> None:
     ) == (1, True)
     done = pylogseg("delete-records", log_dir, "txn-a", "--offset", "txn-a=1", "--offset", "nothing-0=1")
     assert (done.code, "nothing-0 is not here" in done.text, "name one, as txn-a-0" in done.text) == (1, True, True)
-    assert "2 partitions skipped: no offset is given (offsets go by partition" in done.text
+    assert "2 partitions skipped: no offset is given; offsets go by partition" in done.text

@@ -78,7 +78,7 @@ def test_arguments(examples):
         pylogseg.read(examples, isolation_level="committed")
     with pytest.raises(pylogseg.RequestError, match="a pair"):
         pylogseg.read(examples, offset=(1, 2, 3))
-    with pytest.raises(pylogseg.StorageError, match=r"no-such-dir: cannot stat"):
+    with pytest.raises(pylogseg.StorageError, match=r"no-such-dir: no such file or folder"):
         pylogseg.read(examples / "no-such-dir")
 
 
@@ -282,7 +282,7 @@ def test_the_highest_offsets(tmp_path):
 
 def test_columns_that_there_are_not(examples):
     for read in (pylogseg.read, pylogseg.read_arrow):
-        with pytest.raises(pylogseg.RequestError, match=r"columns \['kee'\]: each must be one of key, value"):
+        with pytest.raises(pylogseg.RequestError, match="unknown column 'kee'; the columns are key, value"):
             read(examples, "txn-b", columns=["kee"])
 
 

@@ -188,7 +188,7 @@ def test_choosing_the_schema(folder: Path, tmp_path: Path) -> None:
             decoded(folder, "old", schema=schema)
     with pytest.raises(pylogseg.RequestError, match="different schemas"):
         decoded(folder, ["old", "orders"])
-    with pytest.raises(pylogseg.RequestError, match="go with decode"):
+    with pytest.raises(pylogseg.RequestError, match="need decode="):
         pylogseg.read_arrow(folder, "old", schema=13)
     for wrong in ({"decode": "values"}, {"decode": []}, {"on_undecoded": "no"}, {"views": True}):
         with pytest.raises(pylogseg.RequestError):

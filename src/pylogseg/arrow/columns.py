@@ -202,18 +202,18 @@ def read_arrow(
     typed = None
     if decode is not None:
         if views:
-            raise RequestError("decode does not go with views")
+            raise RequestError("decode= cannot be combined with views=")
         from pylogseg.arrow.decoding import Decoding, typed_reading
 
         decoding = Decoding.of(decode, schema=schema, registry=registry, on_undecoded=on_undecoded)
         typed = typed_reading(decoding, path, reader, DEFAULT_COLUMNS if columns is None else columns)
         columns = typed.needed()
     elif any(each is not None for each in (schema, registry, on_undecoded)):
-        raise RequestError("schema, registry and on_undecoded go with decode='value'")
+        raise RequestError("schema=, registry= and on_undecoded= need decode='value'")
     target = _schema_of(columns, views=views)
     if filter is not None or threads != 1:
         if views or latest:
-            raise RequestError("filter and threads go with neither views nor latest: filter what is read with them")
+            raise RequestError("filter= and threads= cannot be combined with views= or latest=: filter the result")
         found = _scanned(reader, target, filter, threads)
     else:
         found = _in_order(reader, target, views)

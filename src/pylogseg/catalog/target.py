@@ -105,7 +105,7 @@ class Target:
             found.update(matching)
         for number in (numbers := set(partitions)):
             if not any(_number(name) == number for name in found):
-                raise RequestError(f"no partition {number} of what was asked for in {self.parent}")
+                raise RequestError(f"no partition {number} among those selected in {self.parent}")
         return [name for name in names if name in found and (not numbers or _number(name) in numbers)]
 
     def _refuse_two_meanings(self, asked: str, matching: list[str]) -> None:

@@ -98,7 +98,7 @@ def cat(
     if decode:
         key_as, value_as = _styles_of_decode(key_as, value_as, as_csv or template is not None)
     elif show_secrets:
-        raise click.UsageError("--show-secrets goes with --decode")
+        raise click.UsageError("--show-secrets needs --decode")
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])

@@ -137,11 +137,11 @@ def groups(
 ) -> None:
     """List consumer groups: type, state, members, offsets and lag, from the files alone."""
     if offsets + lag + members + (export is not None or map_to is not None) > 1:
-        raise RequestError("choose one of --offsets, --lag, --members and --export; --map-to goes with --export")
+        raise RequestError("choose one of --offsets, --lag, --members and --export; only --map-to works with --export")
     if export is not None and not export:
         raise RequestError("--export: the name is empty: expected a file")
     if overwrite and export is None:
-        raise RequestError("--overwrite goes with --export")
+        raise RequestError("--overwrite needs --export")
     state, names = opened(arguments, as_of, TOPIC, output=None if export is None else Path(export))
     if export is not None:
         check_free(Path(export), overwrite)

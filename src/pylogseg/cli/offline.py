@@ -305,7 +305,7 @@ def _summary(result: Result) -> Iterator[str]:
             ).append(topic)
     for (reason, remedy), topics in sorted(left.items(), key=lambda item: -len(item[1])):
         why = _of_topics(reason, list(dict.fromkeys(topics)))
-        yield f"{count_text(len(topics), 'partition')} skipped: {why}" + (f" ({remedy})" if remedy else "")
+        yield f"{count_text(len(topics), 'partition')} skipped: {why}" + (f"; {remedy}" if remedy else "")
     yield from result.notes
     for file in dict.fromkeys(change.file for change in result.checkpoints):
         changes = [change for change in result.checkpoints if change.file == file]

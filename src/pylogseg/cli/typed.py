@@ -81,7 +81,7 @@ def check_unused(wanted: Sequence[str], given: dict[str, Any], option: str) -> N
     """Refuse options that mean nothing where nothing is decoded."""
     unused = [name for name, value in given.items() if value is not None]
     if unused and not wanted:
-        raise RequestError(f"--{unused[0].removeprefix('on_')} goes with {option} schema")
+        raise RequestError(f"--{unused[0].removeprefix('on_')} needs {option} schema")
 
 
 def report_undecoded(count: int, first: str = "") -> bool:

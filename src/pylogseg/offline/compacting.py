@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
 
 _NAME_IT = (
-    "whether it is compacted is not known: name the settings (--cluster-metadata, or --config cleanup.policy=compact), "
-    "or use --force to take it anyway"
+    "cleanup.policy is not known: give --cluster-metadata or --config cleanup.policy=compact, or use --force to "
+    "compact anyway"
 )
 _MORE = "give it more by map_bytes (--map-memory)"
 
@@ -73,7 +73,7 @@ def compact(
             part.result.leave(unknown, _NAME_IT, undone=True)
             return
         if not part.config.compact and not force:
-            part.result.leave("cleanup.policy has no compact", "use --force to take it anyway")
+            part.result.leave("cleanup.policy has no compact", "use --force to compact anyway")
             return
         log = part.open()
         if not part.config.compact:

@@ -152,7 +152,7 @@ def copy(
 
 def _check_free(storage: Storage, target: str) -> None:
     if storage.exists(target) and (not storage.stat(target).is_dir or storage.list_folder(target)):
-        raise RequestError(f"{target}: a copy goes into an empty folder, or one that is not there yet")
+        raise RequestError(f"{target}: expected an empty folder, or a path that does not exist yet")
 
 
 class _Copy:

@@ -28,7 +28,7 @@ class Destination:
         self.unfinished = storage.join(self._above, f".{name}.pylogseg-unfinished")
         self._is_ours = False
         if storage.exists(self.path) and (not storage.stat(self.path).is_dir or storage.list_folder(self.path)):
-            raise RequestError(f"{path}: the result goes into an empty folder, or one that is not there yet")
+            raise RequestError(f"{path}: expected an empty folder, or a path that does not exist yet")
 
     def copy(self, place: Target, names: Sequence[str], on_bytes: Callable[[int], None]) -> Target:
         """Copy partitions with what the log directory knows of them; return where they are now.

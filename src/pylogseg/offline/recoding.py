@@ -62,9 +62,11 @@ def recode(
     """
     shared = Options.of(options)
     if level is not None and compression is None:
-        raise RequestError(f"a level ({level}) goes with a codec")
+        raise RequestError(f"a level ({level}) goes with a codec: give compression (--compression) too")
     if compression is None and not magic_2 and merge_bytes is None:
-        raise RequestError("nothing to change: give a codec, magic 2, or a size for merged batches")
+        raise RequestError(
+            "nothing to change: give compression (--compression), magic_2 (--magic-2) or merge_bytes (--merge)"
+        )
     if merge_bytes is not None and merge_bytes < 1:
         raise RequestError(f"merged batches cannot have {merge_bytes} bytes")
     codec = None if compression is None else codec_number(compression)

@@ -91,7 +91,9 @@ def redact(
     if where is not None:
         conditions.append(_of_arrow(where))
     if not conditions:
-        raise RequestError("no records are selected: give keys, headers, a pattern or a predicate")
+        raise RequestError(
+            "no records are selected: give keys (--key, --key-file), headers (--header), matches (--match) or where"
+        )
     if blank is not None:
         blank.check()
     counted = "recordsDeleted" if blank is None else "recordsBlanked"
@@ -112,7 +114,7 @@ def redact(
     for part_result in result:
         folder = parse_partition_folder(part_result.name)
         if part_result.state == "left" and folder is not None and folder.state:
-            part_result.remedy = "it may hold such records too: take it as well by --everywhere"
+            part_result.remedy = "it may hold such records too: --everywhere includes it"
     return result
 
 
@@ -131,14 +133,14 @@ def _refuse_empty(keys: list[bytes], headers: list[tuple[bytes, bytes | None]], 
     """Raise for conditions that an unset shell variable would cause."""
     for what, values in (("key", keys), ("name of a header", [name for name, _ in headers])):
         if b"" in values:
-            raise RequestError(f"an empty {what} is asked for: if that is meant, use force (--force)")
+            raise RequestError(f"an empty {what} is given: to allow it, use force (--force)")
     empty = encode([(0, b"", b"")])
     records = decode(scan(empty).batches, empty)[0]
     if any(found := [bool(match(records).any()) for match in matches]):
         number = found.index(True)
         raise RequestError(
-            f"pattern {number + 1} of {len(matches)} matches the empty string, so it would take all records: if that "
-            "is meant, use force (--force)"
+            f"pattern {number + 1} of {len(matches)} matches the empty string, so it would take all records: to "
+            "allow it, use force (--force)"
         )
 
 

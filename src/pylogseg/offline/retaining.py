@@ -19,12 +19,12 @@ from pylogseg.offline.settings import Settings
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
 
-_ALL_THE_SAME = "use --force to take it anyway"
+_ALL_THE_SAME = "use --force to delete anyway"
 _SAY = (
-    "nothing is deleted by Kafka's defaults: say what shall go (--ms, --bytes, --before-offset, --before-time), or "
-    "name the settings (--cluster-metadata, --server-properties, --config)"
+    "nothing is deleted by Kafka's defaults: give a rule (--ms, --bytes, --before-offset, --before-time) or the "
+    "settings (--cluster-metadata, --server-properties, --config)"
 )
-_NAME_IT = "it may be compacted: name it or its metadata (--cluster-metadata), or use --force to take it anyway"
+_NAME_IT = "it may be compacted: name the topic, give --cluster-metadata, or use --force to delete anyway"
 
 
 def retain(
@@ -92,7 +92,7 @@ def retain(
         elif not config.delete and not force:
             part.result.leave("cleanup.policy has no delete", _ALL_THE_SAME)
         elif config.remote_storage_enable and not force:
-            part.result.leave("which segments lie in remote storage is not known here", _ALL_THE_SAME)
+            part.result.leave("it is not known here which segments are in remote storage", _ALL_THE_SAME)
         else:
             if by_rule:
                 part.config = config.with_changes(

@@ -83,7 +83,7 @@ def run(
 
 def _folder_for_several(storage: Storage, path: str) -> str:
     if storage.exists(path) and (not storage.stat(path).is_dir or storage.list_folder(path)):
-        raise RequestError(f"{path}: the results go into an empty folder, or one that is not there yet")
+        raise RequestError(f"{path}: expected an empty folder, or a path that does not exist yet")
     return path
 
 

@@ -57,7 +57,7 @@ def _truncate(part: Part, log: Log, to: int) -> None:
     first_gone = _first_gone(log, to)
     if not log.truncate_to(_end_below(log, first_gone)):
         result.state = "unchanged"
-        result.notes.append(f"the log ends at {end}, so there is nothing at {to} or behind it")
+        result.notes.append(f"the log ends at {end}, so there is nothing to remove from {to} on")
         return
     if first_gone < active and part.config.compact and part.directory is not None:
         part.directory.note_cleaned(part.name, log.active.base_offset, lower_only=True)

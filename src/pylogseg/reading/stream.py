@@ -426,8 +426,11 @@ def check_columns(columns: Sequence[str]) -> None:
     if isinstance(columns, str):
         raise RequestError(f"columns are a sequence of names, not the string {columns!r}")
     names, known = list(columns), (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
-    if not set(names) <= set(known) or len(set(names)) != len(names):
-        raise RequestError(f"columns {names}: each must be one of {', '.join(known)}, once")
+    for number, name in enumerate(names):
+        if name not in known:
+            raise RequestError(f"unknown column {name!r}; the columns are {', '.join(known)}")
+        if name in names[:number]:
+            raise RequestError(f"column {name!r} is named twice")
 
 
 def _pair(value: Any) -> tuple[Any, Any]:
