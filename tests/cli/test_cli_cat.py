@@ -339,3 +339,19 @@ def test_damage_met_by_a_thread(examples: Path, tmp_path: Path) -> None:
         assert one == several
         assert one.code == 1
         assert "CRC mismatch" in one.err
+
+
+def test_a_start_above_the_end_is_said(examples: Path, tmp_path: Path) -> None:
+    """Nothing is printed then, so a line on stderr says why; at the end itself, the next record is awaited."""
+    said = "codec-zstd-0 has no records from offset 506 on: it ends at 505"
+    for command in (("cat",), ("cat", "--tail", 2), ("latest",), ("export", "--out", tmp_path / "lake", "--json")):
+        done = pylogseg(command[0], examples, "codec-zstd", "--offset", "506", *command[1:])
+        assert (done.code, done.err.splitlines()[0]) == (0, f"pylogseg: {said}"), command
+    done = pylogseg("grep", "k", examples, "codec-*", "--offset", "506:510")
+    assert done.code == 1
+    assert (
+        done.err
+        == "pylogseg: codec-gzip-0 has no records from offset 506 on: it ends at 505 (4 more partitions likewise)\n"
+    )
+    for offsets in ("505", "500:900", "-3", ":999"):
+        assert pylogseg("cat", examples, "codec-zstd", "--offset", offsets)[::2] == (0, "")

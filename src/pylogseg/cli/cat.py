@@ -136,7 +136,7 @@ def _styles_of_decode(key_as: str, value_as: str, is_plain: bool) -> tuple[str, 
 
 def readers_of(query: Query, chosen: common.Selection, tail: int | None = None) -> list[LogReader]:
     """Return a reader for each selected log; with `tail`, of its last records."""
-    readers = [query.of(log) for log in chosen.logs()]
+    readers = query.readers(chosen.logs())
     return readers if tail is None else [last_records(part, tail) for part in readers]
 
 

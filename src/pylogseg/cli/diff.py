@@ -148,7 +148,9 @@ def _lines(row: Difference) -> Iterator[str]:
     if row.path_a is None or row.path_b is None:
         yield f"{row.name}: only in {row.path_b if row.path_a is None else row.path_a}"
     elif row.is_same:
-        yield f"{row.name}: the same, {row.records_a} records, {offsets_text(*row.compared)}"
+        first, end = row.compared
+        offsets = offsets_text(first, end) if first < end else "no offsets to compare"
+        yield f"{row.name}: the same, {row.records_a} records, {offsets}"
     elif not (row.missing or row.changed or row.extra):
         yield f"{row.name}: damaged; no difference in what can be read ({row.records_a} records)"
     else:

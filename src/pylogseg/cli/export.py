@@ -182,7 +182,7 @@ def export(
     check_output(out, chosen.disk)
     logs = chosen.logs()
     unlisted = [log for log in logs if log.error is not None]
-    readers = [query.of(log) for log in logs if log.error is None]
+    readers = query.readers(log for log in logs if log.error is None)
     decoded = wants_schema(key_type, value_type)
     options = {"schema": schema, "registry": registry, "message": message, "on_undecoded": undecoded}
     check_unused(decoded, options, "--value-type")

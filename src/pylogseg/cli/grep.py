@@ -173,14 +173,14 @@ def _needles(
 
 
 def _once(search: _Search, query: Query, chosen: common.Selection, quiet: bool, jobs: int) -> bool:
-    parts = [part for log in chosen.logs() for part in query.of(log).by_segment()]
+    parts = [part for reader in query.readers(chosen.logs()) for part in reader.by_segment()]
     with Bar(0 if quiet else chosen.size, "searching") as bar:
         return search.run(parts, jobs, bar)
 
 
 def _follow(search: _Search, query: Query, chosen: common.Selection, selector: Selector) -> bool:
     gaps = Gaps()
-    is_done = search.run_following(follow(query, [query.of(log) for log in chosen.logs()], chosen, gaps, selector))
+    is_done = search.run_following(follow(query, query.readers(chosen.logs()), chosen, gaps, selector))
     search.damage |= gaps.damage
     if not is_done:  # no partition is left
         click.get_current_context().exit(2)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from pylogseg.cli import common
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import MARK
 from pylogseg.reading.latest import Latest
@@ -90,6 +91,27 @@ class Query:
         options = replace(self.options, gaps=[])
         reader = LogReader.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
         return replace(reader, latest=self.latest)
+
+    def readers(self, logs: Iterable[LogFiles]) -> list[LogReader]:
+        """Return a reader for each log; report on stderr where the first offset is above the end of the log."""
+        logs = list(logs)
+        ended = [(log.name, end) for log in logs if (end := self._end_below(log)) is not None]
+        if ended:
+            name, end = ended[0]
+            more = f" ({common.count_text(len(ended) - 1, 'more partition')} likewise)" if len(ended) > 1 else ""
+            common.complain(f"{name} has no records from offset {self.offsets.first} on: it ends at {end}{more}")
+        return [self.of(log) for log in logs]
+
+    def _end_below(self, log: LogFiles) -> int | None:
+        """Return the end of a log if the first offset is above it."""
+        first = self.offsets.first or 0
+        # Up to the base offset of the last segment, there is no need to open it.
+        if log.error is not None or first <= (log.segments[-1].base_offset if log.segments else 0):
+            return None
+        with contextlib.suppress(StorageError):  # reading reports it
+            end = log.log_end_offset
+            return end if end < first else None
+        return None
 
 
 def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Callable[[F], F]:

@@ -293,7 +293,7 @@ def read(
         Only partitions with these numbers.
     offset : int or (int, int), optional
         First offset, or a half-open range; either end may be None. A negative one counts from the end of each
-        partition: -3 are the last three offsets.
+        partition: -3 are the last three offsets. A first offset above the end gives no records, and is not an error.
     timestamp : int (ms), datetime, or a pair, optional
         Records with timestamps in this half-open range, anywhere in the log: timestamps need not ascend, so the log is
         read to its end. A datetime must have a zone.
