@@ -57,7 +57,7 @@ _COMMANDS = {
     "transactions": ("pylogseg.cli.transactions:transactions", "List transactions, and find those that hang."),
     "cluster": (
         "pylogseg.cli.cluster:cluster",
-        "Print what a cluster says of itself: topics, partitions, settings, brokers, ACLs, quotas, users.",
+        "Print a cluster's topics, partitions, settings, brokers, ACLs, quotas and users.",
     ),
     "schemas": ("pylogseg.cli.schemas:schemas", "List the schemas of a registry, from its topic."),
     "export": (

@@ -10,20 +10,20 @@ from pylogseg.format.names import METADATA_TOPIC
 
 _EPILOG = r"""\b
 Examples:
-  pylogseg cluster /data/kafka                         the tables, and their rows
+  pylogseg cluster /data/kafka                         the tables, and how many rows each has
   pylogseg cluster /data/kafka partitions              leaders, replicas, ISR
   pylogseg cluster /data/kafka configs --json          what was set, for programs
   pylogseg cluster /data/kafka topics --as-of 2026-01-31T12:00:00Z
 
 \b
-The tables come from __cluster_metadata-0, its newest snapshot and the log
-behind it, which a controller has on its disk. The state is that of the log's
-end: without the other controllers it is not known whether all of it was
-committed. Passwords and keys are masked unless --show-secrets is given.
+The tables are read from __cluster_metadata-0, which is on the disks of
+controllers: from its newest snapshot, and the log after it. The state is that at
+the end of the log: this disk alone does not show whether the other controllers
+committed all of it. Passwords and keys are masked unless --show-secrets is given.
 
 \b
-Exit codes: 0 success; 1 records are damaged or of a newer Kafka, and were left
-out; 2 wrong usage, a disk error, or the topic is not in the given directories.
+Exit codes: 0 success; 1 records were left out, damaged or written by a newer
+Kafka; 2 wrong usage, a disk error, or the topic is not in the given directories.
 """
 _TABLES = ("topics", "partitions", "configs", "brokers", "acls", "quotas", "users", "features")
 

@@ -29,12 +29,12 @@ moments. The active segment is copied up to its last complete batch, and indexes
 snapshots, leader epochs and checkpoints are cut to match. If retention, a roll
 or the cleaner changes a partition meanwhile, it is read again.
 A broker that starts on the copy reads the active segments once more, as after
-a crash, unless SRC had a clean shutdown. meta.properties is copied too: for another broker, replace it with
-that broker's own.
+a crash, unless SRC had a clean shutdown. meta.properties is copied too: for
+another broker, replace it with that broker's own.
 
 \b
-Exit codes: 0 success; 2 wrong usage or a disk error: a partition or a small
-file of SRC that cannot be read is left out and named, the rest is copied;
+Exit codes: 0 success; 2 wrong usage or a disk error (a partition or a small
+file of SRC that cannot be read is reported and left out, the rest is copied);
 130 interrupted.
 """
 

@@ -33,7 +33,7 @@ is read from its own log start offset.
 Both sides are read once, in bounded memory; a broker may write to either.
 
 \b
-Exit codes, as of diff(1): 0 the same; 1 they differ; 2 wrong usage, a disk error,
+Exit codes, like those of diff(1): 0 the same; 1 they differ; 2 wrong usage, a disk error,
 or damage, since unreadable records cannot be compared; 130 interrupted.
 """
 

@@ -62,15 +62,16 @@ One thread writes it.
 Keys and values are bytes. --key-type and --value-type string store them as UTF-8
 strings in Parquet and Arrow files. Bytes that are not UTF-8 are an error that
 names the record; --not-utf8 writes null or base64:... instead (base64 also for
-text that itself begins with base64:). "schema" decodes Avro and Protobuf by the
-schemas of the topic _schemas, or of --registry, to typed columns; what cannot be decoded is
-kept in a column valueRaw, with the reason in valueError: exit code 1.
+text that itself begins with base64:). The type schema decodes Avro, Protobuf and
+JSON to typed columns, by the schemas of the topic _schemas or of --registry. What
+cannot be decoded is kept in a column valueRaw, with the reason in valueError, and
+the exit code is 1.
 
 \b
 A file appears only when it is complete: an interrupted export leaves complete
-files, and with --overwrite leaves those of the earlier export unchanged. So does
-one that cannot read a partition, or a part of it, for that partition.
-A partition without a record to export has no file, so restore does not make it.
+files, and with --overwrite leaves those of the earlier export unchanged. If a
+partition cannot be read completely, its files of the earlier export stay too.
+A partition without a record to export has no file, so restore does not create it.
 Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
 130 interrupted.
 """
@@ -107,7 +108,7 @@ def _output(text: str) -> Path:
     "--to", "form", type=click.Choice(list(FORMS)), help="File format; default: by the ending of --out, else parquet."
 )
 @click.option(
-    "--overwrite", is_flag=True, help="Replace all files of an earlier export of these partitions, of any form."
+    "--overwrite", is_flag=True, help="Replace all files of an earlier export of these partitions, in any format."
 )
 @click.option("--columns", metavar="A,B,...", help=f"Default: {','.join(DEFAULT_COLUMNS)}; also batch fields.")
 @click.option(

@@ -21,7 +21,7 @@ _EPILOG = r"""\b
 Examples:
   pylogseg groups /data/kafka                     every group, its type and state
   pylogseg groups /data/kafka billing --offsets   offsets and lag, as --describe
-  pylogseg groups /data/kafka --lag               what is behind, in records and time
+  pylogseg groups /data/kafka --lag               lag also in records, bytes and time
   pylogseg groups /data/kafka --members           members and assignments
   pylogseg groups /data/kafka --as-of 2h          as it was two hours ago
   pylogseg groups /data/kafka --export saved.csv  for another cluster, see below
@@ -29,29 +29,31 @@ Examples:
 
 \b
 Groups are read from __consumer_offsets, lags from the ends of the topics that
-are in the given directories; a "-" is not known here. Name the directories of
-all brokers to see all groups. A broker that stopped leaves members in its files
-that are long gone.
-LAG counts offsets, as Kafka does: markers, and records that compaction took
-away, are among them. --lag reads the headers behind each offset.
-Topics' names of groups with the new protocol come from __cluster_metadata.
+are in the given directories; "-" means that these files do not tell. Name the
+directories of all brokers to see all groups. The files of a stopped broker still
+list members that are long gone.
+LAG counts offsets, as Kafka does, also those of markers and of records that
+compaction removed. --lag counts records: it reads the headers of all batches
+after each offset.
+Groups of the new protocol have ids of topics; their names come from
+__cluster_metadata.
 
 \b
 --export writes what this takes:
   kafka-consumer-groups.sh --bootstrap-server HOST:PORT --group GROUP \
       --group GROUP2 --reset-offsets --from-file saved.csv --execute
-Name every group: --all-groups means those that the cluster knows already.
-With one GROUP here the file has no column for it.
+Name every group: --all-groups takes only those that the cluster knows already.
+If one GROUP is named here, the file has no column for the group.
 
 \b
---map-to DIR is for a mirror of the topics that gave its records other offsets:
-each offset becomes that of the same record there (key, value, timestamp and
-headers), or the one behind the record that the group read last. What cannot be
-found is named, and the exit code is 1.
+--map-to DIR is for a mirror of the topics in which the records have other
+offsets: each offset becomes that of the same record there (key, value, timestamp
+and headers), or the one after the record that the group read last. Offsets that
+cannot be mapped are listed, and the exit code is 1.
 
 \b
-Exit codes: 0 success; 1 records are damaged or of a newer Kafka, and were left
-out, or an offset could not be mapped; 2 wrong usage, a disk error, or the topic
+Exit codes: 0 success; 1 records were left out, damaged or written by a newer
+Kafka, or an offset could not be mapped; 2 wrong usage, a disk error, or the topic
 is not in the given directories.
 """
 
@@ -115,10 +117,10 @@ _MEMBERS: Columns = {
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
 @inside_options("GROUP")
 @click.option("--offsets", is_flag=True, help="Print the offsets of each group, with lag.")
-@click.option("--lag", is_flag=True, help="As --offsets, with the lag in records that are there, in bytes and time.")
+@click.option("--lag", is_flag=True, help="As --offsets, with the lag also in existing records, bytes and time.")
 @click.option("--members", is_flag=True, help="Print the members of each group, with their assignments.")
 @click.option("--export", metavar="FILE", help="Write offsets as CSV for kafka-consumer-groups.sh --reset-offsets.")
-@click.option("--overwrite", is_flag=True, help="Replace the FILE of --export if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace the FILE of --export if it exists.")
 @click.option(
     "--map-to",
     metavar="DIR",

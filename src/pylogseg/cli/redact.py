@@ -43,7 +43,7 @@ kept, tiered storage, and old bytes in the file system, its snapshots and backup
     "--key-file",
     type=click.File("rb"),
     metavar="FILE",
-    help="Read keys from FILE, one per line, also millions; - is stdin.",
+    help="Read keys from FILE, one per line; - is stdin. Millions are possible.",
 )
 @click.option(
     "--key-as",

@@ -17,13 +17,14 @@ Examples:
   pylogseg schemas /data/kafka --json                with references, GUIDs and texts
 
 \b
-The topic _schemas has them; Confluent's registry, Karapace and Redpanda write it.
-DELETED is "soft" for what a registry hides and still decodes values with, and
-"hard" for what it deleted for good and the log still has.
+Schemas are read from the topic _schemas, which Confluent's registry, Karapace and
+Redpanda write. DELETED is "soft" for a version that the registry hides but still
+uses to decode values, and "hard" for one that it deleted permanently, if the log
+still has it.
 
 \b
-Exit codes: 0 success; 1 records are damaged or of a newer Kafka, and were left
-out; 2 wrong usage, a disk error, or the topic is not in the given directories.
+Exit codes: 0 success; 1 records were left out, damaged or written by a newer
+Kafka; 2 wrong usage, a disk error, or the topic is not in the given directories.
 """
 
 _COLUMNS: Columns = {

@@ -39,20 +39,20 @@ Examples:
   pylogseg sql /data/kafka                          a prompt; .help lists its commands
 
 \b
-Each topic is a table; a name with a dot or a minus needs double quotes. records
-has those of all topics; batches, segments, partitions and indexes are what dump
-and ls print. A topic with one of these names, or one that differs from another
-only in case, has no table: select from records where topic = 'NAME'.
+Each topic is a table; a name with a dot or a hyphen needs double quotes. The table
+records has the records of all topics; batches, segments, partitions and indexes
+have what dump and ls print. A topic with one of these names, or one that differs
+from another only in case, has no table: select from records where topic = 'NAME'.
 The SQL is duckdb's. Times are in UTC, also those without a zone. key and value are
 bytes: key::varchar and text(key) are text (base64:... if they are not UTF-8),
-value->>'$.id' and json(value) take it as JSON, null where it is not JSON.
+value->>'$.id' and json(value) read them as JSON, null where they are not JSON.
 Conditions on topic, partition, offset and timestamp decide what is read; --explain
 shows it.
 A query that only counts records, such as select count(*), reads the headers of
 batches: damage that only a checksum shows is not found, and a note says so. With
 --on-corrupt skip all is read.
-Statements see only these tables, and no file, variable or network, unless
---allow-files lets them. Nothing changes the logs.
+Statements see only these tables: no files, no network, no variables of Python.
+With --allow-files they can read and write files. Nothing changes the logs.
 
 \b
 Exit codes: 0 success; 1 damage was found; 2 wrong usage, an error of the query or
@@ -79,8 +79,8 @@ a disk error; 130 interrupted. A closed pipe is not an error.
     help="table, json (lines) or csv; or a FILE.parquet, .arrow, .csv or .json.",
     shell_complete=completion.files,
 )
-@click.option("--overwrite", is_flag=True, help="Replace the FILE of --output if it is there.")
-@click.option("--explain", is_flag=True, help="Print what the query would read, and read nothing of it.")
+@click.option("--overwrite", is_flag=True, help="Replace the FILE of --output if it exists.")
+@click.option("--explain", is_flag=True, help="Print what the query would read, without reading it.")
 @click.option("--allow-files", is_flag=True, help="Let statements read and write files.")
 @common.isolation_option
 @common.on_corrupt_option()

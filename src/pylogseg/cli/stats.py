@@ -72,7 +72,7 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
     "--since",
     metavar="TIME",
     callback=common.parsed(common.parse_moment),
-    help="Only batches from this time on: 2h, 30m, 7d or 1w (ago); 2026-01-31T12:00:00Z; or milliseconds.",
+    help="Only batches from this time on: now, 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), or milliseconds.",
 )
 @click.option(
     "--until",

@@ -20,13 +20,13 @@ Examples:
 
 \b
 A transaction hangs if its producer wrote nothing for 15 minutes and no
-coordinator knows of it. It holds back consumers with read_committed, and
-compaction. --hanging prints the command of Kafka's that aborts it.
+coordinator knows of it. Consumers with read_committed, and compaction, stop at it.
+--hanging prints the command of Kafka's tools that aborts it.
 Ages are relative to --as-of, or to now.
 
 \b
-Exit codes: 0 success; 1 records are damaged or of a newer Kafka, and were left
-out; 2 wrong usage, a disk error, or the topic is not in the given directories.
+Exit codes: 0 success; 1 records were left out, damaged or written by a newer
+Kafka; 2 wrong usage, a disk error, or the topic is not in the given directories.
 """
 
 

@@ -35,8 +35,9 @@ Examples:
   pylogseg verify /data/kafka --json              a line for each finding
 
 \b
-Exit codes: 0 no damage; 1 damage was found, also where the disk cannot read;
-2 wrong usage or a disk error; 130 interrupted. A closed pipe is not an error.
+Exit codes: 0 no damage; 1 damage was found, or the disk could not read a file;
+2 wrong usage or another disk error; 130 interrupted. A closed pipe is not an
+error.
 """
 
 

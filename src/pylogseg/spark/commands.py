@@ -21,8 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _EPILOG = """\b
 PATH is a log directory, a folder of log directories, a partition folder, a file
-or a URL; the workers must see it under the same name. NAMES are topics (orders),
-partitions (orders-3) or patterns ('orders-*').
+or a URL; the workers must see it under the same name. A NAME is a topic (orders),
+a partition (orders-3) or a pattern ('orders-*').
 
 \b
   python -m pylogseg.spark verify /data/kafka
@@ -120,9 +120,9 @@ def _rewriting(function: F) -> F:
     return common.decorated(function, add)
 
 
-@shell.command()
+@shell.command(short_help="Check logs, indexes and small files for damage.")
 @click.argument("path")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option(
     "--level",
     type=click.Choice(["headers", "crc", "records", "indexes"]),
@@ -147,9 +147,9 @@ def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json:
     common.end_with(summary.damaged > 0)
 
 
-@shell.command()
+@shell.command(short_help="Count batches, records, keys, bytes; explain gaps.")
 @click.argument("path")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option(
     "--by",
     type=click.Choice(["partition", "topic", "all", "hour", "key"]),
@@ -170,7 +170,7 @@ def stats(session: Any, path: str, names: tuple[str, ...], by: str, top: int | N
         _print(frame if as_json or by in ("hour", "key") else frame.drop("detail"), as_json)
 
 
-@shell.command()
+@shell.command(short_help="Find records by text or regular expression.")
 @click.argument("pattern")
 @click.argument("path")
 @click.option("--subscribe", "-t", metavar="A,B", help="Search only these topics; default: all.")
@@ -222,10 +222,10 @@ def grep(
     common.end_with(not is_found)
 
 
-@shell.command()
+@shell.command(short_help="Export records as Parquet, by topic and day.")
 @click.argument("path")
 @click.argument("out")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option(
     "--columns", metavar="A,B", help="Columns of the table; default: all fields of a record, and the partition."
 )
@@ -267,7 +267,7 @@ def export(
     common.end_with(partial)
 
 
-@shell.command()
+@shell.command(short_help="Write Parquet files back as partitions.")
 @click.argument("source")
 @click.argument("path")
 @click.option(
@@ -295,10 +295,10 @@ def restore(session: Any, source: str, path: str, option: tuple[str, ...], as_js
         _print(jobs.restore(spark, source, path, **flags, **options), as_json)
 
 
-@shell.command()
+@shell.command(short_help="Keep the last record of each key, in a copy.")
 @click.argument("path")
 @click.argument("out")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("--force", is_flag=True, help="Also compact topics whose cleanup.policy does not contain compact.")
 @click.option(
     "--include-active", is_flag=True, help="Roll the active segment first, so that its records are compacted too."
@@ -312,10 +312,10 @@ def compact(session: Any, path: str, out: str, names: tuple[str, ...], as_json: 
         _print_results(jobs.compact(spark, path, out, names or None, **options), as_json)
 
 
-@shell.command()
+@shell.command(short_help="Delete the records of keys, in a copy.")
 @click.argument("path")
 @click.argument("out")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option(
     "--key",
     "-k",
@@ -336,10 +336,10 @@ def redact(session: Any, path: str, out: str, names: tuple[str, ...], keys: tupl
         _print_results(jobs.redact(spark, path, out, names or None, keys=encoded, **options), as_json)
 
 
-@shell.command()
+@shell.command(short_help="Compare two directories, or one and a table.")
 @click.argument("a")
 @click.argument("b")
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @_job
 def diff(session: Any, a: str, b: str, names: tuple[str, ...], as_json: bool) -> None:
     """Compare two directories, or a directory A and an exported table B; exit code 1 if their records differ."""
