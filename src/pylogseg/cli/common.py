@@ -297,7 +297,7 @@ def on_corrupt_option(default: str = "raise") -> Callable[[F], F]:
         type=click.Choice(["raise", "stop", "skip"]),
         default=default,
         show_default=True,
-        help="At damage: raise an error, stop reading that partition, or skip the damage. Exit code 1 in each case.",
+        help="At damage: raise an error, stop reading that partition, or skip the damage. The exit code is not 0.",
     )
 
 
