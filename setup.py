@@ -36,7 +36,7 @@ if coverage:
     link_args += ["--coverage"]
 
 sources = [Path("src/pylogseg/_codec.pyx"), *sorted(Path("src/pylogseg/_native").glob("_*.pyx"))]
-headers = [str(path) for path in Path("src/pylogseg/_native/kernels").rglob("*.[hp]*") if path.suffix in (".h", ".pxd")]
+headers = [str(path) for path in Path("src/pylogseg/_native").rglob("*.[hp]*") if path.suffix in (".h", ".pxd")]
 extensions = [
     Extension(
         ".".join(path.with_suffix("").parts[1:]),

@@ -284,6 +284,34 @@ def test_ranges_that_do_not_fit(wrong: dict[str, int]) -> None:
         text.dump_lines(many(), **wrong)
 
 
+def test_texts_in_place_of_contents() -> None:
+    columns = many()
+    plain = bytes(text.dump_lines(columns, payload=False)).splitlines(keepends=True)
+    parts = [f" text {i}\n{i}" for i in range(len(columns))]
+    ends = np.cumsum([0, *map(len, parts)], dtype=np.int32)
+    texts = text.Texts(ends, "".join(parts).encode())
+    due = iter(parts)
+    whole = "".join(
+        line[:-1] + next(due) + "\n" if line.startswith("|") else line for line in map(bytes.decode, plain)
+    ).encode()
+    for capacity in (1, 150, 70000):
+        assert bytes(text.dump_lines(columns, text.TextBuffer(capacity), texts=texts)) == whole
+    short = bytes(text.dump_lines(columns, batch_lines=False, metadata=False, texts=texts))
+    assert short == "".join(f"|{part}\n" for part in parts).encode()
+    first = int(np.searchsorted(columns.batch, 3))
+    rest = text.Texts(ends[first:], texts.data)
+    assert whole.endswith(bytes(text.dump_lines(columns, start_batch=3, texts=rest)))
+    for wrong in (
+        text.Texts(ends[1:], texts.data),
+        text.Texts(ends + np.int32(1), texts.data),
+        text.Texts(ends - np.int32(1), texts.data),
+        text.Texts(ends[::-1].copy(), texts.data),
+        text.Texts(ends, b""),
+    ):
+        with pytest.raises(RequestError):
+            text.dump_lines(columns, texts=wrong)
+
+
 def test_unchecked_crcs_are_not_called_valid() -> None:
     with pytest.raises(RequestError, match="crc"):
         text.dump_lines(build([], batch_rows({"verdict": 1})))

@@ -67,6 +67,11 @@ def _rendered(rng: Random, columns: RecordColumns) -> None:
     data = ~columns.batches.is_control[columns.batch]
     with suppress(RequestError):
         text.dump_lines(columns.take(data) if rng.random() < 0.5 else columns, payload=rng.random() < 0.7)
+    with suppress(RequestError):
+        ends = [rng.randrange(-1, 40) for _ in range(len(columns) + 1)]
+        ends = sorted(ends) if rng.random() < 0.5 else ends
+        decoded = text.Texts(np.array(ends, np.int32), bytes(rng.randrange(40)))
+        text.dump_lines(columns, metadata=rng.random() < 0.5, texts=decoded)
     needle = rng.choice((b"", b"k", b"V1", b"\0\0", b"v" * 40))
     found = text.find(columns.value_place, columns.value_size, columns.sources, needle, ignore_case=False)
     for i in rng.sample(range(len(columns)), min(len(columns), 3)):

@@ -53,13 +53,20 @@ def typed(rng: Random) -> None:
     code, skip = np.empty(len(size), np.int64), np.empty(len(size), np.int32)
     _typed.indexes(place, size, (buffer,), code, skip)
     assert (skip <= size).all()
+    status = np.zeros(len(size), np.uint8)
+    _typed.check_json(place, size, (buffer,), status)
+    rows = np.flatnonzero(status == 0 if rng.random() < 0.5 else size >= 0)
+    lines = _typed.json_lines(place, size, (buffer,), rows, rng.random() < 0.3)
+    assert lines is None or bytes(lines).count(b"\n") == len(rows)
 
 
 _PROTO = (
     'syntax = "proto2"; message M { enum E { A = 1; B = 2; } optional E e = 1; repeated E es = 2; '
-    "repeated group G = 3 { optional int32 x = 1; optional M m = 2; } oneof o { M a = 4; string b = 5; G2 c = 6; } "
+    "repeated group G = 3 { optional int32 x = 1; optional M m = 2; optional string t = 3; optional bool f = 4; } "
+    "oneof o { M a = 4; string b = 5; G2 c = 6; } "
     "map<string, M> map = 7; repeated string s = 8; repeated double d = 9; optional bytes raw = 10; "
-    "optional google.protobuf.Timestamp t = 11; repeated sint64 n = 12; optional M deep = 13; } message G2 {} "
+    "optional google.protobuf.Timestamp t = 11; repeated sint64 n = 12; optional M deep = 13; "
+    "optional string text = 14; optional fixed64 big = 15; } message G2 { optional sint32 z = 1; optional M m = 2; } "
     'import "google/protobuf/timestamp.proto";'
 )
 
@@ -73,7 +80,7 @@ def protobuf(rng: Random) -> None:
         out = bytearray()
         for _ in range(rng.randrange(12)):
             kind = rng.choice((0, 0, 2, 2, 2, 3, 4, 1, 5))
-            out.append(rng.randrange(1, 14) << 3 | kind)
+            out.append(rng.randrange(1, 16) << 3 | kind)
             body = rng.randbytes(rng.choice((0, 1, 2, 8, 9)))
             out += bytes([len(body)]) + body if kind == 2 else body
         values.append(bytes(out))

@@ -84,6 +84,23 @@ def test_bad_lines_take_no_others_with_them() -> None:
     assert run(FREE, [b'{"x":{"k":[1, null]}}'])[0].to_pylist() == [{"a": None, "x": '{"k":[1,null]}'}]
 
 
+def test_lines() -> None:
+    raw = [b'{"a":\r\n1}', None, b" \n[2]", b"\t{}"]
+    place, size, sources = placed(raw)
+
+    def lines(rows: list[int], bare: bool) -> bytes | None:
+        found = _typed.json_lines(place, size, sources, np.array(rows, np.int64), bare)
+        return None if found is None else bytes(found)
+
+    assert lines([3, 0], True) == b'\t{}\n{"a":  1}\n'
+    assert lines([0, 2], True) is None
+    assert lines([0, 2], False) == b'{"v":{"a":  1}}\n{"v":  [2]}\n'
+    assert lines([], True) == b""
+    for rows in ([1], [-1], [4]):
+        with pytest.raises(ValueError, match="has no value"):
+            lines(rows, False)
+
+
 def kind_of(schema: Any, **references: Any) -> str:
     texts = {name: json.dumps(text) for name, text in references.items()}
     return str(JsonTypes(texts, 1).field(json.dumps(schema)).type)

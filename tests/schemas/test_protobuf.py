@@ -281,6 +281,27 @@ def ordered(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"m1": sorted(row["m1"]), "m2": sorted(row["m2"], key=lambda pair: pair[0])}
 
 
+def fields_of(raw: bytes) -> list[bytes]:
+    """The fields of a message, each with its tag."""
+    found, at = [], 0
+    while at < len(raw):
+        first, (tag, at) = at, varint(raw, at)
+        if tag & 7 == 0:
+            _, at = varint(raw, at)
+        elif tag & 7 == 2:
+            size, at = varint(raw, at)
+            at += size
+        else:
+            at += {1: 8, 5: 4}[tag & 7]
+        found.append(raw[first:at])
+    return found
+
+
+def varint(raw: bytes, at: int) -> tuple[int, int]:
+    stop = next(i for i in range(at, len(raw)) if raw[i] < 0x80) + 1
+    return sum((byte & 0x7F) << (7 * i) for i, byte in enumerate(raw[at:stop])), stop
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.data())
 def test_random_messages(google: Any, data: st.DataObject) -> None:
@@ -293,6 +314,9 @@ def test_random_messages(google: Any, data: st.DataObject) -> None:
     if is_clean:
         raw.append(raw[0] + raw[1])
         messages.append(joined)
+        pieces = fields_of(raw[-1])
+        raw.append(b"".join(data.draw(st.permutations(pieces))))
+        messages.append(google.FromString(raw[-1]))
     found, reasons = run(TEXT, [*raw, None], recursion=4)
     assert not any(reasons)
     assert [ordered(each) for each in found[:-1]] == [shown(each) for each in messages]
@@ -434,7 +458,7 @@ def test_the_text_of_files() -> None:
 
 ROWS = [
     [1, 1, 1, 0, 0, 0, 0, 0], [1, 99, 1, 0, 0, 0, 0, 0], [1, 0, 9, 0, 0, 0, 0, 0], [1, 10, 1, 0, 0, 0, 0, 0],
-    [1, 0, 1, 1, 0, 0, 0, 0], [1, 5, 1, 0, 0, 0, 0, 4],
+    [1, 0, 1, 1, 0, 0, 0, 0], [1, 5, 1, 0, 0, 0, 0, 4], [1, 5, 1, 8, 0, 0, 0, 0], [1, 0, 1, 8, 0, 1, 0, 0],
 ]  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from pylogseg._native.kernels.endian cimport load_be16
 from pylogseg._native.kernels.varint cimport read_uvarint
 
 cdef enum:
-    SOURCES = 4
     OP_INTS = 6
     TAG_INTS = 5
     NODE_INTS = 5
@@ -39,8 +38,6 @@ ABSENT = message.MESSAGE_ABSENT
 
 cdef class Block:
     """Memory that a column was decoded into; a read-only buffer."""
-    cdef uint8_t *data
-    cdef int64_t size
 
     def __dealloc__(self):
         free(self.data)
@@ -53,7 +50,6 @@ cdef class Block:
 
 
 cdef Block take(void **data, int64_t size):
-    """Hand memory over."""
     cdef Block made = Block.__new__(Block)
     made.data = <uint8_t *>data[0]
     made.size = size if data[0] != NULL else 0
@@ -63,8 +59,6 @@ cdef Block take(void **data, int64_t size):
 
 cdef class _Sources:
     """The buffers that places point into, held for a call."""
-    cdef record.Source[SOURCES] all
-    cdef list held
 
     def __cinit__(self, sources):
         cdef const uint8_t[::1] view

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg._native._messages import Block
+
 REASONS: tuple[str, ...]
 UNKNOWN: int
 ABSENT: int
@@ -13,12 +15,6 @@ ABSENT_VALUE: int
 CONFLUENT: int
 GLUE: int
 SINGLE_OBJECT: int
-
-class Block:
-    """Memory that a column was decoded into; a read-only buffer."""
-
-    def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
 
 def decode_avro(
     place: npt.NDArray[np.int64],

@@ -4,18 +4,17 @@ Values lie at places in sources, as record columns say it (`format/records.py`).
 `schemas/proto_program.py` make programs.
 """
 
-from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
+from pylogseg._native._messages cimport SOURCES, Block, _Sources, take
 from pylogseg._native.kernels cimport record_write as record
 from pylogseg._native.kernels cimport typed
 from pylogseg._native.kernels.endian cimport load_be32, load_le64
 from pylogseg._native.kernels.varint cimport read_varint
 
 cdef enum:
-    SOURCES = 4
     OP_INTS = 6
     NODE_INTS = 3
     MESSAGE_INTS = 3
@@ -52,52 +51,6 @@ ABSENT = typed.PLS_TYPED_ABSENT
 
 #: What stands in front of a value.
 NOTHING, ABSENT_VALUE, CONFLUENT, GLUE, SINGLE_OBJECT = range(5)
-
-
-cdef class Block:
-    """Memory that a column was decoded into; a read-only buffer."""
-    cdef uint8_t *data
-    cdef int64_t size
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def __len__(self):
-        return self.size
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, <void *>(self.data if self.data != NULL else <uint8_t *>b""), self.size, 1, flags)
-
-
-cdef Block take(void **data, int64_t size):
-    """Hand memory over."""
-    cdef Block made = Block.__new__(Block)
-    made.data = <uint8_t *>data[0]
-    made.size = size if data[0] != NULL else 0
-    data[0] = NULL
-    return made
-
-
-cdef class _Sources:
-    """The buffers that places point into, held for a call."""
-    cdef record.Source[SOURCES] all
-    cdef list held
-
-    def __cinit__(self, sources):
-        cdef const uint8_t[::1] view
-        cdef int i
-        if len(sources) > SOURCES:
-            raise ValueError(f"at most {SOURCES} sources, not {len(sources)}")
-        self.held = []
-        for i in range(SOURCES):
-            self.all[i].first = <const uint8_t *>b""
-            self.all[i].size = 0
-        for i, source in enumerate(sources):
-            view = source
-            self.held.append(view)
-            if view.shape[0]:
-                self.all[i].first = &view[0]
-                self.all[i].size = view.shape[0]
 
 
 cdef class _Nodes:
@@ -246,55 +199,21 @@ def decode_avro(
     cdef _Sources held = _Sources(sources)
     cdef _Nodes made = _Nodes(nodes)
     cdef typed.pls_avro program
-    cdef const uint8_t *p
-    cdef int64_t i = 0, count = place.shape[0], source
-    cdef int32_t writers = <int32_t>entries.shape[0], row
-    cdef int what = 0
+    cdef int64_t count = place.shape[0]
+    cdef int32_t row
     if not (size.shape[0] == entry.shape[0] == status.shape[0] == position.shape[0] == count):
         raise ValueError("columns differ in length")
     if entries.shape[1] != 2:
         raise ValueError("an entry is two numbers")
     check_avro(ops, table, constants, nodes)
-    for row in range(writers):
+    for row in range(entries.shape[0]):
         if not 0 <= entries[row, 0] <= entries[row, 1] <= ops.shape[0]:
             raise ValueError(f"entry {row} is not sound")
     program.ops = <const typed.pls_op *>&ops[0, 0] if ops.shape[0] else NULL
     program.table = &table[0] if table.shape[0] else NULL
     program.constants = &constants[0] if constants.shape[0] else NULL
     program.nodes = made.all
-    with nogil:
-        what = typed.pls_reserve(made.all, count)
-        for i in range(count if what == typed.PLS_TYPED_OK else 0):
-            position[i] = 0
-            row = entry[i]
-            if size[i] < 0:
-                what = typed.PLS_TYPED_ABSENT
-            elif row < 0:
-                what = -row if -row <= typed.PLS_TYPED_ABSENT else typed.PLS_TYPED_UNKNOWN
-            elif row >= writers:
-                what = typed.PLS_TYPED_UNKNOWN
-            else:
-                p = record.locate(held.all, SOURCES, place[i], size[i])
-                if p == NULL:
-                    what = typed.PLS_TYPED_OUTSIDE
-                else:
-                    source = place[i] >> record.PLACE_SHIFT
-                    program.limit = held.all[source].first + held.all[source].size
-                    what = typed.pls_avro_value(&program, entries[row, 0], entries[row, 1], p, p + size[i])
-                    if what > 0 and program.at >= p and program.at <= p + size[i]:
-                        position[i] = <int32_t>(program.at - p)
-            if what < 0:
-                break
-            status[i] = <uint8_t>what
-            if what:
-                what = typed.pls_blank(made.all, 0)
-                if what:
-                    break
-    if what == typed.PLS_TYPED_MEMORY:
-        raise MemoryError
-    if what == typed.PLS_TYPED_LARGE:
-        raise OverflowError("a column of more than 2147483647 bytes: decode fewer values at a time")
-    return made.taken()
+    return decoded(place, size, held, entry, made, &program, entries, NULL, status, position)
 
 
 cdef check_protobuf(
@@ -357,9 +276,7 @@ def decode_protobuf(
     cdef _Sources held = _Sources(sources)
     cdef _Nodes made = _Nodes(nodes)
     cdef typed.pls_proto program
-    cdef const uint8_t *p
-    cdef int64_t i = 0, count = place.shape[0], source
-    cdef int what = 0
+    cdef int64_t count = place.shape[0]
     if not (size.shape[0] == entry.shape[0] == status.shape[0] == position.shape[0] == count):
         raise ValueError("columns differ in length")
     check_protobuf(messages, fields, table, nodes)
@@ -372,24 +289,53 @@ def decode_protobuf(
     cdef _Kept kept = _Kept(messages, made.count)
     program.message_count = <int32_t>messages.shape[0]
     program.next, program.seen, program.kept = kept.next, kept.seen, kept.all
+    return decoded(place, size, held, entry, made, NULL, None, &program, status, position)
+
+
+cdef list decoded(
+    const int64_t[::1] place, const int32_t[::1] size, _Sources held, const int32_t[::1] entry, _Nodes made,
+    typed.pls_avro *avro, const int32_t[:, ::1] entries, typed.pls_proto *proto, uint8_t[::1] status, int32_t[::1] position,
+):
+    """Decode every value by one of the programs; the lengths of columns are checked."""
+    cdef const uint8_t *p
+    cdef const uint8_t *end
+    cdef const uint8_t *limit
+    cdef const uint8_t *at
+    cdef const record.Source *source
+    cdef int64_t i = 0, count = place.shape[0]
+    cdef int32_t row, writers = 0x7FFFFFFF
+    cdef int what = 0
+    if avro != NULL:
+        writers = <int32_t>entries.shape[0]
     with nogil:
         what = typed.pls_reserve(made.all, count)
         for i in range(count if what == typed.PLS_TYPED_OK else 0):
             position[i] = 0
+            row = entry[i]
             if size[i] < 0:
                 what = typed.PLS_TYPED_ABSENT
-            elif entry[i] < 0:
-                what = -entry[i] if -entry[i] <= typed.PLS_TYPED_ABSENT else typed.PLS_TYPED_UNKNOWN
+            elif row < 0:
+                what = -row if -row <= typed.PLS_TYPED_ABSENT else typed.PLS_TYPED_UNKNOWN
+            elif row >= writers:
+                what = typed.PLS_TYPED_UNKNOWN
             else:
                 p = record.locate(held.all, SOURCES, place[i], size[i])
                 if p == NULL:
                     what = typed.PLS_TYPED_OUTSIDE
                 else:
-                    source = place[i] >> record.PLACE_SHIFT
-                    program.limit = held.all[source].first + held.all[source].size
-                    what = typed.pls_proto_value(&program, 0, made.count, p, p + size[i])
-                    if what > 0 and program.at >= p and program.at <= p + size[i]:
-                        position[i] = <int32_t>(program.at - p)
+                    end = p + size[i]
+                    source = &held.all[place[i] >> record.PLACE_SHIFT]
+                    limit = source.first + source.size
+                    if avro != NULL:
+                        avro.limit = limit
+                        what = typed.pls_avro_value(avro, entries[row, 0], entries[row, 1], p, end)
+                        at = avro.at
+                    else:
+                        proto.limit = limit
+                        what = typed.pls_proto_value(proto, 0, made.count, p, end)
+                        at = proto.at
+                    if what > 0 and p <= at <= end:
+                        position[i] = <int32_t>(at - p)
             if what < 0:
                 break
             status[i] = <uint8_t>what
