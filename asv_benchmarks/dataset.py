@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import halves
 import many_segments
 import numpy as np
 import pyarrow as pa
+from halves import drained
 from measure import Clock, in_turn
 from rows import Row
 from sections import Bench, rate
@@ -110,12 +112,6 @@ def all_cores(cores: set[int]) -> Iterator[None]:
         os.sched_setaffinity(0, own)
 
 
-def drained(log: Path, **how: Any) -> int:
-    """Read all records of a dataset; how many."""
-    found = pylogseg.dataset(log).scanner(columns=list(DEFAULT_COLUMNS), **how)
-    return sum(len(batch) for batch in found.to_batches())
-
-
 def dataset(bench: Bench) -> list[Row]:
     """All of the above."""
     log = written(bench.folder, bench.records)
@@ -139,7 +135,13 @@ def dataset(bench: Bench) -> list[Row]:
         best = in_turn(scans, bench.rounds)
         table.append(
             Row(f"dataset, {count} cores (wall)", rate(records, best["all"]), "M records/s", "one core",
-                rate(records, best["one"]), 1.7 if count == 2 else None, "memory")
+                rate(records, best["one"]), 1.7 if count == 2 else None,
+                "Python's lock; memory that one thread fills and another frees")
+        )  # fmt: skip
+        apart = halves.seconds(log, _PARTITIONS, bench.rounds)
+        table.append(
+            Row(f"{_PARTITIONS} processes, a partition each (wall)", rate(records, apart), "M records/s", "one core",
+                rate(records, best["one"]), None, "the processor: they share nothing")
         )  # fmt: skip
         for text, query, bar, bound in (
             ("group by key", _GROUPS, 0.5, "duckdb's hash table; then the bytes of the log"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
 
-from pylogseg.env.pool import Advance, Cancelled, map_ordered, stream_ordered
+from pylogseg.env.pool import Advance, Cancelled, flat_ordered, map_ordered, stream_ordered
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 7])
@@ -151,3 +151,69 @@ def test_a_job_that_is_done_at_once_has_room_for_its_end(monkeypatch: pytest.Mon
     run.start()
     run.join(20)
     assert found == [item for number in range(3) for item in [b"x"] * 4 + [number]]
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+def test_things_of_items_in_order(jobs: int) -> None:
+    def work(item: int) -> Iterator[tuple[int, int]]:
+        for part in range(item % 4):
+            time.sleep(0.0005 * (item % 3))
+            yield item, part
+
+    found = list(flat_ordered(work, range(60), jobs))
+    assert found == [(item, part) for item in range(60) for part in range(item % 4)]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_caller_works_too(jobs: int) -> None:
+    """As many threads as jobs, the caller's among them, and items that are taken as they are needed."""
+    taken, threads, others = itertools.count(), set(), threading.active_count()
+
+    def work(item: int) -> Iterator[int]:
+        threads.add(threading.current_thread().name)
+        time.sleep(0.002)
+        yield item
+
+    found = flat_ordered(work, (next(taken) for _ in range(1000)), jobs)
+    assert next(found) == 0
+    assert threading.active_count() == others, "the first item needs no other thread"
+    assert [next(found) for _ in range(39)] == list(range(1, 40))
+    assert threading.active_count() == others + jobs - 1
+    found.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == others
+    assert threading.current_thread().name in threads
+    assert len(threads) == jobs
+    assert next(taken) <= 40 + 2 * jobs
+
+
+def test_the_caller_goes_on_behind_what_it_waits_for() -> None:
+    """While another thread is at the next item, the caller does those behind it."""
+    begun, behind, others = threading.Event(), threading.Event(), threading.get_ident()
+
+    def work(item: int) -> Iterator[int]:
+        if threading.get_ident() != others:
+            begun.set()
+            assert behind.wait(10)
+        elif item:
+            time.sleep(0.002)
+            behind.set()
+        else:
+            yield -1
+            assert begun.wait(0) is False
+        yield item
+
+    assert list(flat_ordered(work, range(30), 2)) == [-1, *range(30)]
+    assert begun.is_set()
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_an_error_comes_where_its_things_would(jobs: int) -> None:
+    def work(item: int) -> Iterator[int]:
+        yield item
+        if item >= 7:
+            raise ValueError(item)
+
+    found = flat_ordered(work, range(100), jobs)
+    assert list(itertools.islice(found, 7)) == list(range(7))
+    with pytest.raises(ValueError, match="7"):
+        list(found)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,7 +11,7 @@ import pyarrow as pa
 from pyarrow import acero
 
 from pylogseg.arrow.pruning import check_filter, explained, fields_of, filtered, no_column
-from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.pool import flat_ordered
 
 #: A task of several threads is about so many bytes, two windows: what they read ahead is kept until its turn, and has
 #: left the processor's caches by then if it is much; and between windows a thread has to wait for Python's lock.
@@ -148,28 +146,20 @@ def scan(
 
 
 def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, threads: int) -> Iterator[pa.RecordBatch]:
-    memory = table.memory(selection.needed)
-    # The first task is read as its rows are asked for: engines do not say that a query has a limit.
-    for task in tasks if threads == 1 else itertools.islice(tasks, 1):
+    # Memory of a thread while it reads a task. Engines ask for rows by one thread and then by another.
+    free: list[Any] = []
+
+    def read(task: Any) -> Iterator[pa.RecordBatch]:
         chosen = _for_task(table, selection, task)
-        for batch in table.batches(task, chosen.needed, memory):
-            yield from chosen(batch)
-    if threads > 1:
-        work = functools.partial(_read, table, selection, threading.local())
-        for batches in map_ordered(work, tasks, threads):
-            yield from batches
+        memory = free.pop() if free else table.memory(selection.needed)
+        try:
+            for batch in table.batches(task, chosen.needed, memory):
+                yield from chosen(batch)
+        finally:
+            free.append(memory)
 
-
-def _read(
-    table: Table, selection: Selection, own: threading.local, task: Any, advance: Advance
-) -> list[pa.RecordBatch]:
-    if not hasattr(own, "memory"):
-        own.memory = table.memory(selection.needed)
-    done, chosen = [], _for_task(table, selection, task)
-    for batch in table.batches(task, chosen.needed, own.memory):
-        advance(batch.num_rows)
-        done += chosen(batch)
-    return done
+    # The first task is read as its rows are asked for: engines do not say that a query has a limit.
+    return flat_ordered(read, tasks, threads)
 
 
 def _for_task(table: Table, selection: Selection, task: Any) -> Selection:

@@ -55,6 +55,61 @@ def map_ordered(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def flat_ordered(function: Callable[[T], Iterator[R]], items: Iterable[T], jobs: int) -> Iterator[R]:
+    """Yield what a function yields for each item, in the order of the items; the caller's thread is one of the jobs.
+
+    What the first item gives is yielded as it comes, and only then other threads begin: they are at most two items a
+    job ahead of the results, and an item that nobody has begun when its turn comes is the caller's. While the caller
+    would wait for the next results, its thread works on an item behind them. So there are no more threads than jobs,
+    and the one that takes the results, and frees them, makes many of them too: of memory, that costs less.
+
+    An exception is raised in its place. Then, or when the caller ends the iteration, running jobs end at the next thing
+    that they yield, and no other is begun.
+    """
+    left, stop = iter(items), threading.Event()
+    for item in left if jobs == 1 else islice(left, 1):
+        yield from function(item)
+    if jobs == 1:
+        return
+
+    def whole(item: T) -> list[R]:
+        found = []
+        for each in function(item):
+            if stop.is_set():
+                raise Cancelled
+            found.append(each)
+        return found
+
+    with ThreadPoolExecutor(jobs - 1, thread_name_prefix="pylogseg") as pool:
+        try:
+            waiting = deque((item, pool.submit(whole, item)) for item in islice(left, 2 * jobs))
+            while waiting:
+                item, job = waiting.popleft()
+                is_ours = job.cancel()  # it can be as long as nobody has begun it
+                while not job.done() and _one_of_them(whole, waiting):
+                    pass
+                found = None if is_ours else job.result()
+                waiting.extend((item, pool.submit(whole, item)) for item in islice(left, 1))
+                yield from function(item) if found is None else found
+        finally:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _one_of_them(work: Callable[[T], list[R]], waiting: deque[tuple[T, Future[list[R]]]]) -> bool:
+    """Do the first of the jobs that nobody has begun; return whether there was one."""
+    for place, (item, job) in enumerate(waiting):
+        if job.cancel():
+            done: Future[list[R]] = Future()
+            try:
+                done.set_result(work(item))
+            except Exception as error:  # it is raised in its place
+                done.set_exception(error)
+            waiting[place] = item, done
+            return True
+    return False
+
+
 def stream_ordered(
     function: Callable[[T, Callable[[bytes], None], Advance], R],
     items: Iterable[T],
