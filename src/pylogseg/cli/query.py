@@ -229,6 +229,7 @@ def bytes_of(written: str, style: str) -> bytes:
         if style == "base64":
             return base64.b64decode(written, validate=True)
     except (ValueError, binascii.Error) as error:
-        raise RequestError(f"invalid {style} {written!r}: {error}") from None
+        fault = "expected pairs of the digits 0 to 9 and a to f" if style == "hex" else error
+        raise RequestError(f"invalid {style} {written!r}: {fault}") from None
     # Python has escaped the bytes of arguments that are not UTF-8.
     return written.encode("utf-8", "surrogateescape")

@@ -16,7 +16,7 @@ import click
 
 from pylogseg.cli import common, completion
 from pylogseg.cli.outputs import check_free, check_output
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
 
 if TYPE_CHECKING:
@@ -211,27 +211,25 @@ def _read(script: str) -> str:
         return Path(script).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise RequestError(f"{script}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
+    except OSError as error:
+        raise StorageError(script, "read", error.strerror or str(error), error.errno) from error
 
 
 def _write_file(answers: Iterator[Answer], form: str, target: Path) -> None:
     """Write the answer of a query to a file, which appears under its name when it is whole."""
-    from pylogseg.export.unfinished import create, unfinished
+    from pylogseg.export.unfinished import whole
     from pylogseg.sql.forms import write_answer
 
-    beside, found = target.with_name(unfinished(target.name)), 0
-    try:
-        with create(beside) as file:
-            for each in answers:
-                found += 1
-                if found > 1:
-                    break
-                write_answer(form, each.schema, each.batches, file)
+    found = 0
+    with whole(target) as file:
+        for each in answers:
+            found += 1
+            if found > 1:
+                break
+            write_answer(form, each.schema, each.batches, file)
         if found != 1:
             what = "no answer" if not found else "more than one"
             raise RequestError(f"{target} holds one answer, and the query has {what}: run its statements one by one")
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _write_stdout(given: Answer, form: str) -> None:

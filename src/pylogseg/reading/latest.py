@@ -40,7 +40,7 @@ class Latest(NamedTuple):
     def check(self, options: ReadOptions) -> None:
         """Raise RequestError if the memory is too small for a map, or control records are requested."""
         if options.control:
-            raise RequestError("`latest` cannot be combined with control=True")
+            raise RequestError("latest=True (--latest) cannot be combined with control=True (--control)")
         if self.memory_bytes < _LEAST_BYTES:
             raise RequestError(f"a map of {self.memory_bytes} bytes is too small: give it {_LEAST_BYTES} or more")
 
