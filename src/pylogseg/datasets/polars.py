@@ -61,7 +61,8 @@ def scan_polars(
         import polars
         from polars.io.plugins import register_io_source
     except ImportError as error:
-        raise RequestError(f"scan_polars needs polars 1.20 or later ({error}): pip install pylogseg[polars]") from error
+        install = "pip install 'pylogseg[polars]'"
+        raise RequestError(f"scan_polars needs polars 1.20 or later ({error}): {install}") from error
     found = dataset(path, *names, **how)
     schema: Any = polars.DataFrame(found.schema.empty_table()).schema
     return register_io_source(functools.partial(_read, found), schema=schema)
