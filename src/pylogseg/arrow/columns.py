@@ -150,23 +150,23 @@ def read_arrow(
     path, topic, partition, offset, timestamp, limit, isolation_level, on_corrupt
         As for `pylogseg.read`.
     columns : sequence of str, optional
-        Names out of `DEFAULT_COLUMNS` and `BATCH_COLUMNS`; what is not asked for is not made.
+        Names from `DEFAULT_COLUMNS` and `BATCH_COLUMNS`; other columns are not decoded.
     filter : pyarrow.compute.Expression, optional
         Only the records for which it is true, such as ``pyarrow.compute.field("offset") >= 5``. Partitions, segments
         and ranges of segments that cannot have such records are not read, as with `pylogseg.dataset`.
     threads : int or None
-        That read ahead, in order; None for as many as there are processors. Not with `views` and `latest`.
+        Threads that decode ahead; None for one per processor. The order of records stays. Not with `views`, `latest`.
     views : bool
-        Keys and values as binary views into what was read of the file (for compressed batches into decompressed
-        bytes), so that no payload is copied again. What was read stays in memory as long as a batch of it lives.
+        Return keys and values as binary views into the bytes that were read (of compressed batches: that were
+        decompressed), so that no payload is copied. These bytes stay in memory as long as one of the batches does.
     control, check_crc, from_log_start, max_decompressed_bytes, max_bytes_per_second, drop_behind
         As for `pylogseg.read`.
     latest, tombstones, latest_memory_bytes
         As for `pylogseg.read`.
     decode : {"value", "key"}, sequence of them, or Decoding, optional
-        Columns that become typed by the schemas of a registry (Avro, Protobuf, JSON); not with `views`.
+        Columns to decode to typed values by their schemas (Avro, Protobuf, JSON); not with `views`.
     schema, registry, on_undecoded
-        As for `Decoding`: the reader's schema, where schemas are, and what becomes of a value that does not decode.
+        As for `Decoding`: the reader's schema, where schemas are, and what to do with a value that does not decode.
 
     Returns
     -------

@@ -47,21 +47,21 @@ class Decoding:
     Parameters
     ----------
     columns : tuple of str
-        Out of ``key`` and ``value``.
+        ``key``, ``value`` or both.
     schema : str, int, path, Schema, or mapping of them by column, optional
         The reader's schema: a file, its text, an id, a subject, or ``subject:version``. By default the newest version
-        of the subject that is named after the topic (``orders-value``), or of that which the first record names.
+        of the topic's subject (``orders-value``), else of the subject of the first record's schema.
     registry : path, URL or Schemas, optional
         Where schemas are; by default the topic `_schemas` of the disk that is read. See `Schemas.open`.
     on_undecoded : {"raw", "raise", "skip"}
-        Of a value that does not decode: its bytes go into a column ``valueRaw`` and the reason into ``valueError``, or
-        an error is raised, or the record is left out and counted in `TypedBatches.undecoded`.
+        For a value that does not decode: put its bytes into a column ``valueRaw`` and the reason into ``valueError``;
+        raise an error; or leave the record out, and count it in `TypedBatches.undecoded`.
     frame : {"auto", "confluent", "apicurio", "plain"}
-        What stands in front of a value: ``apicurio`` are ids of eight bytes, ``plain`` is nothing at all.
+        The bytes before a value that name its schema: ``apicurio`` are ids of eight bytes, ``plain`` means none.
     context : str
-        Of ids.
+        Context of the ids in the registry.
     recursion : int
-        How often a type may stand in itself before what is deeper stays bytes.
+        Levels up to which a type that contains itself is decoded; deeper levels stay bytes.
     message : str, optional
         The Protobuf message to read; by default that of the first record.
     """

@@ -47,9 +47,9 @@ def encode(
     compression : str or int
         ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"``, ``"zstd"`` (only magic 2), or the codec's number.
     level : int, optional
-        The codec's level; Kafka's default without.
+        The codec's level; by default Kafka's.
     batch_bytes : int
-        A batch takes records as long as its size before compression stays at or below this; at least one record.
+        Largest size of a batch before compression; a single record may exceed it.
     batch_records : int, optional
         The most records of a batch.
     base_offset : int, optional
@@ -60,15 +60,15 @@ def encode(
     timestamp_type : {"create", "append"}
         ``"append"`` makes LogAppendTime batches and needs `append_time_ms`.
     append_time_ms : int, optional
-        What the broker's clock said.
+        The time of the append by the broker's clock, in ms.
     timestamp_default_ms : int
-        For records that have no timestamp; -1 says "none" in the record as well.
+        For records that have no timestamp; -1 means none.
     producer_id, producer_epoch, base_sequence : int
-        Of an idempotent producer; the sequence goes on from batch to batch.
+        Of an idempotent producer; the sequence continues from batch to batch.
     transactional : bool
         Marks the batches as part of their producer's transaction.
     delete_horizon_ms : int, optional
-        When tombstones may go, as the cleaner notes it in batches (KIP-534).
+        The time from which the cleaner may remove tombstones and markers (KIP-534).
 
     Returns
     -------
@@ -79,7 +79,7 @@ def encode(
     Raises
     ------
     RequestError
-        Naming the record where one is at fault; nothing has been written then.
+        For invalid arguments and records; the message names the record.
     """
     if timestamp_type not in ("create", "append"):
         raise RequestError(f"invalid timestamp_type {timestamp_type!r}; expected 'create' or 'append'")

@@ -174,7 +174,7 @@ class TableDataset(pads.Dataset):
 
     @property
     def gaps(self) -> Any:
-        """What scans so far passed over: a list of `Gap`; empty with ``on_corrupt="raise"``, but for torn tails."""
+        """What scans have skipped so far: a list of `Gap`; with ``on_corrupt="raise"`` only torn tails."""
         return getattr(self._table, "gaps", [])
 
     @property

@@ -57,15 +57,15 @@ def dataset(
     *names : str
         Topics, partitions (``"orders-3"``) or shell patterns; all live partitions by default.
     of : {"records", "batches", "segments", "partitions", "indexes"}, or a table of `pylogseg.inside`
-        What the rows are: records, headers of batches, segments, partitions, or entries of indexes, which say what is
-        damaged in a column, `problem` or `error`. Or the state of the cluster: ``"groups"``, ``"group_offsets"``,
-        ``"topics"``...; its partitions are ``"cluster_partitions"``.
+        What the rows are: records, headers of batches, segments, partitions, or entries of indexes; a column `problem`
+        or `error` describes damage. Or a table about the cluster: ``"groups"``, ``"group_offsets"``, ``"topics"``, ...;
+        the cluster's partitions are ``"cluster_partitions"``.
     partition : int or list of int, optional
         Only partitions with these numbers.
     isolation_level, on_corrupt, control, check_crc, from_log_start, max_decompressed_bytes
         As for `pylogseg.read`; `TableDataset.gaps` has the gaps.
     columns : sequence of str, optional
-        The columns there are, by default all: those of `read_arrow`, and those about batches.
+        The columns of the dataset; by default all: those of `read_arrow`, and those about batches.
 
     Returns
     -------

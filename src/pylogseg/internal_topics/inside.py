@@ -54,7 +54,7 @@ class Inside:
     Attributes
     ----------
     notes : list of str
-        What was passed by while tables were made: damage, records of unknown types, partitions in two folders.
+        What was left out of the tables: damage, records of unknown types, partitions in two folders.
     """
 
     def __init__(self, disk: Disk, moment: Moment, show_secrets: bool) -> None:
@@ -204,7 +204,7 @@ class Inside:
 
 
 def inside(path: Path | Sequence[Path] | Disk, as_of: AsOf | None = None, *, show_secrets: bool = False) -> Inside:
-    """Read what a cluster wrote about itself: groups, offsets, transactions, topics, settings.
+    """Read the state of a cluster from its internal topics: groups, offsets, transactions, topics, settings.
 
     Parameters
     ----------

@@ -300,7 +300,7 @@ def read(
     limit : int, optional
         Most records to return, over all partitions.
     isolation_level : {"read_uncommitted", "read_committed"}
-        ``read_committed`` leaves out the records of aborted transactions and ends at the first that is still open.
+        ``read_committed`` leaves out the records of aborted transactions, and ends at the first open one.
     on_corrupt : {"raise", "stop", "skip"}
         At damage: raise `CorruptionError`; end that partition; or continue with the next good batch. `Reader.gaps` has
         the report.
@@ -308,8 +308,8 @@ def read(
         The columns to return, by their Arrow names (``"key"``, ``"value"``, ``"headers"``, ...). In a `Record`,
         payloads that are not requested are None or empty.
     where : pyarrow.compute.Expression, optional
-        Only the records for which it is true, such as ``pyarrow.compute.field("offset") >= 5``; what it says of topic,
-        partition, offset and timestamp says also which part of each log is read.
+        Only the records for which it is true, such as ``pyarrow.compute.field("offset") >= 5``. Conditions on
+        topic, partition, offset and timestamp also limit which parts of each log are read.
     control : bool
         Include control records (transaction markers and the like).
     check_crc : bool

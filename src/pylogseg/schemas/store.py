@@ -29,12 +29,12 @@ class Schemas:
     registry : Registry, optional
         Asked for what is not among them.
     gone : iterable of Schema
-        Deleted for good and still in the log.
+        Permanently deleted, but still in the log.
 
     Attributes
     ----------
     notes : list of str
-        What was passed by, or taken from where one would not expect it.
+        What was ignored, and schemas that were found in an unexpected place.
     has_damage : bool
         Whether a part of the topic could not be read.
     """
@@ -77,12 +77,12 @@ class Schemas:
         ----------
         source : path, URL, list of paths, or Disk
             Log directories with the topic `_schemas`; or a schema's file (``.avsc``, ``.proto``, ``.json``), or a
-            folder of them: a file that is named after a number or a GUID (``13.avsc``) has that id, another's name is
-            its subject; or the URL of a schema registry.
+            folder of them: if a file's name is a number or a GUID (``13.avsc``), it is the id, else the subject; or
+            the URL of a schema registry.
         cache : path, optional
             Where a registry's answers are kept; by default ``~/.cache/pylogseg/schemas``.
         use_gone : bool
-            Whether a schema that was deleted for good, and is still in the log of `_schemas`, decodes values.
+            Use permanently deleted schemas too, if they are still in the log of `_schemas`.
 
         Returns
         -------
@@ -91,7 +91,7 @@ class Schemas:
         Raises
         ------
         RequestError
-            If nothing of this is there.
+            If there is no such topic, file or URL.
         StorageError
             If a disk fails. A registry is asked when a schema is needed.
         """
@@ -141,7 +141,7 @@ class Schemas:
         return made
 
     def add(self, schema: Schema) -> None:
-        """Take one more in."""
+        """Add a schema."""
         self._all.append(schema)
         if schema.id is not None:
             self._by_id.setdefault((schema.context, schema.id), schema)
@@ -237,7 +237,7 @@ class Schemas:
         str
         """
         gone = any(schema.id == number and schema.context == context for schema in self.gone)
-        hint = " (deleted for good; its text is still in the log: use_gone=True takes it)" if gone else ""
+        hint = " (deleted for good, but still in the log: Schemas.open(..., use_gone=True) uses it)" if gone else ""
         return f"no schema {number}{hint}"
 
     def references(self, schema: Schema) -> dict[str, Schema]:

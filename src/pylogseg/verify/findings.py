@@ -65,7 +65,7 @@ REMEDIES = {
     GapKind.BAD_LENGTH.value: _COPY,
     GapKind.UNKNOWN_MAGIC.value: _COPY,
     GapKind.FOREIGN.value: "unpack an archive; else use the tools of the program that wrote it",
-    GapKind.REMOVED.value: "none: a broker deletes the oldest segments, and a new leader has the newest truncated",
+    GapKind.REMOVED.value: "none: retention deletes the oldest segments, followers of a new leader truncate the newest",
     GapKind.TORN.value: "none: a broker cuts it off when it recovers the log",
     GapKind.ZEROS.value: "none after a crash; remove .kafka_cleanshutdown if it is there, so that the log is recovered",
     "header": _COPY,
@@ -73,8 +73,8 @@ REMEDIES = {
     "inner-crc": _COPY,
     "timestamp": "none: lookups by time may miss records",
     "gap": "take the partition from another replica; none is needed if the topic is, or was, a compacted one",
-    "missing": "take the partition from another replica, or its files from a backup, before a broker starts: it goes "
-    "on without these offsets, and the evidence is lost",
+    "missing": "take the partition from another replica, or its files from a backup, before a broker starts: it "
+    "continues without these offsets, and the evidence is lost",
     "perhaps-remote": "name all log directories of the broker: the cluster metadata in one of them shows "
     "whether the topic is tiered; if it is not, take the partition from another replica before a broker starts",
     "log-start": "before a broker starts, take the partition's line out of log-start-offset-checkpoint, and lower the "
@@ -83,8 +83,8 @@ REMEDIES = {
     "again: `pylogseg delete-records`, or kafka-delete-records.sh once it runs",
     "bootstrap": "take bootstrap.checkpoint from another node, or delete it where the metadata log is whole: only a "
     "new cluster needs it",
-    "foreign-folder": "move it out of the log directory; if it is the file system's own (lost+found), let a folder "
-    "below the mount point be the log directory",
+    "foreign-folder": "move it out of the log directory; if it is the file system's own (lost+found), use a folder "
+    "below the mount point as the log directory",
     "meta-properties": "write the file again with cluster.id and node.id of this broker, and the directory.id that the "
     "directory had: with a new one, partitions whose only replica is here have no leader (docs/operators.md)",
     "twice": "move the folder that is older or shorter out of its log directory (`pylogseg diff` compares them)",
@@ -93,7 +93,7 @@ REMEDIES = {
     "not-here": "name all log directories of the broker; else take the partitions from other replicas",
     "empty": "take the partition from another replica if it held records: a broker begins a new log here",
     "orphan-lost": "take the .log file of the same name from a backup, or the partition from another replica, before a "
-    "broker starts: it deletes the index and goes on without these offsets",
+    "broker starts: it deletes the index and continues without these offsets",
     "overlap": "take the partition from another replica: two segments claim the same offsets",
     "leader-epoch": "delete leader-epoch-checkpoint while the broker is stopped, or take another replica",
     "offset-index": _REBUILT,
