@@ -86,7 +86,8 @@ def workplace(folder: Path) -> Path:
     for path in ROOT.iterdir():
         if not path.name.startswith("."):
             (root / path.name).symlink_to(path)
-    (root / "dead").symlink_to(_dead_broker().name)
+    (root / "dead").symlink_to(_written("dead_broker").name)
+    (root / "shop").symlink_to(_written("typed_shop").name)
     tools = folder / "bin"
     tools.mkdir()
     script = tools / "pylogseg"
@@ -96,10 +97,10 @@ def workplace(folder: Path) -> Path:
 
 
 @functools.cache
-def _dead_broker() -> tempfile.TemporaryDirectory[str]:
-    """The disk that the questions are asked to."""
+def _written(name: str) -> tempfile.TemporaryDirectory[str]:
+    """The disk that a program of the examples writes."""
     scratch = tempfile.TemporaryDirectory()
-    runpy.run_path(str(ROOT / "examples" / "dead_broker.py"))["write"](Path(scratch.name))
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"))["write"](Path(scratch.name))
     return scratch
 
 

@@ -38,7 +38,7 @@ def test_schema():
     assert all(field.nullable for field in arrow.schema())
     assert arrow.schema().field("timestamp").type == pa.timestamp("us", tz="UTC")
     assert arrow.schema(["value"], views=True).field("value").type == pa.binary_view()
-    with pytest.raises(pylogseg.RequestError, match="unknown column .valeu."):
+    with pytest.raises(pylogseg.RequestError, match=r"unknown column .valeu."):
         arrow.schema(["valeu"])
     with pytest.raises(pylogseg.RequestError, match="once"):
         arrow.schema(["key", "key"])

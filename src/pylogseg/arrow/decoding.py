@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg._native import _typed
+from pylogseg.arrow.forms import Form, in_form, with_type
 from pylogseg.arrow.functions import OnError, bad_value, check_on_error
 from pylogseg.arrow.messages import spans
 from pylogseg.arrow.typed_engines import ProtobufEngine, engine_of
@@ -64,6 +65,8 @@ class Decoding:
         Levels up to which a type that contains itself is decoded; deeper levels stay bytes.
     message : str, optional
         The Protobuf message to read; by default that of the first record.
+    form : callable, optional
+        Returns the type that stands for one that is not nested: for engines that do not have all of Arrow's.
     """
 
     columns: tuple[str, ...] = ("value",)
@@ -74,6 +77,7 @@ class Decoding:
     context: str = DEFAULT_CONTEXT
     recursion: int = RECURSION
     message: str | None = None
+    form: Form | None = None
 
     def __post_init__(self) -> None:
         if not self.columns or not set(self.columns) <= set(_WHICH) or len(set(self.columns)) < len(self.columns):
@@ -123,12 +127,16 @@ class Decoder:
         self, schemas: Schemas, reader: Schema, decoding: Decoding, which: str, message: str | None = None
     ) -> None:
         self._schemas, self._reader, self._decoding, self.which = schemas, reader, decoding, which
+        self._message = message
         self._reasons: dict[int, str] = {_typed.UNKNOWN: "no frame: nothing names the schema"}
         self._engine = engine_of(schemas, reader, decoding.recursion, message, self._refused)
-        self.type = self._engine.type
+        self.type = self._engine.type if decoding.form is None else in_form(self._engine.type, decoding.form)
         self._lock = threading.Lock()
         self._entries: dict[Named, int] = {}
         self._by_fingerprint: dict[int, Schema] | None = None
+
+    def __reduce__(self) -> Any:
+        return Decoder, (self._schemas, self._reader, self._decoding, self.which, self._message)
 
     def decode(self, column: pa.Array, headers: pa.Array | None = None) -> tuple[pa.Array, dict[int, str]]:
         """Decode a binary array.
@@ -147,7 +155,9 @@ class Decoder:
         known = np.array([*entries, 0, -_typed.UNKNOWN], np.int32)  # -1 is the last of it, no frame; -2 a null
         array, status, position = self._engine.decode(framed, known.take(framed.name), prepared)
         bad = np.flatnonzero((status != 0) & (status != _typed.ABSENT))
-        return array, {row: self._reason(int(status[row]), int(position[row])) for row in bad.tolist()}
+        return with_type(array, self.type), {
+            row: self._reason(int(status[row]), int(position[row])) for row in bad.tolist()
+        }
 
     def _reason(self, status: int, position: int) -> str:
         if status in self._reasons:
@@ -229,9 +239,28 @@ class TypedBatches:
     undecoded: int = field(default=0, init=False)
     _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
 
+    def __reduce__(self) -> Any:
+        return TypedBatches, (self.decoders, self.on_undecoded, self.names)
+
+    def of(self, columns: Sequence[str]) -> TypedBatches:
+        """Return what makes some columns of its schema: only what they come from is read and decoded.
+
+        Where what does not decode is left out, all is decoded, whatever the columns are.
+        """
+        wanted = {self.source_of(name) for name in columns}
+        wanted |= {*self.decoders} if self.on_undecoded == "skip" else set()
+        decoders = {name: decoder for name, decoder in self.decoders.items() if name in wanted}
+        return TypedBatches(decoders, self.on_undecoded, tuple(name for name in self.names if name in wanted))
+
+    def source_of(self, column: str) -> str:
+        """Return the column of bytes that a column of its schema comes from."""
+        beside = {f"{name}{end}": name for name in self.decoders for end in ("Raw", "Error")}
+        return beside.get(column, column) if self.on_undecoded == "raw" else column
+
     def needed(self) -> list[str]:
         """The columns that have to be read."""
-        more = ["headers"] + (["topic", "partition", "offset"] if self.on_undecoded == "raise" else [])
+        more = ["headers"] if self.decoders else []
+        more += ["topic", "partition", "offset"] if self.decoders and self.on_undecoded == "raise" else []
         return [*self.names, *(name for name in more if name not in self.names)]
 
     def schema(self, source: pa.Schema) -> pa.Schema:

@@ -52,6 +52,8 @@ class LogScan:
         The columns there are.
     offsets, times : (int, int), (int or None, int or None)
         Half-open ranges, as for `range_of`; times only say where to begin.
+    seen : pyarrow.Schema, optional
+        The columns that filters are about, where they are not those that are read.
     """
 
     def __init__(
@@ -61,20 +63,22 @@ class LogScan:
         names: Sequence[str],
         offsets: tuple[int, int] = (0, OPEN_END),
         times: tuple[int | None, int | None] = (None, None),
+        seen: pa.Schema | None = None,
     ) -> None:
         self._logs, self._options = list(logs), options
-        self._offsets, self._times = offsets, times
+        self._offsets, self._times, self._seen = offsets, times, seen
         #: Whether a scan so far was told by headers what, read whole, has its check sums computed.
         self.is_unchecked = False
         self.schema = arrow.schema(names)
         # Guarantees are about these. They come last: a filter may name columns by number.
-        self._all = arrow.schema([*names, *(name for name in _GUARANTEED if name not in names)])
+        fields = self.schema if seen is None else seen
+        self._all = pa.schema([*fields, *arrow.schema([name for name in _GUARANTEED if name not in fields.names])])
         self._ends: dict[str, int] = {}
         self._lock = threading.Lock()
         self._segments: dict[str, Segment] = {}
 
     def __reduce__(self) -> Any:
-        made = (self._logs, self._options, self.schema.names, self._offsets, self._times)
+        made = (self._logs, self._options, self.schema.names, self._offsets, self._times, self._seen)
         return _unpickled, (made, self._ends)
 
     @property

@@ -18,7 +18,15 @@ from pylogseg.cli import common
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.query import make_query, query_options
-from pylogseg.cli.typed import SCHEMA, check_unused, report_undecoded, typed_of, typed_options, wants_schema
+from pylogseg.cli.typed import (
+    SCHEMA,
+    check_unused,
+    report_undecoded,
+    typed_of,
+    typed_options,
+    undecoded_option,
+    wants_schema,
+)
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.errors import RequestError
 from pylogseg.export.file import (
@@ -132,11 +140,7 @@ def _output(text: str) -> Path:
     help="What to do with bytes that are not UTF-8.",
 )
 @typed_options
-@click.option(
-    "--undecoded",
-    type=click.Choice(["raw", "skip", "raise"]),
-    help="What to do with a value that cannot be decoded: raw (the default) keeps its bytes in a column.",
-)
+@undecoded_option
 @query_options()
 @common.json_option
 @common.jobs_option

@@ -16,14 +16,27 @@ import click
 
 from pylogseg.cli import common, completion
 from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.typed import (
+    SCHEMA,
+    check_unused,
+    decoding_of,
+    named_options,
+    report_undecoded,
+    typed_options,
+    undecoded_option,
+    wants_schema,
+    whole_disk,
+)
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
 
 if TYPE_CHECKING:
     from pylogseg.sql.session import Answer, Session
+    from pylogseg.sql.typed import TypedTables
 
 #: Characters of a cell of a table; the other forms have all of them.
 _CELL = 100
+_COLUMNS = click.Choice(["binary", SCHEMA])
 _FORMS = ("table", "json", "csv", "parquet", "arrow")
 
 _EPILOG = """\b
@@ -36,6 +49,7 @@ Examples:
                             group by id having count(*) > 1"
   pylogseg sql /data/kafka "from batches where isControl" --output control.parquet
   pylogseg sql /data/kafka -f report.sql --output csv > report.csv
+  pylogseg sql /data/kafka --value-as schema "select value.id, value.total from orders"
   pylogseg sql /data/kafka                          a prompt; .help lists its commands
 
 \b
@@ -46,6 +60,9 @@ from another only in case, has no table: select from records where topic = 'NAME
 The SQL is duckdb's. Times are in UTC, also those without a zone. key and value are
 bytes: key::varchar and text(key) are text (base64:... if they are not UTF-8),
 value->>'$.id' and json(value) read them as JSON, null where they are not JSON.
+With --value-as schema, value in the table of a topic has the columns of its schema in
+Avro, Protobuf or JSON: value.id, value.lines[1].sku. A value that cannot be decoded is
+in valueRaw, with the reason in valueError, and counted at the end: exit code 1.
 Conditions on topic, partition, offset and timestamp decide what is read; --explain
 shows it.
 A query that only counts records, such as select count(*), reads the headers of
@@ -80,6 +97,22 @@ a disk error; 130 interrupted. A closed pipe is not an error.
     shell_complete=completion.files,
 )
 @click.option("--overwrite", is_flag=True, help="Replace the FILE of --output if it exists.")
+@click.option(
+    "--key-as",
+    type=_COLUMNS,
+    default="binary",
+    show_default=True,
+    help="Keys in the tables of topics: binary, or typed by their schemas.",
+)
+@click.option(
+    "--value-as",
+    type=_COLUMNS,
+    default="binary",
+    show_default=True,
+    help="Values in the tables of topics: binary, or typed by their schemas.",
+)
+@typed_options
+@undecoded_option
 @click.option("--explain", is_flag=True, help="Print what the query would read, without reading it.")
 @click.option("--allow-files", is_flag=True, help="Let statements read and write files.")
 @common.isolation_option
@@ -93,12 +126,15 @@ def sql(
     script: str | None,
     output: str,
     overwrite: bool,
+    key_as: str,
+    value_as: str,
     explain: bool,
     allow_files: bool,
     isolation_level: str,
     on_corrupt: str,
     max_decompressed_bytes: int,
     jobs: int,
+    **typed: str | None,
 ) -> None:
     """Ask questions in SQL: each topic is a table, and only what a query needs is read."""
     form, target = form_of(output)
@@ -108,6 +144,9 @@ def sql(
             raise click.UsageError("a QUERY cannot be combined with --file")
         query = _read(script)
     chosen = common.select(arguments, topic, partition)
+    decoded = wants_schema(key_as, value_as)
+    given = named_options(typed)
+    check_unused(decoded, given, "--value-as")
     if target is not None:
         check_output(target, chosen.disk)
         check_free(target, overwrite)
@@ -116,6 +155,8 @@ def sql(
         from pylogseg.sql.tables import openers, without_table
     options: dict[str, Any] = {"isolation_level": isolation_level, "on_corrupt": on_corrupt}
     options["max_decompressed_bytes"] = max_decompressed_bytes
+    if decoded:
+        options["typed"] = _typed_tables(decoded, arguments, given)
     tables = openers(chosen.disk, chosen.partitions, bool(chosen.names), **options)
     nameless = without_table(chosen.disk)
     with Session(tables, jobs=jobs, allow_files=allow_files, nameless=nameless, on_wait=Waiting()) as session:
@@ -131,7 +172,19 @@ def sql(
                 answer(session, text, form, target, overwrite)
         if session.is_unchecked:
             common.complain("note: counted by batch headers: checksums were not computed")
-        common.end_with(common.report_gaps(session.gaps))
+        damage = common.report_gaps(session.gaps)
+        common.end_with(damage | report_undecoded(session.undecoded))
+
+
+def _typed_tables(decoded: Sequence[str], arguments: Sequence[str], given: dict[str, str | None]) -> TypedTables:
+    with _without_pandas():
+        from pylogseg.sql.typed import TypedTables
+    decoding = decoding_of(decoded, given)
+    return TypedTables(
+        decoding,
+        lambda: whole_disk(arguments),
+        lambda what, why: common.complain(f"note: {what}: {common.remedy(why)}"),
+    )
 
 
 class Waiting:

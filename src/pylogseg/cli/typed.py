@@ -14,7 +14,7 @@ from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import LogFiles, LogReader
 
 if TYPE_CHECKING:
-    from pylogseg.arrow.decoding import TypedBatches
+    from pylogseg.arrow.decoding import Decoding, TypedBatches
 
 F = TypeVar("F", bound=Callable[..., Any])
 SCHEMA = "schema"
@@ -42,13 +42,23 @@ def typed_options(function: F) -> F:
     )
 
 
-def typed_of(
-    which: Sequence[str], arguments: Sequence[str], readers: Sequence[LogReader], names: Sequence[str],
-    options: dict[str, Any],
-) -> TypedBatches:  # fmt: skip
-    """Return what decodes the given columns of the selected records."""
-    from pylogseg.arrow.columns import record_batches, schema
-    from pylogseg.arrow.decoding import Decoding, typed_batches
+def undecoded_option(function: F) -> F:
+    """Add ``--undecoded``: a parameter ``undecoded``."""
+    return click.option(
+        "--undecoded",
+        type=click.Choice(["raw", "skip", "raise"]),
+        help="What to do with a value that cannot be decoded: raw (the default) keeps its bytes in a column.",
+    )(function)
+
+
+def named_options(given: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the values of `typed_options` and `undecoded_option` by the names that `Decoding` has for them."""
+    return {"on_undecoded" if name == "undecoded" else name: value for name, value in given.items()}
+
+
+def decoding_of(which: Sequence[str], options: dict[str, Any]) -> Decoding:
+    """Return how the given columns are decoded."""
+    from pylogseg.arrow.decoding import Decoding
 
     given = dict(options)
     number = given.get("schema")
@@ -56,7 +66,18 @@ def typed_of(
         given["schema"] = int(number)
     if given.get("schema") is not None and len(which) > 1:
         given["schema"] = {"value": given["schema"]}
-    decoding = Decoding.of(tuple(which), **given)
+    return Decoding.of(tuple(which), **given)
+
+
+def typed_of(
+    which: Sequence[str], arguments: Sequence[str], readers: Sequence[LogReader], names: Sequence[str],
+    options: dict[str, Any],
+) -> TypedBatches:  # fmt: skip
+    """Return what decodes the given columns of the selected records."""
+    from pylogseg.arrow.columns import record_batches, schema
+    from pylogseg.arrow.decoding import typed_batches
+
+    decoding = decoding_of(which, options)
 
     def peek(column: str) -> Iterator[Any]:
         chunks = itertools.chain.from_iterable(reader.apart(None).chunks() for reader in readers)
@@ -64,10 +85,10 @@ def typed_of(
 
     logs: list[LogFiles] = [reader.log for reader in readers]
     topics = sorted({log.segments[0].topic for log in logs if log.segments})
-    return typed_batches(decoding, _disk(arguments), topics, names, peek)
+    return typed_batches(decoding, whole_disk(arguments), topics, names, peek)
 
 
-def _disk(arguments: Sequence[str]) -> Disk:
+def whole_disk(arguments: Sequence[str]) -> Disk:
     """All that is at the paths, not only what the names select."""
     return open_dir(common.split_arguments(arguments)[0])
 

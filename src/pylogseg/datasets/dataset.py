@@ -182,6 +182,11 @@ class TableDataset(pads.Dataset):
         """Whether a scan so far counted by the headers of batches, although check sums were asked for."""
         return getattr(self._table, "is_unchecked", False)
 
+    @property
+    def undecoded(self) -> int:
+        """How many payloads scans so far could not decode."""
+        return getattr(self._table, "undecoded", 0)
+
     def scanner(
         self,
         columns: Columns = None,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from pylogseg.arrow.log_scan import LogScan
 from pylogseg.catalog.disk import Disk, Partition, as_disk
 from pylogseg.datasets.dataset import TableDataset
 from pylogseg.datasets.state_scan import StateScan
 from pylogseg.datasets.table_scan import TABLES, table_of
+from pylogseg.errors import RequestError
 from pylogseg.internal_topics.inside import STATE_TABLES
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.partition import IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.reading.stream import BATCH_COLUMNS, Path, check_columns
+
+if TYPE_CHECKING:
+    from pylogseg.arrow.decoding import Decoding, OnUndecoded, SchemaChoice
+    from pylogseg.schemas.store import Schemas
 
 #: What engines count rows by, first: it needs no payload, and they ask for the first column where they need none.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", *BATCH_COLUMNS)
@@ -30,6 +35,10 @@ class RecordOptions(TypedDict, total=False):
     check_crc: bool
     from_log_start: bool
     max_decompressed_bytes: int
+    decode: str | Sequence[str] | Decoding | None
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None
+    registry: Path | Schemas | None
+    on_undecoded: OnUndecoded | None
 
 
 def dataset(
@@ -44,6 +53,10 @@ def dataset(
     check_crc: bool = True,
     from_log_start: bool = True,
     max_decompressed_bytes: int = 64 << 20,
+    decode: str | Sequence[str] | Decoding | None = None,
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
+    registry: Path | Schemas | None = None,
+    on_undecoded: OnUndecoded | None = None,
 ) -> TableDataset:
     """Return logs as a dataset, for duckdb, polars, DataFusion, pandas and pyarrow.
 
@@ -66,6 +79,9 @@ def dataset(
         As for `pylogseg.read`; `TableDataset.gaps` has the gaps.
     columns : sequence of str, optional
         The columns of the dataset; by default all: those of `read_arrow`, and those about batches.
+    decode, schema, registry, on_undecoded
+        As for `pylogseg.read_arrow`: keys and values as typed columns. A filter may be about their fields, as
+        ``pyarrow.compute.field("value", "id") == 5``. `TableDataset.undecoded` counts what did not decode.
 
     Returns
     -------
@@ -87,14 +103,18 @@ def dataset(
     >>> found.to_table(columns=["offset", "value"], filter=pc.field("offset") < 2).to_pylist()
     [{'offset': 0, 'value': b'committed'}, {'offset': 1, 'value': b'committed'}]
     """
-    disk = as_disk(path)
-    if names:
-        disk = disk.select(names)
+    whole = as_disk(path)
+    disk = whole.select(names) if names else whole
     options = ReadOptions(
         isolation_level, on_corrupt, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
     )
     if columns is not None:
         check_columns(columns)
+    given = {"schema": schema, "registry": registry, "on_undecoded": on_undecoded}
+    if decode is None and any(each is not None for each in given.values()):
+        raise RequestError(f"{', '.join(given)} go with decode='value'")
+    if decode is not None and of != "records":
+        raise RequestError(f"decode is for records, not for {of}")
     if of in STATE_TABLES and of not in TABLES:
         return TableDataset(StateScan(of, disk))
     if of == "cluster_partitions":
@@ -102,4 +122,10 @@ def dataset(
     if of != "records":
         return TableDataset(table_of(of, disk, partition, by_name=bool(names) or disk.is_named))
     logs = logs_of(disk, partition, by_name=bool(names) or disk.is_named, from_log_start=from_log_start)
-    return TableDataset(LogScan(logs, options, COLUMNS if columns is None else columns))
+    columns = COLUMNS if columns is None else columns
+    if decode is None:
+        return TableDataset(LogScan(logs, options, columns))
+    from pylogseg.arrow.decoding import Decoding
+    from pylogseg.arrow.typed_scan import typed_scan
+
+    return TableDataset(typed_scan(Decoding.of(decode, **given), whole, logs, options, columns))

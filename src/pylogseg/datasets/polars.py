@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as pads
 
+from pylogseg.arrow.decoding import Decoding
+from pylogseg.arrow.forms import for_polars
 from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.datasets.dataset import TableDataset
 from pylogseg.datasets.opening import RecordOptions, dataset
@@ -63,6 +66,10 @@ def scan_polars(
     except ImportError as error:
         install = "pip install 'pylogseg[polars]'"
         raise RequestError(f"scan_polars needs polars 1.20 or later ({error}): {install}") from error
+    decode = how.get("decode")
+    if decode is not None:  # polars has no decimals of more than 38 digits
+        given = {name: how.pop(name, None) for name in ("schema", "registry", "on_undecoded")}  # type: ignore[misc]
+        how["decode"] = replace(Decoding.of(decode, **given), form=for_polars)
     found = dataset(path, *names, **how)
     schema: Any = polars.DataFrame(found.schema.empty_table()).schema
     return register_io_source(functools.partial(_read, found), schema=schema)

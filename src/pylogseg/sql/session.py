@@ -122,6 +122,11 @@ class Session:
         """Whether a reading so far counted by the headers of batches."""
         return any(table.is_unchecked for table in self.opened.values())
 
+    @property
+    def undecoded(self) -> int:
+        """How many payloads the readings so far could not decode."""
+        return sum(table.undecoded for table in self.opened.values())
+
     def run(self, sql: str) -> Generator[Answer]:
         """Run the statements of a text one by one, and yield the answers of those that have rows.
 
@@ -156,7 +161,7 @@ class Session:
                     "sizeBytes": read.size_bytes,
                     "allBytes": there.size_bytes,
                     "columns": list(scan.columns),
-                    "filter": None if scan.filter is None else str(scan.filter),
+                    "filter": None if scan.filter is None else _shown(scan.filter),
                 }
             )
         return found
@@ -296,6 +301,12 @@ class Session:
         except PylogsegError as error:
             self._errors.append(error)
             raise
+
+
+def _shown(filter: Any) -> str:
+    """Return a filter as text, a field of a struct as ``value.id``."""
+    names = re.compile(r"FieldRef\.Nested\((.*?\))\)")
+    return names.sub(lambda found: ".".join(re.findall(r"Name\((.*?)\)", found[1])), str(filter))
 
 
 def _has_rows(statement: Any) -> bool:

@@ -13,6 +13,7 @@ from pylogseg.catalog.disk import Disk, Partition, Segment
 from pylogseg.datasets.opening import dataset
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.log_reader import partitions_of
+from pylogseg.sql.typed import TypedTables
 
 Opener = Callable[[], pads.Dataset]
 
@@ -29,7 +30,9 @@ STATE = {
 TABLES = ("records", "batches", "segments", "partitions", "indexes")
 
 
-def openers(disk: Disk, partition: Sequence[int] | None, by_name: bool, **options: Any) -> dict[str, Opener]:
+def openers(
+    disk: Disk, partition: Sequence[int] | None, by_name: bool, typed: TypedTables | None = None, **options: Any
+) -> dict[str, Opener]:
     """Return a function for each table that opens it.
 
     Parameters
@@ -40,6 +43,8 @@ def openers(disk: Disk, partition: Sequence[int] | None, by_name: bool, **option
         Only partitions with these numbers.
     by_name : bool
         Whether the partitions were named: then those with a state are read too.
+    typed : TypedTables, optional
+        Opens the tables of topics, where their keys or values are decoded.
     **options
         Of `pylogseg.dataset`, for records.
     """
@@ -59,7 +64,8 @@ def openers(disk: Disk, partition: Sequence[int] | None, by_name: bool, **option
     nameless = {*without_table(read)}
     for topic, its in _by_topic(read).items():
         if topic not in nameless:
-            found[topic] = functools.partial(dataset, its, **options)
+            open_it = dataset if typed is None else functools.partial(typed.open, topic)
+            found[topic] = functools.partial(open_it, its, **options)
     return found
 
 
