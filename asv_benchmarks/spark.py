@@ -46,16 +46,22 @@ _APPEND = 100_000
 _SMALL_SEGMENTS = 10_000
 
 
+def parser(what: str | None, records: int) -> argparse.ArgumentParser:
+    """The options that all of these programs have."""
+    made = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--records", type=int, default=records)
+    made.add_argument("--rounds", type=int, default=4)
+    made.add_argument("--clock", choices=["cpu", "wall"], default="cpu")
+    made.add_argument("--markdown", action="store_true", help="for a page")
+    made.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "pylogseg-spark-benchmark")
+    return made
+
+
 def arguments() -> argparse.Namespace:
     """What the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=8_000_000)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--values", choices=["distinct", "repeated"], default="distinct")
-    parser.add_argument("--clock", choices=["cpu", "wall"], default="cpu")
-    parser.add_argument("--markdown", action="store_true", help="for a page")
-    parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "pylogseg-spark-benchmark")
-    return parser.parse_args()
+    made = parser(__doc__, records=8_000_000)
+    made.add_argument("--values", choices=["distinct", "repeated"], default="distinct")
+    return made.parse_args()
 
 
 def session(scratch: Path) -> Any:

@@ -20,7 +20,7 @@ from pylogseg.schemas.store import Schemas
 
 _PIECE = 32768
 _FEW = 2  # pieces, for what takes long
-_FLAT = {
+FLAT = {
     "long": "long", "time": {"type": "long", "logicalType": "timestamp-millis"}, "text": "string",
     "enum": {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}, "double": "double", "int": "int",
     "yes": "boolean", "maybe": ["null", "string"], "bytes": "bytes", "float": "float",
@@ -41,7 +41,8 @@ _JSON = {
 }
 
 
-def _record(fields: dict[str, Any]) -> dict[str, Any]:
+def record(fields: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a record."""
     return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
 
 
@@ -117,7 +118,7 @@ def _pyarrow_json(pieces: list[pa.Array]) -> Callable[[], object]:
 def typed(bench: Bench) -> list[Row]:
     """Payloads of 32,768 records at a time to Arrow arrays, frames aside."""
     count = min(bench.records, 400_000)
-    flat, nested = _record(_FLAT), _record(_NESTED)
+    flat, nested = record(FLAT), record(_NESTED)
     parts = {"flat": _pieces(avro_flat, count), "nested": _pieces(avro_nested, count),
              "protobuf": _pieces(protobuf_flat, count), "json": _pieces(json_flat, count)}  # fmt: skip
     schemas = {

@@ -138,6 +138,10 @@ class Decoder:
     def __reduce__(self) -> Any:
         return Decoder, (self._schemas, self._reader, self._decoding, self.which, self._message)
 
+    def with_schemas(self, schemas: Schemas) -> Decoder:
+        """Return one that has others of the schemas that values were written by."""
+        return Decoder(schemas, self._reader, self._decoding, self.which, self._message)
+
     def decode(self, column: pa.Array, headers: pa.Array | None = None) -> tuple[pa.Array, dict[int, str]]:
         """Decode a binary array.
 
@@ -251,6 +255,11 @@ class TypedBatches:
         wanted |= {*self.decoders} if self.on_undecoded == "skip" else set()
         decoders = {name: decoder for name, decoder in self.decoders.items() if name in wanted}
         return TypedBatches(decoders, self.on_undecoded, tuple(name for name in self.names if name in wanted))
+
+    def with_schemas(self, schemas: Schemas) -> TypedBatches:
+        """Return the same with others of the schemas that values were written by."""
+        decoders = {name: decoder.with_schemas(schemas) for name, decoder in self.decoders.items()}
+        return TypedBatches(decoders, self.on_undecoded, self.names)
 
     def source_of(self, column: str) -> str:
         """Return the column of bytes that a column of its schema comes from."""
@@ -468,11 +477,22 @@ def decode_column(
         With `on_error` ``"raise"``: names the value and the position in its payload.
     """
     check_on_error(on_error)
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return decoded_column(column_decoder(schema, registry, **options), array, None, on_error)
+
+
+def column_decoder(
+    schema: SchemaChoice, registry: str | os.PathLike[str] | Schemas | None = None, **options: Any
+) -> Decoder:
+    """Return what decodes columns of values by a schema; arguments are those of `decode_column`, and ``form``."""
     decoding = Decoding(schema=schema, registry=registry, **options)
     schemas = registry if isinstance(registry, Schemas) else Schemas() if registry is None else Schemas.open(registry)
-    decoder = Decoder(schemas, chosen_schema(schemas, schema, decoding.context), decoding, "value", decoding.message)
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    made, errors = decoder.decode(array)
+    return Decoder(schemas, chosen_schema(schemas, schema, decoding.context), decoding, "value", decoding.message)
+
+
+def decoded_column(decoder: Decoder, column: pa.Array, headers: pa.Array | None, on_error: OnError) -> pa.Array:
+    """Decode an array of values; what does not decode is null, or raises CorruptionError."""
+    made, errors = decoder.decode(column, headers)
     if errors and on_error == "raise":
         row, reason = next(iter(errors.items()))
         raise bad_value(row, reason)

@@ -20,8 +20,9 @@ from pylogseg.spark.distribute import packed, unpacked
 from pylogseg.spark.logs import find_logs
 from pylogseg.spark.options import SourceOptions, as_text, parse, paths_of
 from pylogseg.spark.plan import plan
-from pylogseg.spark.schema import columns_of, spark_schema
+from pylogseg.spark.schema import columns_of, spark_schema, typed_schema
 from pylogseg.spark.task import read_task
+from pylogseg.spark.typed import typed_source
 from pylogseg.spark.worker import freeze_modules
 
 Path = str | os.PathLike[str]
@@ -109,7 +110,8 @@ def read_segments(
         Takes each Arrow record batch in the worker, before it goes to Spark, and returns one with `schema`. Use it to
         filter and decode.
     schema : StructType or str, optional
-        The schema of the result of `batch_fn`, if it differs from its input.
+        The schema of the result of `batch_fn`, if it differs from its input. Without a `batch_fn`, the option
+        ``schema`` of ``decode``.
     **options
         As for `spark.read.option`.
 
@@ -122,13 +124,17 @@ def read_segments(
     RequestError, StorageError
         For invalid options and paths. Damage raises only when the rows are read.
     """
+    if batch_fn is None and "decode" in options and schema is not None:
+        options["schema"], schema = schema, None
     paths, parsed = read_options(path, options, columns)
-    names = columns_of(parsed)
-    gives = spark_schema(names) if schema is None else _compat.struct_of(schema)
+    typed = typed_source(paths, parsed)
+    names = columns_of(parsed) if typed is None else tuple(typed.schema.names)
+    ours = spark_schema(names) if typed is None else typed_schema(typed.schema)
+    gives = ours if schema is None else _compat.struct_of(schema)
     expected = [(field.name, field.dataType.simpleString()) for field in gives]
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
-        found = read_task(task, parsed, names)
+        found = (read_task if typed is None else typed.read)(task, parsed, names)
         return found if batch_fn is None else _checked(map(batch_fn, found), expected)
 
     tasks = plan(paths, parsed, cores=_compat.cores_of(spark))

@@ -17,9 +17,12 @@ import pyspark.sql.functions as sql
 from pylogseg.arrow import batches as arrow_batches
 from pylogseg.arrow import columns as arrow
 from pylogseg.arrow import functions as arrow_functions
+from pylogseg.arrow.decoding import column_decoder, decoded_column
 from pylogseg.arrow.functions import OnError
 from pylogseg.errors import RequestError
 from pylogseg.spark import _compat
+from pylogseg.spark.schema import typed_schema
+from pylogseg.spark.typed import for_spark
 
 _RECORD = (
     "key: binary, value: binary, offset: bigint, timestamp: timestamp, timestampType: int, "
@@ -133,6 +136,54 @@ def from_records(column: Any, **options: Any) -> Any:
         Options of `pylogseg.encode`: ``compression="zstd"``, ``batch_bytes``.
     """
     return _apply(arrow_batches.from_records, "binary", column, **options)
+
+
+def from_schema(
+    column: Any, schema: Any, registry: Any = None, headers: Any = None, on_error: OnError = "raise", **options: Any
+) -> Any:
+    """Decode a binary column of values with their frames, in Avro, Protobuf or JSON, to nested columns.
+
+    Parameters
+    ----------
+    column : Column or str
+        Binary: values as a producer with a schema registry writes them, from wherever they come.
+    schema : str, int, path or Schema
+        The reader's, as in `pylogseg.arrow.decoding.Decoding`. The driver reads it.
+    registry : path, URL or Schemas, optional
+        Where the writers' schemas are; without it all values were written by `schema`. A registry's URL is asked by
+        the tasks for schemas that it did not have before.
+    headers : Column or str, optional
+        Of the records, if these name the schemas.
+    on_error : {"raise", "null"}
+        What to do with a value that does not decode.
+    **options
+        ``frame``, ``context``, ``recursion`` and ``message`` of `Decoding`. With ``frame="plain"`` values have no
+        frame, as for Spark's `from_avro`.
+
+    Returns
+    -------
+    Column
+        A struct, or what else the schema is.
+    """
+    arrow_functions.check_on_error(on_error)
+    if not hasattr(sql, "arrow_udf"):
+        raise RequestError(
+            f"Spark {_compat.VERSION[0]}.{_compat.VERSION[1]}: from_schema needs Spark 4.1; before that, use "
+            "pylogseg.arrow.decoding.decode_column in mapInArrow"
+        )
+    decoder = column_decoder(schema, registry, form=for_spark, **options)
+    returns = typed_schema(pa.schema([pa.field("value", decoder.type)]))["value"].dataType
+
+    def from_schema(values: pa.Array) -> pa.Array:
+        return decoded_column(decoder, values, None, on_error)
+
+    def with_headers(values: pa.Array, of_records: pa.Array) -> pa.Array:
+        return decoded_column(decoder, values, of_records, on_error)
+
+    if headers is None:
+        return sql.arrow_udf(from_schema, returns)(column)
+    with_headers.__name__ = "from_schema"  # Spark names the column after it
+    return sql.arrow_udf(with_headers, returns)(column, headers)
 
 
 def decode_batches(

@@ -48,7 +48,7 @@ _NAMES = (
     "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
     "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
     "rangeBytes", "batchRows", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns", "includeMetadata",
-    "includeActive", "pushFilters", "storageOptions",
+    "includeActive", "pushFilters", "storageOptions", "decode", "schema", "registry", "onUndecoded", "message",
 )  # fmt: skip
 _BYTES = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -106,6 +106,11 @@ class SourceOptions:
     include_active: bool = True
     push_filters: bool = False
     storage: dict[str, Any] = field(default_factory=dict, repr=False)
+    decode: tuple[str, ...] = ()
+    schema: str = ""
+    registry: str = field(default="", repr=False)
+    on_undecoded: Literal["raw", "raise", "skip"] = "raw"
+    message: str = ""
 
 
 def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions:
@@ -168,7 +173,26 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         include_active=values.read("includeActive", _boolean, True),
         push_filters=values.read("pushFilters", _boolean, False),
         storage=values.read("storageOptions", _object, {}),
+        **_typed(values),
     )
+
+
+def _typed(values: _Values) -> dict[str, Any]:
+    """Return what is said of typed columns."""
+    none: tuple[str, ...] = ()
+    decode = values.read("decode", _topics, none)
+    if not {*decode} <= {"key", "value"} or len({*decode}) < len(decode):
+        raise RequestError(f"decode={','.join(decode)!r}: must be value, key, or key,value")
+    more = [name for name in ("schema", "registry", "onUndecoded", "message") if name in values]
+    if more and not decode:
+        raise RequestError(f"{', '.join(more)}: only with decode=value")
+    return {
+        "decode": decode,
+        "schema": values.read("schema", str, ""),
+        "registry": values.read("registry", str, ""),
+        "on_undecoded": values.word("onUndecoded", ("raw", "raise", "skip")),
+        "message": values.read("message", str, ""),
+    }
 
 
 def paths_of(given: Mapping[str, Any]) -> list[str]:
@@ -198,7 +222,7 @@ def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
         return None
     kept = {name: value for name, value in options.items() if not _BROKER_ONLY.fullmatch(name)}
     kept.update({name: values[name] for name in ("path", "paths") if name in values})
-    for name in ("path", "paths", "storageoptions"):
+    for name in ("path", "paths", "registry", "storageoptions"):
         if name in kept and (name == "storageoptions" or _SECRETS.search(kept[name])):
             raise RequestError(
                 f"{'storageOptions' if name == 'storageoptions' else name}: a table cannot keep credentials: "

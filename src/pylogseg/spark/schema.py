@@ -92,8 +92,22 @@ def options_in(schema: StructType) -> dict[str, str]:
     return found
 
 
-def columns_in(schema: StructType) -> tuple[str, ...]:
+def typed_schema(schema: pa.Schema) -> StructType:
+    """Return the Spark schema of typed columns; all are nullable."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+
+def columns_in(schema: StructType, typed: pa.Schema | None = None) -> tuple[str, ...]:
     """Return the columns of a schema of a user or a catalog: some of the source's, in any order.
+
+    Parameters
+    ----------
+    schema : StructType
+        That of the query.
+    typed : pyarrow.Schema, optional
+        All columns, where some of them are typed.
 
     Raises
     ------
@@ -101,8 +115,15 @@ def columns_in(schema: StructType) -> tuple[str, ...]:
         If a column is unknown or has another type.
     """
     names = tuple(schema.fieldNames())
-    columns_of(SourceOptions(columns=names))
-    for given, ours in zip(schema, spark_schema(names), strict=True):
+    if typed is None:
+        columns_of(SourceOptions(columns=names))
+        known = spark_schema(names)
+    else:
+        odd = [name for name in names if name not in typed.names]
+        if odd:
+            raise RequestError(f"unknown columns {', '.join(odd)}; there are: {', '.join(typed.names)}")
+        known = typed_schema(pa.schema([typed.field(name) for name in names]))
+    for given, ours in zip(schema, known, strict=True):
         if given.dataType != ours.dataType:
             raise RequestError(
                 f"column {given.name} is {ours.dataType.simpleString()}, not {given.dataType.simpleString()}: "

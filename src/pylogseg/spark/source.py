@@ -14,8 +14,9 @@ from pylogseg.spark import _compat
 from pylogseg.spark.options import SourceOptions, check_names, for_table, parse, paths_of
 from pylogseg.spark.plan import plan
 from pylogseg.spark.pushdown import Pruning, pruning_of
-from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, with_options
+from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, typed_schema, with_options
 from pylogseg.spark.task import read_task
+from pylogseg.spark.typed import TypedSource, typed_source
 from pylogseg.spark.worker import freeze_modules
 
 #: Prefixes of options that are different for a batch and a stream.
@@ -35,7 +36,9 @@ class PylogsegSource(DataSource):
         kept = for_table(self.options)
         given = self.options if kept is None else kept
         check_names(given)
-        found = spark_schema(columns_of(parse(_of_both(given))))
+        options = parse(_of_both(given))
+        typed = typed_source(paths_of(given), options) if options.decode else None
+        found = spark_schema(columns_of(options)) if typed is None else typed_schema(typed.schema)
         return found if kept is None else with_options(found, kept)
 
     def reader(self, schema: StructType) -> Any:
@@ -46,14 +49,20 @@ class PylogsegSource(DataSource):
         make = PruningReader if options.push_filters and _compat.pushes_filters() else SegmentReader
         if make is PruningReader:
             _compat.warn_of_pushdown()
-        return make(paths_of(given), options, columns_in(schema))
+        paths = paths_of(given)
+        typed = typed_source(paths, options)
+        columns = columns_in(schema, None if typed is None else typed.schema)
+        return make(paths, options, columns, typed)
 
     def streamReader(self, schema: StructType) -> Any:
         """Return a reader for one streaming query."""
         from pylogseg.spark.stream import SegmentStreamReader
 
         given = self._given(schema)
-        return SegmentStreamReader(paths_of(given), parse(given, streaming=True), columns_in(schema))
+        paths, options = paths_of(given), parse(given, streaming=True)
+        typed = typed_source(paths, parse(_of_both(given)), streaming=True)
+        columns = columns_in(schema, None if typed is None else typed.schema)
+        return SegmentStreamReader(paths, options, columns, typed)
 
     def _given(self, schema: StructType) -> dict[str, str]:
         """Return the options of the query, and of its table; a query with its own path reads no table."""
@@ -93,8 +102,10 @@ def _of_both(given: Any) -> dict[str, str]:
 class SegmentReader(DataSourceReader):
     """Reads segments once. It is small, because Spark sends it to every task."""
 
-    def __init__(self, paths: list[str], options: SourceOptions, columns: tuple[str, ...]) -> None:
-        self._paths, self._options, self._columns = paths, options, columns
+    def __init__(
+        self, paths: list[str], options: SourceOptions, columns: tuple[str, ...], typed: TypedSource | None = None
+    ) -> None:
+        self._paths, self._options, self._columns, self._typed = paths, options, columns, typed
 
     def partitions(self) -> list[Any]:
         """Return a Spark partition for each task of the plan."""
@@ -105,7 +116,8 @@ class SegmentReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task. Spark makes a partition without a value if there are none."""
-        yield from read_task(partition.value or (), self._options, self._columns)
+        read = read_task if self._typed is None else self._typed.read
+        yield from read(partition.value or (), self._options, self._columns)
         freeze_modules()
 
 

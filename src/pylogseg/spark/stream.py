@@ -19,6 +19,7 @@ from pylogseg.spark.logs import Ends, check_named, check_tail, find_logs, latest
 from pylogseg.spark.options import SourceOptions, TopicPartition
 from pylogseg.spark.plan import tasks_of
 from pylogseg.spark.task import read_task
+from pylogseg.spark.typed import TypedSource
 from pylogseg.spark.worker import freeze_modules
 
 #: ``{"orders": {"0": 23}}``: only the next offset to read, so that a checkpoint also fits the Kafka source.
@@ -38,10 +39,14 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Options, parsed for a stream.
     columns : tuple of str
         Column names, in order.
+    typed : TypedSource, optional
+        What decodes some of them.
     """
 
-    def __init__(self, paths: list[str], options: SourceOptions, columns: tuple[str, ...]) -> None:
-        self._paths, self._options, self._columns = paths, options, columns
+    def __init__(
+        self, paths: list[str], options: SourceOptions, columns: tuple[str, ...], typed: TypedSource | None = None
+    ) -> None:
+        self._paths, self._options, self._columns, self._typed = paths, options, columns, typed
         self._latest: dict[TopicPartition, tuple[Any, int]] = {}
         #: The end of the query with Trigger.AvailableNow.
         self._target: dict[TopicPartition, int] | None = None
@@ -165,7 +170,8 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        yield from read_task(partition.value or (), self._options, self._columns)
+        read = read_task if self._typed is None else self._typed.read
+        yield from read(partition.value or (), self._options, self._columns)
         freeze_modules()
 
 
