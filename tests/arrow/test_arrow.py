@@ -40,7 +40,7 @@ def test_schema():
     assert arrow.schema(["value"], views=True).field("value").type == pa.binary_view()
     with pytest.raises(pylogseg.RequestError, match=r"unknown column .valeu."):
         arrow.schema(["valeu"])
-    with pytest.raises(pylogseg.RequestError, match="once"):
+    with pytest.raises(pylogseg.RequestError, match="named twice"):
         arrow.schema(["key", "key"])
 
 

@@ -422,7 +422,7 @@ def reader_schema(
     found = {schema for topic in topics if (schema := schemas.version(f"{prefix}{topic}-{which}")) is not None}
     if len(found) > 1:
         raise RequestError(
-            f"the topics {', '.join(topics)} have different schemas: read one of them, or give schema= (--schema)"
+            f"the topics {', '.join(topics)} have different schemas: read one of them, or give schema="
         )
     if found:
         return found.pop()
@@ -442,7 +442,7 @@ def reader_schema(
                 return newest if newest is not None and newest.version is not None else schema
     hint = f" ({schemas.notes[0]})" if schemas.notes and not len(schemas) else ""
     names = ", ".join(f"{topic}-{which}" for topic in topics)
-    raise RequestError(f"no schema is known for {names}{hint}: give schema= (--schema) or registry= (--registry)")
+    raise RequestError(f"no schema is known for {names}{hint}: give schema= or registry=")
 
 
 def decode_column(
