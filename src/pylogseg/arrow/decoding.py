@@ -421,9 +421,7 @@ def reader_schema(
     prefix = "" if decoding.context == DEFAULT_CONTEXT else f":{decoding.context}:"
     found = {schema for topic in topics if (schema := schemas.version(f"{prefix}{topic}-{which}")) is not None}
     if len(found) > 1:
-        raise RequestError(
-            f"the topics {', '.join(topics)} have different schemas: read one of them, or give schema="
-        )
+        raise RequestError(f"the topics {', '.join(topics)} have different schemas: read one of them, or give schema=")
     if found:
         return found.pop()
     for batch in peek(which):
