@@ -159,7 +159,7 @@ def read_folder(folder: str, until: float, out: Any) -> None:
                 total += _read_once(folder)
             except StorageError as error:
                 # A segment that was truncated away between listing and opening, whatever has its name now: begin again.
-                must("No such file" in str(error), str(error))
+                must("no such file" in str(error).lower(), str(error))
         out.send((total, ""))
     except BaseException as error:
         out.send((total, f"{type(error).__name__}: {error}"))
