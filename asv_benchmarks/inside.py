@@ -115,4 +115,4 @@ def _decoder(bench: Bench, log: Path) -> Row:
     theirs = real_dump(bench, str(log), limit, few) if bench.kafka is not None else None
     return Row("dump with the decoder of offsets, less the start", rate(count, best["all"] - best["start"]),
                "M records/s", "kafka-dump-log.sh, less the start", millions(count, theirs), 10,
-               "an object a record")  # fmt: skip
+               "joining texts")  # fmt: skip

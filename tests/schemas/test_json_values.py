@@ -85,20 +85,37 @@ def test_bad_lines_take_no_others_with_them() -> None:
 
 
 def test_lines() -> None:
-    raw = [b'{"a":\r\n1}', None, b" \n[2]", b"\t{}"]
+    raw = [
+        b' {"a" :\r\n[1 , "x  y" ] }\n',
+        None,
+        b" \n[2]",
+        b"{}",
+        b" null ",
+        b"",
+        b"{",
+        b'"a b"',
+        b'{ "b":"' + b"c" * 40 + b'"}',
+    ]
     place, size, sources = placed(raw)
-
-    def lines(rows: list[int], bare: bool) -> bytes | None:
-        found = _typed.json_lines(place, size, sources, np.array(rows, np.int64), bare)
-        return None if found is None else bytes(found)
-
-    assert lines([3, 0], True) == b'\t{}\n{"a":  1}\n'
-    assert lines([0, 2], True) is None
-    assert lines([0, 2], False) == b'{"v":{"a":  1}}\n{"v":  [2]}\n'
-    assert lines([], True) == b""
-    for rows in ([1], [-1], [4]):
-        with pytest.raises(ValueError, match="has no value"):
-            lines(rows, False)
+    long = b'{"b":"' + b"c" * 40 + b'"}'
+    values = [b'{"a":[1,"x  y"]}', None, b"[2]", b"{}", b"null", None, None, b'"a b"', long]
+    bad = [0, _typed.ABSENT, 0, 0, 0, 18, 18, 0, 0]
+    for bare in (False, True):
+        ends, status = (
+            np.empty(len(raw) + 1, np.int64),
+            np.array([0 if each is not None else _typed.ABSENT for each in raw], np.uint8),
+        )
+        lines = bytes(_typed.json_lines(place, size, sources, status, bare, BAD, ends))
+        found = [lines[ends[i] : ends[i + 1]] for i in range(len(raw))]
+        if bare:
+            objects = [each if each and each.startswith(b"{") else None for each in values]
+            assert found == [each + b"\n" if each else b"" for each in objects]
+            assert status.tolist() == [BAD if i in (2, 7) else each for i, each in enumerate(bad)]
+        else:
+            assert found == [b'{"v":%b}\n' % each if each else b"" for each in values]
+            assert status.tolist() == bad
+    with pytest.raises(ValueError, match="differ in length"):
+        _typed.json_lines(place, size, sources, status, True, BAD, ends[1:])
 
 
 def kind_of(schema: Any, **references: Any) -> str:

@@ -41,19 +41,15 @@ def decode_protobuf(
     status: npt.NDArray[np.uint8],
     position: npt.NDArray[np.int32],
 ) -> list[tuple[int, Block | None, Block, Block | None]]: ...
-def check_json(
-    place: npt.NDArray[np.int64],
-    size: npt.NDArray[np.int32],
-    sources: tuple[Any, ...],
-    status: npt.NDArray[np.uint8],
-) -> None: ...
 def json_lines(
     place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],
     sources: tuple[Any, ...],
-    rows: npt.NDArray[np.intp],
+    status: npt.NDArray[np.uint8],
     bare: bool,
-) -> Block | None: ...
+    mismatch: int,
+    ends: npt.NDArray[np.int64],
+) -> Block: ...
 def frames(
     place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],

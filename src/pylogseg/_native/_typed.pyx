@@ -350,102 +350,74 @@ cdef list decoded(
     return made.taken()
 
 
-def check_json(
+def json_lines(
     const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None, uint8_t[::1] status not None,
+    bint bare, uint8_t mismatch, int64_t[::1] ends not None,
 ):
-    """Check that each value is JSON in UTF-8.
+    """Values in JSON as lines, for a reader of such, without the space between tokens.
 
     Parameters
     ----------
     status : uint8 array
-        Values with another status than 0 are passed by; filled for those that are no JSON.
+        Values with another status than 0 are passed by; filled for those that are no JSON in UTF-8.
+    bare : bool
+        A line is the value as it is, which has to be an object: nulls have no line, others get the status `mismatch`.
+        Otherwise a line is an object that has the value as ``v``.
+    ends : int64 array
+        Filled: where the line of each value begins, and the end of the last.
+
+    Returns
+    -------
+    Block
     """
     cdef _Sources held = _Sources(sources)
+    cdef const record.Source *source
     cdef const uint8_t *p
-    cdef int64_t i, source, count = place.shape[0]
-    cdef int breaks = 0, acts = 0
-    if not (size.shape[0] == status.shape[0] == count):
+    cdef uint8_t *out
+    cdef uint8_t *first
+    cdef void *made
+    cdef int64_t i, total = 0, room = 16, count = place.shape[0]
+    if not (size.shape[0] == status.shape[0] == ends.shape[0] - 1 == count):
         raise ValueError("columns differ in length")
+    for i in range(count):
+        if status[i] == typed.PLS_TYPED_OK and size[i] > 0:
+            room += <int64_t>size[i] + 7
+    made = malloc(room)
+    if made == NULL:
+        raise MemoryError
     with nogil:
+        first = <uint8_t *>made
         for i in range(count):
+            ends[i] = total
             if status[i] != typed.PLS_TYPED_OK:
                 continue
             p = record.locate(held.all, SOURCES, place[i], size[i]) if size[i] >= 0 else NULL
             if p == NULL:
                 status[i] = typed.PLS_TYPED_OUTSIDE
                 continue
-            source = place[i] >> record.PLACE_SHIFT
-            if not typed.pls_is_json(p, p + size[i], held.all[source].first + held.all[source].size, &breaks, &acts):
+            if not size[i]:
                 status[i] = typed.PLS_TYPED_JSON
-
-
-def json_lines(
-    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
-    const int64_t[::1] rows not None, bint bare,
-):
-    """Values in JSON as lines, for a reader of such; their own line breaks, which mean no more than spaces, become those.
-
-    Parameters
-    ----------
-    place, size, sources
-        Values that `check_json` has found to be JSON.
-    rows : int64 array
-        Which of them, not nulls.
-    bare : bool
-        A line is the value as it is, which has to be an object; otherwise an object that has it as ``v``.
-
-    Returns
-    -------
-    Block or None
-        None if a line should be bare, and is no object.
-    """
-    cdef _Sources held = _Sources(sources)
-    cdef const uint8_t *p
-    cdef uint8_t *out
-    cdef void *made
-    cdef int64_t i, k, row, total = 0, count = rows.shape[0]
-    cdef int32_t j, length
-    cdef bint good = True
-    if size.shape[0] != place.shape[0]:
-        raise ValueError("columns differ in length")
-    for i in range(count):
-        if not 0 <= rows[i] < size.shape[0] or size[rows[i]] < 0:
-            raise ValueError(f"row {rows[i]} has no value")
-        total += size[rows[i]] + (1 if bare else 7)
-    made = malloc(total + 1)
-    if made == NULL:
-        raise MemoryError
-    with nogil:
-        out = <uint8_t *>made
-        for i in range(count):
-            row = rows[i]
-            length = size[row]
-            p = record.locate(held.all, SOURCES, place[row], length)
-            if p == NULL or (bare and not begins_object(p, length)):
-                good = False
-                break
+                continue
+            source = &held.all[place[i] >> record.PLACE_SHIFT]
+            out = first + total
             if not bare:
                 memcpy(out, b'{"v":', 5)
                 out += 5
-            for j in range(length):
-                out[j] = b" " if p[j] == b"\n" or p[j] == b"\r" else p[j]
-            out += length
+            out = typed.pls_json_compact(p, p + size[i], source.first + source.size, out)
+            if out == NULL:
+                status[i] = typed.PLS_TYPED_JSON
+                continue
+            if bare and first[total] != b"{":
+                if first[total] != b"n":
+                    status[i] = mismatch
+                continue
             if not bare:
                 out[0] = b"}"
                 out += 1
             out[0] = b"\n"
-            out += 1
-    block = take(&made, total)
-    return block if good else None
-
-
-cdef inline bint begins_object(const uint8_t *p, int32_t size) noexcept nogil:
-    """Whether the first byte that is no space is a brace."""
-    cdef int32_t i
-    for i in range(size):
-        if p[i] != b" " and p[i] != b"\t" and p[i] != b"\n" and p[i] != b"\r":
-            return p[i] == b"{"
-    return False
+            total = out + 1 - first
+        ends[count] = total
+    return take(&made, total)
 
 
 def frames(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ import pyarrow.json as pj
 from pylogseg._native import _typed
 from pylogseg.arrow.typed import ROLE_KEY
 from pylogseg.errors import RequestError
-from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT
 from pylogseg.schemas.columns import DEEPEST, MOST_COLUMNS
 from pylogseg.schemas.frames import Framed, Named
 from pylogseg.schemas.schema import Schema
@@ -50,6 +49,8 @@ class JsonEngine:
         self.type = self._field.type
         self._mismatch = -mismatch
         self._has_any = _has_any(self._field)
+        #: Whether the lines that are read are the values themselves.
+        self._is_bare = pa.types.is_struct(self.type) and not self._has_any
 
     def add(self, writer: Schema, named: Named) -> int:
         """All that is JSON is read by the reader's schema."""
@@ -66,57 +67,62 @@ class JsonEngine:
         """Return the array, and status and position of each value."""
         status = np.where(entry < 0, -entry, 0).astype(np.uint8)
         status[framed.size < 0] = _typed.ABSENT
-        _typed.check_json(framed.place, framed.size, framed.sources, status)
-        rows = np.flatnonzero(status == 0)
+        ends = np.empty(len(status) + 1, np.int64)
+        block = _typed.json_lines(
+            framed.place, framed.size, framed.sources, status, self._is_bare, self._mismatch, ends
+        )
+        lines = _Lines(memoryview(block), ends, np.flatnonzero(np.diff(ends)))
         parts: list[pa.Array] = []
-        self._read(framed, rows, status, parts)
-        good = status[rows] == 0
+        self._read(lines, status, parts)
         made = parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.array([], self.type)
         if len(made) == len(status):
             return made, status, np.zeros(len(status), np.int32)
         places = np.full(len(status), -1)
-        places[rows[good]] = np.arange(len(made))
+        places[lines.rows[status[lines.rows] == 0]] = np.arange(len(made))
         return made.take(pa.array(places, mask=places < 0)), status, np.zeros(len(status), np.int32)
 
-    def _read(
-        self, framed: Framed, rows: npt.NDArray[np.intp], status: npt.NDArray[np.uint8], parts: list[pa.Array]
-    ) -> None:
+    def _read(self, lines: _Lines, status: npt.NDArray[np.uint8], parts: list[pa.Array]) -> None:
         """Read lines together; where that fails, halves, until the bad one is found."""
-        if not len(rows):
+        count = len(lines.rows)
+        if not count:
             return
         try:
-            parts.append(self._any(framed, rows) if self._has_any else self._typed(framed, rows))
+            parts.append(self._any(lines) if self._has_any else self._typed(lines))
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            if len(rows) == 1:
-                status[rows[0]] = self._mismatch
+            if count == 1:
+                status[lines.rows[0]] = self._mismatch
                 return
-            half = len(rows) // 2
-            self._read(framed, rows[:half], status, parts)
-            self._read(framed, rows[half:], status, parts)
+            self._read(lines._replace(rows=lines.rows[: count // 2]), status, parts)
+            self._read(lines._replace(rows=lines.rows[count // 2 :]), status, parts)
 
-    def _typed(self, framed: Framed, rows: npt.NDArray[np.intp]) -> pa.Array:
-        """By pyarrow: objects as they are, all else as a member of one."""
-        place, size, sources = framed.place, framed.size, framed.sources
-        bare = _typed.json_lines(place, size, sources, rows, True) if pa.types.is_struct(self.type) else None
-        lines = _typed.json_lines(place, size, sources, rows, False) if bare is None else bare
-        assert lines is not None
-        is_bare = bare is not None
-        wanted = pa.schema(list(self.type) if is_bare else [pa.field("v", self.type)])
+    def _typed(self, lines: _Lines) -> pa.Array:
+        """By pyarrow."""
+        text = lines.text()
+        wanted = pa.schema(list(self.type) if self._is_bare else [pa.field("v", self.type)])
         options = pj.ParseOptions(wanted, unexpected_field_behavior="ignore")
-        whole = pj.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-        table = pj.read_json(pa.py_buffer(lines), whole, options)
-        if table.num_rows != len(rows):
+        whole = pj.ReadOptions(use_threads=False, block_size=len(text) + 1)
+        table = pj.read_json(pa.py_buffer(text), whole, options)
+        if table.num_rows != len(lines.rows):
             raise ValueError("rows are missing")
-        if is_bare:
+        if self._is_bare:
             return pa.StructArray.from_arrays([_one(each) for each in table.columns], fields=list(self.type))
         return _one(table.column("v"))
 
-    def _any(self, framed: Framed, rows: npt.NDArray[np.intp]) -> pa.Array:
+    def _any(self, lines: _Lines) -> pa.Array:
         """By Python, which can leave a part as it is."""
-        views = [memoryview(source) for source in framed.sources]  # type: ignore[arg-type]
-        spans = zip(framed.place[rows].tolist(), framed.size[rows].tolist(), strict=True)
-        texts = (bytes(views[p >> SOURCE_SHIFT][p & SOURCE_MASK : (p & SOURCE_MASK) + size]) for p, size in spans)
-        return pa.array([_kept(json.loads(text), self._field) for text in texts], self.type)
+        texts = bytes(lines.text()).splitlines()
+        return pa.array([_kept(json.loads(text)["v"], self._field) for text in texts], self.type)
+
+
+class _Lines(NamedTuple):
+    """Values as lines of JSON; those that are not among the rows have none."""
+
+    data: memoryview
+    ends: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.intp]
+
+    def text(self) -> memoryview:
+        return self.data[self.ends[self.rows[0]] : self.ends[self.rows[-1] + 1]]
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:

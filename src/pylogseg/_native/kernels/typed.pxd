@@ -113,6 +113,6 @@ cdef extern from "protobuf.h" nogil:
 
 
 cdef extern from "json.h" nogil:
-    int pls_is_json(
-        const uint8_t *p, const uint8_t *end, const uint8_t *limit, int *breaks, int *acts
+    uint8_t *pls_json_compact(
+        const uint8_t *p, const uint8_t *end, const uint8_t *limit, uint8_t *out
     ) noexcept

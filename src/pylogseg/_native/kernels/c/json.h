@@ -15,17 +15,34 @@ typedef struct {
     const uint8_t *limit; /* up to here memory may be read */
     int breaks;           /* a line break was seen between tokens */
     int acts;             /* a string has characters that a terminal acts on */
+    uint8_t *out;         /* what is not space between tokens goes here; NULL: nowhere */
+    const uint8_t *copied; /* so far */
     int depth;
     uint8_t is_object[PLS_JSON_DEPTH];
 } pls_json;
 
+/* Copy up to `end`; 16 bytes may be written behind. */
+static inline void pls_json_copy(pls_json *j, const uint8_t *end) {
+    int64_t size = end - j->copied;
+    if (size <= 16 && j->limit - j->copied >= 16)
+        memcpy(j->out, j->copied, 16);
+    else
+        memcpy(j->out, j->copied, (size_t)size);
+    j->out += size;
+}
+
 static inline void pls_json_space(pls_json *j) {
+    const uint8_t *first = j->p;
     while (j->p < j->end) {
         uint8_t c = *j->p;
         if (c != ' ' && c != '\t' && c != '\n' && c != '\r')
-            return;
+            break;
         j->breaks |= c == '\n' || c == '\r';
         j->p++;
+    }
+    if (j->out != NULL && j->p != first) {
+        pls_json_copy(j, first);
+        j->copied = j->p;
     }
 }
 
@@ -166,34 +183,56 @@ static inline int pls_json_close(pls_json *j) {
     }
 }
 
-/* Whether [p, end) is JSON in strict UTF-8; *breaks tells whether lines end in it, *acts whether it has to be escaped. */
-static inline int pls_is_json(const uint8_t *p, const uint8_t *end, const uint8_t *limit, int *breaks, int *acts) {
-    pls_json j;
-    j.p = p;
-    j.end = end;
-    j.limit = limit;
-    j.breaks = j.acts = j.depth = 0;
+/* Whether [j->p, j->end) is JSON in strict UTF-8. */
+static inline int pls_json_text(pls_json *j) {
+    j->breaks = j->acts = j->depth = 0;
+    j->copied = j->p;
     for (;;) {
         int next;
-        pls_json_space(&j);
-        if (j.p == j.end)
+        pls_json_space(j);
+        if (j->p == j->end)
             return 0;
-        if (*j.p == '{' || *j.p == '[') {
-            next = pls_json_open(&j);
+        if (*j->p == '{' || *j->p == '[') {
+            next = pls_json_open(j);
             if (next == 1)
                 continue;
             if (next == 0)
                 return 0;
-        } else if (!pls_json_scalar(&j)) {
+        } else if (!pls_json_scalar(j)) {
             return 0;
         }
-        next = pls_json_close(&j);
-        if (next != 1) {
-            *breaks = j.breaks;
-            *acts = j.acts;
+        next = pls_json_close(j);
+        if (next != 1)
             return next == 2;
-        }
     }
+}
+
+/* The same of [p, end); *breaks tells whether lines end in it, *acts whether it has to be escaped. */
+static inline int pls_is_json(const uint8_t *p, const uint8_t *end, const uint8_t *limit, int *breaks, int *acts) {
+    pls_json j;
+    int is_json;
+    j.p = p;
+    j.end = end;
+    j.limit = limit;
+    j.out = NULL;
+    is_json = pls_json_text(&j);
+    *breaks = j.breaks;
+    *acts = j.acts;
+    return is_json;
+}
+
+/* Write JSON without the space between its tokens: its end, or NULL if it is none. There must be room for all of it and
+   16 bytes. */
+static inline uint8_t *pls_json_compact(const uint8_t *p, const uint8_t *end, const uint8_t *limit, uint8_t *out) {
+    pls_json j;
+    j.p = p;
+    j.end = end;
+    j.limit = limit;
+    j.out = out;
+    if (!pls_json_text(&j))
+        return NULL;
+    pls_json_copy(&j, end);
+    return j.out;
 }
 
 /* Copy JSON to one line: a line break can only be between tokens, where a space means the same. */
