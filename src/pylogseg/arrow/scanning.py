@@ -13,7 +13,7 @@ from pyarrow import acero
 from pylogseg.arrow.pruning import check_filter, explained, fields_of, filtered, no_column
 from pylogseg.env.pool import flat_ordered
 
-#: A task of several threads is about so many bytes, two windows: what they read ahead is kept until its turn, and has
+#: A task of several threads is about so many bytes, one window: what they read ahead is kept until its turn, and has
 #: left the processor's caches by then if it is much; and between windows a thread has to wait for Python's lock.
 TASK_BYTES = (8 << 20) - (128 << 10)
 #: Of a task that one thread reads, and of a fragment that an engine reads by itself.

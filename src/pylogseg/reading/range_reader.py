@@ -38,9 +38,11 @@ class RangeReader:
     def __init__(
         self, part: Range, how: ReadOptions, logs: PlannedLogs, lost: Callable[[Range, str], None] = raise_lost
     ) -> None:
-        # A short range is one short window, so that bytes after it are not read in vain.
+        # A short range is one short window, so that bytes after it are not read in vain. And no more than one: between
+        # windows, threads wait for Python's lock, which costs more than what a larger one loses in the caches.
         window = min(WINDOW_BYTES, part.size + SMALL_WINDOW_BYTES)
-        self._how = replace(how, window_bytes=window, first_window_bytes=min(window, COPIED_WINDOW_BYTES))
+        first = window if window < WINDOW_BYTES else COPIED_WINDOW_BYTES
+        self._how = replace(how, window_bytes=window, first_window_bytes=first)
         self._part, self._logs, self._lost_at = part, logs, lost
 
     def __iter__(self) -> Iterator[Chunk]:
