@@ -154,6 +154,10 @@ def test_views_and_payloads_are_made_besides():
     values_alone, _ = decoded(data, scratch=Scratch(besides="values"))
     assert values_alone.keys is None
     assert values_alone.values.data.tobytes() == copied.values.data.tobytes()
+    keys_alone, _ = decoded(data, scratch=Scratch(besides="keys"))
+    assert keys_alone.values is None
+    assert keys_alone.keys.data.tobytes() == copied.keys.data.tobytes()
+    assert keys_alone.keys.ends.tolist() == copied.keys.ends.tolist()
 
 
 @pytest.mark.parametrize("wide", [True, False])

@@ -173,7 +173,7 @@ def with_bad_ones() -> bytes:
 
 
 @pytest.mark.parametrize("slots", [1, 7, 64, 99, 100, 101])
-@pytest.mark.parametrize("besides", [None, "views", "values", "payloads"])
+@pytest.mark.parametrize("besides", [None, "views", "keys", "values", "payloads"])
 def test_slices_are_the_same_records(monkeypatch: pytest.MonkeyPatch, slots: int, besides: Any) -> None:
     data = with_bad_ones()
     whole, damage = decode(scan(data).batches, data)

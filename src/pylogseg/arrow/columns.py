@@ -238,7 +238,7 @@ def _scanned(reader: Reader, wanted: pa.Schema, filter: Any, threads: int | None
 def copies_for(names: Sequence[str]) -> Besides:
     """Return what the decoder must copy for the given columns."""
     if "value" not in names:
-        return None
+        return "keys" if "key" in names else None
     return "payloads" if "key" in names else "values"
 
 

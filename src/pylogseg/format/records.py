@@ -492,7 +492,8 @@ def _columns(
     """Return the first records of what the decoder filled."""
     views = [None if view is None else view[:count] for view in besides[:2]]
     made: Any = zip(besides[2::2], besides[3::2], strict=True)
-    copies = [] if scratch is None else scratch.cut([Copies(*pair) for pair in made], count)
+    copied = [None if pair[0] is None else Copies(*pair) for pair in made]
+    copies = [] if scratch is None else scratch.cut(copied, count)
     return columns_of([array[:count] for array in arrays], table, sources, *views, *copies, counted=tally)
 
 

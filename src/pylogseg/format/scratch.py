@@ -23,9 +23,11 @@ _ARROW_END = (1 << 31) - 1
 #: Bytes after the last value that let it be copied in whole steps.
 COPY_SLACK_BYTES = 32
 
-#: What a decoder may be asked for besides columns: keys and values as views, or a copy of the values, or of both.
-Besides = Literal["views", "values", "payloads"] | None
+#: What a decoder may be asked for besides columns: keys and values as views, or a copy of keys, of values, or of both.
+Besides = Literal["views", "keys", "values", "payloads"] | None
 
+#: Whether values are copied, and keys.
+_COPIED = {"keys": (False, True), "values": (True, False), "payloads": (True, True)}
 _COLUMN_TYPES = {
     "offset": np.int64,
     "timestamp": np.int64,
@@ -67,8 +69,8 @@ class Scratch:
     Columns that were decoded with a scratch are overwritten by the next decoding with it, and so are the bytes that
     they point at, those of the file included where they were read into its `window`. Only offsets and what there is
     besides columns are new each time, from `allocate`: Arrow takes them as they are. `besides` makes ``"views"`` of
-    keys and values, or copies ``"values"``, or ``"payloads"`` for both. Without an arena, only the columns are
-    overwritten: what they point at lives as long as somebody holds it.
+    keys and values, or copies ``"keys"``, ``"values"``, or ``"payloads"`` for both. Without an arena, only the columns
+    are overwritten: what they point at lives as long as somebody holds it.
     """
 
     __slots__ = ("_allocate", "_besides", "_columns", "_spare", "_window", "arena", "with_arena")
@@ -104,9 +106,10 @@ class Scratch:
         """Return memory for views, or for payloads of so many bytes; nothing where a place or they may be too large."""
         if self._besides == "views" and max(map(len, sources)) <= _ARROW_END:
             return [np.frombuffer(self._allocate(VIEW_DTYPE.itemsize * room), VIEW_DTYPE) for _ in range(2)]
-        if self._besides in ("values", "payloads") and bytes_room + COPY_SLACK_BYTES <= _ARROW_END:
-            values = self._copies(0, room, bytes_room)
-            return [None, None, *values, *(self._copies(1, room, bytes_room) if self._besides == "payloads" else ())]
+        if self._besides in _COPIED and bytes_room + COPY_SLACK_BYTES <= _ARROW_END:
+            wanted = _COPIED[self._besides]
+            values, keys = (self._copies(i, room, bytes_room) if wanted[i] else (None, None) for i in range(2))
+            return [None, None, *values, *keys]
         return []
 
     def _copies(self, which: int, room: int, bytes_room: int) -> Copies:
@@ -118,14 +121,18 @@ class Scratch:
             data = np.frombuffer(self._allocate(needed), np.uint8)
         return Copies(ends, data)
 
-    def cut(self, copies: list[Copies], count: int) -> list[Copies]:
-        """Return the first payloads alone, of the copies of values and of keys.
+    def cut(self, copies: list[Copies | None], count: int) -> list[Copies | None]:
+        """Return the first payloads alone, of the copies of values and of keys, as far as there are any.
 
         Memory is given away with payloads that fill most of it. Else they are copied out of it, and it is kept for the
         next time: to ask for room for all bytes, and to give it back, costs more than most keys.
         """
-        made = []
-        for which, (ends, data) in enumerate(copies):
+        made: list[Copies | None] = []
+        for which, each in enumerate(copies):
+            if each is None:
+                made.append(None)
+                continue
+            ends, data = each
             used = data[: ends[count]]
             if 4 * len(used) < 3 * len(data):
                 self._spare[which] = data
