@@ -35,6 +35,12 @@ class OffsetOutOfRangeError(RequestError):
     kind = "offset_out_of_range"
 
 
+class NotOwnError(RequestError):
+    """A topic is not one of those that Kafka, Connect or a schema registry writes for itself."""
+
+    kind = "not_own"
+
+
 class OutOfOrderSequenceError(RequestError):
     """A producer's sequence does not follow its last one."""
 

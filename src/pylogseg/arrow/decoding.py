@@ -18,9 +18,10 @@ from pylogseg._native import _typed
 from pylogseg.arrow.forms import Form, in_form, with_type
 from pylogseg.arrow.functions import OnError, bad_value, check_on_error
 from pylogseg.arrow.messages import spans
+from pylogseg.arrow.own_topics import JsonColumn, MessageColumn, is_own, own_columns
 from pylogseg.arrow.typed_engines import ProtobufEngine, engine_of
 from pylogseg.catalog.disk import Disk, as_disk, open_dir
-from pylogseg.errors import CorruptionError, PylogsegError, RequestError
+from pylogseg.errors import CorruptionError, NotOwnError, PylogsegError, RequestError
 from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.stream import Reader
 from pylogseg.schemas.avro_program import RECURSION
@@ -67,6 +68,10 @@ class Decoding:
         The Protobuf message to read; by default that of the first record.
     form : callable, optional
         Returns the type that stands for one that is not nested: for engines that do not have all of Arrow's.
+    show_secrets : bool
+        Whether passwords and keys of users, settings and connectors are shown in topics that Kafka writes for itself.
+    only_own : bool
+        Decode only topics that Kafka, Connect or a registry writes for itself.
     """
 
     columns: tuple[str, ...] = ("value",)
@@ -78,6 +83,8 @@ class Decoding:
     recursion: int = RECURSION
     message: str | None = None
     form: Form | None = None
+    show_secrets: bool = False
+    only_own: bool = False
 
     def __post_init__(self) -> None:
         if not self.columns or not set(self.columns) <= set(_WHICH) or len(set(self.columns)) < len(self.columns):
@@ -121,7 +128,11 @@ class Decoder:
     ----------
     type : pyarrow.DataType
         Of the columns that it makes.
+    needs : tuple of str
+        The other columns that `decode` takes.
     """
+
+    needs = ("headers",)
 
     def __init__(
         self, schemas: Schemas, reader: Schema, decoding: Decoding, which: str, message: str | None = None
@@ -237,7 +248,7 @@ class TypedBatches:
         Values that did not decode.
     """
 
-    decoders: Mapping[str, Decoder]
+    decoders: Mapping[str, Decoder | MessageColumn | JsonColumn]
     on_undecoded: OnUndecoded
     names: tuple[str, ...]
     undecoded: int = field(default=0, init=False)
@@ -258,7 +269,10 @@ class TypedBatches:
 
     def with_schemas(self, schemas: Schemas) -> TypedBatches:
         """Return the same with others of the schemas that values were written by."""
-        decoders = {name: decoder.with_schemas(schemas) for name, decoder in self.decoders.items()}
+        decoders = {
+            name: decoder.with_schemas(schemas) if isinstance(decoder, Decoder) else decoder
+            for name, decoder in self.decoders.items()
+        }
         return TypedBatches(decoders, self.on_undecoded, self.names)
 
     def source_of(self, column: str) -> str:
@@ -268,9 +282,9 @@ class TypedBatches:
 
     def needed(self) -> list[str]:
         """The columns that have to be read."""
-        more = ["headers"] if self.decoders else []
+        more = [name for decoder in self.decoders.values() for name in decoder.needs]
         more += ["topic", "partition", "offset"] if self.decoders and self.on_undecoded == "raise" else []
-        return [*self.names, *(name for name in more if name not in self.names)]
+        return [*self.names, *dict.fromkeys(name for name in more if name not in self.names)]
 
     def schema(self, source: pa.Schema) -> pa.Schema:
         """Return the schema of the result: `source` has the types of the other columns."""
@@ -304,13 +318,13 @@ class TypedBatches:
     def _one(self, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
         arrays: list[pa.Array] = []
         bad: set[int] = set()
-        headers = batch.column("headers") if "headers" in batch.schema.names else None
         for name in self.names:
             column = batch.column(name)
             if name not in self.decoders:
                 arrays.append(column)
                 continue
-            array, errors = self.decoders[name].decode(column, headers)
+            decoder = self.decoders[name]
+            array, errors = decoder.decode(column, *(batch.column(need) for need in decoder.needs))
             arrays.append(array)
             if errors and self.on_undecoded == "raise":
                 raise _undecoded(batch, name, *next(iter(errors.items())))
@@ -363,18 +377,43 @@ def typed_batches(
     peek: Callable[[str], Iterable[pa.RecordBatch]],
 ) -> TypedBatches:  # fmt: skip
     """Choose the reader's schemas for records of topics; `peek` gives the first ones, with a column and the headers."""
+    own = _own_columns(decoding, topics, names, peek)
+    if own:
+        return TypedBatches(own, decoding.on_undecoded, tuple(names))
     given = decoding.registry
     schemas = given if isinstance(given, Schemas) else Schemas.open(schemas_disk(disk) if given is None else given)
     decoders = {}
     for which in decoding.columns:
-        if which not in names:
-            raise RequestError(f"{which} is decoded, but is not among the columns {', '.join(names)}")
         reader = reader_schema(decoding, schemas, topics, which, peek)
         message = decoding.message
         if message is None and reader.type == "PROTOBUF":
             message = first_message(schemas, reader, decoding, which, peek)
         decoders[which] = Decoder(schemas, reader, decoding, which, message)
     return TypedBatches(decoders, decoding.on_undecoded, tuple(names))
+
+
+def _own_columns(
+    decoding: Decoding, topics: Sequence[str], names: Sequence[str],
+    peek: Callable[[str], Iterable[pa.RecordBatch]],
+) -> Mapping[str, Decoder | MessageColumn | JsonColumn]:  # fmt: skip
+    """What decodes a topic that Kafka, Connect or a registry writes for itself; nothing for others."""
+    for which in decoding.columns:
+        if which not in names:
+            raise RequestError(f"{which} is decoded, but is not among the columns {', '.join(names)}")
+    topic = topics[0] if len(topics) == 1 else ""
+    if decoding.schema is not None:
+        return {}
+    if len(topics) > 1 and (decoding.only_own or any(map(is_own, topics))):
+        raise RequestError(f"the topics {', '.join(topics)} have different records: read one of them")
+    own: dict[str, MessageColumn | JsonColumn] = {}
+    if is_own(topic) or decoding.only_own:
+        own = own_columns(
+            topic, decoding.columns, peek, show_secrets=decoding.show_secrets,
+            counts_rest=decoding.on_undecoded == "raw", form=decoding.form,
+        )  # fmt: skip
+    if decoding.only_own and not own:
+        raise NotOwnError(f"{topic or 'what is read'} is no topic that Kafka, Connect or a registry writes for itself")
+    return own
 
 
 def first_message(

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from pylogseg.arrow.columns import record_batch, schema
 from pylogseg.arrow.decoding import Decoder
+from pylogseg.arrow.own_topics import JsonColumn, MessageColumn
 from pylogseg.arrow.typed import ROLE_KEY
 from pylogseg.catalog.disk import Segment
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
@@ -129,7 +130,7 @@ class TypedText:
 
     Parameters
     ----------
-    decoders : mapping of str to Decoder
+    decoders : mapping of str to what decodes
         By ``key`` and ``value``.
 
     Attributes
@@ -140,16 +141,17 @@ class TypedText:
         The first of them, and why.
     """
 
-    def __init__(self, decoders: Mapping[str, Decoder]) -> None:
+    def __init__(self, decoders: Mapping[str, Decoder | MessageColumn | JsonColumn]) -> None:
         self._decoders = decoders
         self._lock = threading.Lock()
         self.undecoded, self.first = 0, ""
 
     def columns(self, columns: RecordColumns, segment: Segment) -> RecordColumns:
         """Return the columns with places of the text where a payload was decoded."""
+        chunk = Chunk(columns, segment)
         for which, decoder in self._decoders.items():
-            batch = record_batch(Chunk(columns, segment), schema([which, "headers"]))
-            array, errors = decoder.decode(batch.column(which), batch.column("headers"))
+            batch = record_batch(chunk, schema([which, *decoder.needs]))
+            array, errors = decoder.decode(*batch.columns)
             text = json_text(array)
             ends = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1].astype(
                 np.int64

@@ -16,7 +16,7 @@ from pylogseg.cli.merge import print_merged
 from pylogseg.cli.output import RecordText, record_text, typed_output_options
 from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import last_records
-from pylogseg.cli.typed import check_unused, typed_of, wants_schema
+from pylogseg.cli.typed import check_unused, decoding_of, typed_of, wants_schema
 from pylogseg.env.pool import stream_ordered
 from pylogseg.format.text import TextBuffer
 from pylogseg.reading.log_reader import LogReader
@@ -110,7 +110,7 @@ def cat(
     if decoded:
         from pylogseg.arrow.typed_text import TypedText
 
-        text.typed = TypedText(typed_of(decoded, arguments, readers, decoded, options).decoders)
+        text.typed = TypedText(typed_of(decoding_of(decoded, options), arguments, readers, decoded).decoders)
     if decode:
         from pylogseg.internal_topics.record_text import MessageText
 

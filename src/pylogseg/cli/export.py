@@ -7,10 +7,10 @@ import glob
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from pylogseg.cli.query import make_query, query_options
 from pylogseg.cli.typed import (
     SCHEMA,
     check_unused,
+    decoding_of,
+    own_decoding,
+    own_options,
     report_undecoded,
     typed_of,
     typed_options,
@@ -28,7 +31,7 @@ from pylogseg.cli.typed import (
     wants_schema,
 )
 from pylogseg.env.pool import Advance, map_ordered
-from pylogseg.errors import RequestError
+from pylogseg.errors import NotOwnError, RequestError
 from pylogseg.export.file import (
     DEFAULT_COLUMNS,
     FORMS,
@@ -45,6 +48,9 @@ from pylogseg.reading import stream
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.walker.gaps import GapKind
 
+if TYPE_CHECKING:
+    from pylogseg.arrow.decoding import TypedBatches
+
 _EPILOG = """\b
 Examples:
   pylogseg export /data/kafka orders --out lake
@@ -52,6 +58,7 @@ Examples:
   pylogseg export /data/kafka orders-3 --out text --to jsonl --value-as json
   pylogseg export /data/kafka orders --out orders.parquet --value-type string
   pylogseg export /data/kafka orders --out lake --value-type schema
+  pylogseg export /data/kafka __consumer_offsets --out offsets.parquet --decode
   duckdb -c "select topic, count(*) from 'lake/**/*.parquet' group by topic"
 
 \b
@@ -74,6 +81,9 @@ text that itself begins with base64:). The type schema decodes Avro, Protobuf an
 JSON to typed columns, by the schemas of the topic _schemas or of --registry. What
 cannot be decoded is kept in a column valueRaw, with the reason in valueError, and
 the exit code is 1.
+--decode does the same for topics that Kafka, Connect and a schema registry write for
+themselves: key and value have a member for each type of record. Secrets are masked
+unless --show-secrets. Other topics stay as they are.
 
 \b
 A file appears only when it is complete: an interrupted export leaves complete
@@ -141,6 +151,7 @@ def _output(text: str) -> Path:
 )
 @typed_options
 @undecoded_option
+@own_options
 @query_options()
 @common.json_option
 @common.jobs_option
@@ -164,6 +175,8 @@ def export(
     registry: str | None,
     message: str | None,
     undecoded: str | None,
+    decode: bool,
+    show_secrets: bool,
     **ranges: Any,
 ) -> None:
     """Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
@@ -189,27 +202,85 @@ def export(
     unlisted = [log for log in logs if log.error is not None]
     readers = query.readers(log for log in logs if log.error is None)
     decoded = wants_schema(key_type, value_type)
-    options = {"schema": schema, "registry": registry, "message": message, "on_undecoded": undecoded}
+    options = {"schema": schema, "registry": registry, "message": message}
     check_unused(decoded, options, "--value-type")
+    check_unused(decoded or ["value"] * decode, {"on_undecoded": undecoded}, "--decode or --value-type")
+    if show_secrets and not decode:
+        raise RequestError("--show-secrets goes with --decode")
+    if decode and (key_type, value_type) != ("binary", "binary"):
+        raise RequestError("--decode cannot be combined with --key-type and --value-type")
+    if decode and layout.name not in ("parquet", "arrow"):
+        raise RequestError(f"--decode is for Parquet and Arrow files; for {layout.name} use pylogseg cat --decode")
+    layouts = _Layouts(layout)
     if decoded:
-        layout = replace(layout, typed=typed_of(decoded, arguments, readers, names, options))
+        decoding = decoding_of(decoded, {**options, "on_undecoded": undecoded})
+        layouts = layouts.typed(readers, lambda some: typed_of(decoding, arguments, some, names))
+    elif decode:
+        layouts = layouts.typed(readers, lambda some: _own(some, arguments, names, undecoded, show_secrets))
     _sweep(out, is_one)
     with common.progress(chosen.size, "exporting") as advance:
         if is_one:
-            done = _one_file(readers, out, layout, overwrite, advance, is_all=not unlisted)
+            done = _one_file(readers, out, layouts.only(out), overwrite, advance, is_all=not unlisted)
         else:
-            done = _folder(readers, out, layout, overwrite, jobs, advance)
+            done = _folder(readers, out, layouts, overwrite, jobs, advance)
             done.kept += _places(unlisted, out) if overwrite else []
     common.try_print(_print, done, out, as_json)
     damage = done.damage
-    if layout.typed is not None:
-        damage |= report_undecoded(layout.typed.undecoded)
+    damage |= report_undecoded(layouts.undecoded)
     for path in done.kept:
         common.complain(
             f"{path} is still of the earlier export: not all that would replace it could be read, and of that nothing "
             "was written; to have it, export to another place"
         )
     common.end_with_unreadable([log.error for log in unlisted], damage, is_error=bool(done.kept))
+
+
+@dataclass(frozen=True)
+class _Layouts:
+    """The form of the files: of each topic another one where keys or values are decoded."""
+
+    plain: Form
+    of: dict[str, Form] = field(default_factory=dict)
+
+    def typed(self, readers: list[LogReader], typed: Callable[[list[LogReader]], TypedBatches | None]) -> _Layouts:
+        """Return those whose columns a function decodes, by the logs of a topic."""
+        by_topic: dict[str, list[LogReader]] = {}
+        for reader in readers:
+            by_topic.setdefault(_topic(reader), []).append(reader)
+        return replace(self, of={topic: replace(self.plain, typed=typed(some)) for topic, some in by_topic.items()})
+
+    def form(self, reader: LogReader) -> Form:
+        """Return that of a log."""
+        return self.of.get(_topic(reader), self.plain)
+
+    def only(self, out: Path) -> Form:
+        """Return that of one file."""
+        if len(self.of) > 1:
+            some = ", ".join([*self.of][:3]) + (", ..." if len(self.of) > 3 else "")
+            raise RequestError(
+                f"--out {out} is one file, and {some} have different columns where they are decoded: name one topic, "
+                "or give a folder"
+            )
+        return next(iter(self.of.values()), self.plain)
+
+    @property
+    def undecoded(self) -> int:
+        """How many payloads did not decode."""
+        return sum(form.typed.undecoded for form in self.of.values() if form.typed is not None)
+
+
+def _topic(reader: LogReader) -> str:
+    return reader.log.segments[0].topic if reader.log.segments else ""
+
+
+def _own(
+    readers: list[LogReader], arguments: Sequence[str], names: Sequence[str], undecoded: str | None, show_secrets: bool
+) -> TypedBatches | None:
+    """Return what decodes a topic that Kafka writes for itself; None for another one."""
+    try:
+        return typed_of(own_decoding(names, undecoded, show_secrets), arguments, readers, names)
+    except NotOwnError:
+        return None
 
 
 @dataclass
@@ -268,19 +339,21 @@ def _places(logs: Iterable[LogFiles], out: Path) -> list[Path]:
     return list(dict.fromkeys(path.parent for path in earlier_files(logs, out)))
 
 
-def _folder(readers: list[LogReader], out: Path, form: Form, overwrite: bool, jobs: int, advance: Advance) -> _Done:
+def _folder(
+    readers: list[LogReader], out: Path, layouts: _Layouts, overwrite: bool, jobs: int, advance: Advance
+) -> _Done:
     """Write a file for each part."""
     if out.exists() and not out.is_dir():
         raise RequestError(
             f"--out {out} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
         )
     parts = [part for each in readers for part in each.by_segment() if part.log.segments]
-    _check_targets(parts, out, form, overwrite)
+    _check_targets(parts, out, layouts.plain, overwrite)
     done, unread, rows = _Done(), list[LogFiles](), list[tuple[Path, Exported]]()
     with _output_folder(out, overwrite) as folder:
         for part, row in zip(
             parts,
-            map_ordered(lambda part, tick: export_part(part, folder, form, tick), parts, jobs, advance),
+            map_ordered(lambda part, tick: export_part(part, folder, layouts.form(part), tick), parts, jobs, advance),
             strict=True,
         ):
             done.damage |= common.report_gaps(row.gaps)

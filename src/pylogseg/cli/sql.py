@@ -20,7 +20,8 @@ from pylogseg.cli.typed import (
     SCHEMA,
     check_unused,
     decoding_of,
-    named_options,
+    own_decoding,
+    own_options,
     report_undecoded,
     typed_options,
     undecoded_option,
@@ -50,6 +51,8 @@ Examples:
   pylogseg sql /data/kafka "from batches where isControl" --output control.parquet
   pylogseg sql /data/kafka -f report.sql --output csv > report.csv
   pylogseg sql /data/kafka --value-as schema "select value.id, value.total from orders"
+  pylogseg sql /data/kafka --decode "select value.type, count(*) from __cluster_metadata
+                                     group by all"
   pylogseg sql /data/kafka                          a prompt; .help lists its commands
 
 \b
@@ -63,6 +66,9 @@ value->>'$.id' and json(value) read them as JSON, null where they are not JSON.
 With --value-as schema, value in the table of a topic has the columns of its schema in
 Avro, Protobuf or JSON: value.id, value.lines[1].sku. A value that cannot be decoded is
 in valueRaw, with the reason in valueError, and counted at the end: exit code 1.
+With --decode, key and value of the topics that Kafka, Connect and a schema registry
+write for themselves have a member for each type of record: key.OffsetCommit.topic,
+value.TopicRecord.name. Secrets are masked unless --show-secrets.
 Conditions on topic, partition, offset and timestamp decide what is read; --explain
 shows it.
 A query that only counts records, such as select count(*), reads the headers of
@@ -113,6 +119,7 @@ a disk error; 130 interrupted. A closed pipe is not an error.
 )
 @typed_options
 @undecoded_option
+@own_options
 @click.option("--explain", is_flag=True, help="Print what the query would read, without reading it.")
 @click.option("--allow-files", is_flag=True, help="Let statements read and write files.")
 @common.isolation_option
@@ -128,6 +135,8 @@ def sql(
     overwrite: bool,
     key_as: str,
     value_as: str,
+    decode: bool,
+    show_secrets: bool,
     explain: bool,
     allow_files: bool,
     isolation_level: str,
@@ -144,9 +153,7 @@ def sql(
             raise click.UsageError("a QUERY cannot be combined with --file")
         query = _read(script)
     chosen = common.select(arguments, topic, partition)
-    decoded = wants_schema(key_as, value_as)
-    given = named_options(typed)
-    check_unused(decoded, given, "--value-as")
+    typed_tables = _typed_tables(wants_schema(key_as, value_as), decode, show_secrets, arguments, typed)
     if target is not None:
         check_output(target, chosen.disk)
         check_free(target, overwrite)
@@ -155,9 +162,7 @@ def sql(
         from pylogseg.sql.tables import openers, without_table
     options: dict[str, Any] = {"isolation_level": isolation_level, "on_corrupt": on_corrupt}
     options["max_decompressed_bytes"] = max_decompressed_bytes
-    if decoded:
-        options["typed"] = _typed_tables(decoded, arguments, given)
-    tables = openers(chosen.disk, chosen.partitions, bool(chosen.names), **options)
+    tables = openers(chosen.disk, chosen.partitions, bool(chosen.names), typed_tables, **options)
     nameless = without_table(chosen.disk)
     with Session(tables, jobs=jobs, allow_files=allow_files, nameless=nameless, on_wait=Waiting()) as session:
         if query is None and sys.stdin.isatty():
@@ -176,14 +181,24 @@ def sql(
         common.end_with(damage | report_undecoded(session.undecoded))
 
 
-def _typed_tables(decoded: Sequence[str], arguments: Sequence[str], given: dict[str, str | None]) -> TypedTables:
+def _typed_tables(
+    decoded: Sequence[str], decode: bool, show_secrets: bool, arguments: Sequence[str], given: dict[str, str | None]
+) -> TypedTables | None:
+    """Return what opens the tables of topics, where their keys or values are typed."""
+    undecoded = given.pop("undecoded")
+    check_unused(decoded, given, "--value-as")
+    check_unused(decoded or ["value"] * decode, {"on_undecoded": undecoded}, "--decode or --value-as")
+    if show_secrets and not decode:
+        raise click.UsageError("--show-secrets goes with --decode")
+    if not decoded and not decode:
+        return None
     with _without_pandas():
         from pylogseg.sql.typed import TypedTables
-    decoding = decoding_of(decoded, given)
     return TypedTables(
-        decoding,
+        decoding_of(decoded, {**given, "on_undecoded": undecoded}) if decoded else None,
         lambda: whole_disk(arguments),
         lambda what, why: common.complain(f"note: {what}: {common.remedy(why)}"),
+        own_decoding(("key", "value"), undecoded, show_secrets) if decode else None,
     )
 
 

@@ -51,11 +51,6 @@ def undecoded_option(function: F) -> F:
     )(function)
 
 
-def named_options(given: dict[str, str | None]) -> dict[str, str | None]:
-    """Return the values of `typed_options` and `undecoded_option` by the names that `Decoding` has for them."""
-    return {"on_undecoded" if name == "undecoded" else name: value for name, value in given.items()}
-
-
 def decoding_of(which: Sequence[str], options: dict[str, Any]) -> Decoding:
     """Return how the given columns are decoded."""
     from pylogseg.arrow.decoding import Decoding
@@ -69,15 +64,36 @@ def decoding_of(which: Sequence[str], options: dict[str, Any]) -> Decoding:
     return Decoding.of(tuple(which), **given)
 
 
+def own_options(function: F) -> F:
+    """Add ``--decode`` and ``--show-secrets``: parameters of these names."""
+    return common.decorated(
+        function,
+        [
+            click.option(
+                "--decode",
+                is_flag=True,
+                help="Typed keys and values of the topics that Kafka, Connect and a schema registry write for "
+                "themselves (__consumer_offsets, ...).",
+            ),
+            click.option("--show-secrets", is_flag=True, help="With --decode: passwords, and the keys of users."),
+        ],
+    )
+
+
+def own_decoding(names: Sequence[str], undecoded: str | None, show_secrets: bool) -> Decoding:
+    """Return how topics that Kafka writes for itself are decoded: those of the columns that can be."""
+    from pylogseg.arrow.decoding import Decoding
+
+    which = tuple(name for name in ("key", "value") if name in names)
+    return Decoding.of(which, on_undecoded=undecoded, show_secrets=show_secrets, only_own=True)
+
+
 def typed_of(
-    which: Sequence[str], arguments: Sequence[str], readers: Sequence[LogReader], names: Sequence[str],
-    options: dict[str, Any],
-) -> TypedBatches:  # fmt: skip
-    """Return what decodes the given columns of the selected records."""
+    decoding: Decoding, arguments: Sequence[str], readers: Sequence[LogReader], names: Sequence[str]
+) -> TypedBatches:
+    """Return what decodes columns of the selected records."""
     from pylogseg.arrow.columns import record_batches, schema
     from pylogseg.arrow.decoding import typed_batches
-
-    decoding = decoding_of(which, options)
 
     def peek(column: str) -> Iterator[Any]:
         chunks = itertools.chain.from_iterable(reader.apart(None).chunks() for reader in readers)

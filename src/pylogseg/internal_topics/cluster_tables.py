@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from pylogseg.internal_topics.image import Image
-from pylogseg.internal_topics.secrets import MASK, RESOURCES, is_secret
+from pylogseg.messages.secrets import MASK, RESOURCES, is_secret
 
 _Row = dict[str, Any]
 _ACL_RESOURCES = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -13,7 +12,8 @@ import pyarrow as pa
 from pylogseg.catalog.disk import Disk
 from pylogseg.internal_topics.keyed import KeyedLog, Notes, newest_replicas
 from pylogseg.internal_topics.moment import Moment
-from pylogseg.internal_topics.secrets import MASK, is_secret_of_connector
+from pylogseg.messages.connect import KEYS, LOOKED_AT, kind_of
+from pylogseg.messages.secrets import MASK, is_secret_of_connector
 from pylogseg.reading.partition import ReadOptions
 
 _TASK = pa.struct([pa.field(name, pa.string()) for name in ("task", "state", "workerId", "trace")])
@@ -34,13 +34,6 @@ CONNECTORS = pa.schema(
         pa.field("configTopic", pa.string()),
     ]
 )
-_KINDS = {
-    "config": re.compile(
-        r"(connector|task|commit|target-state|tasks-fencing|restart-connector|logger-cluster)-.+|session-key"
-    ),
-    "status": re.compile(r"status-(connector|task|topic)-.+"),
-    "offset": re.compile(r'\["(\\.|[^"\\])*",.*\]', re.DOTALL),
-}
 _LOOKED_AT_BYTES = 64 << 10
 _Row = dict[str, Any]
 
@@ -115,12 +108,11 @@ def _of(record: _Record | None, name: str, default: Any = None) -> Any:
 
 def _topics(disk: Disk) -> dict[str, list[str]]:
     """Topics by what their first records are."""
-    found: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+    found: dict[str, list[str]] = {kind: [] for kind in KEYS}
     for topic in sorted(disk.topics):
-        keys = [] if topic.startswith("__") else _first_keys(disk, topic)
-        for kind, pattern in _KINDS.items():
-            if keys and all(key is not None and pattern.fullmatch(key) for key in keys):
-                found[kind].append(topic)
+        kind = None if topic.startswith("__") else kind_of(_first_keys(disk, topic))
+        if kind is not None:
+            found[kind].append(topic)
     return found
 
 
@@ -132,7 +124,7 @@ def _first_keys(disk: Disk, topic: str) -> list[str | None]:
         )
         for columns, _ in log.chunks(log.log_start_offset, log.log_end_offset, options):
             if len(columns):
-                return [_text(columns.key(i)) for i in range(min(len(columns), 20))]
+                return [_text(columns.key(i)) for i in range(min(len(columns), LOOKED_AT))]
     return []
 
 

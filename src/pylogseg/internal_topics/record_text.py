@@ -14,8 +14,8 @@ from pylogseg.arrow.messages import spans
 from pylogseg.catalog.disk import Segment
 from pylogseg.errors import CorruptionError
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
-from pylogseg.internal_topics.secrets import MASK, is_secret
 from pylogseg.messages.framing import COORDINATOR_TOPICS, HOMES, Part, decode_coordinator, decode_framed
+from pylogseg.messages.secrets import MASK, is_secret
 from pylogseg.messages.text import text_of
 
 _SECRET_FIELDS = ("salt", "storedKey", "serverKey")

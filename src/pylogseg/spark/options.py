@@ -49,6 +49,7 @@ _NAMES = (
     "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
     "rangeBytes", "batchRows", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns", "includeMetadata",
     "includeActive", "pushFilters", "storageOptions", "decode", "schema", "registry", "onUndecoded", "message",
+    "showSecrets",
 )  # fmt: skip
 _BYTES = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -111,6 +112,7 @@ class SourceOptions:
     registry: str = field(default="", repr=False)
     on_undecoded: Literal["raw", "raise", "skip"] = "raw"
     message: str = ""
+    show_secrets: bool = False
 
 
 def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions:
@@ -183,7 +185,7 @@ def _typed(values: _Values) -> dict[str, Any]:
     decode = values.read("decode", _topics, none)
     if not {*decode} <= {"key", "value"} or len({*decode}) < len(decode):
         raise RequestError(f"decode={','.join(decode)!r}: must be value, key, or key,value")
-    more = [name for name in ("schema", "registry", "onUndecoded", "message") if name in values]
+    more = [name for name in ("schema", "registry", "onUndecoded", "message", "showSecrets") if name in values]
     if more and not decode:
         raise RequestError(f"{', '.join(more)}: only with decode=value")
     return {
@@ -192,6 +194,7 @@ def _typed(values: _Values) -> dict[str, Any]:
         "registry": values.read("registry", str, ""),
         "on_undecoded": values.word("onUndecoded", ("raw", "raise", "skip")),
         "message": values.read("message", str, ""),
+        "show_secrets": values.read("showSecrets", _boolean, False),
     }
 
 

@@ -82,6 +82,7 @@ def typed_source(paths: Sequence[str], options: SourceOptions, *, streaming: boo
         options.on_undecoded,
         message=options.message or None,
         form=for_spark,
+        show_secrets=options.show_secrets,
     )
     if options.schema and len(options.decode) > 1:
         decoding = replace(decoding, schema={"value": decoding.schema})  # type: ignore[dict-item]

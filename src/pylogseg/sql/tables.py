@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as pads
 
@@ -13,7 +13,9 @@ from pylogseg.catalog.disk import Disk, Partition, Segment
 from pylogseg.datasets.opening import dataset
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.log_reader import partitions_of
-from pylogseg.sql.typed import TypedTables
+
+if TYPE_CHECKING:
+    from pylogseg.sql.typed import TypedTables
 
 Opener = Callable[[], pads.Dataset]
 
