@@ -25,7 +25,14 @@ ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "src" / "pylogseg" / "messages" / "schemas.json"
 #: Kinds of messages that are stored. Requests and responses are taken by name.
 KINDS = ("coordinator-key", "coordinator-value", "metadata", "data")
-REQUESTS: tuple[str, ...] = ()
+_SERVED = [
+    "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup",
+    "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups", "ListGroups", "SaslHandshake", "ApiVersions",
+    "InitProducerId", "OffsetForLeaderEpoch", "DescribeConfigs", "DescribeLogDirs", "SaslAuthenticate",
+    "DescribeCluster", "DescribeProducers", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
+    "DescribeTopicPartitions",
+]  # fmt: skip
+REQUESTS = tuple(f"{name}{kind}" for name in _SERVED for kind in ("Request", "Response"))
 _JAR = re.compile(
     r"kafka-(clients|group-coordinator|transaction-coordinator|share-coordinator|metadata|raft|storage)"
     r"-(\d[\w.]*?)\.jar"

@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark",),
     ("cli", "__main__"),
     ("offline",),
+    ("serve",),
     ("manager",),
     ("embedded",),
     ("restore",),
