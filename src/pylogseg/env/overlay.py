@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pylogseg.env.filesystem import Entry, LocalFiles, check_small
-from pylogseg.env.handles import LINKED, NO_FILE
+from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles
 from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, read_disk
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile, Storage
 from pylogseg.errors import StorageError
@@ -51,7 +51,8 @@ class OverlayStorage:
     `sync_file`, `sync_folder` and locks do nothing: a folder that somebody writes may change meanwhile.
     """
 
-    def __init__(self, under: Storage | None = None) -> None:
+    def __init__(self, under: Storage | None = None, handles: Handles | None = None) -> None:
+        self._handles = Handles(DEFAULT_LIMIT) if handles is None else handles
         self._disk: LocalFiles | Storage = LocalFiles() if under is None else under
         self._read = read_disk if under is None else functools.partial(_read_under, under)
         self._exists = os.path.lexists if under is None else under.exists
@@ -72,9 +73,9 @@ class OverlayStorage:
                 raise StorageError(path, "open", "there is no such file")
             found = self._create(path)
             found.resize(preallocate_bytes)
-            return OverlayAppendFile(path, found, 0, self.rename)
+            return OverlayAppendFile(path, found, 0, self.rename, self._handles)
         file = self._as_file(found, path, "open")
-        return OverlayAppendFile(path, file, file.size, self.rename)
+        return OverlayAppendFile(path, file, file.size, self.rename, self._handles)
 
     def open_index(self, path: str, size: int | None = None) -> MappedFile:
         found = self._writable(path, "open")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket as sockets
+import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
+from pylogseg.env.append_file import storage_error
 from pylogseg.env.filesystem import MappedReader as DiskFile
 from pylogseg.env.filesystem import PositionedFile
-from pylogseg.env.positions import Data
+from pylogseg.env.handles import Handles, open_descriptor
+from pylogseg.env.positions import Data, read_at
 from pylogseg.errors import ClosedError, RequestError, StorageError
 
+_T = TypeVar("_T")
 _CHUNK_BYTES = 4 << 20
 #: Up to so many bytes are read, so that what the disk has lost is an error; more at a time are mapped.
 COPIED_BYTES = 64 << 20
@@ -45,6 +52,10 @@ class File:
     @property
     def size(self) -> int:
         return self._kept + len(self.tail)
+
+    def on_disk(self, end: int) -> str | None:
+        """Return the path of the file on a disk of this machine that has the bytes up to a position; None if none."""
+        return self.base if end <= self._kept and self._read is read_disk else None
 
     def view(self, start: int, end: int) -> memoryview:
         """Return bytes of the file, which stay as they are: into a map of the disk's, or a copy."""
@@ -143,8 +154,65 @@ class _Open:
         self._closed = True
 
 
+class _Descriptor:
+    """A file on the disk, opened for reading when it is needed, and closed while idle if too many are open."""
+
+    __slots__ = ("_closed", "_handles", "_mutex", "_number", "_users", "path", "recently_used")
+
+    def __init__(self, path: str, handles: Handles) -> None:
+        self.path, self._handles = path, handles
+        self._mutex = threading.Lock()
+        self._number, self._users, self._closed = -1, 0, False
+        self.recently_used = False
+
+    def __enter__(self) -> int:
+        with self._mutex:
+            if self._number < 0:
+                self._number = self._handles.open(lambda: open_descriptor(self.path, os.O_RDONLY))
+                self._handles.add(self)
+            self._users += 1
+            self.recently_used = True
+            return self._number
+
+    def __exit__(self, *_: object) -> None:
+        with self._mutex:
+            self._users -= 1
+            if self._closed and not self._users:
+                self._close()
+
+    def release_idle(self) -> bool:
+        """Close it if nobody uses it now; see `Handles`."""
+        if not self._mutex.acquire(blocking=False):
+            return False
+        try:
+            if self._users:
+                return False
+            self._close()
+            return True
+        finally:
+            self._mutex.release()
+
+    def close(self) -> None:
+        """Close it once nobody uses it."""
+        self._handles.remove(self)
+        with self._mutex:
+            self._closed = True
+            if not self._users:
+                self._close()
+
+    def _close(self) -> None:
+        if self._number >= 0:
+            number, self._number = self._number, -1
+            os.close(number)
+
+
 class OverlayAppendFile(_Open):
-    """See `pylogseg.env.storage.AppendFile`."""
+    """See `pylogseg.env.storage.AppendFile`; bytes of the disk are read, and sent, by one descriptor that is kept."""
+
+    def __init__(self, path: str, file: File, size: int, rename: Rename, handles: Handles) -> None:
+        super().__init__(path, file, size, rename)
+        self._handles = handles
+        self._descriptor: _Descriptor | None = None
 
     @property
     def copied_below(self) -> int:
@@ -166,15 +234,59 @@ class OverlayAppendFile(_Open):
     def read(self, position: int, size: int) -> bytes:
         return bytes(self.view(position, size))
 
-    def by_descriptor(self, search: Callable[[int, int], object]) -> None:
-        """Return None: there is no descriptor."""
+    def _on_disk(self, end: int) -> _Descriptor | None:
+        """Return the descriptor of the file that has the bytes up to a position; None if they are not on a disk."""
+        path = self._content().on_disk(end)
+        if path is None:
+            return None
+        if self._descriptor is None or self._descriptor.path != path:
+            self._descriptor = _Descriptor(path, self._handles)
+        return self._descriptor
+
+    def by_descriptor(self, search: Callable[[int, int], _T]) -> _T | None:
+        """Return what a function finds that gets a descriptor, for `pread`, and the size; None without one."""
+        size = self.size
+        opened = self._on_disk(size) if hasattr(os, "pread") else None
+        if opened is None:
+            return None
+        try:
+            with opened as number:
+                return search(number, size)
+        except StorageError:  # of another file
+            raise
+        except OSError as error:
+            raise storage_error(self.path, "read", error) from error
 
     def view(self, position: int, size: int) -> memoryview:
-        return self._content().view(position, min(position + size, self.size))
+        end = min(position + size, self.size)
+        opened = self._on_disk(end) if position < end <= position + COPIED_BYTES else None
+        if opened is None:
+            return self._content().view(position, end)
+        try:
+            with opened as number:
+                data = read_at(number, position, end - position)
+        except StorageError:
+            raise
+        except OSError as error:
+            raise storage_error(self.path, "read", error) from error
+        if len(data) < end - position:
+            raise StorageError(self.path, "read", f"it was cut to {position + len(data)} bytes by another program")
+        return memoryview(data)
 
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
-        data = self.view(position, size)
-        return socket.send(data) if data else 0
+        size = min(size, self.size - position)
+        if size <= 0:
+            return 0
+        opened = self._on_disk(position + size) if hasattr(os, "sendfile") else None
+        if opened is None:
+            return socket.send(self.view(position, size))
+        try:
+            with opened as number:
+                return os.sendfile(socket.fileno(), number, position, size)
+        except OSError as error:
+            if error.errno != errno.EIO or isinstance(error, StorageError):  # the only error of the disk
+                raise
+            raise storage_error(self.path, "send", error) from error
 
     def truncate(self, size: int, *, aside: bool = False) -> None:
         if not 0 <= size <= self.size:
@@ -189,6 +301,11 @@ class OverlayAppendFile(_Open):
 
     def set_modified_ms(self, ms: int) -> None:
         self._file.modified_ms = ms
+
+    def close(self) -> None:
+        super().close()
+        if self._descriptor is not None:
+            self._descriptor.close()
 
 
 class OverlayMappedFile(_Open):

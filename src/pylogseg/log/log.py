@@ -202,12 +202,19 @@ class Log:
     # ---- reading ----
 
     def fetch(
-        self, offset: int, max_bytes: int = 1 << 20, isolation: FetchIsolation = "log_end", *, min_one: bool = True
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        isolation: FetchIsolation = "log_end",
+        *,
+        min_one: bool = True,
+        placed: bool = False,
     ) -> Fetched:
         """Return batches from an offset on, as they lie in the file; `isolation` says how far the reader may see.
 
-        With `min_one`, the first batch is returned whole even if it is larger than `max_bytes`. Raises
-        OffsetOutOfRangeError below the log's start or above its end.
+        With `min_one`, the first batch is returned whole even if it is larger than `max_bytes`. With `placed` nothing
+        is read: the result says where the batches are. Raises OffsetOutOfRangeError below the log's start or above its
+        end.
         """
         # `LogState.guarded`, inlined: a reader of single batches calls nothing more often.
         self.state.check_usable()
@@ -225,7 +232,9 @@ class Log:
             if offset > offsets.end.offset:
                 raise self._out_of_range(offset)
             aborted = isolation == "txn_committed"
-            return read(self.segments, offsets, offset, max_bytes, limit, min_one=min_one, aborted=aborted)
+            return read(
+                self.segments, offsets, offset, max_bytes, limit, min_one=min_one, aborted=aborted, placed=placed
+            )
         except StorageError as error:
             self.state.take_offline(error)
             raise

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg._native import _lookup
+from pylogseg.env.storage import AppendFile
 from pylogseg.errors import OffsetOutOfRangeError, RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import scan
@@ -22,6 +23,14 @@ from pylogseg.log.segments import Segments
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
 
+class Slice(NamedTuple):
+    """A part of a file."""
+
+    file: AppendFile
+    position: int
+    size: int
+
+
 class Fetched(NamedTuple):
     """Result of a fetch."""
 
@@ -31,6 +40,8 @@ class Fetched(NamedTuple):
     first_incomplete: bool = False  #: Whether the limit cuts off the first batch.
     #: Producer id and first offset of aborted transactions that overlap; None if not asked for.
     aborted: list[tuple[int, int]] | None = None
+    #: Where the bytes are, if only that was asked for; None where there are none.
+    place: Slice | None = None
 
 
 class Found(NamedTuple):
@@ -64,10 +75,12 @@ def read(
     *,
     min_one: bool,
     aborted: bool,
+    placed: bool = False,
 ) -> Fetched:
     """Read batches from an offset inside the log up to a limit: nothing at or after it is returned.
 
-    With `min_one`, the first batch is returned whole even if it is larger than `max_bytes`.
+    With `min_one`, the first batch is returned whole even if it is larger than `max_bytes`. With `placed`, the bytes
+    are not read: the result has their place.
     """
     if max_bytes < 0:
         raise RequestError(f"max_bytes must be at least 0, got {max_bytes}")
@@ -82,7 +95,7 @@ def read(
         return Fetched(locate(segments, offsets, start), _NOTHING, False, none)
     while at < len(there):
         segment = there[at]
-        found = segment.find(start, max_bytes)
+        found = segment.find(start, 0 if placed else max_bytes)
         if found is None:
             at += 1
             continue
@@ -95,16 +108,19 @@ def read(
         else:
             end = -1
         want = size if min_one and size > max_bytes else max_bytes
+        length = max(0, min(end - position, want))  # none where the limit lies before the batch
         if want == 0 or end < 0:
-            fetched = Fetched(first, _NOTHING)
+            fetched, length = Fetched(first, _NOTHING), 0
+        elif placed:
+            place = Slice(segment.log, position, length) if length else None
+            fetched = Fetched(first, _NOTHING, want < size, place=place)
         else:
-            # Where the limit lies before the batch, this is empty.
-            data = found.data(segment.log, max(0, min(end - position, want)))
+            data = found.data(segment.log, length)
             if data is None:
                 continue
-            fetched = Fetched(first, data, want < size)
+            fetched, length = Fetched(first, data, want < size), len(data)
         if aborted:
-            return fetched._replace(aborted=_aborted(there[at:], offsets, start, first, len(fetched.data)))
+            return fetched._replace(aborted=_aborted(there[at:], offsets, start, first, length))
         return fetched
     return Fetched(offsets.end, _NOTHING)
 
