@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pylogseg.manager.settings import BrokerSettings
     from pylogseg.reading.stream import Reader, Record, read
     from pylogseg.schemas.store import Schemas
+    from pylogseg.server.opening import serve
+    from pylogseg.server.server import Server
     from pylogseg.verify.findings import Finding
     from pylogseg.walker.gaps import Gap, GapKind
 
@@ -70,6 +72,7 @@ _HOMES = {
     "RequestError": "pylogseg.errors",
     "Schemas": "pylogseg.schemas.store",
     "Segment": "pylogseg.catalog.disk",
+    "Server": "pylogseg.server.server",
     "StorageError": "pylogseg.errors",
     "TooLargeError": "pylogseg.errors",
     "TransactionStateError": "pylogseg.errors",
@@ -83,6 +86,7 @@ _HOMES = {
     "read_arrow": "pylogseg.arrow.columns",
     "scan": "pylogseg.format.batches",
     "scan_polars": "pylogseg.datasets.polars",
+    "serve": "pylogseg.server.opening",
 }
 
 __all__ = [
@@ -114,6 +118,7 @@ __all__ = [
     "RequestError",
     "Schemas",
     "Segment",
+    "Server",
     "StorageError",
     "TooLargeError",
     "TransactionStateError",
@@ -127,6 +132,7 @@ __all__ = [
     "read_arrow",
     "scan",
     "scan_polars",
+    "serve",
 ]
 
 

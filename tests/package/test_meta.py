@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("spark",),
     ("cli", "__main__"),
     ("offline",),
-    ("serve",),
+    ("server",),
     ("manager",),
     ("embedded",),
     ("restore",),

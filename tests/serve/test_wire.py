@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pylogseg.format.uuids import parse_uuid
 from pylogseg.messages.codec import encode_message
 from pylogseg.messages.schema import Field, Message, message, messages
-from pylogseg.serve import wire
+from pylogseg.server import wire
 
 ON_THE_WIRE = [(name, version) for name, version in VERSIONS if message(name).kind in ("request", "response")]
 REQUESTS = [of for of in messages().values() if of.kind == "request"]

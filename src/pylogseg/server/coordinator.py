@@ -1,0 +1,178 @@
+"""All groups of this node, and their committed offsets, in memory; here threads wait for what a group decides."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+from pylogseg.format.escape import printable
+from pylogseg.server import codes
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.groups import Answer, ClassicGroup, State, Ticket
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+MOST_GROUPS = 1000
+MOST_METADATA = 4096
+_LEAST_SESSION_S, _MOST_SESSION_S = 6.0, 1800.0
+_MOST_WAIT_S = 60.0
+
+#: A topic and a partition.
+Place = tuple[str, int]
+
+
+class Committed(NamedTuple):
+    """A committed offset."""
+
+    offset: int
+    epoch: int = -1
+    metadata: str = ""
+
+
+#: Offsets by group.
+Offsets = dict[str, dict[Place, Committed]]
+
+
+class Coordinator:
+    """The groups.
+
+    Parameters
+    ----------
+    load : callable, optional
+        Returns the offsets that groups start with; called when the first is asked for.
+    initial_delay_s : float
+        For how long an empty group waits for more members than its first.
+    sessions : tuple of float
+        The shortest and the longest session that a member may ask for, in seconds.
+    now : callable
+        The clock.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], Offsets] = dict,
+        *,
+        initial_delay_s: float = 0.0,
+        sessions: tuple[float, float] = (_LEAST_SESSION_S, _MOST_SESSION_S),
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._load, self._initial_delay_s, self._sessions, self._now = load, initial_delay_s, sessions, now
+        self._changed = threading.Condition()
+        self._groups: dict[str, ClassicGroup] = {}
+        self._offsets: Offsets | None = None
+        self._told: set[str] = set()
+        self._closed = False
+
+    # ---- groups ----
+
+    def check_session(self, seconds: float) -> None:
+        """Refuse a session that is shorter or longer than this server allows."""
+        if not self._sessions[0] <= seconds <= self._sessions[1]:
+            raise KafkaError(codes.INVALID_SESSION_TIMEOUT)
+
+    def in_group(self, group_id: str, work: Callable[[ClassicGroup, float], _T], *, make: bool = False) -> _T:
+        """Do something with a group, which is made if that is wanted.
+
+        Raises KafkaError if there is no such group, or no room for one.
+        """
+        if not group_id:
+            raise KafkaError(codes.INVALID_GROUP_ID)
+        with self._changed:
+            group = self._groups.get(group_id)
+            if group is None:
+                if not make:
+                    raise KafkaError(codes.UNKNOWN_MEMBER_ID)
+                if len(self._groups) >= MOST_GROUPS and not self._forget_one():
+                    raise KafkaError(codes.GROUP_MAX_SIZE_REACHED, f"there are {MOST_GROUPS} groups already")
+                group = self._groups[group_id] = ClassicGroup(group_id, self._initial_delay_s)
+            try:
+                return work(group, self._now())
+            finally:
+                self._changed.notify_all()
+
+    def _forget_one(self) -> bool:
+        """Make room by a group without members."""
+        for group_id, group in self._groups.items():
+            if group.state is State.EMPTY and not group.pending:
+                del self._groups[group_id]
+                return True
+        return False
+
+    def waited(self, group_id: str, work: Callable[[ClassicGroup, float], Ticket], *, make: bool = False) -> Answer:
+        """Do something with a group, and wait until it has an answer."""
+        ticket = self.in_group(group_id, work, make=make)
+        with self._changed:
+            group = self._groups.get(group_id)
+            while ticket.answer is None:
+                if self._closed or group is None:
+                    return {"errorCode": codes.COORDINATOR_NOT_AVAILABLE}
+                now = self._now()
+                if group.next_time() <= now:
+                    group.tick(now)
+                    self._changed.notify_all()
+                else:
+                    self._changed.wait(min(group.next_time() - now, _MOST_WAIT_S))
+            return ticket.answer
+
+    def groups(self) -> Iterator[tuple[str, ClassicGroup | None]]:
+        """Yield all groups that have members or offsets; None for one that has offsets alone."""
+        with self._changed:
+            names = sorted({*self._groups, *self._all()})
+            for name in names:
+                group = self._groups.get(name)
+                if group is not None:
+                    group.tick(self._now())
+                yield name, group
+
+    def described(self, group_id: str) -> Answer | None:
+        """Return what DescribeGroups shows of a group; one that has offsets alone is empty, None is none."""
+        with self._changed:
+            group = self._groups.get(group_id)
+            if group is None:
+                return ClassicGroup(group_id).described() if group_id in self._all() else None
+            group.tick(self._now())
+            return group.described()
+
+    # ---- offsets ----
+
+    def _all(self) -> Offsets:
+        if self._offsets is None:
+            self._offsets = self._load()
+        return self._offsets
+
+    def check_commit(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Raise KafkaError if a commit is not allowed."""
+        with self._changed:
+            if group_id not in self._groups:
+                if generation >= 0:
+                    raise KafkaError(codes.ILLEGAL_GENERATION)
+                return
+        self.in_group(group_id, lambda group, now: group.check_commit(now, member_id, instance_id, generation))
+
+    def commit(self, group_id: str, place: Place, committed: Committed) -> None:
+        """Note an offset."""
+        if len(committed.metadata) > MOST_METADATA:
+            raise KafkaError(codes.OFFSET_METADATA_TOO_LARGE)
+        with self._changed:
+            offsets = self._all()
+            if group_id not in offsets and len(offsets) >= MOST_GROUPS + len(self._told):
+                raise KafkaError(codes.GROUP_MAX_SIZE_REACHED)
+            offsets.setdefault(group_id, {})[place] = committed
+            if group_id not in self._told:
+                self._told.add(group_id)
+                _log.info("group %s: its commits are kept in memory, until the server stops", printable(group_id))
+
+    def committed(self, group_id: str) -> dict[Place, Committed]:
+        """Return the offsets of a group."""
+        with self._changed:
+            return dict(self._all().get(group_id, {}))
+
+    def close(self) -> None:
+        """Answer all that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

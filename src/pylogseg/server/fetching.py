@@ -1,0 +1,152 @@
+"""Fetch: batches from the files, as they lie there."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pylogseg.errors import CorruptionError, OffsetOutOfRangeError, PylogsegError
+from pylogseg.log.log import FetchIsolation, Log
+from pylogseg.server import codes
+from pylogseg.server.catalog import Served
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.offsets import end_of_epoch
+from pylogseg.server.service import Call, check_epoch
+from pylogseg.server.sessions import Wanted
+from pylogseg.server.wire import NO_ID, Values
+
+_ISOLATIONS: dict[int, FetchIsolation] = {0: "high_watermark", 1: "txn_committed"}
+_NO_REPLICA = -1
+#: The first versions that have topic ids, that say who leads now, and that clients of zstd send.
+_IDS, _LEADERS, _ZSTD = 13, 16, 10
+_OFFLINE_SINCE = 6
+
+_Answer = tuple[Wanted, dict[str, Any]]
+
+
+def fetch(call: Call) -> Values:
+    """Answer Fetch; where there is too little to send, after the time that the client wants to wait."""
+    values = call.values
+    if values["replicaId"] != _NO_REPLICA or values["replicaState"]["replicaId"] != _NO_REPLICA:
+        return {"errorCode": codes.INVALID_REQUEST}
+    isolation = _ISOLATIONS.get(values["isolationLevel"])
+    if isolation is None:
+        return {"errorCode": codes.INVALID_REQUEST}
+    started = time.monotonic()
+    turn = call.service.sessions.begin(values, call.version)
+    if turn.error:
+        return {"errorCode": turn.error}
+    limit = max(0, min(values["maxBytes"], call.service.fetch_max_bytes))
+    answers, size = _read(call, turn.wanted, isolation, limit)
+    sent = turn.told(answers)
+    is_told = size >= min(values["minBytes"], limit) or any(
+        row["errorCode"] or "divergingEpoch" in row for _, row in answers
+    )
+    left = values["maxWaitMs"] / 1000 - (time.monotonic() - started)
+    if turn.wanted and not is_told and left > 0:
+        call.wait(left)  # the files do not grow: what was read is what there is
+    return {"sessionId": turn.number, **_grouped(call, sent)}
+
+
+def _read(call: Call, wanted: list[Wanted], isolation: FetchIsolation, limit: int) -> tuple[list[_Answer], int]:
+    """Read partitions in their order. The first that has anything gives one batch at least, whatever its size."""
+    answers: list[_Answer] = []
+    left, min_one, size = limit, True, 0
+    for each in wanted:
+        row = _one(call, each, isolation, min(max(0, each.max_bytes), left), min_one)
+        records = row["records"]
+        if records != b"":
+            min_one = False
+            size += records.size
+            left = max(0, left - records.size)
+        answers.append((each, row))
+    return answers, size
+
+
+def _one(call: Call, each: Wanted, isolation: FetchIsolation, want: int, min_one: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "partitionIndex": each.number,
+        "errorCode": codes.NONE,
+        "highWatermark": -1,
+        "logStartOffset": -1,
+        "records": b"",  # never null: librdkafka takes that for a broken answer
+        "abortedTransactions": None,
+    }
+    try:
+        served = _find(call, each)
+        check_epoch(served, each.epoch)
+        _check_codec(call, served)
+        log = served.log()
+        row["highWatermark"], row["logStartOffset"] = log.high_watermark, log.log_start_offset
+        row["lastStableOffset"] = log.last_stable_offset
+        if each.last_epoch >= 0 and (diverging := _diverging(served, each)) is not None:
+            row["divergingEpoch"] = diverging
+            return row
+        _fill(row, log, each, isolation, want, min_one)
+    except KafkaError as error:
+        row["errorCode"] = error.code
+        if error.code == codes.KAFKA_STORAGE_ERROR and call.version < _OFFLINE_SINCE:
+            row["errorCode"] = codes.NOT_LEADER
+        if call.version >= _LEADERS and error.code in (codes.FENCED_LEADER_EPOCH, codes.NOT_LEADER):
+            _name_leader(call, each, row)
+    return row
+
+
+def _find(call: Call, each: Wanted) -> Served:
+    topic = call.topic(each.topic, each.topic_id)
+    if topic is None:
+        by_id = each.topic_id != NO_ID or call.version >= _IDS
+        raise KafkaError(codes.UNKNOWN_TOPIC_ID if by_id else codes.UNKNOWN_TOPIC_OR_PARTITION)
+    return call.catalog.find(topic, each.number)
+
+
+def _check_codec(call: Call, served: Served) -> None:
+    """Refuse a topic in zstd to a client that is older than it."""
+    topic = call.catalog.topics[served.topic]
+    if call.version < _ZSTD and topic.settings.get("compression.type") == "zstd":
+        raise KafkaError(codes.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+def _diverging(served: Served, each: Wanted) -> dict[str, int] | None:
+    """Return where a log departs from what a client has read; None if it does not."""
+    epoch, end = end_of_epoch(served, each.last_epoch)
+    if epoch < 0 or end < 0:
+        raise KafkaError(codes.OFFSET_OUT_OF_RANGE)
+    return {"epoch": epoch, "endOffset": end} if epoch < each.last_epoch or end < each.offset else None
+
+
+def _fill(row: dict[str, Any], log: Log, each: Wanted, isolation: FetchIsolation, want: int, min_one: bool) -> None:
+    """Find the batches of a partition, and the aborted transactions that reach into them."""
+    try:
+        found = log.fetch(each.offset, want, isolation, min_one=min_one, placed=True)
+    except OffsetOutOfRangeError as error:
+        raise KafkaError(codes.OFFSET_OUT_OF_RANGE) from error
+    except CorruptionError as error:
+        raise KafkaError(codes.CORRUPT_MESSAGE, str(error)) from error
+    except PylogsegError as error:
+        raise KafkaError(codes.KAFKA_STORAGE_ERROR, str(error)) from error
+    if found.place is not None and not found.first_incomplete:  # a part of a batch alone is of no use
+        row["records"] = found.place
+    if found.aborted is not None:
+        row["abortedTransactions"] = [
+            {"producerId": producer, "firstOffset": offset} for producer, offset in found.aborted
+        ]
+
+
+def _name_leader(call: Call, each: Wanted, row: dict[str, Any]) -> None:
+    topic = call.topic(each.topic, each.topic_id)
+    served = None if topic is None else topic.partitions.get(each.number)
+    if served is not None:
+        row["currentLeader"] = {"leaderId": call.catalog.node_id, "leaderEpoch": served.leader_epoch}
+
+
+def _grouped(call: Call, answers: list[_Answer]) -> Values:
+    """Put the answers of neighbours of one topic together."""
+    topics: list[dict[str, Any]] = []
+    for each, row in answers:
+        last = topics[-1] if topics else None
+        if last is None or last["topic"] != each.topic or last["topicId"] != each.topic_id:
+            topics.append(last := {"topic": each.topic, "topicId": each.topic_id, "partitions": []})
+        last["partitions"].append(row)
+    led = any("currentLeader" in row for _, row in answers)
+    return {"responses": topics, "nodeEndpoints": [call.node()] if led else []}

@@ -1,0 +1,248 @@
+"""Answers to the requests of classic groups, and of committed offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pylogseg.server import codes
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.coordinator import Committed, Place
+from pylogseg.server.groups import Join, check_sizes
+from pylogseg.server.service import TOPIC_OPERATIONS, Call
+from pylogseg.server.wire import NO_ID, Values
+
+_GROUP, _TRANSACTION = 0, 1
+#: First versions: of a join that gets its id first, of one whose leader may skip the assignment.
+_NEEDS_ID, _CAN_SKIP = 4, 9
+_BY_ID = 10
+_NOT_ASKED = -(2**31)
+
+
+def find_coordinator(call: Call) -> Values:
+    """Answer FindCoordinator: this node, for groups and transactions."""
+    known = call.values["keyType"] in (_GROUP, _TRANSACTION)
+    row: dict[str, Any] = {**call.node(), "errorMessage": ""}
+    if not known:
+        row = {"errorCode": codes.INVALID_REQUEST, "nodeId": -1, "host": "", "port": -1, "errorMessage": "only groups"}
+    return {**row, "coordinators": [{"key": key, **row} for key in call.values["coordinatorKeys"]]}
+
+
+def join(call: Call) -> Values:
+    """Answer JoinGroup, when all members have joined."""
+    values = call.values
+    session_s = values["sessionTimeoutMs"] / 1000
+    rebalance_ms = values["rebalanceTimeoutMs"]
+    asked = Join(
+        values["memberId"],
+        values["groupInstanceId"],
+        call.client_id,
+        call.host,
+        session_s,
+        rebalance_ms / 1000 if rebalance_ms >= 0 else session_s,
+        values["protocolType"],
+        tuple((each["name"], each["metadata"]) for each in values["protocols"]),
+        call.version >= _NEEDS_ID,
+        call.version >= _CAN_SKIP,
+    )
+    try:
+        check_sizes(asked.protocols)
+        call.service.groups.check_session(session_s)
+        is_new = asked.member_id == ""
+        return call.service.groups.waited(values["groupId"], lambda group, now: group.join(now, asked), make=is_new)
+    except KafkaError as error:
+        # Below version 7 a name of a protocol cannot be null.
+        return {"errorCode": error.code, "memberId": asked.member_id, "protocolName": None}
+
+
+def sync(call: Call) -> Values:
+    """Answer SyncGroup, when the leader has assigned."""
+    values = call.values
+    assignments = {each["memberId"]: each["assignment"] for each in values["assignments"]}
+    try:
+        check_sizes(tuple(assignments.items()))
+        return call.service.groups.waited(
+            values["groupId"],
+            lambda group, now: group.sync(
+                now,
+                values["memberId"],
+                values["groupInstanceId"],
+                values["generationId"],
+                assignments,
+                (values["protocolType"], values["protocolName"]),
+            ),
+        )
+    except KafkaError as error:
+        return {"errorCode": error.code}
+
+
+def heartbeat(call: Call) -> Values:
+    """Answer Heartbeat."""
+    values = call.values
+    try:
+        call.service.groups.in_group(
+            values["groupId"],
+            lambda group, now: group.heartbeat(
+                now, values["memberId"], values["groupInstanceId"], values["generationId"]
+            ),
+        )
+        return {}
+    except KafkaError as error:
+        return {"errorCode": error.code}
+
+
+def leave(call: Call) -> Values:
+    """Answer LeaveGroup, of one member or of several."""
+    several = call.version >= 3
+    asked = call.values["members"] if several else [{"memberId": call.values["memberId"], "groupInstanceId": None}]
+    rows = []
+    for each in asked:
+        row = {"memberId": each["memberId"], "groupInstanceId": each["groupInstanceId"]}
+        try:
+            _leave(call, each["memberId"], each["groupInstanceId"])
+        except KafkaError as error:
+            row["errorCode"] = error.code
+        rows.append(row)
+    return {"members": rows} if several else {"errorCode": rows[0].get("errorCode", codes.NONE)}
+
+
+def _leave(call: Call, member_id: str, instance_id: str | None) -> None:
+    group_id = call.values["groupId"]
+    call.service.groups.in_group(group_id, lambda group, now: group.leave(now, member_id, instance_id))
+
+
+# ---- offsets ----
+
+
+def commit(call: Call) -> Values:
+    """Answer OffsetCommit: offsets are kept in memory."""
+    values, groups = call.values, call.service.groups
+    group_id = values["groupId"]
+    error = codes.NONE
+    try:
+        groups.check_commit(
+            group_id, values["memberId"], values["groupInstanceId"], values["generationIdOrMemberEpoch"]
+        )
+    except KafkaError as refused:
+        error = refused.code
+    topics = []
+    for topic in values["topics"]:
+        known = call.topic(topic["name"], topic["topicId"]) if call.version >= _BY_ID else None
+        name = known.name if known is not None else topic["name"]
+        missing = codes.UNKNOWN_TOPIC_ID if call.version >= _BY_ID and known is None else codes.NONE
+        rows = []
+        for each in topic["partitions"]:
+            row = {"partitionIndex": each["partitionIndex"], "errorCode": error or missing}
+            if not row["errorCode"]:
+                try:
+                    _commit_one(call, group_id, (name, each["partitionIndex"]), each)
+                except KafkaError as refused:
+                    row["errorCode"] = refused.code
+            rows.append(row)
+        topics.append({"name": topic["name"], "topicId": topic["topicId"], "partitions": rows})
+    return {"topics": topics}
+
+
+def _commit_one(call: Call, group_id: str, place: Place, asked: dict[str, Any]) -> None:
+    topic = call.catalog.topics.get(place[0])
+    if topic is None or not 0 <= place[1] < topic.count:
+        raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION)
+    found = Committed(asked["committedOffset"], asked["committedLeaderEpoch"], asked["committedMetadata"] or "")
+    call.service.groups.commit(group_id, place, found)
+
+
+def fetch_offsets(call: Call) -> Values:
+    """Answer OffsetFetch, of one group or of several."""
+    values = call.values
+    if call.version >= 8:
+        return {"groups": [{"groupId": each["groupId"], **_offsets_of(call, each)} for each in values["groups"]]}
+    return _offsets_of(call, values)
+
+
+def _offsets_of(call: Call, asked: dict[str, Any]) -> Values:
+    found = call.service.groups.committed(asked["groupId"])
+    if asked["topics"] is None:
+        wanted: dict[str, list[int]] = {}
+        for topic, number in sorted(found):
+            wanted.setdefault(topic, []).append(number)
+        topics = []
+        for name, numbers in wanted.items():
+            known = call.catalog.topics.get(name)
+            if known is not None or call.version < _BY_ID:
+                topics.append((name, known.id if known else NO_ID, numbers, codes.NONE))
+    else:
+        topics = []
+        for each in asked["topics"]:
+            known = call.topic(each["name"], each["topicId"]) if call.version >= _BY_ID else None
+            missing = call.version >= _BY_ID and known is None
+            error = codes.UNKNOWN_TOPIC_ID if missing else codes.NONE
+            name = known.name if known is not None else each["name"]
+            topics.append((name, each.get("topicId", NO_ID), each["partitionIndexes"], error))
+    return {
+        "topics": [
+            {
+                "name": name,
+                "topicId": topic_id,
+                "partitions": [_offset(number, found.get((name, number)), error) for number in numbers],
+            }
+            for name, topic_id, numbers, error in topics
+        ]
+    }
+
+
+def _offset(number: int, committed: Committed | None, error: int) -> dict[str, Any]:
+    """Return an offset; where there is none, it is -1, which is no error."""
+    found = Committed(-1) if committed is None or error else committed
+    return {
+        "partitionIndex": number,
+        "committedOffset": found.offset,
+        "committedLeaderEpoch": found.epoch,
+        "metadata": found.metadata,
+        "errorCode": error,
+    }
+
+
+# ---- descriptions ----
+
+
+def list_groups(call: Call) -> Values:
+    """Answer ListGroups."""
+    states = {each.lower() for each in call.values["statesFilter"]}
+    types = {each.lower() for each in call.values["typesFilter"]}
+    rows = []
+    for name, group in call.service.groups.groups():
+        state = "Empty" if group is None else group.state.value
+        if (not states or state.lower() in states) and (not types or "classic" in types):
+            protocol = "" if group is None else group.protocol_type or ""
+            rows.append({"groupId": name, "protocolType": protocol, "groupState": state, "groupType": "classic"})
+    return {"groups": rows}
+
+
+def describe_groups(call: Call) -> Values:
+    """Answer DescribeGroups."""
+    operations = TOPIC_OPERATIONS if call.values["includeAuthorizedOperations"] else _NOT_ASKED
+    rows = []
+    for group_id in call.values["groups"]:
+        row = call.service.groups.described(group_id)
+        if row is None:
+            row = {"groupId": group_id, "groupState": "Dead"}
+            if call.version >= 6:
+                row["errorCode"] = codes.GROUP_ID_NOT_FOUND
+                row["errorMessage"] = f"Group {group_id} not found."
+        rows.append({**row, "authorizedOperations": operations})
+    return {"groups": rows}
+
+
+def describe_consumer_groups(call: Call) -> Values:
+    """Answer ConsumerGroupDescribe: no group here is of that kind, so clients go on to DescribeGroups."""
+    return {
+        "groups": [
+            {
+                "errorCode": codes.GROUP_ID_NOT_FOUND,
+                "errorMessage": f"Group {group_id} is not a consumer group.",
+                "groupId": group_id,
+                "assignmentEpoch": -1,
+                "groupEpoch": -1,
+            }
+            for group_id in call.values["groupIds"]
+        ]
+    }

@@ -1,0 +1,92 @@
+"""Answers about offsets: by time, the ends of logs, the ends of leader epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pylogseg.errors import CorruptionError, PylogsegError
+from pylogseg.log.reads import EARLIEST_PENDING_UPLOAD, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Found
+from pylogseg.server import codes
+from pylogseg.server.catalog import Served
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.service import Call, check_epoch
+from pylogseg.server.wire import Values
+
+#: The first version of ListOffsets that has a special timestamp.
+_SINCE = {LATEST: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_NOTHING = Found(-1, -1, -1)
+
+
+def list_offsets(call: Call) -> Values:
+    """Answer ListOffsets."""
+    committed = call.values["isolationLevel"] == 1
+    counts: dict[tuple[str, int], int] = {}
+    for topic in call.values["topics"]:
+        for each in topic["partitions"]:
+            key = topic["name"], each["partitionIndex"]
+            counts[key] = counts.get(key, 0) + 1
+    found = []
+    for topic in call.values["topics"]:
+        rows = []
+        for each in topic["partitions"]:
+            row = {"partitionIndex": each["partitionIndex"]}
+            try:
+                if counts[topic["name"], each["partitionIndex"]] > 1:
+                    raise KafkaError(codes.INVALID_REQUEST)
+                at = _find(call, topic["name"], each, committed)
+                row |= {"timestamp": at.timestamp, "offset": at.offset, "leaderEpoch": at.leader_epoch}
+            except KafkaError as error:
+                row["errorCode"] = error.code
+            rows.append(row)
+        found.append({"name": topic["name"], "partitions": rows})
+    return {"topics": found}
+
+
+def _find(call: Call, topic: str, asked: dict[str, Any], committed: bool) -> Found:
+    timestamp = asked["timestamp"]
+    if timestamp < 0 and call.version < _SINCE.get(timestamp, 2**15):
+        raise KafkaError(codes.UNSUPPORTED_VERSION)
+    served = call.catalog.find(call.catalog.topics.get(topic), asked["partitionIndex"])
+    check_epoch(served, asked["currentLeaderEpoch"])
+    log = served.log()
+    readable = log.last_stable_offset if committed else log.high_watermark
+    if timestamp == LATEST:
+        return Found(-1, readable, served.leader_epoch)
+    try:
+        found = log.offset_for_time(timestamp)
+    except CorruptionError as error:
+        raise KafkaError(codes.CORRUPT_MESSAGE, str(error)) from error
+    except PylogsegError as error:
+        raise KafkaError(codes.KAFKA_STORAGE_ERROR, str(error)) from error
+    if found is None or ((timestamp >= 0 or timestamp == MAX_TIMESTAMP) and found.offset >= readable):
+        return _NOTHING
+    return found
+
+
+def epoch_ends(call: Call) -> Values:
+    """Answer OffsetForLeaderEpoch."""
+    found = []
+    for topic in call.values["topics"]:
+        rows = []
+        for each in topic["partitions"]:
+            row = {"partition": each["partition"]}
+            try:
+                served = call.catalog.find(call.catalog.topics.get(topic["topic"]), each["partition"])
+                check_epoch(served, each["currentLeaderEpoch"])
+                row["leaderEpoch"], row["endOffset"] = end_of_epoch(served, each["leaderEpoch"])
+            except KafkaError as error:
+                row["errorCode"] = error.code
+            rows.append(row)
+        found.append({"topic": topic["topic"], "partitions": rows})
+    return {"topics": found}
+
+
+def end_of_epoch(served: Served, epoch: int) -> tuple[int, int]:
+    """Return the largest known epoch that is not above one, and where the next begins; -1 and -1 if it is unknown.
+
+    The epoch that this server gives is that of a leader, whose log has it from its end on at least.
+    """
+    log = served.log()
+    if epoch == served.leader_epoch:
+        return epoch, log.log_end_offset
+    return log.epochs.end_offset_for(epoch, log.log_end_offset)

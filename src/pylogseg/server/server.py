@@ -1,0 +1,181 @@
+"""The server: a socket that listens, a thread for each client, and a stop that waits for nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import socket as sockets
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.server.catalog import Catalog
+from pylogseg.server.connection import Connection, Limits, Trace
+from pylogseg.server.coordinator import Coordinator, Offsets
+from pylogseg.server.service import Endpoint, Service
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 128
+_STOP_SECONDS = 1.0
+#: What Kafka sets on its sockets: with Linux's own, larger buffer, bytes leave the processor's caches on their way.
+_SEND_BUFFER_BYTES = 100 << 10
+
+
+class Server:
+    """Serves log directories until `close`; a context manager.
+
+    Made by `pylogseg.serve`.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        listen: str = "127.0.0.1:0",
+        *,
+        advertise: str | None = None,
+        load_offsets: Callable[[], Offsets] = dict,
+        limits: Limits = Limits(),  # noqa: B008  (it cannot be changed)
+        trace: Trace | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self._limits, self._trace = limits, trace
+        self._advertise = None if advertise is None else endpoint_of(advertise, "advertise")
+        self._service = Service(catalog, Coordinator(load_offsets))
+        self._mutex = threading.Lock()
+        self._connections: dict[Connection, threading.Thread] = {}
+        host, port = endpoint_of(listen, "listen")
+        family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
+        self._socket = sockets.socket(family, sockets.SOCK_STREAM)
+        try:
+            if os.name != "nt":
+                self._socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+            self._socket.listen(_BACKLOG)
+        except OSError as error:
+            self._socket.close()
+            raise StorageError(listen, "listen on", error.strerror or str(error), error.errno) from None
+        self.address = Endpoint(*self._socket.getsockname()[:2])
+        self._thread = threading.Thread(target=self._accept, name="pylogseg-serve", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<pylogseg.serve: {len(self.catalog.topics)} topics at {self.bootstrap_servers}>"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for clients, ``host:port``."""
+        host, port = self._advertise or self.address
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def topics(self) -> list[str]:
+        """Names of the topics that are served."""
+        return list(self.catalog.topics)
+
+    @property
+    def is_open_to_others(self) -> bool:
+        """Whether other machines can connect."""
+        try:
+            return not ipaddress.ip_address(self.address.host).is_loopback
+        except ValueError:
+            return True
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """Wait until `close` is called, or until Ctrl-C."""
+        while not self._service.stopping.wait(3600.0):
+            pass
+
+    def close(self) -> None:
+        """Stop: within a second all clients are gone and all files closed. A second call does nothing."""
+        if self._service.stopping.is_set():
+            return
+        self._service.stopping.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(sockets.SHUT_RDWR)
+        self._socket.close()
+        self._service.groups.close()
+        with self._mutex:
+            threads = list(self._connections.items())
+        for connection, _ in threads:
+            connection.hang_up()
+        until = time.monotonic() + _STOP_SECONDS
+        for thread in (self._thread, *(thread for _, thread in threads)):
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
+        self.catalog.close()
+
+    # ---- connections ----
+
+    def _accept(self) -> None:
+        while not self._service.stopping.is_set():
+            try:
+                socket, peer = self._socket.accept()
+            except OSError as error:
+                if self._service.stopping.is_set():
+                    return
+                _log.warning("a connection could not be accepted: %s", error)
+                self._service.stopping.wait(0.1)  # no descriptor is left: others have to go first
+                continue
+            with self._mutex:
+                has_room = len(self._connections) < self._limits.connections
+            if not has_room:
+                _log.warning("%s:%s: closed: there are %d connections already", *peer[:2], self._limits.connections)
+                socket.close()
+                continue
+            self._start(socket)
+
+    def _start(self, socket: sockets.socket) -> None:
+        try:
+            if not self.is_open_to_others:
+                socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, _SEND_BUFFER_BYTES)
+            connection = Connection(self._service, socket, self._advertise, self._limits, self._trace)
+        except OSError:  # it has gone already
+            socket.close()
+            return
+        thread = threading.Thread(target=self._run, args=(connection,), name=f"pylogseg-{connection}", daemon=True)
+        with self._mutex:
+            self._connections[connection] = thread
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _log.warning("%s: closed: %s", connection, error)
+            connection.close()
+            with self._mutex:
+                del self._connections[connection]
+
+    def _run(self, connection: Connection) -> None:
+        try:
+            connection.run()
+        finally:
+            with self._mutex:
+                self._connections.pop(connection, None)
+
+
+def endpoint_of(text: str, what: str) -> Endpoint:
+    """Return an address from ``host:port``, ``[host]:port`` or ``port``.
+
+    Raises RequestError for anything else.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host = "127.0.0.1"
+    host = host.removeprefix("[").removesuffix("]")
+    if not port.isascii() or not port.isdecimal() or int(port) > 65535 or not host:
+        raise RequestError(f"{what} {text!r} is no address: give HOST:PORT, as in 127.0.0.1:9092")
+    return Endpoint(host, int(port))
+
+
+def open_topics(names: Sequence[str], most: int = 20) -> str:
+    """Return a list of topics for a warning."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

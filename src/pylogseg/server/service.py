@@ -1,0 +1,82 @@
+"""What a request meets: the catalog, the sessions of fetches, the groups, and who asks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pylogseg.server import codes
+from pylogseg.server.catalog import Catalog, Served, Topic
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.coordinator import Coordinator
+from pylogseg.server.sessions import Sessions
+from pylogseg.server.wire import NO_ID, Values
+
+#: Operations on a topic, and on the cluster, that are open to whoever can connect: read, describe, describe configs.
+TOPIC_OPERATIONS, CLUSTER_OPERATIONS = 1 << 3 | 1 << 8 | 1 << 10, 1 << 8
+
+
+class Endpoint(NamedTuple):
+    """An address that clients are told."""
+
+    host: str
+    port: int
+
+
+@dataclass
+class Service:
+    """What all connections share."""
+
+    catalog: Catalog
+    groups: Coordinator
+    #: The most bytes of records in one answer, as a broker's ``fetch.max.bytes``.
+    fetch_max_bytes: int = 55 << 20
+    sessions: Sessions = field(default_factory=Sessions)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+
+class Call(NamedTuple):
+    """A request, and who sent it.
+
+    Attributes
+    ----------
+    service : Service
+    version : int
+    values : dict
+    client_id, host : str
+        Of the client.
+    endpoint : Endpoint
+        The address that this client is told.
+    wait : callable
+        Waits so many seconds, or until the client is gone or the server stops; returns whether the time is over.
+    """
+
+    service: Service
+    version: int
+    values: Values
+    client_id: str
+    host: str
+    endpoint: Endpoint
+    wait: Callable[[float], bool]
+
+    @property
+    def catalog(self) -> Catalog:
+        """The topics that are served."""
+        return self.service.catalog
+
+    def topic(self, name: str | None, topic_id: bytes = NO_ID) -> Topic | None:
+        """Return a topic by its id if one is given, else by its name; None if it is not here."""
+        return self.catalog.topics.get(name or "") if topic_id == NO_ID else self.catalog.by_id.get(topic_id)
+
+    def node(self) -> dict[str, Any]:
+        """Return this node, as fields of a node of several answers."""
+        return {"nodeId": self.catalog.node_id, "host": self.endpoint.host, "port": self.endpoint.port}
+
+
+def check_epoch(served: Served, epoch: int) -> None:
+    """Compare the leader epoch that a client knows; -1 is none."""
+    if epoch < 0 or epoch == served.leader_epoch:
+        return
+    raise KafkaError(codes.FENCED_LEADER_EPOCH if epoch < served.leader_epoch else codes.UNKNOWN_LEADER_EPOCH)

@@ -1,0 +1,201 @@
+"""Sessions of fetches (KIP-227): a client says once what it reads, and then only what changed."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg.server import codes
+from pylogseg.server.wire import NO_ID, Values
+
+NO_SESSION = 0
+_FINAL, _INITIAL = -1, 0
+_LAST_EPOCH = 2**31 - 1
+_FIRST_WITH_IDS = 13
+MOST_SESSIONS = 1000
+#: A session that was idle for so long makes room for another one.
+_IDLE_SECONDS = 120.0
+
+#: A topic, by its id or else by its name, and a partition.
+Key = tuple[bytes, str, int]
+
+
+@dataclass
+class Wanted:
+    """A partition that is fetched, and what its session told the client last."""
+
+    topic: str
+    topic_id: bytes
+    number: int
+    offset: int = 0
+    max_bytes: int = 0
+    epoch: int = -1
+    last_epoch: int = -1
+    high_watermark: int = -1
+    log_start: int = -1
+
+    def update(self, asked: dict[str, Any]) -> None:
+        """Take over what a client asks for."""
+        self.offset, self.max_bytes = asked["fetchOffset"], asked["partitionMaxBytes"]
+        self.epoch, self.last_epoch = asked["currentLeaderEpoch"], asked["lastFetchedEpoch"]
+
+
+@dataclass
+class Session:
+    """What a client reads."""
+
+    number: int
+    uses_ids: bool
+    epoch: int
+    wanted: OrderedDict[Key, Wanted]
+    used: float
+    mutex: threading.Lock  #: Of all sessions.
+
+
+@dataclass
+class Round:
+    """One fetch: what is read, and what of it is told.
+
+    Attributes
+    ----------
+    wanted : list of Wanted
+    session : Session or None
+    is_incremental : bool
+        Whether partitions of which there is nothing new are left out.
+    error : int
+        Of the whole request; then nothing is read.
+    """
+
+    wanted: list[Wanted] = field(default_factory=list)
+    session: Session | None = None
+    is_incremental: bool = False
+    error: int = codes.NONE
+
+    @property
+    def number(self) -> int:
+        """The number of the session, for the answer."""
+        return NO_SESSION if self.session is None else self.session.number
+
+    def told(self, answers: Iterable[tuple[Wanted, dict[str, Any]]]) -> list[tuple[Wanted, dict[str, Any]]]:
+        """Return the answers that are sent, and remember them; a partition that gave records goes to the end."""
+        session = self.session
+        if session is None:
+            return list(answers)
+        with session.mutex:
+            return self._changed(session, answers)
+
+    def _changed(
+        self, session: Session, answers: Iterable[tuple[Wanted, dict[str, Any]]]
+    ) -> list[tuple[Wanted, dict[str, Any]]]:
+        sent = []
+        for each, row in answers:
+            has_records = row["records"] != b""
+            is_new = (
+                has_records
+                or row["errorCode"] != codes.NONE
+                or row["highWatermark"] != each.high_watermark
+                or row["logStartOffset"] != each.log_start
+                or "divergingEpoch" in row
+            )
+            # After an error the next answer is told in any case: so the client learns that it is over.
+            each.high_watermark = -1 if row["errorCode"] else row["highWatermark"]
+            each.log_start = row["logStartOffset"]
+            if has_records:
+                key = _key(each.topic_id, each.topic, each.number)
+                if key in session.wanted:
+                    session.wanted.move_to_end(key)
+            if is_new or not self.is_incremental:
+                sent.append((each, row))
+        return sent
+
+
+def _key(topic_id: bytes, topic: str, number: int) -> Key:
+    return (topic_id, "", number) if topic_id != NO_ID else (topic_id, topic, number)
+
+
+class Sessions:
+    """All sessions of this node."""
+
+    def __init__(self, most: int = MOST_SESSIONS, now: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._now = most, now
+        self._mutex = threading.Lock()
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # the least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, values: Values, version: int) -> Round:
+        """Return what a request is to be answered with."""
+        number, epoch, uses_ids = values["sessionId"], values["sessionEpoch"], version >= _FIRST_WITH_IDS
+        if epoch in (_FINAL, _INITIAL):
+            with self._mutex:
+                if number != NO_SESSION:
+                    self._sessions.pop(number, None)
+                wanted = OrderedDict(self._all(values))
+                if epoch == _FINAL or not wanted:
+                    return Round(list(wanted.values()))
+                return Round(list(wanted.values()), self._new(wanted, uses_ids))
+        with self._mutex:
+            session = self._sessions.get(number)
+            if session is None:
+                return Round(error=codes.FETCH_SESSION_ID_NOT_FOUND)
+            if session.uses_ids != uses_ids:
+                return Round(error=codes.FETCH_SESSION_TOPIC_ID_ERROR)
+            if session.epoch != epoch:
+                return Round(error=codes.INVALID_FETCH_SESSION_EPOCH)
+            session.epoch = _next_epoch(epoch)
+            session.used = self._now()
+            self._sessions.move_to_end(number)
+            self._change(session, values)
+            if not session.wanted:
+                del self._sessions[number]
+                return Round()
+            return Round(list(session.wanted.values()), session, True)
+
+    def _all(self, values: Values) -> Iterable[tuple[Key, Wanted]]:
+        for topic in values["topics"]:
+            for asked in topic["partitions"]:
+                each = Wanted(topic["topic"], topic["topicId"], asked["partition"])
+                each.update(asked)
+                yield _key(each.topic_id, each.topic, each.number), each
+
+    def _change(self, session: Session, values: Values) -> None:
+        for key, each in self._all(values):
+            known = session.wanted.get(key)
+            if known is None:
+                session.wanted[key] = each
+            else:
+                known.offset, known.max_bytes = each.offset, each.max_bytes
+                known.epoch, known.last_epoch = each.epoch, each.last_epoch
+        for topic in values["forgottenTopicsData"]:
+            for number in topic["partitions"]:
+                session.wanted.pop(_key(topic["topicId"], topic["topic"], number), None)
+
+    def _new(self, wanted: OrderedDict[Key, Wanted], uses_ids: bool) -> Session | None:
+        """Make a session; None if there is no room."""
+        if len(self._sessions) >= self._most and not self._make_room(len(wanted)):
+            return None
+        number = 0
+        while number == NO_SESSION or number in self._sessions:
+            number = random.randrange(1, 2**31)
+        found = self._sessions[number] = Session(number, uses_ids, 1, wanted, self._now(), self._mutex)
+        return found
+
+    def _make_room(self, size: int) -> bool:
+        """Drop a session that was idle for long, or else a smaller one."""
+        oldest = next(iter(self._sessions.values()))
+        if self._now() - oldest.used < _IDLE_SECONDS:
+            oldest = min(self._sessions.values(), key=lambda session: len(session.wanted))
+            if len(oldest.wanted) >= size:
+                return False
+        del self._sessions[oldest.number]
+        return True
+
+
+def _next_epoch(epoch: int) -> int:
+    return 1 if epoch == _LAST_EPOCH else epoch + 1
