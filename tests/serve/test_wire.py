@@ -7,31 +7,16 @@ from typing import Any, NamedTuple
 
 import pytest
 from helpers.messages import VERSIONS, fields_of
+from helpers.wire_values import raw_ids
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylogseg.format.uuids import parse_uuid
 from pylogseg.messages.codec import encode_message
-from pylogseg.messages.schema import Field, Message, message, messages
+from pylogseg.messages.schema import Message, message, messages
 from pylogseg.server import wire
 
 ON_THE_WIRE = [(name, version) for name, version in VERSIONS if message(name).kind in ("request", "response")]
 REQUESTS = [of for of in messages().values() if of.kind == "request"]
-
-
-def raw_ids(fields: tuple[Field, ...], values: Any) -> Any:
-    """The values with UUIDs as bytes, as the wire has them."""
-    if values is None:
-        return None
-    found = dict(values)
-    for field in fields:
-        value = found[field.name]
-        if field.type == "struct":
-            each = [raw_ids(field.fields, item) for item in value or ()] if field.is_list else None
-            found[field.name] = raw_ids(field.fields, value) if each is None else (None if value is None else each)
-        elif field.type == "uuid":
-            found[field.name] = [parse_uuid(item) for item in value] if field.is_list else parse_uuid(value)
-    return found
 
 
 def plain(value: Any) -> Any:

@@ -77,6 +77,11 @@ class Server:
         return list(self.catalog.topics)
 
     @property
+    def connections(self) -> int:
+        """Number of clients that are connected now."""
+        return len(self._connections)
+
+    @property
     def is_open_to_others(self) -> bool:
         """Whether other machines can connect."""
         try:
