@@ -76,7 +76,7 @@ def test_members_share_and_one_leaves(server: pylogseg.Server) -> None:
 
 def test_a_member_that_dies(server: pylogseg.Server) -> None:
     """Its partitions go to the other one after its session."""
-    with consumer(server, "txn-a", "levels", group_id="g", session_timeout_ms=6000, heartbeat_interval_ms=1000) as left:
+    with consumer(server, "txn-a", "levels", group_id="g", heartbeat_interval_ms=500) as left:
         poll_until([left], lambda: len(left.assignment()) == 3)
         with RawClient(server.bootstrap_servers) as dying:
             asked = {

@@ -60,6 +60,7 @@ _COMMANDS = {
         "Print a cluster's topics, partitions, settings, brokers, ACLs, quotas and users.",
     ),
     "schemas": ("pylogseg.cli.schemas:schemas", "List the schemas of a registry, from its topic."),
+    "serve": ("pylogseg.cli.serve:serve", "Serve log directories to any Kafka client, read-only."),
     "export": (
         "pylogseg.cli.export:export",
         "Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition.",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 
+from pylogseg.errors import RequestError
+from pylogseg.internal_topics.groups import TOPIC
 from pylogseg.server.catalog import Catalog
 from pylogseg.server.connection import Limits
+from pylogseg.server.coordinator import Offsets
+from pylogseg.server.group_offsets import group_offsets as offsets_of_groups
+from pylogseg.server.group_offsets import has_groups
 from pylogseg.server.server import Server
 
 
@@ -17,6 +23,7 @@ def serve(
     advertise: str | None = None,
     topics: str | Sequence[str] = (),
     until_checkpoint: bool = False,
+    group_offsets: bool = False,
     max_connections: int = 1000,
     trace: Callable[[str], None] | None = None,
 ) -> Server:
@@ -35,6 +42,8 @@ def serve(
         Topics, or shell patterns for them; others do not exist for clients. By default all.
     until_checkpoint : bool
         Show only records below the checkpointed high watermark, as the broker did; by default all that are there.
+    group_offsets : bool
+        Let groups begin where the copy's ``__consumer_offsets`` says they were; by default no group has an offset.
     max_connections : int
         Of clients, at one time.
     trace : callable, optional
@@ -60,4 +69,9 @@ def serve(
     names = [topics] if isinstance(topics, str) else list(topics)
     catalog = Catalog.open([path, *more], names, until_checkpoint=until_checkpoint)
     limits = Limits(connections=max_connections)
-    return Server(catalog, listen, advertise=advertise, limits=limits, trace=trace)
+    load: Callable[[], Offsets] = dict
+    if group_offsets:
+        if not has_groups(catalog.disk):
+            raise RequestError(f"group_offsets: {', '.join(catalog.log_dirs)}: there is no partition of {TOPIC} here")
+        load = functools.partial(offsets_of_groups, catalog.disk)
+    return Server(catalog, listen, advertise=advertise, load_offsets=load, limits=limits, trace=trace)

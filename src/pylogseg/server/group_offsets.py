@@ -1,0 +1,39 @@
+"""Where groups stood at the time of the copy, from its ``__consumer_offsets``."""
+
+from __future__ import annotations
+
+import logging
+
+from pylogseg.catalog.disk import Disk
+from pylogseg.format.escape import printable
+from pylogseg.internal_topics.groups import TOPIC, GroupRecords
+from pylogseg.internal_topics.keyed import Notes
+from pylogseg.internal_topics.moment import Moment
+from pylogseg.server.coordinator import Committed, Offsets
+
+_log = logging.getLogger(__name__)
+
+#: Types of records of committed offsets: the old form, and the one of today.
+_TYPES = (0, 1)
+
+
+def has_groups(disk: Disk) -> bool:
+    """Return whether a disk has a partition of the topic of groups."""
+    return any(each.topic == TOPIC and each.is_live for each in disk.partitions)
+
+
+def group_offsets(disk: Disk) -> Offsets:
+    """Return the committed offsets of all groups on a disk; what cannot be read is logged."""
+    notes = Notes()
+    records = GroupRecords.read(disk, Moment(), notes)
+    for note in notes:
+        _log.warning("%s", printable(note))
+    newest: dict[tuple[str, str, int], int] = {}
+    found: Offsets = {}
+    for _, row in records.rows(_TYPES):
+        key = row["group"], row["topic"], row["partition"]
+        if row["recordOffset"] >= newest.get(key, -1):
+            newest[key] = row["recordOffset"]
+            committed = Committed(row["offset"], row.get("leaderEpoch", -1), row["metadata"])
+            found.setdefault(row["group"], {})[row["topic"], row["partition"]] = committed
+    return found

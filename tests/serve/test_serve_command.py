@@ -1,0 +1,116 @@
+"""The command: what it prints, its refusals, and its end by a signal."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.kafka_clients import PATIENCE_S, RawClient
+from helpers.shell import run
+
+import pylogseg
+from pylogseg.errors import RequestError
+
+DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
+
+
+@contextmanager
+def served(*arguments: str) -> Iterator[tuple[Any, str]]:
+    """Start the command on a free port; gives the process, and its first line."""
+    command = [sys.executable, "-m", "pylogseg", "serve", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+    try:
+        assert process.stdout is not None
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_stopped(number: signal.Signals) -> None:
+    with served(str(DATA), "--listen", "127.0.0.1:0", "--topics", "codec-*", "--trace") as (process, line):
+        found = re.fullmatch(r"serving 5 topics, 5 partitions, .* of .* at (\S+), read-only; Ctrl-C stops\n", line)
+        assert found, line
+        with RawClient(found[1]) as client:
+            assert len(client.ask(3, 9, {"topics": None})["topics"]) == 5
+            os.kill(process.pid, number)
+            started = time.monotonic()
+            out, err = process.communicate(timeout=PATIENCE_S)
+            assert time.monotonic() - started < 5
+            assert client.is_closed()
+        assert process.returncode == 0
+        assert out == "stopped\n"
+        assert "raw Metadata v9" in err
+        assert "Traceback" not in err
+
+
+def test_a_warning_where_others_can_read() -> None:
+    with served(str(DATA), "--listen", "0.0.0.0:0", "--topics", "legacy") as (process, line):
+        assert "serving 1 topic, 1 partition," in line
+        process.kill()
+        assert "can read without a password: legacy" in process.stderr.read()
+
+
+def test_refusals(tmp_path: Path) -> None:
+    for arguments, said in (
+        ((str(tmp_path / "nothing"),), "nothing"),
+        ((str(DATA), "--topics", "orders"), "no topic or partition 'orders'"),
+        ((str(DATA), "--listen", "nowhere"), "is no address"),
+        ((str(DATA), "--advertise", "host:99999"), "is no address"),
+        ((str(DATA / "legacy-0"), "--group-offsets"), "no partition of __consumer_offsets"),
+    ):
+        done = run(" ".join(("serve", *arguments)))
+        assert done.code == 2, arguments
+        assert said in done.err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = run(f"serve {DATA} --listen 127.0.0.1:{taken.getsockname()[1]}")
+        assert done.code == 2
+        assert "cannot listen on" in done.err
+
+
+def test_an_advertised_address() -> None:
+    with pylogseg.serve(DATA, topics="legacy", advertise="broker.example:19092") as server:
+        host, port = server.address
+        with RawClient(f"{host}:{port}") as client:
+            (broker,) = client.ask(3, 9, {"topics": None})["brokers"]
+            assert (broker["host"], broker["port"]) == ("broker.example", 19092)
+            (found,) = client.ask(10, 4, {"coordinatorKeys": ["g"]})["coordinators"]
+            assert (found["host"], found["port"]) == ("broker.example", 19092)
+
+
+def test_groups_go_on_where_the_copy_was_made() -> None:
+    """Offsets are those of `pylogseg.inside`; without the option no group has any."""
+    rows = pylogseg.inside(DATA).table("group_offsets").to_pylist()
+    wanted: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
+    for row in rows:
+        if row["offset"] is not None:
+            wanted.setdefault(row["group"], {})[row["topic"], row["partition"]] = (row["offset"], row["metadata"])
+    assert wanted
+    with pylogseg.serve(DATA, group_offsets=True) as server, RawClient(server.bootstrap_servers) as client:
+        listed = client.ask(16, 4, {})["groups"]
+        assert {each["groupId"] for each in listed} == set(wanted)
+        assert {each["groupState"] for each in listed} == {"Empty"}
+        asked = [{"groupId": group, "topics": None} for group in wanted]
+        for group in client.ask(9, 8, {"groups": asked})["groups"]:
+            found = {
+                (topic["name"], each["partitionIndex"]): (each["committedOffset"], each["metadata"])
+                for topic in group["topics"]
+                for each in topic["partitions"]
+            }
+            assert found == wanted[group["groupId"]]
+    with pylogseg.serve(DATA) as server, RawClient(server.bootstrap_servers) as client:
+        assert client.ask(16, 4, {})["groups"] == []
+    with pytest.raises(RequestError, match="no partition of __consumer_offsets"):
+        pylogseg.serve(DATA / "legacy-0", group_offsets=True)
