@@ -21,7 +21,7 @@ Examples:
 
 \b
   pylogseg serve /mnt/data0 /mnt/data1             the log directories of one broker
-  pylogseg serve /backup/kafka --group-offsets     groups go on where the copy was made
+  pylogseg serve /backup/kafka --group-offsets     groups continue at their copied offsets
   pylogseg serve /backup/kafka --topics 'orders*' --listen 0.0.0.0:9092
 
 \b
@@ -51,12 +51,12 @@ class _Log(logging.Handler):
     default="127.0.0.1:9092",
     show_default=True,
     metavar="HOST:PORT",
-    help="Address to listen on; port 0 takes a free one. Other machines reach 0.0.0.0.",
+    help="Address to listen on; port 0 takes a free one. With 0.0.0.0, other machines can connect.",
 )
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    help="Address that clients are told, with mapped ports or in containers. By default the one they connected to.",
+    help="Address that clients are told: for containers and mapped ports. Default: the one they connected to.",
 )
 @click.option("--topics", multiple=True, metavar="NAME", help="Serve only this topic or pattern; repeatable.")
 @click.option("--group-offsets", is_flag=True, help="Let groups begin at the offsets in the copy's __consumer_offsets.")
@@ -65,7 +65,10 @@ class _Log(logging.Handler):
     is_flag=True,
     help="Show only records below the broker's checkpointed high watermark; by default all that are there.",
 )
-@click.option("--max-connections", type=click.IntRange(1), default=1000, show_default=True, metavar="N")
+@click.option(
+    "--max-connections", type=click.IntRange(1), default=1000, show_default=True, metavar="N",
+    help="Most connections at a time.",
+)  # fmt: skip
 @click.option("--trace", is_flag=True, help="Print each request and its outcome on stderr.")
 def serve(
     directories: tuple[str, ...],
