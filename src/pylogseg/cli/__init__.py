@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import errno
 import logging
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -203,6 +204,9 @@ def main() -> None:
     if sys.stdout is None:  # closed by the caller: without this, no output would look like success
         _complain("stdout is closed")
         sys.exit(2)
+    # Before numpy is loaded: its library for matrices, which no command needs, has a thread for each processor, and
+    # each of them spins for a while before it sleeps.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         shell(prog_name="pylogseg")
     except OSError as error:  # from click's own output: help and version
