@@ -351,10 +351,15 @@ def _long_repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
 
 
+def _numbers(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Numbers or truth values of that very type as an array; `pa.array` would load numpy's masked arrays first."""
+    data = np.packbits(values, bitorder="little") if pa.types.is_boolean(kind) else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)], 0)
+
+
 def _offset(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     # Nobody writes to decoded offsets again, whatever else of the columns is used again (`format.records.Scratch`).
-    values = np.ascontiguousarray(chunk.columns.offset)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], 0)
+    return _numbers(chunk.columns.offset, kind)
 
 
 def _timestamp(chunk: Chunk, kind: pa.DataType) -> pa.Array:
@@ -371,7 +376,7 @@ def _of_batch(value: Callable[[RecordColumns], npt.NDArray[Any]]) -> Callable[[C
         per_batch = value(chunk.columns)
         if len(per_batch) and (per_batch == per_batch[0]).all():
             return _repeated(per_batch[0].item(), kind, len(chunk.columns))
-        return pa.array(per_batch[chunk.columns.batch], kind)
+        return _numbers(per_batch[chunk.columns.batch], kind)
 
     return make
 
@@ -381,7 +386,7 @@ def _timestamp_type(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     shared = columns.batches.summary().timestamp_type if len(columns) else None
     if shared is not None:
         return _repeated(shared, kind, len(columns))
-    return pa.array(columns.batches.timestamp_type[columns.batch], kind)
+    return _numbers(columns.batches.timestamp_type[columns.batch], kind)
 
 
 def _sequence(chunk: Chunk, kind: pa.DataType) -> pa.Array:
@@ -389,7 +394,7 @@ def _sequence(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     columns = chunk.columns
     base = columns.batches.base_sequence.astype(np.int64)[columns.batch]
     delta = columns.offset - columns.batches.base_offset[columns.batch]
-    return pa.array(np.where(base < 0, -1, (base + delta) & _MAX_SEQUENCE).astype(np.int32), kind)
+    return _numbers(np.where(base < 0, -1, (base + delta) & _MAX_SEQUENCE).astype(np.int32), kind)
 
 
 _MAKERS: dict[str, Callable[[Chunk, pa.DataType], pa.Array]] = {

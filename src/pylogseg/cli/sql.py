@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.abc
 import io
 import os
 import re
@@ -353,7 +352,7 @@ def _print_row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool
 def _without_pandas() -> Iterator[None]:
     """Let pyarrow and duckdb be imported without pandas, which takes long and is not needed here."""
 
-    class NotHere(importlib.abc.MetaPathFinder):
+    class NotHere:
         def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
             if name == "pandas":
                 raise ModuleNotFoundError("not needed by this command", name=name)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, TypedDict
 from pylogseg.arrow.log_scan import LogScan
 from pylogseg.catalog.disk import Disk, Partition, as_disk
 from pylogseg.datasets.dataset import TableDataset
-from pylogseg.datasets.state_scan import StateScan
 from pylogseg.datasets.table_scan import TABLES, table_of
 from pylogseg.errors import RequestError
-from pylogseg.internal_topics.inside import STATE_TABLES
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.partition import IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.reading.stream import BATCH_COLUMNS, Path, check_columns
@@ -115,10 +113,13 @@ def dataset(
         raise RequestError(f"{', '.join(given)} go with decode='value'")
     if decode is not None and of != "records":
         raise RequestError(f"decode is for records, not for {of}")
-    if of in STATE_TABLES and of not in TABLES:
-        return TableDataset(StateScan(of, disk))
-    if of == "cluster_partitions":
-        return TableDataset(StateScan("partitions", disk))
+    if of not in ("records", *TABLES):
+        # What internal topics say takes long to import.
+        from pylogseg.datasets.state_scan import StateScan
+        from pylogseg.internal_topics.inside import STATE_TABLES
+
+        if of in STATE_TABLES or of == "cluster_partitions":
+            return TableDataset(StateScan("partitions" if of == "cluster_partitions" else of, disk))
     if of != "records":
         return TableDataset(table_of(of, disk, partition, by_name=bool(names) or disk.is_named))
     logs = logs_of(disk, partition, by_name=bool(names) or disk.is_named, from_log_start=from_log_start)

@@ -11,8 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from pylogseg.arrow.strings import readable_strings
 from pylogseg.errors import RequestError
@@ -56,6 +54,8 @@ def write_answer(form: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
 @contextlib.contextmanager
 def _parquet(file: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    import pyarrow.parquet as pq
+
     waiting: list[pa.RecordBatch] = []
 
     def flush() -> None:
@@ -81,6 +81,8 @@ def _arrow(file: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], 
 
 @contextlib.contextmanager
 def _csv(file: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    import pyarrow.csv as pacsv
+
     is_plain = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in schema.types]
     wanted = pa.schema(
         [field if plain else field.with_type(pa.string()) for field, plain in zip(schema, is_plain, strict=True)]
