@@ -192,6 +192,7 @@ def read_arrow(
         control=control,
         check_crc=check_crc,
         from_log_start=from_log_start,
+        threads=threads,
         max_decompressed_bytes=max_decompressed_bytes,
         max_bytes_per_second=max_bytes_per_second,
         drop_behind=drop_behind,
@@ -214,7 +215,7 @@ def read_arrow(
     if filter is not None or threads != 1:
         if views or latest:
             raise RequestError("filter= and threads= cannot be combined with views= or latest=: filter the result")
-        found = _scanned(reader, target, filter, threads)
+        found = scanned_batches(reader, target, filter)
     else:
         found = _in_order(reader, target, views)
     if typed is None:
@@ -229,10 +230,11 @@ def _in_order(reader: Reader, target: pa.Schema, views: bool = False) -> Iterato
     return record_batches(reader.chunks(), target)
 
 
-def _scanned(reader: Reader, wanted: pa.Schema, filter: Any, threads: int | None) -> Iterator[pa.RecordBatch]:
+def scanned_batches(reader: Reader, target: pa.Schema, filter: Any) -> Iterator[pa.RecordBatch]:
+    """Yield what a reader is to read and a filter lets through, in order: read by as many threads as it has."""
     from pylogseg.arrow.scan_reader import scanned
 
-    return scanned(reader.scope, wanted.names, filter, threads)
+    return scanned(reader.scope, target.names, filter)
 
 
 def copies_for(names: Sequence[str]) -> Besides:

@@ -12,29 +12,26 @@ from pylogseg.arrow import columns as arrow
 from pylogseg.arrow.log_scan import LogScan
 from pylogseg.arrow.pruning import moment
 from pylogseg.arrow.scanning import FRAGMENT_BYTES, TASK_BYTES, Selection, processors, scan
-from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.stream import Scope
 
 _ALL = (*arrow.DEFAULT_COLUMNS, *arrow.BATCH_COLUMNS)
 
 
-def scanned(scope: Scope, columns: Sequence[str], filter: Any, threads: int | None) -> Iterator[pa.RecordBatch]:
+def scanned(scope: Scope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
     """Yield the records of a scope for which a filter is true, in the order of its reader.
 
     Raises
     ------
     RequestError
-        For an invalid filter or number of threads.
+        For an invalid filter.
     """
-    if threads is not None and threads < 1:
-        raise RequestError(f"threads must be above 0, or None for all processors, not {threads}")
     table = LogScan(cast("Sequence[LogFiles]", scope.logs), scope.options, _ALL, scope.offsets, scope.times)
     if filter is not None:
         Selection(table.schema, (), filter)
     whole = _in_time(filter, scope.times)
     selection = Selection(table.schema, columns, whole)
-    threads = threads or processors()
+    threads = scope.options.threads or processors()
     target = TASK_BYTES if threads > 1 else FRAGMENT_BYTES
     found = scan(table, lambda: table.tasks(whole, target, selection.needed), selection, None, threads)
     return found if scope.limit is None else _limited(found, scope.limit)

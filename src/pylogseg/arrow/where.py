@@ -34,12 +34,13 @@ class Where:
 
     def __init__(self, filter: Any) -> None:
         check_filter(filter, _ALL)
-        self._filter = filter
+        #: As it was given.
+        self.expression = filter
         self._wanted = arrow.schema(fields_of([filter], _ALL.names) or ["partition"])
 
     def range_of(self, log: Source) -> tuple[int, int]:
         """Return the offsets of a log that matching records have; half-open, and empty if it has none."""
-        found = bounds_of(self._filter, _ALL, known_of(log) if isinstance(log, LogFiles) else None)
+        found = bounds_of(self.expression, _ALL, known_of(log) if isinstance(log, LogFiles) else None)
         if found is None:
             return 0, 0
         since = 0 if found.since_ms is None else log.offset_of_time(found.since_ms)
@@ -49,5 +50,5 @@ class Where:
         """Return the numbers of the matching records of a chunk."""
         table = pa.Table.from_batches([arrow.record_batch(chunk, self._wanted)])
         numbered = table.append_column(_ROW, pa.array(np.arange(len(chunk.columns))))
-        found: npt.NDArray[np.int64] = filtered(numbered, self._filter).column(_ROW).to_numpy()
+        found: npt.NDArray[np.int64] = filtered(numbered, self.expression).column(_ROW).to_numpy()
         return found

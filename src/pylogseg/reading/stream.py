@@ -94,6 +94,8 @@ class Record(NamedTuple):
 class Filter(Protocol):
     """The filter of a reader; see `pylogseg.arrow.where.Where`."""
 
+    @property
+    def expression(self) -> Any: ...
     def range_of(self, log: Source) -> tuple[int, int]: ...
     def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]: ...
 
@@ -202,11 +204,15 @@ class Reader:
         # The only import from a layer above: the interface has to be a method of the reader.
         import pyarrow as pa
 
-        from pylogseg.arrow.columns import record_batches, schema
+        from pylogseg.arrow.columns import record_batches, scanned_batches, schema
 
         target = schema(self.columns)
-        made = pa.RecordBatchReader.from_batches(target, record_batches(self.chunks(), target))
-        return made.__arrow_c_stream__(requested_schema)
+        if self._options.threads == 1:
+            found = record_batches(self.chunks(), target)
+        else:
+            self._options.gaps.clear()
+            found = scanned_batches(self, target, None if self._where is None else self._where.expression)
+        return pa.RecordBatchReader.from_batches(target, found).__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:
         """Export the schema of the stream alone, for who asks before it reads."""
@@ -270,6 +276,7 @@ def read(
     columns: Sequence[str] | None = None,
     *,
     where: Any = None,
+    threads: int | None = 1,
     control: bool = False,
     check_crc: bool = True,
     from_log_start: bool = True,
@@ -310,6 +317,9 @@ def read(
     where : pyarrow.compute.Expression, optional
         Only the records for which it is true, such as ``pyarrow.compute.field("offset") >= 5``. Conditions on
         topic, partition, offset and timestamp also limit which parts of each log are read.
+    threads : int or None
+        Threads that decode ahead for an engine that takes the reader as an Arrow stream, in order; None for as many as
+        there are processors. Iterating over records or chunks uses one thread. Not with `latest`.
     control : bool
         Include control records (transaction markers and the like).
     check_crc : bool
@@ -367,7 +377,10 @@ def read(
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         drop_behind=drop_behind,
         scratch=_scratch(reuse_buffers),
+        threads=threads,
     )
+    if latest and threads != 1:
+        raise RequestError("threads do not go with latest: the last record of each key is found by one")
     logs = logs_of(disk, partition, by_name=topic is not None or disk.is_named, from_log_start=from_log_start)
     last_only = Latest(tombstones, latest_memory_bytes) if latest else None
     return reader_of(logs, offset, timestamp, limit, options, columns, last_only, None if where is None else _as(where))
