@@ -27,18 +27,16 @@ FLAT = {
 }  # fmt: skip
 _LINE = {"type": "record", "name": "L", "fields": [{"name": "sku", "type": "string"}, {"name": "n", "type": "int"}]}
 _POINT = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "double"}, {"name": "y", "type": "double"}]}
-_NESTED = {
+NESTED = {
     "id": "long", "at": _POINT, "lines": {"type": "array", "items": _LINE}, "tags": {"type": "map", "values": "string"},
 }  # fmt: skip
-_PROTO = (
+PROTO = (
     'syntax = "proto3"; enum E { A = 0; B = 1; C = 2; } message M { int64 long = 1; int64 time = 2; string text = 3; '
     "E enum = 4; double double = 5; int32 int = 6; bool yes = 7; optional string maybe = 8; bytes bytes = 9; "
     "float float = 10; }"
 )
 _NAMES = ("id", "price", "name", "ok")
-_JSON = {
-    "properties": dict(zip(_NAMES, ({"type": t} for t in ("integer", "number", "string", "boolean")), strict=True))
-}
+JSON = {"properties": dict(zip(_NAMES, ({"type": t} for t in ("integer", "number", "string", "boolean")), strict=True))}
 
 
 def record(fields: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +84,8 @@ def json_flat(i: int) -> bytes:
     return json.dumps({"id": i, "price": i / 2, "name": f"n-{i % 1000}", "ok": i % 2 == 0}).encode()
 
 
-def _pieces(make: Callable[[int], bytes], count: int) -> list[pa.Array]:
+def pieces(make: Callable[[int], bytes], count: int) -> list[pa.Array]:
+    """So many payloads, in arrays as long as a chunk has them."""
     return [pa.array(map(make, range(at, min(at + _PIECE, count))), pa.binary()) for at in range(0, count, _PIECE)]
 
 
@@ -110,7 +109,7 @@ def _fastavro(pieces: list[pa.Array], schema: dict[str, Any]) -> Callable[[], ob
 def _pyarrow_json(pieces: list[pa.Array]) -> Callable[[], object]:
     """Work that joins values to lines, which pyarrow reads."""
     kinds = {"integer": pa.int64(), "number": pa.float64(), "string": pa.string(), "boolean": pa.bool_()}
-    schema = pa.schema([pa.field(name, kinds[each["type"]]) for name, each in _JSON["properties"].items()])
+    schema = pa.schema([pa.field(name, kinds[each["type"]]) for name, each in JSON["properties"].items()])
     options, one = pj.ParseOptions(schema), pj.ReadOptions(use_threads=False)
     return lambda: [pj.read_json(pa.py_buffer(b"\n".join(piece.to_pylist())), one, options) for piece in pieces]
 
@@ -118,14 +117,14 @@ def _pyarrow_json(pieces: list[pa.Array]) -> Callable[[], object]:
 def typed(bench: Bench) -> list[Row]:
     """Payloads of 32,768 records at a time to Arrow arrays, frames aside."""
     count = min(bench.records, 400_000)
-    flat, nested = record(FLAT), record(_NESTED)
-    parts = {"flat": _pieces(avro_flat, count), "nested": _pieces(avro_nested, count),
-             "protobuf": _pieces(protobuf_flat, count), "json": _pieces(json_flat, count)}  # fmt: skip
+    flat, nested = record(FLAT), record(NESTED)
+    parts = {"flat": pieces(avro_flat, count), "nested": pieces(avro_nested, count),
+             "protobuf": pieces(protobuf_flat, count), "json": pieces(json_flat, count)}  # fmt: skip
     schemas = {
         "flat": Schema(json.dumps(flat)),
         "nested": Schema(json.dumps(nested)),
-        "protobuf": Schema(_PROTO, "PROTOBUF"),
-        "json": Schema(json.dumps(_JSON), "JSON"),
+        "protobuf": Schema(PROTO, "PROTOBUF"),
+        "json": Schema(json.dumps(JSON), "JSON"),
     }
     sides = {name: bench.timed(_decoded(parts[name], schemas[name])) for name in parts}
     sides["pyarrow"] = bench.timed(_pyarrow_json(parts["json"]))
