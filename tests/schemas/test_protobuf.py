@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.mutations import damaged
 from helpers.typed_values import placed
@@ -21,11 +22,14 @@ from hypothesis import strategies as st
 
 import pylogseg
 from pylogseg._native import _typed
-from pylogseg.arrow.decoding import Decoding
+from pylogseg.arrow.columns import schema
+from pylogseg.arrow.decoding import Decoder, Decoding, first_message
 from pylogseg.arrow.typed import ArrowColumn
 from pylogseg.errors import RequestError
 from pylogseg.schemas.proto_program import ProtoProgram
 from pylogseg.schemas.proto_schema import parse_proto
+from pylogseg.schemas.schema import Schema
+from pylogseg.schemas.store import Schemas
 
 EXAMPLES = min(25, settings().max_examples)
 MESSAGES = ["Created", "Event", "Event.Inner", "Event.Inner.Deep", "Third"]
@@ -380,6 +384,30 @@ def test_what_is_refused(raw: bytes, reason: str) -> None:
     assert reasons == ["", reason, ""]
     assert found[0] == found[2]
     assert found[1] is None
+
+
+@pytest.mark.parametrize("frame", ["auto", "apicurio"])
+def test_the_type_in_front_of_a_value(frame: Any) -> None:
+    """Apicurio names the message by a message of its own, where Confluent has indexes."""
+    text = 'syntax = "proto3"; package p; message A { int32 n = 1; } message B { string n = 1; message C {} }'
+    prefix = b"\0\0\0\0\7" if frame == "auto" else b"\0" + (7).to_bytes(8, "big")
+
+    def ref(name: bytes) -> bytes:
+        return prefix + bytes([len(name) + 2, 10, len(name)]) + name
+
+    values = [ref(b"A") + b"\x08\5", ref(b"p.A") + b"\x08\6", ref(b"A"), ref(b"B") + b"\x0a\1x", None]
+    values += [ref(b"C"), ref(b"D")]
+    schemas = Schemas([Schema(text, "PROTOBUF", 7)])
+    decoding = Decoding(frame=frame)
+    array, errors = Decoder(schemas, Schema(text, "PROTOBUF", 7), decoding, "value", "A").decode(pa.array(values))
+    assert array.to_pylist()[:3] == [{"n": 5}, {"n": 6}, {"n": 0}]
+    assert array.to_pylist()[4] is None
+    assert errors[3] == "the message p.B, and p.A is read"
+    assert errors[5] == "the message p.B.C, and p.A is read"
+    assert 4 not in errors
+    assert 6 in errors  # as indexes of Confluent's, they are of no message
+    batch = pa.record_batch({"value": pa.array(values[3:4]), "headers": pa.nulls(1, schema(["headers"]).field(0).type)})
+    assert first_message(schemas, Schema(text, "PROTOBUF", 7), decoding, "value", lambda _: [batch]) == "p.B"
 
 
 def test_recursion_oneofs_and_unknown_fields() -> None:

@@ -26,7 +26,9 @@ Entries = npt.NDArray[np.int32]
 #: The array, and status and position of each value.
 Decoded = tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]
 #: Indexes of a message have at most so many bytes.
-_INDEX_BYTES = 64
+_INDEX_BYTES = 128
+#: The tag of the field of Apicurio's message in front of a value, and the longest name of a length of one byte.
+_REF_NAME, _LONGEST_NAME = 0x0A, 125
 
 
 class Engine(Protocol):
@@ -129,19 +131,44 @@ class ProtobufEngine:
         place, size = framed.place.copy(), framed.size.copy()
         entry = entry.copy()
         for number, (file, named) in enumerate(prepared):
-            if named.form != "confluent":
+            if named.form not in ("confluent", "apicurio"):
                 entry[entry == number] = 0
                 continue
             rows = np.flatnonzero((entry == number) & (size >= 0))
+            if len(rows) and not named.indexes:
+                rows = self._take_refs(file, framed, rows, place, size, entry)
             if not len(rows):
                 continue
-            if named.indexes:
+            if named.form == "apicurio":
+                entry[rows] = self._refuse("nothing in front of it names a message of the schema")
+            elif named.indexes:
                 path = plain_indexes(named.indexes, zigzag=True)
                 entry[rows] = self._entry(file, path[0] if path else [])
             else:
                 self._take_indexes(file, framed, rows, place, size, entry)
         values = self._program.decode(place, size, framed.sources, entry)
         return self._column.array(values.nodes), values.status, values.position
+
+    def _take_refs(
+        self, file: ProtoFile, framed: Framed, rows: npt.NDArray[np.intp], place: npt.NDArray[np.int64],
+        size: npt.NDArray[np.int32], entry: Entries,
+    ) -> npt.NDArray[np.intp]:  # fmt: skip
+        """Read the message by which Apicurio names that of a value, and go on behind it; returns the other rows."""
+        head = _first_bytes(framed, rows, 3)
+        is_alike = (head[:, 1] == _REF_NAME) & (head[:, 2] == head[:, 0] - 2)
+        left = rows[is_alike]
+        for message in file.messages.values() if len(left) else ():
+            for name in {message.name, message.name.rpartition(".")[2]}:
+                if file.named(name) is not message or len(name) > _LONGEST_NAME:
+                    continue
+                ref = _ref(name)
+                is_it = (_first_bytes(framed, left, len(ref)) == np.frombuffer(ref, np.uint8)).all(axis=1)
+                those = left[is_it]
+                entry[those] = self._entry_of(message.name)
+                place[those] += len(ref)
+                size[those] -= len(ref)
+                left = left[~is_it]
+        return np.sort(np.concatenate([rows[~is_alike], left]))
 
     def _take_indexes(
         self, file: ProtoFile, framed: Framed, rows: npt.NDArray[np.intp], place: npt.NDArray[np.int64],
@@ -171,24 +198,48 @@ class ProtobufEngine:
         found = file.at(path) if path else None
         if found is None:
             return self._refuse(f"no message {path}" if path else "no indexes of a message")
-        if found.name != self._message:
-            return self._refuse(f"the message {found.name}, and {self._message} is read")
-        return 0
+        return self._entry_of(found.name)
+
+    def _entry_of(self, name: str) -> int:
+        return 0 if name == self._message else self._refuse(f"the message {name}, and {self._message} is read")
 
     def message_of(self, writer: Schema, named: Named, framed: Framed, row: int) -> str | None:
         """Return the name of the message that a value is."""
         if writer.type != "PROTOBUF":
             return None
         file = self._parse(writer)
-        if named.form != "confluent":
+        if named.form not in ("confluent", "apicurio"):
             return None
         raw = named.indexes or _head(framed, row)
+        if len(raw) > 2 and raw[1] == _REF_NAME and raw[2] == raw[0] - 2:
+            message = file.named(raw[3 : raw[0] + 1].decode("utf-8", "replace"))
+            if message is not None:
+                return message.name
+        if named.form == "apicurio":
+            return None
         for zigzag in (True, False):
             path = plain_indexes(raw, zigzag=zigzag)
             found = file.at(path[0]) if path is not None else None
             if found is not None:
                 return found.name
         return None
+
+
+def _ref(name: str) -> bytes:
+    """What Apicurio writes in front of a value: a length, and a message with the name of a type in it."""
+    text = name.encode()
+    return bytes([len(text) + 2, _REF_NAME, len(text)]) + text
+
+
+def _first_bytes(framed: Framed, rows: npt.NDArray[np.intp], count: int) -> npt.NDArray[np.uint8]:
+    """The first bytes of values, a row each; zeros for one that has fewer."""
+    place, size = framed.place[rows], framed.size[rows]
+    found = np.zeros((len(rows), count), np.uint8)
+    for source in np.unique(place >> SOURCE_SHIFT).tolist():
+        those = np.flatnonzero((place >> SOURCE_SHIFT == source) & (size >= count))
+        data = np.frombuffer(framed.sources[source], np.uint8)
+        found[those] = data[(place[those] & SOURCE_MASK)[:, None] + np.arange(count)]
+    return found
 
 
 def _head(framed: Framed, row: int) -> bytes:
