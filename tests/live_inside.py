@@ -3,10 +3,11 @@
 python tests/live_inside.py [--minutes N] [--seed S] [--seconds S] [--keep DIR]
 
 Rounds. In each, threads with random numbers of their own use a real Kafka (Java; tests/kafka/broker): consumers that
-come and go, commits and deletions of offsets, transactions with offsets, committed, aborted or left open, topics and
-partitions that are made and deleted, settings. When all rest, the broker is asked, by its API and by its own tools
-(`--describe`), and stopped. Its files must say the same as of that moment, and no table may have a note. Then it starts
-again, and the next round goes on with what there is. Needs kafka-python.
+come and go, of the classic protocol, and by Kafka's console consumers of the new one (KIP-848) and of share groups,
+some of which are still there at the end; commits and deletions of offsets, transactions with offsets, committed,
+aborted or left open, topics and partitions that are made and deleted, settings. When all rest, the broker is asked, by
+its API and by its own tools (`--describe`), and stopped. Its files must say the same as of that moment, and no table
+may have a note. Then it starts again, and the next round goes on with what there is. Needs kafka-python.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 import pylogseg
-from pylogseg.cli.groups import described_offsets
+from pylogseg.cli.groups import described_offsets, described_shares
 from pylogseg.reading.seek import end_offset
 
 HERE = Path(__file__).resolve().parent
@@ -65,26 +66,31 @@ class Broker:
     def disks(self) -> list[str]:
         return [str(self.folder / name) for name in ("data0", "data1")]
 
+    def command(self, name: str, *arguments: str) -> list[str]:
+        """The command line of one of Kafka's own tools."""
+        java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self._classes]
+        return [*java, f"org.apache.kafka.tools.{name}", "--bootstrap-server", self.server, *arguments]
+
     def tool(self, name: str, *arguments: str) -> str:
         """What one of Kafka's own tools prints."""
-        java = ["java", "-XX:TieredStopAtLevel=1", "-cp", self._classes, f"org.apache.kafka.tools.{name}"]
-        done = subprocess.run(
-            [*java, "--bootstrap-server", self.server, *arguments], capture_output=True, encoding="utf-8", check=True
-        )
+        done = subprocess.run(self.command(name, *arguments), capture_output=True, encoding="utf-8", check=True)
         return done.stdout
 
 
 class Load:
-    """Threads that use a broker; `done` counts what they did."""
+    """Threads that use a broker; `done` counts what they did, `left` are members that are still there."""
 
-    def __init__(self, server: str, seed: int, seconds: float) -> None:
-        self._server, self._seed, self._end = server, seed, time.monotonic() + seconds
+    def __init__(self, broker: Broker, seed: int, seconds: float) -> None:
+        self._broker, self._server = broker, broker.server
+        self._seed, self._end = seed, time.monotonic() + seconds
         self.done: Counter[str] = Counter()
         self.errors: list[str] = []
+        self.left: list[subprocess.Popen[bytes]] = []
 
     def run(self) -> None:
         """Let all threads work until the time is over."""
         works = [self._consume, self._consume, self._commit, self._transact, self._transact, self._manage]
+        works += [self._consume_new, self._share]
         threads = [
             threading.Thread(target=self._guarded, args=(work, random.Random(f"{self._seed} {i}"), i))
             for i, work in enumerate(works)
@@ -121,6 +127,46 @@ class Load:
                         consumer.commit()
                         self.done["commits of members"] += 1
             consumer.close(autocommit=False)
+
+    def _consume_new(self, rng: random.Random, number: int) -> None:
+        """Members of groups with the new protocol, whose state the broker keeps; the last one stays."""
+
+        def member(stays: bool) -> list[str]:
+            settings = ["group.protocol=consumer", f"client.id=new-{rng.randrange(100)}"]
+            settings += [f"enable.auto.commit={str(not stays).lower()}"]  # nothing changes while the broker is asked
+            settings += ["group.remote.assignor=range"] if rng.random() < 0.3 else []
+            settings += [f"group.instance.id=static-{rng.randrange(2)}"] if rng.random() < 0.3 else []
+            topic = ["--include", "load-[0-2]"] if rng.random() < 0.3 else ["--topic", f"load-{rng.randrange(TOPICS)}"]
+            more = [part for setting in settings for part in ("--consumer-property", setting)]
+            return ["consumer.ConsoleConsumer", "--group", f"new-{rng.randrange(3)}", "--from-beginning", *topic, *more]
+
+        self._members(member)
+
+    def _share(self, rng: random.Random, number: int) -> None:
+        """Members of share groups; the last one stays."""
+
+        def member(stays: bool) -> list[str]:
+            group = f"shared-{rng.randrange(2)}"
+            if rng.random() < 0.5:
+                change = ["--alter", "--add-config", "share.auto.offset.reset=earliest"]
+                command = self._broker.command("", "--entity-type", "groups", "--entity-name", group, *change)
+                command[command.index("org.apache.kafka.tools.")] = "kafka.admin.ConfigCommand"
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            return ["consumer.ConsoleShareConsumer", "--group", group, "--topic", f"load-{rng.randrange(TOPICS)}"]
+
+        self._members(member)
+
+    def _members(self, member: Callable[[bool], list[str]]) -> None:
+        """Console consumers, one after the other; the last one has joined when the time is over, and is still there."""
+        while time.monotonic() + 5 < self._end:
+            self._console([*member(False), "--timeout-ms", "1500"]).wait(60)
+            self.done["console consumers that went"] += 1
+        self.left.append(self._console(member(True)))
+        time.sleep(max(6.0, self._end - time.monotonic()))
+        self.done["console consumers that stayed"] += self.left[-1].poll() is None
+
+    def _console(self, words: list[str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._broker.command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def _commit(self, rng: random.Random, number: int) -> None:
         """Offsets of groups without members, set and deleted, and groups deleted."""
@@ -226,10 +272,12 @@ def table(text: str, columns: int) -> set[tuple[str, ...]]:
 def answers(broker: Broker) -> dict[str, Any]:
     """What the broker says."""
     admin = KafkaAdminClient(bootstrap_servers=broker.server)
-    tool = "consumer.group.ConsumerGroupCommand"
+    tool, share = "consumer.group.ConsumerGroupCommand", "consumer.group.ShareGroupCommand"
     found: dict[str, Any] = {
         "offsets": table(broker.tool(tool, "--describe", "--all-groups", "--verbose"), _FIRST_COLUMNS),
         "groups": table(broker.tool(tool, "--list", "--state"), 2),
+        "kinds": table(broker.tool("GroupsCommand", "--list"), 2),
+        "shares": table(broker.tool(share, "--describe", "--all-groups", "--offsets", "--verbose"), 6),
         "transactions": table(broker.tool("TransactionsCommand", "list"), 4),
     }
     topics = admin.describe_topics()
@@ -258,6 +306,19 @@ def moment(broker: Broker) -> dict[str, int]:
     return {f"{p.topic}-{p.partition}": end_offset(p.segments) for p in disk.partitions if p.topic.startswith("__")}
 
 
+def at_rest(broker: Broker) -> tuple[dict[str, Any], dict[str, int]]:
+    """What the broker says while nothing is written, and the moment: a group may take a while to come to rest."""
+    for _ in range(12):
+        at = moment(broker)
+        told = answers(broker)
+        # A classic group in the middle of a rebalance is nowhere on the disk.
+        after = moment(broker)
+        is_same = all(after[log] == end for log, end in at.items() if log != "__cluster_metadata-0")  # it has no rest
+        if is_same and not any("Rebalance" in state for _, state in told["groups"]):
+            return told, at
+    raise RuntimeError("the broker does not come to rest")
+
+
 def ours(broker: Broker, at: dict[str, int]) -> tuple[dict[str, Any], list[str]]:
     """The same from the files as of the moment; and what the tables note."""
     state = pylogseg.inside(broker.disks, at)
@@ -273,9 +334,13 @@ def ours(broker: Broker, at: dict[str, int]) -> tuple[dict[str, Any], list[str]]
         # Kafka's tool sees no offset that is pending alone.
         if row["offset"] is not None or row.get("memberId") is not None
     }
+    groups = state.rows("groups")
+    share_names = ("group", "topic", "partition", "leaderEpoch", "startOffset", "lag")
     found: dict[str, Any] = {
         "offsets": shown,
-        "groups": {(row["group"], row["state"]) for row in state.rows("groups")},
+        "groups": {(row["group"], row["state"]) for row in groups if row["type"] in ("Classic", "Consumer")},
+        "kinds": {(row["group"], row["type"]) for row in groups},
+        "shares": {tuple(text(row[name]) for name in share_names) for row in described_shares(state, [])},
         "transactions": {
             (row["transactionalId"], "1", str(row["producerId"]), row["state"]) for row in state.rows("transactions")
         },
@@ -318,11 +383,16 @@ def run(minutes: float, seed: int, seconds: float, keep: Path | None) -> int:
         broker.start()
         prepare(broker.server)
         while True:
-            load = Load(broker.server, seed, seconds)
-            load.run()
-            time.sleep(2)  # markers are written a moment after the answer
-            told, at = answers(broker), moment(broker)
-            broker.run("stop")
+            load = Load(broker, seed, seconds)
+            try:
+                load.run()
+                time.sleep(2)  # markers are written a moment after the answer
+                told, at = at_rest(broker)
+                broker.run("stop")
+            finally:
+                for process in load.left:
+                    process.kill()
+                    process.wait()
             found, notes = ours(broker, at)
             differences = [*compare(told, found), *notes, *load.errors]
             for line in differences:

@@ -199,10 +199,16 @@ def described_offsets(state: Inside, names: list[str], table: str = "group_offse
     return [found[key] for key in sorted(found) if not wanted or key[0] in wanted]
 
 
+def described_shares(state: Inside, names: list[str]) -> list[Row]:
+    """Return the rows of `kafka-share-groups.sh --describe`: a partition that no member has read has no epoch."""
+    rows = [row for row in rows_of(state, "share_offsets") if not names or row["group"] in names]
+    return [row if row["startOffset"] is not None else row | {"leaderEpoch": None} for row in rows]
+
+
 def _print_offsets(state: Inside, names: list[str], as_json: bool, lag: bool) -> None:
     rows = described_offsets(state, names, "group_lags" if lag else "group_offsets")
     columns = {name: of for name, of in _OFFSETS.items() if lag or not name.startswith("LAG-")}
-    shares = [row for row in rows_of(state, "share_offsets") if not names or row["group"] in names]
+    shares = described_shares(state, names)
     if rows or not shares:
         _print(rows, columns, as_json)
     if shares:
