@@ -20,6 +20,8 @@ from pylogseg.server.wire import NO_ID, Values
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _MOST_PARTITIONS = 2000
+#: Null by the schema, but Java's admin client reads them all the same.
+_NO_ELR = {"eligibleLeaderReplicas": (), "lastKnownElr": ()}
 _NOT_ASKED = -(2**31)
 # Where a value comes from, and its type, as in the schema of DescribeConfigs.
 _OF_TOPIC, _OF_BROKER, _STATIC, _DEFAULT = 1, 2, 4, 5
@@ -90,7 +92,7 @@ def _partition(call: Call, topic: Topic, number: int) -> dict[str, Any]:
     """Return a partition; one that was on another broker has no leader, but is counted."""
     served = topic.partitions.get(number)
     if served is None:
-        return {"errorCode": codes.LEADER_NOT_AVAILABLE, "partitionIndex": number, "leaderId": -1}
+        return {"errorCode": codes.LEADER_NOT_AVAILABLE, "partitionIndex": number, "leaderId": -1, **_NO_ELR}
     here = (call.catalog.node_id,)
     return {
         "partitionIndex": number,
@@ -98,6 +100,7 @@ def _partition(call: Call, topic: Topic, number: int) -> dict[str, Any]:
         "leaderEpoch": served.leader_epoch,
         "replicaNodes": here,
         "isrNodes": here,
+        **_NO_ELR,
     }
 
 

@@ -60,6 +60,10 @@ class Closing(Exception):
     """The connection is at its end; the text says why."""
 
 
+class Gone(Exception):
+    """The client went, or the server stops, while somebody waited."""
+
+
 class Connection:
     """A client, served by the thread that calls `run`."""
 
@@ -87,10 +91,9 @@ class Connection:
             while (frame := self._frame()) is not None:
                 self._serve(frame)
         except Closing as reason:
-            if not self._service.stopping.is_set():
-                _log.warning("%s: closed: %s", self, reason)
-                self._tell(f"closed: {reason}")
-        except OSError as error:
+            _log.warning("%s: closed: %s", self, reason)
+            self._tell(f"closed: {reason}")
+        except (OSError, Gone) as error:  # clients come and go
             _log.debug("%s: %s", self, error)
         except Exception:
             _log.exception("%s: closed after an error of this server", self)
@@ -213,7 +216,7 @@ class Connection:
             most = left if hasattr(select, "POLLRDHUP") else min(left, _LOOK_SECONDS)
             if poll.poll(most * 1000):
                 break
-        raise Closing("the client went while it waited" if not self._service.stopping.is_set() else "stopping")
+        raise Gone("the client went, or the server stops, while it waited")
 
     # ---- answers ----
 
