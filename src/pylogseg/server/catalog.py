@@ -185,19 +185,18 @@ class Catalog:
 
         Raises StorageError if a running broker has the lock of one, or a directory cannot be listed.
         """
+        for path in paths:
+            if "://" in os.fspath(path):
+                raise RequestError(f"{path}: only directories of this machine are served: copy it here first")
         disk = open_dir([os.path.abspath(path) for path in paths])
-        for log_dir in disk.log_dirs:
-            if not isinstance(log_dir.files, LocalFiles):
-                raise RequestError(f"{log_dir.path}: only directories of this machine are served: copy it here first")
+        parents = {each.files.split(each.path)[0] for each in disk.partitions}
+        for folder in sorted(parents | {log_dir.path for log_dir in disk.log_dirs}):
             try:
-                check_unlocked(log_dir.path)
+                check_unlocked(folder)
             except StorageError as error:
                 if error.__cause__ is None:
-                    raise StorageError(
-                        log_dir.path,
-                        "serve",
-                        f"{error.reason}, or serve a copy: pylogseg copy {log_dir.path} FOLDER",
-                    ) from None
+                    remedy = f"or serve a copy: pylogseg copy {folder} FOLDER"
+                    raise StorageError(folder, "serve", f"{error.reason}, {remedy}") from None
         return cls(disk, names, until_checkpoint=until_checkpoint)
 
     @property

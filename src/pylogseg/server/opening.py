@@ -6,13 +6,9 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 
-from pylogseg.errors import RequestError
-from pylogseg.internal_topics.groups import TOPIC
 from pylogseg.server.catalog import Catalog
 from pylogseg.server.connection import Limits
 from pylogseg.server.coordinator import Offsets
-from pylogseg.server.group_offsets import group_offsets as offsets_of_groups
-from pylogseg.server.group_offsets import has_groups
 from pylogseg.server.server import Server
 
 
@@ -71,7 +67,9 @@ def serve(
     limits = Limits(connections=max_connections)
     load: Callable[[], Offsets] = dict
     if group_offsets:
-        if not has_groups(catalog.disk):
-            raise RequestError(f"group_offsets: {', '.join(catalog.log_dirs)}: there is no partition of {TOPIC} here")
-        load = functools.partial(offsets_of_groups, catalog.disk)
+        # It brings pyarrow along, which takes longer than all else here.
+        from pylogseg.server import group_offsets as copied
+
+        copied.check_groups(catalog.disk)
+        load = functools.partial(copied.group_offsets, catalog.disk)
     return Server(catalog, listen, advertise=advertise, load_offsets=load, limits=limits, trace=trace)

@@ -36,7 +36,7 @@ sys.path.insert(0, str(HERE))
 
 from offline import Broker  # noqa: E402  (a neighbour, which is no package)
 
-SCENARIOS = ["txn", "compact-5-cleaned", "retention", "codecs"]
+SCENARIOS = ["txn", "compact-3-cleaned", "retention", "codecs"]
 ISOLATIONS = ("read_uncommitted", "read_committed")
 PATIENCE_S = 30.0
 SETTLE_S = 5.0
@@ -222,13 +222,17 @@ def tool(classpath: str, bootstrap: str, words: str) -> list[str]:
 _EXPECTED: dict[str, Callable[[str], bool]] = {
     "perf-test": lambda line: True,  # rates; that it ends is the question
     "log-dirs": lambda line: True,  # paths differ
+    # The groups of this program have committed to the broker, which writes that down in its own topic.
+    "get-offsets": lambda line: line.startswith("__consumer_offsets"),
+    "get-offsets max": lambda line: line.startswith("__consumer_offsets"),
 }
 
 
 def compare(what: str, theirs: Any, ours: Any) -> bool:
     """Print a line, and what differs."""
     same = bool(theirs == ours)
-    print(f"  {what}: {'equal' if same else 'DIFFERENT'}", flush=True)
+    size = f", {len(ours)} answers" if isinstance(ours, (list, dict)) else ""
+    print(f"  {what}: {'equal' if same else 'DIFFERENT'}{size}", flush=True)
     if not same:
         if all(isinstance(lines, list) and all(isinstance(each, str) for each in lines) for lines in (theirs, ours)):
             theirs, ours = sorted(set(theirs) - set(ours)), sorted(set(ours) - set(theirs))
@@ -287,7 +291,7 @@ def scenario(name: str, source: Path, folder: Path, classpath: str) -> int:
                     for isolation in ISOLATIONS:
                         for into, address in zip(answers, (theirs, ours), strict=True):
                             into[topic, isolation] = read(address, topic, topics[topic], isolation)
-                wrong += not compare(f"{client}, {len(answers[0])} readings", *answers)
+                wrong += not compare(client, *answers)
             for what, words in TOOLS.items() if name in ("txn", "codecs") else ():
                 given = words.format(topic=chosen[0])
                 found = [tool(classpath, each, given) for each in (theirs, ours)]
