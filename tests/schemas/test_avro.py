@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import struct
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.hostile_typed import protobuf, typed
 from helpers.mutations import damaged
@@ -16,10 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pylogseg._native import _typed
+from pylogseg.arrow.decoding import Decoder, Decoding
 from pylogseg.arrow.typed import ArrowColumn
 from pylogseg.errors import RequestError
+from pylogseg.schemas.avro_json import binary_of
 from pylogseg.schemas.avro_program import AvroProgram, IncompatibleError
 from pylogseg.schemas.avro_schema import fingerprint, parse_avro
+from pylogseg.schemas.schema import Schema
+from pylogseg.schemas.store import Schemas
 
 fastavro = pytest.importorskip("fastavro")
 EXAMPLES = min(25, settings().max_examples)
@@ -121,6 +127,74 @@ def test_random_schemas(data: st.DataObject) -> None:
     broken: list[bytes | None] = [damaged(rng, each) if i % 2 and each else each for i, each in enumerate(raw)]
     again, _ = run(program(json.dumps(schema)), broken)
     assert again[::2] == found[::2]
+
+
+def in_json(schema: Any, value: Any) -> Any:
+    """A value in Avro's JSON encoding."""
+    if isinstance(schema, list):
+        if value is None:
+            return None
+        fitting = {"int": int, "string": str, "array": list}
+        those = [(each["type"] if isinstance(each, dict) else each, each) for each in schema if each != "null"]
+        name, branch = next((n, s) for n, s in those if len(those) == 1 or isinstance(value, fitting[n]))
+        if isinstance(branch, dict) and "name" in branch:
+            name = branch["name"]
+        return {name: in_json(branch, value)}
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind in ("bytes", "fixed"):
+        return value.decode("latin-1")
+    if kind == "array":
+        return [in_json(schema["items"], each) for each in value]
+    if kind == "map":
+        return {key: in_json(schema["values"], each) for key, each in value.items()}
+    if kind == "record":
+        return {field["name"]: in_json(field["type"], value[field["name"]]) for field in schema["fields"]}
+    return value
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.data())
+def test_the_json_encoding(data: st.DataObject) -> None:
+    """By the specification, it is the same value as the binary that fastavro writes; damaged, an error."""
+    schema = data.draw(schemas())
+    values = data.draw(st.lists(values_of(schema), min_size=1, max_size=4))
+    rng, kind = data.draw(st.randoms(use_true_random=False)), parse_avro(json.dumps(schema))
+    for value, raw in zip(values, encoded(schema, values), strict=True):
+        line = json.dumps(in_json(schema, value)).encode()
+        assert binary_of(kind, line) == raw
+        with contextlib.suppress(ValueError, OverflowError):
+            binary_of(kind, damaged(rng, line))
+
+
+def test_json_in_records_of_apicurio() -> None:
+    """A header says that a value is in JSON; older versions are resolved, and reasons name the place."""
+    fields = [{"name": "n", "type": "int"}, {"name": "u", "type": ["null", "string", "bytes"]}]
+    old = json.dumps({"type": "record", "name": "R", "fields": fields})
+    more = {"name": "more", "type": "long", "default": 7}
+    new = json.dumps({"type": "record", "name": "R", "fields": [*fields, more]})
+    schemas = Schemas([Schema(old, id=1), Schema(new, id=2)])
+    header = [("apicurio.value.contentId", (1).to_bytes(8, "big"))]
+    values = [
+        b'{"n":1,"u":{"string":"x"}}',
+        b"\2\0",
+        b'{"n":"1"}',
+        b'{"n":1e99,"u":null}',
+        b'{"n":2,"u":{"int":3}}',
+        b"{",
+    ]
+    headers = [[*header, ("apicurio.value.encoding", b"JSON")]] * len(values)
+    headers[1] = header
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = [[{"key": key, "value": value} for key, value in each] for each in headers]
+    made, errors = Decoder(schemas, Schema(new), Decoding(), "value").decode(pa.array(values), pa.array(rows, kind))
+    assert made.to_pylist()[:2] == [
+        {"n": 1, "u": {"string": "x", "bytes": None}, "more": 7},
+        {"n": 1, "u": None, "more": 7},
+    ]
+    assert [errors[row].partition(": ")[2] for row in (2, 3, 4)] == [
+        "value.n is no int", "value.n is no int", "value.u names no branch of its union"
+    ]  # fmt: skip
+    assert errors[5].startswith("not in the JSON of its schema")
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

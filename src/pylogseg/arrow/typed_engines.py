@@ -14,6 +14,7 @@ from pylogseg.arrow.typed import ArrowColumn
 from pylogseg.arrow.typed_json import JsonEngine
 from pylogseg.errors import RequestError
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT
+from pylogseg.schemas.avro_json import binary_of
 from pylogseg.schemas.avro_program import AvroProgram
 from pylogseg.schemas.avro_schema import AvroType, parse_avro
 from pylogseg.schemas.frames import Framed, Named
@@ -46,7 +47,7 @@ def engine_of(
 ) -> Engine:
     """Return what decodes by a schema; `refuse` gives an entry for values that are not decoded, by the reason."""
     if reader.type == "AVRO":
-        return AvroEngine(schemas, reader, recursion)
+        return AvroEngine(schemas, reader, recursion, refuse)
     if reader.type == "PROTOBUF":
         return ProtobufEngine(schemas, reader, recursion, message, refuse)
     if reader.type == "JSON":
@@ -57,8 +58,9 @@ def engine_of(
 class AvroEngine:
     """Decodes Avro by a reader's schema."""
 
-    def __init__(self, schemas: Schemas, reader: Schema, recursion: int) -> None:
-        self._schemas = schemas
+    def __init__(self, schemas: Schemas, reader: Schema, recursion: int, refuse: Callable[[str], int]) -> None:
+        self._schemas, self._refuse = schemas, refuse
+        self._in_json: dict[Named, AvroType] = {}
         self._parsed: dict[tuple[str, object], AvroType] = {}
         self._program = AvroProgram(self._parse(reader), recursion)
         self._column = ArrowColumn(self._program.column)
@@ -74,7 +76,7 @@ class AvroEngine:
     def add(self, writer: Schema, named: Named) -> int:
         """Make a writer's schema known."""
         if named.form == "apicurio-json":
-            raise RequestError("Avro's JSON encoding is not decoded")
+            self._in_json[named] = self._parse(writer)
         return self._program.add(self._parse(writer), is_bare=named.form == "confluent")
 
     def prepared(self) -> Any:
@@ -85,8 +87,27 @@ class AvroEngine:
         self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any
     ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
         """Return the array, and status and position of each value."""
+        for number, named in enumerate(framed.names):
+            if named in self._in_json:
+                framed, entry = self._from_json(framed, np.flatnonzero(framed.name == number), named, entry.copy())
         values = self._program.decode(framed.place, framed.size, framed.sources, entry, prepared)
         return self._column.array(values.nodes), values.status, values.position
+
+    def _from_json(
+        self, framed: Framed, rows: npt.NDArray[np.intp], named: Named, entry: Entries
+    ) -> tuple[Framed, Entries]:
+        """Values in Avro's JSON encoding in the binary one, one by one: they come from few systems."""
+        place, size, made = framed.place.copy(), framed.size.copy(), bytearray()
+        for row in rows.tolist():
+            try:
+                raw = binary_of(self._in_json[named], _head(framed, row, int(framed.size[row])))
+            except (ValueError, OverflowError) as error:
+                entry[row] = self._refuse(f"not in the JSON of its schema: {error}")
+                continue
+            place[row], size[row] = (len(framed.sources) << SOURCE_SHIFT) | len(made), len(raw)
+            made += raw
+        sources = (*framed.sources, np.frombuffer(bytes(made), np.uint8))
+        return framed._replace(place=place, size=size, sources=sources), entry
 
 
 class ProtobufEngine:
@@ -242,7 +263,7 @@ def _first_bytes(framed: Framed, rows: npt.NDArray[np.intp], count: int) -> npt.
     return found
 
 
-def _head(framed: Framed, row: int) -> bytes:
+def _head(framed: Framed, row: int, most: int = _INDEX_BYTES) -> bytes:
     source, position = int(framed.place[row]) >> SOURCE_SHIFT, int(framed.place[row]) & SOURCE_MASK
     view = memoryview(framed.sources[source])  # type: ignore[arg-type]
-    return bytes(view[position : position + min(int(framed.size[row]), _INDEX_BYTES)])
+    return bytes(view[position : position + min(int(framed.size[row]), most)])
