@@ -83,6 +83,17 @@ def test_filters(root: Path, filter: Any) -> None:
     assert pa.concat_tables(parts).equals(whole.select(COLUMNS))
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_filters_of_read_arrow(root: Path, threads: int) -> None:
+    """They are about the typed columns, and threads decode."""
+    columns = ["offset", "value", "valueRaw", "valueError"]
+    whole = expected(root, columns)
+    for filter in (None, ID == 2500, (ID > 5) & (OFFSET < 50), pc.field("valueError").is_valid()):
+        found = expected(root, columns, filter=filter, threads=threads)
+        assert found.equals(whole if filter is None else whole.filter(filter))
+    assert expected(root, ["value"], filter=OFFSET == 20, threads=threads, limit=1).num_rows == 1
+
+
 def test_only_what_is_left_is_decoded(root: Path) -> None:
     """A filter on the log leaves out segments; values are decoded behind it."""
     found = orders(root, on_undecoded="raise")

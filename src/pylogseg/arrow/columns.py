@@ -21,7 +21,7 @@ from pylogseg.reading.partition import Chunk, IsolationLevel, OnCorrupt
 from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS, Moment, Path, Reader, check_columns, read
 
 if TYPE_CHECKING:
-    from pylogseg.arrow.decoding import Decoding, OnUndecoded, SchemaChoice
+    from pylogseg.arrow.decoding import Decoding, OnUndecoded, SchemaChoice, TypedBatches
     from pylogseg.schemas.store import Schemas
 
 __all__ = ["BATCH_COLUMNS", "DEFAULT_COLUMNS", "read_arrow", "record_batch", "record_batches", "schema"]
@@ -208,16 +208,16 @@ def read_arrow(
 
         decoding = Decoding.of(decode, schema=schema, registry=registry, on_undecoded=on_undecoded)
         typed = typed_reading(decoding, path, reader, DEFAULT_COLUMNS if columns is None else columns)
-        columns = typed.needed()
+        columns = typed.needed() if filter is None and threads == 1 else typed.names
     elif any(each is not None for each in (schema, registry, on_undecoded)):
         raise RequestError("schema=, registry= and on_undecoded= need decode='value'")
     target = _schema_of(columns, views=views)
     if filter is not None or threads != 1:
         if views or latest:
             raise RequestError("filter= and threads= cannot be combined with views= or latest=: filter the result")
-        found = scanned_batches(reader, target, filter)
-    else:
-        found = _in_order(reader, target, views)
+        target = target if typed is None else typed.schema(target)
+        return pa.RecordBatchReader.from_batches(target, scanned_batches(reader, target, filter, typed))
+    found = _in_order(reader, target, views)
     if typed is None:
         return pa.RecordBatchReader.from_batches(target, found)
     return pa.RecordBatchReader.from_batches(typed.schema(target), typed.batches(found))
@@ -230,11 +230,13 @@ def _in_order(reader: Reader, target: pa.Schema, views: bool = False) -> Iterato
     return record_batches(reader.chunks(), target)
 
 
-def scanned_batches(reader: Reader, target: pa.Schema, filter: Any) -> Iterator[pa.RecordBatch]:
+def scanned_batches(
+    reader: Reader, target: pa.Schema, filter: Any, typed: TypedBatches | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield what a reader is to read and a filter lets through, in order: read by as many threads as it has."""
     from pylogseg.arrow.scan_reader import scanned
 
-    return scanned(reader.scope, target.names, filter)
+    return scanned(reader.scope, target.names, filter, typed)
 
 
 def copies_for(names: Sequence[str]) -> Besides:

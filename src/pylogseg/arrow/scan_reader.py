@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,18 +16,24 @@ from pylogseg.arrow.scanning import FRAGMENT_BYTES, TASK_BYTES, Selection, proce
 from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.stream import Scope
 
+if TYPE_CHECKING:
+    from pylogseg.arrow.decoding import TypedBatches
+    from pylogseg.arrow.typed_scan import TypedScan
+
 _ALL = (*arrow.DEFAULT_COLUMNS, *arrow.BATCH_COLUMNS)
 
 
-def scanned(scope: Scope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a scope for which a filter is true, in the order of its reader.
+def scanned(
+    scope: Scope, columns: Sequence[str], filter: Any, typed: TypedBatches | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a scope for which a filter is true, in the order of its reader; `typed` decodes them.
 
     Raises
     ------
     RequestError
         For an invalid filter.
     """
-    table = LogScan(cast("Sequence[LogFiles]", scope.logs), scope.options, _ALL, scope.offsets, scope.times)
+    table = _table(scope, typed)
     if filter is not None:
         Selection(table.schema, (), filter)
     whole = _in_time(filter, scope.times)
@@ -35,6 +42,16 @@ def scanned(scope: Scope, columns: Sequence[str], filter: Any) -> Iterator[pa.Re
     target = TASK_BYTES if threads > 1 else FRAGMENT_BYTES
     found = scan(table, lambda: table.tasks(whole, target, selection.needed), selection, None, threads)
     return found if scope.limit is None else _limited(found, scope.limit)
+
+
+def _table(scope: Scope, typed: TypedBatches | None) -> LogScan | TypedScan:
+    """The table of all columns of a scope."""
+    logs = cast("Sequence[LogFiles]", scope.logs)
+    if typed is None:
+        return LogScan(logs, scope.options, _ALL, scope.offsets, scope.times)
+    from pylogseg.arrow.typed_scan import TypedScan
+
+    return TypedScan(logs, scope.options, replace(typed, names=_ALL), scope.offsets, scope.times)
 
 
 def _in_time(filter: Any, times: tuple[int | None, int | None]) -> Any:

@@ -16,7 +16,7 @@ from pylogseg.arrow.pruning import fields_of, filtered
 from pylogseg.arrow.scanning import FRAGMENT_BYTES
 from pylogseg.catalog.disk import Disk
 from pylogseg.reading.log_reader import LogFiles
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.ranges import Task
 from pylogseg.walker.gaps import Gap
 
@@ -36,8 +36,7 @@ class TypedScan:
 
     Parameters
     ----------
-    logs : sequence of LogFiles
-    options : ReadOptions
+    logs, options, offsets, times
         As for `LogScan`.
     typed : TypedBatches
         Its names are the columns there are.
@@ -49,10 +48,17 @@ class TypedScan:
         Payloads that scans so far could not decode; one that is read twice counts twice.
     """
 
-    def __init__(self, logs: Sequence[LogFiles], options: ReadOptions, typed: TypedBatches) -> None:
+    def __init__(
+        self,
+        logs: Sequence[LogFiles],
+        options: ReadOptions,
+        typed: TypedBatches,
+        offsets: tuple[int, int] = (0, OPEN_END),
+        times: tuple[int | None, int | None] = (None, None),
+    ) -> None:
         self._typed = typed
         self.schema = typed.schema(schema(typed.names))
-        self._scan = LogScan(logs, options, typed.names, seen=self.schema)
+        self._scan = LogScan(logs, options, typed.names, offsets, times, self.schema)
         self.undecoded = 0
         self._lock = threading.Lock()
 
