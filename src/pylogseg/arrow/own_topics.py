@@ -63,6 +63,7 @@ class MessageColumn:
         members = [pa.field(self._name(each), message_type(each.name)) for each in those]
         self._type = pa.struct([*self._heads, *members])
         self.type = self._type if form is None else in_form(self._type, form)
+        self._nulls: dict[str, pa.Array] = {}
 
     def __reduce__(self) -> Any:
         return MessageColumn, self._made
@@ -83,7 +84,7 @@ class MessageColumn:
         errors: dict[int, str] = {}
         members: dict[str, pa.Array] = {}
         good = np.zeros(len(size), np.bool_)
-        names: list[pa.Array] = []
+        names: list[tuple[str, npt.NDArray[np.intp]]] = []
         there = size >= 0
         for each in np.unique(number[there]).tolist():
             rows = np.flatnonzero(there & (number == each))
@@ -103,8 +104,10 @@ class MessageColumn:
         values: tuple[Any, Any, Any], head: Heads, errors: dict[int, str],
     ) -> pa.StructArray:  # fmt: skip
         place, size, source = values
-        skip, mine = head.skip[rows], version[rows].astype(np.int16)
-        found = decode_columns(message.name, mine, place[rows] + skip, size[rows] - skip, (source,))
+        mine, skip = version.astype(np.int16), head.skip
+        if len(rows) < len(size):
+            place, size, skip, mine = place[rows], size[rows], skip[rows], mine[rows]
+        found = decode_columns(message.name, mine, place + skip, size - skip, (source,))
         for at in np.flatnonzero(found.status).tolist():
             is_unknown = found.status[at] == _messages.UNKNOWN
             why = f"version {mine[at]} is not known" if is_unknown else _messages.REASONS[found.status[at]]
@@ -121,21 +124,28 @@ class MessageColumn:
         return pa.StructArray.from_arrays(list(arrays.values()), fields=list(message_type(message.name)), mask=mask)
 
     def _struct(
-        self, members: dict[str, pa.Array], names: Iterable[tuple[str, npt.NDArray[np.intp]]],
+        self, members: dict[str, pa.Array], names: Sequence[tuple[str, npt.NDArray[np.intp]]],
         version: npt.NDArray[np.int32], good: npt.NDArray[np.bool_],
     ) -> pa.Array:  # fmt: skip
         count = len(good)
-        kinds = np.full(count, "", object)
-        for name, rows in names:
-            kinds[rows] = name
+        kinds, named = np.zeros(count, np.int32), [name for name, _ in names]
+        for number, (_, rows) in enumerate(names):
+            kinds[rows] = number
         made: dict[str, pa.Array] = {
-            "type": pa.array(kinds, pa.string(), mask=~good),
+            "type": pa.array(named, pa.string()).take(pa.array(kinds, mask=~good)),
             "version": pa.array(version.astype(np.int16), mask=~good),
         }
         made |= members
-        arrays = [made[field.name] if field.name in made else pa.nulls(count, field.type) for field in self._type]
+        arrays = [made[field.name] if field.name in made else self._absent(field, count) for field in self._type]
         struct = pa.StructArray.from_arrays(arrays, fields=list(self._type), mask=pa.array(~good))
         return with_type(struct, self.type)
+
+    def _absent(self, field: pa.Field, count: int) -> pa.Array:
+        """A member without a value: most of them, in every batch."""
+        known = self._nulls.get(field.name)
+        if known is None or len(known) < count:
+            known = self._nulls[field.name] = pa.nulls(count, field.type)
+        return known.slice(0, count)
 
 
 def _scattered(array: pa.Array, rows: npt.NDArray[np.intp], count: int) -> pa.Array:
