@@ -171,7 +171,7 @@ class Connection:
             header = read_header(frame)
             self._client = header.client or ""
             if header.key == API_VERSIONS and header.end < 0:
-                self._send(answer(API_VERSIONS, 0, header.correlation, api_versions(codes.UNSUPPORTED_VERSION)))
+                self._send(answer(API_VERSIONS, 0, header.correlation, api_versions(0, codes.UNSUPPORTED_VERSION)))
                 return
             of = request_of(header.key)
             if of is None or not is_served(header.key, header.version):
@@ -190,7 +190,7 @@ class Connection:
     def _answered(self, header: Header, values: Values) -> Values | None:
         if header.key == API_VERSIONS:
             good = about.is_software_known(values, header.version)
-            return api_versions() if good else {**api_versions(), "errorCode": codes.INVALID_REQUEST}
+            return api_versions(header.version, codes.NONE if good else codes.INVALID_REQUEST)
         client = self._client
         call = Call(self._service, header.version, values, client, self._host, self._endpoint, self._wait)
         return HANDLERS[header.key](call)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from pylogseg.format.escape import printable
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.consumer_groups import Beat, ConsumerGroup, Known
 from pylogseg.server.groups import Answer, ClassicGroup, State, Ticket
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,15 @@ class Committed(NamedTuple):
     offset: int
     epoch: int = -1
     metadata: str = ""
+
+
+class Listed(NamedTuple):
+    """A group in a list."""
+
+    name: str
+    kind: str
+    state: str
+    protocol_type: str
 
 
 #: Offsets by group.
@@ -63,6 +73,7 @@ class Coordinator:
         self._load, self._initial_delay_s, self._sessions, self._now = load, initial_delay_s, sessions, now
         self._changed = threading.Condition()
         self._groups: dict[str, ClassicGroup] = {}
+        self._consumers: dict[str, ConsumerGroup] = {}
         self._offsets: Offsets | None = None
         self._told: set[str] = set()
         self._closed = False
@@ -86,21 +97,46 @@ class Coordinator:
             if group is None:
                 if not make:
                     raise KafkaError(codes.UNKNOWN_MEMBER_ID)
-                if len(self._groups) >= MOST_GROUPS and not self._forget_one():
-                    raise KafkaError(codes.GROUP_MAX_SIZE_REACHED, f"there are {MOST_GROUPS} groups already")
+                other = self._consumers.get(group_id)
+                if other is not None and other.members:
+                    raise KafkaError(codes.INCONSISTENT_GROUP_PROTOCOL)
+                self._consumers.pop(group_id, None)
+                self._make_room()
                 group = self._groups[group_id] = ClassicGroup(group_id, self._initial_delay_s)
             try:
                 return work(group, self._now())
             finally:
                 self._changed.notify_all()
 
-    def _forget_one(self) -> bool:
-        """Make room by a group without members."""
-        for group_id, group in self._groups.items():
-            if group.state is State.EMPTY and not group.pending:
-                del self._groups[group_id]
-                return True
-        return False
+    def _make_room(self) -> None:
+        """Forget a group without members if there are many groups; KafkaError if all have some."""
+        if len(self._groups) + len(self._consumers) < MOST_GROUPS:
+            return
+        idle = next((name for name, each in self._groups.items() if not each.members and not each.pending), None)
+        if idle is not None:
+            del self._groups[idle]
+            return
+        idle = next((name for name, each in self._consumers.items() if not each.members), None)
+        if idle is None:
+            raise KafkaError(codes.GROUP_MAX_SIZE_REACHED, f"there are {MOST_GROUPS} groups already")
+        del self._consumers[idle]
+
+    def beat(self, group_id: str, beat: Beat, topics: Callable[[], Mapping[str, Known]]) -> Answer:
+        """Answer a heartbeat of the new protocol; a group comes into being with its first member."""
+        if not group_id:
+            raise KafkaError(codes.INVALID_REQUEST, "GroupId can't be empty.")
+        with self._changed:
+            classic = self._groups.get(group_id)
+            if classic is not None and (classic.members or classic.pending):
+                raise KafkaError(codes.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+            group = self._consumers.get(group_id)
+            if group is None:
+                if beat.epoch != 0:
+                    raise KafkaError(codes.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+                self._groups.pop(group_id, None)
+                self._make_room()
+                group = self._consumers[group_id] = ConsumerGroup(group_id, topics)
+            return group.heartbeat(self._now(), beat)
 
     def waited(self, group_id: str, work: Callable[[ClassicGroup, float], Ticket], *, make: bool = False) -> Answer:
         """Do something with a group, and wait until it has an answer."""
@@ -118,22 +154,37 @@ class Coordinator:
                     self._changed.wait(min(group.next_time() - now, _MOST_WAIT_S))
             return ticket.answer
 
-    def groups(self) -> Iterator[tuple[str, ClassicGroup | None]]:
-        """Yield all groups that have members or offsets; None for one that has offsets alone."""
+    def groups(self) -> Iterator[Listed]:
+        """Yield all groups that have members or offsets."""
         with self._changed:
-            names = sorted({*self._groups, *self._all()})
-            for name in names:
-                group = self._groups.get(name)
-                if group is not None:
-                    group.tick(self._now())
-                yield name, group
+            now = self._now()
+            for name in sorted({*self._groups, *self._consumers, *self._all()}):
+                if name in self._consumers:
+                    self._consumers[name].tick(now)
+                    yield Listed(name, "consumer", self._consumers[name].state, "consumer")
+                elif name in self._groups:
+                    self._groups[name].tick(now)
+                    group = self._groups[name]
+                    yield Listed(name, "classic", group.state.value, group.protocol_type or "")
+                else:
+                    yield Listed(name, "classic", State.EMPTY.value, "")
+
+    def described_consumers(self, group_id: str) -> Answer | None:
+        """Return what ConsumerGroupDescribe shows of a group; None for one of another kind."""
+        with self._changed:
+            group = self._consumers.get(group_id)
+            if group is None:
+                return None
+            group.tick(self._now())
+            return group.described()
 
     def described(self, group_id: str) -> Answer | None:
         """Return what DescribeGroups shows of a group; one that has offsets alone is empty, None is none."""
         with self._changed:
             group = self._groups.get(group_id)
             if group is None:
-                return ClassicGroup(group_id).described() if group_id in self._all() else None
+                known = group_id in self._all() and group_id not in self._consumers
+                return ClassicGroup(group_id).described() if known else None
             group.tick(self._now())
             return group.described()
 
@@ -147,6 +198,9 @@ class Coordinator:
     def check_commit(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """Raise KafkaError if a commit is not allowed."""
         with self._changed:
+            if group_id in self._consumers:
+                self._consumers[group_id].check_commit(self._now(), member_id, generation)
+                return
             if group_id not in self._groups:
                 if generation >= 0:
                     raise KafkaError(codes.ILLEGAL_GENERATION)
@@ -166,9 +220,11 @@ class Coordinator:
                 self._told.add(group_id)
                 _log.info("group %s: its commits are kept in memory, until the server stops", printable(group_id))
 
-    def committed(self, group_id: str) -> dict[Place, Committed]:
-        """Return the offsets of a group."""
+    def committed(self, group_id: str, member_id: str | None = None, epoch: int = -1) -> dict[Place, Committed]:
+        """Return the offsets of a group; KafkaError if a member of a group of the new protocol is none any more."""
         with self._changed:
+            if epoch >= 0 and group_id in self._consumers:
+                self._consumers[group_id].check_commit(self._now(), member_id or "", epoch)
             return dict(self._all().get(group_id, {}))
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.consumer_groups import Beat, Known
 from pylogseg.server.coordinator import Committed, Place
 from pylogseg.server.groups import Join, check_sizes
 from pylogseg.server.service import TOPIC_OPERATIONS, Call
@@ -159,7 +160,10 @@ def fetch_offsets(call: Call) -> Values:
 
 
 def _offsets_of(call: Call, asked: dict[str, Any]) -> Values:
-    found = call.service.groups.committed(asked["groupId"])
+    try:
+        found = call.service.groups.committed(asked["groupId"], asked.get("memberId"), asked.get("memberEpoch", -1))
+    except KafkaError as refused:
+        return {"errorCode": refused.code}
     if asked["topics"] is None:
         wanted: dict[str, list[int]] = {}
         for topic, number in sorted(found):
@@ -208,13 +212,18 @@ def list_groups(call: Call) -> Values:
     """Answer ListGroups."""
     states = {each.lower() for each in call.values["statesFilter"]}
     types = {each.lower() for each in call.values["typesFilter"]}
-    rows = []
-    for name, group in call.service.groups.groups():
-        state = "Empty" if group is None else group.state.value
-        if (not states or state.lower() in states) and (not types or "classic" in types):
-            protocol = "" if group is None else group.protocol_type or ""
-            rows.append({"groupId": name, "protocolType": protocol, "groupState": state, "groupType": "classic"})
-    return {"groups": rows}
+    return {
+        "groups": [
+            {
+                "groupId": each.name,
+                "protocolType": each.protocol_type,
+                "groupState": each.state,
+                "groupType": each.kind,
+            }
+            for each in call.service.groups.groups()
+            if (not states or each.state.lower() in states) and (not types or each.kind in types)
+        ]
+    }
 
 
 def describe_groups(call: Call) -> Values:
@@ -233,16 +242,44 @@ def describe_groups(call: Call) -> Values:
 
 
 def describe_consumer_groups(call: Call) -> Values:
-    """Answer ConsumerGroupDescribe: no group here is of that kind, so clients go on to DescribeGroups."""
-    return {
-        "groups": [
-            {
+    """Answer ConsumerGroupDescribe; of a classic group it is an error, on which clients go on to DescribeGroups."""
+    operations = TOPIC_OPERATIONS if call.values["includeAuthorizedOperations"] else _NOT_ASKED
+    rows = []
+    for group_id in call.values["groupIds"]:
+        row = call.service.groups.described_consumers(group_id)
+        if row is None:
+            row = {
                 "errorCode": codes.GROUP_ID_NOT_FOUND,
                 "errorMessage": f"Group {group_id} is not a consumer group.",
                 "groupId": group_id,
                 "assignmentEpoch": -1,
                 "groupEpoch": -1,
             }
-            for group_id in call.values["groupIds"]
-        ]
-    }
+        rows.append({**row, "authorizedOperations": operations})
+    return {"groups": rows}
+
+
+def consumer_heartbeat(call: Call) -> Values:
+    """Answer ConsumerGroupHeartbeat."""
+    values = call.values
+    owned, timeout_ms = values["topicPartitions"], values["rebalanceTimeoutMs"]
+    beat = Beat(
+        values["memberId"],
+        values["memberEpoch"],
+        values["instanceId"],
+        values["rackId"],
+        timeout_ms / 1000 if timeout_ms >= 0 else None,
+        None if values["subscribedTopicNames"] is None else tuple(values["subscribedTopicNames"]),
+        values["subscribedTopicRegex"],
+        values["serverAssignor"],
+        None if owned is None else frozenset((each["topicId"], n) for each in owned for n in each["partitions"]),
+        call.client_id,
+        call.host,
+    )
+    topics = call.catalog.topics
+    try:
+        return call.service.groups.beat(
+            values["groupId"], beat, lambda: {name: Known(topic.id, topic.count) for name, topic in topics.items()}
+        )
+    except KafkaError as error:
+        return {"errorCode": error.code, "errorMessage": error.text}

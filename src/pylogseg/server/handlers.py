@@ -31,9 +31,14 @@ HANDLERS: dict[int, Handler] = {
     35: about.log_dirs,
     60: about.cluster,
     61: about.producers,
+    68: grouping.consumer_heartbeat,
     69: grouping.describe_consumer_groups,
     75: about.topic_partitions,
 }
+
+
+#: The feature that says whether there are groups of the new protocol.
+_GROUPS = "group.version"
 
 
 class Offer(NamedTuple):
@@ -60,12 +65,17 @@ def _offer(key: int) -> Offer:
 OFFERED = {key: _offer(key) for key in sorted([*HANDLERS, API_VERSIONS])}
 
 
-def api_versions(error: int = codes.NONE) -> Values:
+def api_versions(version: int, error: int = codes.NONE) -> Values:
     """Answer ApiVersions; with an error about its version, only its own range."""
-    offers = OFFERED.values() if not error else [OFFERED[API_VERSIONS]]
+    offers = OFFERED.values() if error != codes.UNSUPPORTED_VERSION else [OFFERED[API_VERSIONS]]
+    # Below version 4 clients throw on a feature that begins with 0 (KAFKA-17492).
+    supported = [{"name": _GROUPS, "minVersion": 0, "maxVersion": 1}] if version >= 4 else []
     return {
         "errorCode": error,
         "apiKeys": [{"apiKey": key, "minVersion": first, "maxVersion": last} for key, first, last in offers],
+        "supportedFeatures": supported,
+        "finalizedFeaturesEpoch": 0,
+        "finalizedFeatures": [{"name": _GROUPS, "maxVersionLevel": 1, "minVersionLevel": 1}],
     }
 
 

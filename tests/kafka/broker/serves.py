@@ -58,6 +58,8 @@ TOOLS = {
     " --formatter-property print.timestamp=true",
     "console-consumer committed": "org.apache.kafka.tools.consumer.ConsoleConsumer --topic {topic} --from-beginning"
     " --timeout-ms 5000 --isolation-level read_committed --formatter-property print.offset=true",
+    "console-consumer, new protocol": "org.apache.kafka.tools.consumer.ConsoleConsumer --topic {topic} --from-beginning"
+    " --timeout-ms 8000 --command-property group.protocol=consumer --formatter-property print.offset=true",
     "perf-test": "org.apache.kafka.tools.ConsumerPerformance --topic {topic} --num-records 10 --timeout 5000"
     " --hide-header",
 }
@@ -222,9 +224,18 @@ def tool(classpath: str, bootstrap: str, words: str) -> list[str]:
 _EXPECTED: dict[str, Callable[[str], bool]] = {
     "perf-test": lambda line: True,  # rates; that it ends is the question
     "log-dirs": lambda line: True,  # paths differ
-    # The groups of this program have committed to the broker, which writes that down in its own topic.
-    "get-offsets": lambda line: line.startswith("__consumer_offsets"),
-    "get-offsets max": lambda line: line.startswith("__consumer_offsets"),
+    # The groups of this program have committed to the broker, which writes that down in a topic of its own.
+    **dict.fromkeys(
+        (
+            "get-offsets",
+            "get-offsets earliest",
+            "get-offsets max",
+            "get-offsets time",
+            "topics list",
+            "topics describe",
+        ),
+        lambda line: "__consumer_offsets" in line,
+    ),
 }
 
 

@@ -1,0 +1,311 @@
+"""A group of the new protocol (KIP-848) as a state machine: the server assigns, heartbeats carry everything.
+
+A group has an epoch, which a change of members or subscriptions raises, and a target: who shall have which partitions.
+A member first gives up what the target takes from it, and says so by a heartbeat; then it has the group's epoch, and
+gets what nobody else holds any more. No I/O, no threads, and a clock that the caller has.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pylogseg.server import codes
+from pylogseg.server.assignors import Part, ranges, uniform
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.groups import MOST_MEMBERS, Answer
+
+SESSION_S, HEARTBEAT_MS = 45.0, 5000
+JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
+_ASSIGNORS = ("uniform", "range")
+
+
+class Known(NamedTuple):
+    """A topic that may be subscribed to."""
+
+    id: bytes
+    partitions: int
+
+
+class Beat(NamedTuple):
+    """What a heartbeat says; None where it says nothing new."""
+
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack: str | None = None
+    rebalance_s: float | None = None
+    topics: tuple[str, ...] | None = None
+    regex: str | None = None
+    assignor: str | None = None
+    owned: frozenset[Part] | None = None
+    client_id: str = ""
+    host: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says everything, so that the answer does, too."""
+        subscribes = self.topics is not None or self.regex is not None
+        return self.epoch == JOINS or (self.rebalance_s is not None and subscribes and self.owned is not None)
+
+
+@dataclass
+class Consumer:
+    """A member."""
+
+    id: str
+    beat: Beat
+    alive_until: float
+    rebalance_s: float = 0.0
+    topics: tuple[str, ...] = ()
+    regex: str | None = None
+    assignor: str | None = None
+    epoch: int = 0
+    previous: int = 0
+    #: What it has been told to have, and what it was told to give up and has not yet.
+    assigned: set[Part] = field(default_factory=set)
+    pending: set[Part] = field(default_factory=set)
+    revoke_until: float = float("inf")
+
+
+@dataclass
+class ConsumerGroup:
+    """One group; see the module."""
+
+    id: str
+    topics: Callable[[], Mapping[str, Known]]
+    epoch: int = 0
+    members: dict[str, Consumer] = field(default_factory=dict)
+    target: dict[str, set[Part]] = field(default_factory=dict)
+
+    # ---- heartbeats ----
+
+    def heartbeat(self, now: float, beat: Beat) -> Answer:
+        """Answer a heartbeat, by which a member joins, lives, gives up partitions, or leaves."""
+        self.tick(now)
+        if beat.epoch in (LEAVES, LEAVES_FOR_A_WHILE):
+            return self._leave(now, beat)
+        if beat.epoch < LEAVES_FOR_A_WHILE:
+            raise KafkaError(codes.INVALID_REQUEST, "MemberEpoch is below -2.")
+        if beat.assignor is not None and beat.assignor not in _ASSIGNORS:
+            text = f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {', '.join(_ASSIGNORS)}."
+            raise KafkaError(codes.UNSUPPORTED_ASSIGNOR, text)
+        _check_regex(beat.regex)
+        member = self._join(now, beat) if beat.epoch == JOINS else self._known(beat)
+        member.alive_until = now + SESSION_S
+        self._subscribe(member, beat)
+        told = set(member.assigned)
+        self._reconcile(now, member, beat.owned)
+        is_told = beat.is_full or member.assigned != told
+        return {
+            "memberId": member.id,
+            "memberEpoch": member.epoch,
+            "heartbeatIntervalMs": HEARTBEAT_MS,
+            "assignment": {"topicPartitions": rows_of(member.assigned)} if is_told else None,
+        }
+
+    def _join(self, now: float, beat: Beat) -> Consumer:
+        if beat.rebalance_s is None or (beat.topics is None and beat.regex is None) or beat.owned:
+            raise KafkaError(
+                codes.INVALID_REQUEST,
+                "who joins names its topics and its rebalance timeout, and owns no partitions",
+            )
+        owner = self._instance(beat.instance_id)
+        if owner is not None and owner.id != beat.member_id:
+            if owner.epoch != LEAVES_FOR_A_WHILE:
+                text = f"Static member {owner.id} with instance id {beat.instance_id} is still there."
+                raise KafkaError(codes.UNRELEASED_INSTANCE_ID, text)
+            return self._replace(owner, beat)
+        member = self.members.get(beat.member_id)
+        if member is None:
+            if len(self.members) >= MOST_MEMBERS:
+                raise KafkaError(codes.GROUP_MAX_SIZE_REACHED)
+            member_id = beat.member_id or str(uuid.uuid4())
+            member = self.members[member_id] = Consumer(member_id, beat, now + SESSION_S)
+            self.epoch += 1
+        member.pending.clear()
+        member.epoch = member.previous = JOINS
+        return member
+
+    def _replace(self, owner: Consumer, beat: Beat) -> Consumer:
+        """Give the place of a static member that is away to its new process."""
+        del self.members[owner.id]
+        member_id = beat.member_id or str(uuid.uuid4())
+        self.target[member_id] = self.target.pop(owner.id, set())
+        owner.id, owner.beat, owner.pending = member_id, beat, set()
+        owner.epoch = owner.previous = JOINS
+        self.members[member_id] = owner
+        return owner
+
+    def _instance(self, instance_id: str | None) -> Consumer | None:
+        if instance_id is None:
+            return None
+        return next((each for each in self.members.values() if each.beat.instance_id == instance_id), None)
+
+    def _known(self, beat: Beat) -> Consumer:
+        owner = self._instance(beat.instance_id)
+        if owner is not None and owner.id != beat.member_id:
+            raise KafkaError(codes.FENCED_INSTANCE_ID)
+        member = self.members.get(beat.member_id)
+        if member is None:
+            raise KafkaError(codes.UNKNOWN_MEMBER_ID, f"Member {beat.member_id} is not a member of group {self.id}.")
+        if beat.epoch != member.epoch:
+            # The answer that raised the epoch may have been lost: then it owns no more than it was told.
+            lost = beat.epoch == member.previous and beat.owned is not None and beat.owned <= member.assigned
+            if beat.epoch > member.epoch or not lost:
+                text = f"The member's epoch {beat.epoch} is not {member.epoch}: it has to join again."
+                raise KafkaError(codes.FENCED_MEMBER_EPOCH, text)
+        return member
+
+    def _subscribe(self, member: Consumer, beat: Beat) -> None:
+        before = member.topics, member.regex, member.assignor
+        if beat.rebalance_s is not None:
+            member.rebalance_s = beat.rebalance_s
+        if beat.topics is not None:
+            member.topics = tuple(sorted(set(beat.topics)))
+        if beat.regex is not None:
+            member.regex = beat.regex or None
+        if beat.assignor is not None:
+            member.assignor = beat.assignor
+        is_new = member.id not in self.target  # then its joining has raised the epoch
+        if before != (member.topics, member.regex, member.assignor) or is_new:
+            self.epoch += not is_new
+            self._assign()
+
+    def _assign(self) -> None:
+        """Make a new target."""
+        known = self.topics()
+        wanted = {}
+        for member in self.members.values():
+            names = {name for name in member.topics if name in known}
+            if member.regex is not None:
+                pattern = re.compile(member.regex)
+                names |= {name for name in known if pattern.fullmatch(name)}
+            wanted[member.id] = {known[name].id for name in names}
+        counts = {each.id: each.partitions for each in known.values()}
+        votes = Counter(each.assignor for each in self.members.values() if each.assignor is not None)
+        if votes and votes.most_common(1)[0][0] == "range":
+            self.target = ranges(wanted, counts)
+        else:
+            self.target = uniform(wanted, counts, self.target) if wanted else {}
+
+    def _reconcile(self, now: float, member: Consumer, owned: frozenset[Part] | None) -> None:
+        """Bring a member nearer to the target: give up first, then take what is free."""
+        target = self.target.get(member.id, set())
+        if member.pending and owned is not None and owned.isdisjoint(member.pending):
+            member.pending, member.revoke_until = set(), float("inf")
+        if member.pending:
+            return
+        revoked = member.assigned - target
+        if revoked and member.epoch != JOINS:
+            member.pending, member.assigned = revoked, member.assigned - revoked
+            member.revoke_until = now + member.rebalance_s
+            return
+        others: set[Part] = set()
+        for each in self.members.values():
+            if each is not member:
+                others |= each.assigned | each.pending
+        member.assigned = target - others
+        if member.epoch != self.epoch:
+            member.previous, member.epoch = member.epoch, self.epoch
+
+    def _leave(self, now: float, beat: Beat) -> Answer:
+        owner = self._instance(beat.instance_id)
+        if owner is not None and owner.id != beat.member_id:
+            raise KafkaError(codes.FENCED_INSTANCE_ID)
+        member = self.members.get(beat.member_id)
+        if member is None:
+            raise KafkaError(codes.UNKNOWN_MEMBER_ID)
+        if beat.epoch == LEAVES_FOR_A_WHILE and beat.instance_id is not None:
+            member.epoch, member.alive_until, member.pending = LEAVES_FOR_A_WHILE, now + SESSION_S, set()
+        else:
+            self._remove(member)
+        return {"memberId": beat.member_id, "memberEpoch": beat.epoch, "heartbeatIntervalMs": 0}
+
+    def _remove(self, member: Consumer) -> None:
+        del self.members[member.id]
+        self.target.pop(member.id, None)
+        self.epoch += 1
+        self._assign()
+
+    # ---- time, commits ----
+
+    def tick(self, now: float) -> None:
+        """Drop members that were silent, or that do not give up what they have to."""
+        for member in list(self.members.values()):
+            if member.alive_until <= now or member.revoke_until <= now:
+                self._remove(member)
+
+    def check_commit(self, now: float, member_id: str, epoch: int) -> None:
+        """Raise KafkaError if a commit, or a look at the offsets, is not allowed."""
+        self.tick(now)
+        if epoch < 0 and not self.members:
+            return
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(codes.UNKNOWN_MEMBER_ID)
+        if epoch != member.epoch:
+            raise KafkaError(codes.STALE_MEMBER_EPOCH)
+
+    # ---- descriptions ----
+
+    @property
+    def state(self) -> str:
+        """State as Kafka names it."""
+        if not self.members:
+            return "Empty"
+        done = all(
+            each.epoch == self.epoch and each.assigned == self.target.get(each.id) for each in self.members.values()
+        )
+        return "Stable" if done else "Reconciling"
+
+    def described(self) -> Answer:
+        """Return the group as ConsumerGroupDescribe shows it."""
+        names = {known.id: name for name, known in self.topics().items()}
+        votes = Counter(each.assignor for each in self.members.values() if each.assignor is not None)
+        return {
+            "groupId": self.id,
+            "groupState": self.state,
+            "groupEpoch": self.epoch,
+            "assignmentEpoch": self.epoch,
+            "assignorName": votes.most_common(1)[0][0] if votes else "uniform",
+            "members": [
+                {
+                    "memberId": each.id,
+                    "instanceId": each.beat.instance_id,
+                    "rackId": each.beat.rack,
+                    "memberEpoch": each.epoch,
+                    "clientId": each.beat.client_id,
+                    "clientHost": f"/{each.beat.host}",
+                    "subscribedTopicNames": each.topics,
+                    "subscribedTopicRegex": each.regex,
+                    "assignment": {"topicPartitions": rows_of(each.assigned, names)},
+                    "targetAssignment": {"topicPartitions": rows_of(self.target.get(each.id, set()), names)},
+                    "memberType": 1,
+                }
+                for each in self.members.values()
+            ],
+        }
+
+
+def rows_of(parts: set[Part], names: Mapping[bytes, str] | None = None) -> list[dict[str, Any]]:
+    """Return partitions by their topics."""
+    by_topic: dict[bytes, list[int]] = {}
+    for topic, number in sorted(parts):
+        by_topic.setdefault(topic, []).append(number)
+    return [
+        {"topicId": topic, "topicName": (names or {}).get(topic, ""), "partitions": numbers}
+        for topic, numbers in by_topic.items()
+    ]
+
+
+def _check_regex(regex: str | None) -> None:
+    try:
+        re.compile(regex or "")
+    except re.error as error:
+        text = f"SubscribedTopicRegex {regex!r} is not a valid regular expression: {error}."
+        raise KafkaError(codes.INVALID_REGULAR_EXPRESSION, text) from None
