@@ -1,68 +1,56 @@
-"""Groups of kafka-python: they join, share, commit, go on, and survive a member that dies."""
+"""Classic groups of librdkafka: they join, share, and survive a member that leaves or dies; offsets by requests."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import kafka
+import confluent_kafka
 import pytest
-from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, consumer, row_of
+from helpers.kafka_clients import PATIENCE_S, RawClient
 
 import pylogseg
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
-TOPICS = ("codec-gzip", "codec-zstd", "txn-a", "levels")
+TOPICS = ["codec-gzip", "codec-zstd", "txn-a", "levels"]
+EVERY = {("codec-gzip", 0), ("codec-zstd", 0), ("txn-a", 0), ("txn-a", 1), ("levels", 0)}
 
 
 @pytest.fixture
-def server() -> Any:
+def server() -> Iterator[pylogseg.Server]:
     with pylogseg.serve(DATA, trace=print) as found:  # shown where a test fails
         yield found
 
 
-def poll_until(clients: list[Any], done: Callable[[], bool]) -> list[Any]:
-    """Poll all members in turn until something is so; returns the records."""
-    rows, until = [], time.monotonic() + PATIENCE_S
+def member(server: pylogseg.Server, strategy: str = "roundrobin") -> Any:
+    client = confluent_kafka.Consumer(
+        {"bootstrap.servers": server.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest",
+         "partition.assignment.strategy": strategy, "heartbeat.interval.ms": 300, "log_level": 2}
+    )  # fmt: skip
+    client.subscribe(TOPICS)
+    return client
+
+
+def poll_until(clients: list[Any], done: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
     while not done():
-        assert time.monotonic() < until, "no progress"
+        assert time.monotonic() < until, f"no progress: {[client.assignment() for client in clients]}"
         for client in clients:
-            for records in client.poll(100).values():
-                rows += [row_of(record) for record in records]
-    return rows
+            message = client.poll(0.05)
+            assert message is None or message.error() is None, message.error()
 
 
-def test_a_group_goes_on_where_it_was(server: pylogseg.Server) -> None:
-    wanted = assigned(server, "codec-gzip")
-    with consumer(server, "codec-gzip", group_id="g", max_poll_records=100) as client:
-        first = [row_of(each) for records in client.poll(PATIENCE_S * 1000).values() for each in records]
-        client.commit()
-    assert len(first) == 100
-    rest: list[Any] = []
-    with consumer(server, "codec-gzip", group_id="g") as client:
-        rest += poll_until([client], lambda: bool(client.assignment()))
-        rest += poll_until([client], lambda: client.position(kafka.TopicPartition("codec-gzip", 0)) >= 505)
-    assert first + rest == wanted
+def is_shared(clients: list[Any]) -> bool:
+    """Whether every partition has one owner, and no member has all."""
+    found = [(each.topic, each.partition) for client in clients for each in client.assignment()]
+    return len(found) == len(EVERY) and set(found) == EVERY and all(client.assignment() for client in clients)
 
 
-def test_members_share_and_one_leaves(server: pylogseg.Server) -> None:
-    members = [
-        kafka.KafkaConsumer(
-            *TOPICS, group_id="g", bootstrap_servers=server.bootstrap_servers, auto_offset_reset="earliest"
-        )
-        for _ in range(3)
-    ]
-    every = {(topic, number) for topic in TOPICS for number in range(server.catalog.topics[topic].count)}
-
-    def shares(of: list[Any]) -> list[set[tuple[str, int]]]:
-        return [{tuple(each) for each in client.assignment()} for client in of]
-
-    def is_shared(of: list[Any]) -> bool:
-        found = shares(of)
-        return sum(map(bool, found)) >= 2 and set().union(*found) == every and sum(map(len, found)) == len(every)
-
+@pytest.mark.parametrize("strategy", ["roundrobin", "cooperative-sticky"])
+def test_members_share_and_one_leaves(server: pylogseg.Server, strategy: str) -> None:
+    members = [member(server, strategy) for _ in range(3)]
     poll_until(members, lambda: is_shared(members))
     with RawClient(server.bootstrap_servers) as client:
         (group,) = client.ask(15, 5, {"groups": ["g"]})["groups"]
@@ -75,17 +63,18 @@ def test_members_share_and_one_leaves(server: pylogseg.Server) -> None:
 
 
 def test_a_member_that_dies(server: pylogseg.Server) -> None:
-    """Its partitions go to the other one after its session."""
-    with consumer(server, "txn-a", "levels", group_id="g", heartbeat_interval_ms=500) as left:
-        poll_until([left], lambda: len(left.assignment()) == 3)
-        with RawClient(server.bootstrap_servers) as dying:
-            asked = {
-                "groupId": "g", "sessionTimeoutMs": 6000, "rebalanceTimeoutMs": 6000, "protocolType": "consumer",
-                "protocols": [{"name": "range", "metadata": b"\0\1\0\0\0\1\0\5txn-a\xff\xff\xff\xff\0\0\0\0"}],
-            }  # fmt: skip
-            dying.send(11, 2, asked)
-            poll_until([left], lambda: len(members_of(server, "g")) == 2)
-        poll_until([left], lambda: len(members_of(server, "g")) == 1 and len(left.assignment()) == 3)
+    """It has joined and then says nothing: its partitions go to the other one after its session."""
+    left = member(server)
+    poll_until([left], lambda: is_shared([left]))
+    with RawClient(server.bootstrap_servers) as dying:
+        asked = {
+            "groupId": "g", "sessionTimeoutMs": 6000, "rebalanceTimeoutMs": 6000, "protocolType": "consumer",
+            "protocols": [{"name": "roundrobin", "metadata": b"\0\1\0\0\0\1\0\5txn-a\xff\xff\xff\xff\0\0\0\0"}],
+        }  # fmt: skip
+        dying.send(11, 2, asked)
+        poll_until([left], lambda: len(members_of(server, "g")) == 2)
+    poll_until([left], lambda: len(members_of(server, "g")) == 1 and is_shared([left]))
+    left.close()
 
 
 def members_of(server: pylogseg.Server, group: str) -> list[Any]:
