@@ -30,22 +30,22 @@ def _places(disk: Disk) -> Iterator[str]:
     for log_dir in disk.log_dirs:
         if isinstance(log_dir.files, LocalFiles):
             yield log_dir.path
+    folders: dict[str, FileSystem] = {}
     for partition in disk.partitions:
-        yield from _folders(partition.files, partition.path)
+        if isinstance(partition.files, LocalFiles):
+            folders[partition.path] = partition.files
     for segment in disk.loose:
         if isinstance(segment.files, LocalFiles):
             yield segment.path
-        if segment.topic:
-            yield from _folders(segment.files, segment.files.split(segment.path)[0])
+            if segment.topic:
+                folders[segment.files.split(segment.path)[0]] = segment.files
+    yield from folders
+    above = {files.split(folder)[0]: files for folder, files in folders.items()}
+    yield from (place for place, files in above.items() if _is_log_dir(files, place))
 
 
-def _folders(files: FileSystem, partition: str) -> Iterator[str]:
-    """The folder of a partition, and that of its log directory."""
-    if isinstance(files, LocalFiles):
-        yield partition
-        above = files.split(partition)[0]
-        try:
-            if has_log_dir_files(files.list_folder(above)):
-                yield above
-        except StorageError:  # then nobody can say
-            return
+def _is_log_dir(files: FileSystem, path: str) -> bool:
+    try:
+        return has_log_dir_files(files.list_folder(path))
+    except StorageError:  # then nobody can say
+        return False
