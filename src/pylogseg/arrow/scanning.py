@@ -121,7 +121,7 @@ class Selection:
 def scan(
     table: Table, tasks: Callable[[], Iterator[Any]], selection: Selection, batch_rows: int | None, threads: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of tasks in order.
+    """Yield the rows of tasks in order; an empty batch for a task without rows, as pyarrow's own scans do.
 
     Parameters
     ----------
@@ -148,13 +148,19 @@ def scan(
 def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, threads: int) -> Iterator[pa.RecordBatch]:
     # Memory of a thread while it reads a task. Engines ask for rows by one thread and then by another.
     free: list[Any] = []
+    # Where a task has no rows: who waits for rows that do not come can stop in between.
+    nothing = pa.RecordBatch.from_pylist([], selection.schema)
 
     def read(task: Any) -> Iterator[pa.RecordBatch]:
-        chosen = _for_task(table, selection, task)
+        chosen, found = _for_task(table, selection, task), False
         memory = free.pop() if free else table.memory(selection.needed)
         try:
             for batch in table.batches(task, chosen.needed, memory):
-                yield from chosen(batch)
+                for part in chosen(batch):
+                    found = True
+                    yield part
+            if not found:
+                yield nothing
         finally:
             free.append(memory)
 
