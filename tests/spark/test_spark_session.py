@@ -373,3 +373,25 @@ def test_a_batch_that_failed_is_neither_lost_nor_doubled(spark, tmp_path):
         run(True).awaitTermination(120)
     finish(run(False))
     assert seen == list(enumerate(batches))
+
+
+@pytest.mark.skipif(VERSION < (4, 1), reason="filters pushed to the source: Spark 4.1 on")
+def test_why_filters_are_not_pushed_unasked(spark, log):
+    """Rows are missing: Spark keeps what the first filter left. If that fails here, filters may be pushed unasked."""
+    from pyspark.sql.datasource import DataSourceReader
+
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        frame = pruned(spark, log, pushFilters=True)
+        assert offsets(frame.where("offset < 10")) == list(range(10))
+        assert frame.count() < 5000, "Spark asks for another plan now"
+        again = pruned(spark, log, pushFilters=True)
+        both = again.where("offset < 10").unionAll(again.where("offset >= 4990"))
+        assert both.count() < 20, "Spark asks for a plan for each side now"
+    finally:
+        spark.conf.unset(PUSHDOWN)
+    # A reader is told filters at most, never columns: columns are chosen by an option.
+    told = {name for name in vars(DataSourceReader) if not name.startswith("_")}
+    assert told == {"pushFilters", "partitions", "read"}, (
+        "Spark tells a reader more now: perhaps the columns of a query"
+    )
