@@ -155,7 +155,7 @@ def dataset(bench: Bench) -> list[Row]:
                 "count(*)",
                 _COUNT,
                 0.3,
-                "a system call for each header, duckdb's look at a topic for each row; a footer has the count",
+                "a system call for the header of each batch, duckdb's topic for each row; a footer has the count",
             ),
         ):
             asked = {name: wall.timed(engine.asks(query.format(name))) for name in ("logs", "parquet")}

@@ -214,6 +214,6 @@ def test_an_error_comes_where_its_things_would(jobs: int) -> None:
             raise ValueError(item)
 
     found = flat_ordered(work, range(100), jobs)
-    assert list(itertools.islice(found, 7)) == list(range(7))
+    assert list(itertools.islice(found, 8)) == list(range(8))
     with pytest.raises(ValueError, match="7"):
         list(found)

@@ -63,8 +63,8 @@ def flat_ordered(function: Callable[[T], Iterator[R]], items: Iterable[T], jobs:
     would wait for the next results, its thread works on an item behind them. So there are no more threads than jobs,
     and the one that takes the results, and frees them, makes many of them too: of memory, that costs less.
 
-    An exception is raised in its place. Then, or when the caller ends the iteration, running jobs end at the next thing
-    that they yield, and no other is begun.
+    An exception is raised in its place, after what came before it. Then, or when the caller ends the iteration, running
+    jobs end at the next thing that they yield, and no other is begun.
     """
     left, stop = iter(items), threading.Event()
     for item in left if jobs == 1 else islice(left, 1):
@@ -72,13 +72,16 @@ def flat_ordered(function: Callable[[T], Iterator[R]], items: Iterable[T], jobs:
     if jobs == 1:
         return
 
-    def whole(item: T) -> list[R]:
-        found = []
-        for each in function(item):
-            if stop.is_set():
-                raise Cancelled
-            found.append(each)
-        return found
+    def whole(item: T) -> tuple[list[R], Exception | None]:
+        found: list[R] = []
+        try:
+            for each in function(item):
+                if stop.is_set():
+                    raise Cancelled
+                found.append(each)
+        except Exception as error:
+            return found, error
+        return found, None
 
     with ThreadPoolExecutor(jobs - 1, thread_name_prefix="pylogseg") as pool:
         try:
@@ -88,23 +91,22 @@ def flat_ordered(function: Callable[[T], Iterator[R]], items: Iterable[T], jobs:
                 is_ours = job.cancel()  # it can be as long as nobody has begun it
                 while not job.done() and _one_of_them(whole, waiting):
                     pass
-                found = None if is_ours else job.result()
-                waiting.extend((item, pool.submit(whole, item)) for item in islice(left, 1))
-                yield from function(item) if found is None else found
+                found, error = (function(item), None) if is_ours else job.result()
+                waiting.extend((each, pool.submit(whole, each)) for each in islice(left, 1))
+                yield from found
+                if error is not None:
+                    raise error
         finally:
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _one_of_them(work: Callable[[T], list[R]], waiting: deque[tuple[T, Future[list[R]]]]) -> bool:
+def _one_of_them(work: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) -> bool:
     """Do the first of the jobs that nobody has begun; return whether there was one."""
     for place, (item, job) in enumerate(waiting):
         if job.cancel():
-            done: Future[list[R]] = Future()
-            try:
-                done.set_result(work(item))
-            except Exception as error:  # it is raised in its place
-                done.set_exception(error)
+            done: Future[R] = Future()
+            done.set_result(work(item))
             waiting[place] = item, done
             return True
     return False
