@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 _BUFFER_BYTES = 1 << 16
 _PIECE_BYTES = 1 << 20
 #: Slices up to this are read, so that all of an answer goes by one call; larger ones go from the file to the socket.
-_READ_BYTES = 32 << 10
+_READ_BYTES = 64 << 10
 _MOST_READ_BYTES = 1 << 20
 _MOST_BUFFERS = 512
 _LOOK_SECONDS = 0.25
