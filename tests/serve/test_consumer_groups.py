@@ -263,8 +263,12 @@ def test_librdkafka() -> None:
 
         until(lambda: shares() == [1, 1, 2])
         with RawClient(server.bootstrap_servers) as raw:
-            (group,) = raw.ask(69, 1, {"groupIds": ["new"]})["groups"]
-            assert (group["groupState"], len(group["members"])) == ("Stable", 3)
+
+            def described() -> tuple[str, int]:
+                (group,) = raw.ask(69, 1, {"groupIds": ["new"]})["groups"]
+                return group["groupState"], len(group["members"])
+
+            until(lambda: described() == ("Stable", 3))  # the last one may not have acknowledged its share yet
             (listed,) = raw.ask(16, 5, {"typesFilter": ["consumer"]})["groups"]
             assert (listed["groupId"], listed["groupType"]) == ("new", "consumer")
             assert raw.ask(15, 6, {"groups": ["new"]})["groups"][0]["errorCode"] == 69
