@@ -120,6 +120,13 @@ def test_regular_expressions() -> None:
     assert {topic for topic, _ in client.owned} == {KNOWN["a"].id, KNOWN["b"].id}
 
 
+def test_an_expression_without_an_end_does_not_stop_the_server() -> None:
+    """Python's own engine would try 2 to the 60 ways here."""
+    long = {"a" * 60: KNOWN["a"]}
+    client = Client(ConsumerGroup("g", lambda: long), 0, (), regex="(a+)+b")
+    assert not client.owned
+
+
 def test_static_members() -> None:
     group = ConsumerGroup("g", lambda: KNOWN)
     first = Client(group, 0, ("a", "b", "c"), instance_id="i")

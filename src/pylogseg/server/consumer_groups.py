@@ -7,13 +7,13 @@ gets what nobody else holds any more. No I/O, no threads, and a clock that the c
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pylogseg.errors import RequestError
 from pylogseg.server import codes
 from pylogseg.server.assignors import Part, ranges, uniform
 from pylogseg.server.codes import KafkaError
@@ -183,8 +183,9 @@ class ConsumerGroup:
         for member in self.members.values():
             names = {name for name in member.topics if name in known}
             if member.regex is not None:
-                pattern = re.compile(member.regex)
-                names |= {name for name in known if pattern.fullmatch(name)}
+                from pylogseg.arrow.names import matching
+
+                names |= matching(known, member.regex)
             wanted[member.id] = {known[name].id for name in names}
         counts = {each.id: each.partitions for each in known.values()}
         votes = Counter(each.assignor for each in self.members.values() if each.assignor is not None)
@@ -304,8 +305,11 @@ def rows_of(parts: set[Part], names: Mapping[bytes, str] | None = None) -> list[
 
 
 def _check_regex(regex: str | None) -> None:
+    if not regex:
+        return
+    from pylogseg.arrow.names import check_pattern  # few clients need Arrow, which takes long to import
+
     try:
-        re.compile(regex or "")
-    except re.error as error:
-        text = f"SubscribedTopicRegex {regex!r} is not a valid regular expression: {error}."
-        raise KafkaError(codes.INVALID_REGULAR_EXPRESSION, text) from None
+        check_pattern(regex)
+    except RequestError as error:
+        raise KafkaError(codes.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex {error}.") from None
