@@ -168,6 +168,7 @@ def test_recoded(data: Path) -> None:
         (("redact",), "no records are selected"),
         (("redact", "--key", "xy", "--key-as", "hex"), "invalid hex 'xy'"),
         (("redact", "--key", "a", "--with", "x"), "--with needs --blank value"),
+        (("redact", "--key", "a", "--in", "headers"), "--in needs --match"),
         (("redact", "--match", "("), "invalid regular expression"),
         (("redact", "--key", "a", "--blank", "offset"), "there are key, value, headers"),
         (("recode",), "nothing to change"),

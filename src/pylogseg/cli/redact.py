@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 import click
+from click.core import ParameterSource
 
 from pylogseg.cli.common import decompressed_option
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
@@ -113,6 +114,8 @@ def redact(
     if key_file is not None:
         keys += _keys_in(key_file, key_as)
     matches = []
+    if match is None and click.get_current_context().get_parameter_source("places") is not ParameterSource.DEFAULT:
+        raise RequestError("--in needs --match")
     if match is not None:
         pattern = Pattern(regular_expression(match), [place.strip() for place in places.split(",")])
         matches.append(pattern.matches)
