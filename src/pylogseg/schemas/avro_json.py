@@ -6,6 +6,7 @@ import json
 import struct
 from typing import Any
 
+from pylogseg._codec import encode_varlong
 from pylogseg.schemas.avro_schema import AvroType
 
 _BITS = {"int": 32, "long": 64}
@@ -56,7 +57,7 @@ def _union(kind: AvroType, value: Any, out: bytearray, place: str) -> None:
     branch = "null" if value is None else next(iter(value)) if isinstance(value, dict) and len(value) == 1 else ""
     for number, each in enumerate(kind.branches):
         if branch in (each.name or each.kind, each.short_name):
-            out += _varint(number)
+            out += encode_varlong(number)
             if value is not None:
                 _write(each, value[branch], out, place)
             return
@@ -67,11 +68,11 @@ def _blocks(kind: AvroType, value: Any, out: bytearray, place: str) -> None:
     if not isinstance(value, list if kind.kind == "array" else dict):
         raise ValueError(f"{place} is no {kind.kind}")
     if value:
-        out += _varint(len(value))
+        out += encode_varlong(len(value))
     for each in value:
         if kind.kind == "map":
             text = each.encode()
-            out += _varint(len(text)) + text
+            out += encode_varlong(len(text)) + text
         _write(kind.inner, value[each] if kind.kind == "map" else each, out, place)
     out += b"\0"
 
@@ -84,27 +85,19 @@ def _scalar(kind: AvroType, value: Any, place: str) -> bytes:
         return bytes([value])
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if name in _BITS and is_number and value == int(value) and -(1 << _BITS[name] - 1) <= value < 1 << _BITS[name] - 1:
-        return _varint(int(value))
+        return encode_varlong(int(value))
     if name in _REALS and (is_number or value in ("NaN", "Infinity", "-Infinity")):
         return struct.pack(_REALS[name], float(value))
     if isinstance(value, str):
         if name == "string":
             text = value.encode()
-            return _varint(len(text)) + text
+            return encode_varlong(len(text)) + text
         if name == "enum" and value in kind.symbols:
-            return _varint(kind.symbols.index(value))
+            return encode_varlong(kind.symbols.index(value))
         if name in ("bytes", "fixed"):
             text = value.encode("latin-1")  # UnicodeEncodeError is a ValueError
             if name == "bytes":
-                return _varint(len(text)) + text
+                return encode_varlong(len(text)) + text
             if len(text) == kind.size:
                 return text
     raise ValueError(f"{place} is no {name}")
-
-
-def _varint(number: int) -> bytes:
-    raw, out = (number << 1) ^ (number >> 63), bytearray()
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    return bytes([*out, raw])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg._codec import encode_varlong
 from pylogseg._native import _typed
 from pylogseg.errors import RequestError
 from pylogseg.schemas.avro_schema import MISSING, AvroField, AvroType
@@ -522,7 +523,7 @@ def encode_default(of: AvroType, value: Any) -> bytes:
     if kind == "union":
         for i, each in enumerate(of.branches):
             try:
-                return _varint(i) + encode_default(each, value)
+                return encode_varlong(i) + encode_default(each, value)
             except (TypeError, ValueError, KeyError, struct.error, OverflowError):
                 continue
         raise ValueError
@@ -537,27 +538,27 @@ def encode_default(of: AvroType, value: Any) -> bytes:
             raise ValueError
         if kind == "int" and not -(1 << 31) <= value < 1 << 31:
             raise ValueError
-        return _varint(value)
+        return encode_varlong(value)
     if kind in ("float", "double"):
         if isinstance(value, bool):
             raise ValueError
         return struct.pack("<f" if kind == "float" else "<d", float(value))
     if kind == "string":
         raw: bytes = _checked(value, str).encode()
-        return _varint(len(raw)) + raw
+        return encode_varlong(len(raw)) + raw
     if kind in ("bytes", "fixed"):
         raw = bytes(_checked(value, str), "latin-1")
         if kind == "fixed" and len(raw) != of.size:
             raise ValueError
-        return raw if kind == "fixed" else _varint(len(raw)) + raw
+        return raw if kind == "fixed" else encode_varlong(len(raw)) + raw
     if kind == "enum":
-        return _varint(of.symbols.index(value))
+        return encode_varlong(of.symbols.index(value))
     if kind == "array":
         parts = [encode_default(of.inner, each) for each in _checked(value, list)]
-        return (_varint(len(parts)) if parts else b"") + b"".join(parts) + b"\0"
+        return (encode_varlong(len(parts)) if parts else b"") + b"".join(parts) + b"\0"
     if kind == "map":
         pairs = [encode_default(_STRING, k) + encode_default(of.inner, v) for k, v in _checked(value, dict).items()]
-        return (_varint(len(pairs)) if pairs else b"") + b"".join(pairs) + b"\0"
+        return (encode_varlong(len(pairs)) if pairs else b"") + b"".join(pairs) + b"\0"
     given = _checked(value, dict)
     return b"".join(
         encode_default(each.type, given[each.name] if each.name in given else _default_of(each)) for each in of.fields
@@ -577,11 +578,3 @@ def _checked(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         raise TypeError
     return value
-
-
-def _varint(number: int) -> bytes:
-    raw, out = (number << 1) ^ (number >> 63), bytearray()
-    while raw > 0x7F:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    return bytes([*out, raw])

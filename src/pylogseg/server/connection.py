@@ -102,8 +102,7 @@ class Connection:
 
     def close(self) -> None:
         """End it, from any thread."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(sockets.SHUT_RDWR)
+        self.hang_up()
         with contextlib.suppress(OSError):
             self._socket.close()
 
