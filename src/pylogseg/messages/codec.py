@@ -25,7 +25,7 @@ from pylogseg.messages.schema import message as message_of
 #: In the dictionary of a struct: tagged fields that the table does not know, tag to bytes.
 UNKNOWN_TAGS = "unknownTags"
 
-_Read = Callable[[bytes, int], tuple[Any, int]]
+Read = Callable[[Any, int], tuple[Any, int]]
 _Write = Callable[[Any], bytes]
 _NUMBERS = {
     name: struct.Struct(code)
@@ -189,7 +189,7 @@ def _struct_reader(
     return read
 
 
-def _read_tags(data: bytes, at: int, tagged: dict[int, tuple[str, _Read]], values: dict[str, Any]) -> int:
+def _read_tags(data: bytes, at: int, tagged: dict[int, tuple[str, Read]], values: dict[str, Any]) -> int:
     count, at = _codec.decode_uvarint(data, at)
     if count > (len(data) - at) // 2:
         raise MalformedError(f"{count} tagged fields in {len(data) - at} bytes")
@@ -213,11 +213,11 @@ def _read_tags(data: bytes, at: int, tagged: dict[int, tuple[str, _Read]], value
     return at
 
 
-def _length_reader(compact: bool, code: str) -> Callable[[bytes, int], tuple[int, int]]:
-    """Read a length or count; -1 is null."""
+def length_reader(compact: bool, code: str) -> Callable[[Any, int], tuple[int, int]]:
+    """Return what reads a length or count; -1 is null."""
     if compact:
 
-        def read(data: bytes, at: int) -> tuple[int, int]:
+        def read(data: Any, at: int) -> tuple[int, int]:
             length, at = _codec.decode_uvarint(data, at)
             return length - 1, at
 
@@ -225,7 +225,7 @@ def _length_reader(compact: bool, code: str) -> Callable[[bytes, int], tuple[int
     number = struct.Struct(code)
     size = number.size
 
-    def read_fixed(data: bytes, at: int) -> tuple[int, int]:
+    def read_fixed(data: Any, at: int) -> tuple[int, int]:
         if size > len(data) - at:
             raise MalformedError(f"the length needs {size} bytes, {len(data) - at} are left")
         length = number.unpack_from(data, at)[0]
@@ -236,21 +236,26 @@ def _length_reader(compact: bool, code: str) -> Callable[[bytes, int], tuple[int
     return read_fixed
 
 
-def _value_reader(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> _Read:
+def _value_reader(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> Read:
     compact = is_flexible(field, version, flexible)
     nullable = field.nullable.has(version)
     if field.is_list:
-        return _list_reader(field, version, flexible, nullable)
+        item: Read = (
+            _struct_reader(field.fields, version, flexible)
+            if field.type == "struct"
+            else _scalar_reader(field.type, compact, False)
+        )
+        return list_reader(field, version, flexible, item)
     if field.type == "struct":
-        inner: _Read = _struct_reader(field.fields, version, flexible)
-        return _maybe_reader(inner, tagged) if nullable else inner
+        inner: Read = _struct_reader(field.fields, version, flexible)
+        return maybe_reader(inner, tagged) if nullable else inner
     return _scalar_reader(field.type, compact, nullable)
 
 
-def _maybe_reader(inner: _Read, tagged: bool) -> _Read:
-    """A struct that may be null: a byte in front of it, or an unsigned varint if it is a tagged field."""
+def maybe_reader(inner: Read, tagged: bool) -> Read:
+    """Return what reads a struct that may be null: behind a byte, or an unsigned varint if it is a tagged field."""
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
+    def read(data: Any, at: int) -> tuple[Any, int]:
         if tagged:
             there, at = _codec.decode_uvarint(data, at)
             return (None, at) if there == 0 else inner(data, at)
@@ -262,22 +267,20 @@ def _maybe_reader(inner: _Read, tagged: bool) -> _Read:
     return read
 
 
-def _list_reader(field: Field, version: int, flexible: Versions, nullable: bool) -> _Read:
-    length_of = _length_reader(is_flexible(field, version, flexible), ">i")
-    if field.type == "struct":
-        item: _Read = _struct_reader(field.fields, version, flexible)
-    else:
-        item = _scalar_reader(field.type, is_flexible(field, version, flexible), False)
-    least = least_bytes(field, version, flexible)
+def list_reader(field: Field, version: int, flexible: Versions, item: Read, name: str = "") -> Read:
+    """Return what reads a list of items; `name` begins the text of its errors, if no caller puts one there."""
+    length_of = length_reader(is_flexible(field, version, flexible), ">i")
+    least, nullable = least_bytes(field, version, flexible), field.nullable.has(version)
+    named = f"{name}: " if name else ""
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
+    def read(data: Any, at: int) -> tuple[Any, int]:
         count, at = length_of(data, at)
         if count < 0:
             if not nullable:
-                raise MalformedError("it is null")
+                raise MalformedError(f"{named}it is null")
             return None, at
         if count > (len(data) - at) // least:
-            raise MalformedError(f"{count} items in {len(data) - at} bytes")
+            raise MalformedError(f"{named}{count} items in {len(data) - at} bytes")
         items = []
         for _ in range(count):
             value, at = item(data, at)
@@ -287,7 +290,7 @@ def _list_reader(field: Field, version: int, flexible: Versions, nullable: bool)
     return read
 
 
-def _scalar_reader(kind: str, compact: bool, nullable: bool) -> _Read:
+def _scalar_reader(kind: str, compact: bool, nullable: bool) -> Read:
     if kind in WIDTHS:
         width = WIDTHS[kind]
         unpack = format_uuid if kind == "uuid" else None
@@ -302,7 +305,7 @@ def _scalar_reader(kind: str, compact: bool, nullable: bool) -> _Read:
             return number.unpack_from(data, at)[0], at + width
 
         return read_fixed
-    length_of = _length_reader(compact, ">h" if kind == "string" else ">i")
+    length_of = length_reader(compact, ">h" if kind == "string" else ">i")
     is_text = kind == "string"
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -373,7 +376,8 @@ def _named(field: Field, write: _Write, value: Any) -> bytes:
         raise RequestError(f"{field.name} {value!r}: {error}") from None
 
 
-def _length_writer(compact: bool, code: str) -> Callable[[int], bytes]:
+def length_writer(compact: bool, code: str) -> Callable[[int], bytes]:
+    """Return what writes a length or count; -1 is null."""
     if compact:
         return lambda length: _codec.encode_uvarint(length + 1)
     return struct.Struct(code).pack
@@ -388,10 +392,10 @@ def _value_writer(field: Field, version: int, flexible: Versions, *, tagged: boo
             if field.type == "struct"
             else _scalar_writer(field.type, compact)
         )
-        count_of = _length_writer(compact, ">i")
+        count_of = length_writer(compact, ">i")
         return _or_null(lambda items: count_of(len(items)) + b"".join(map(item, items)), count_of(-1), nullable)
     if field.type != "struct":
-        null = b"" if field.type in WIDTHS else _length_writer(compact, ">h" if field.type == "string" else ">i")(-1)
+        null = b"" if field.type in WIDTHS else length_writer(compact, ">h" if field.type == "string" else ">i")(-1)
         return _or_null(_scalar_writer(field.type, compact), null, nullable)
     inner = _struct_writer(field.fields, version, flexible)
     if not nullable:
@@ -421,7 +425,7 @@ def _scalar_writer(kind: str, compact: bool) -> _Write:
         return parse_uuid
     if kind in WIDTHS:
         return _NUMBERS[kind].pack
-    length_of = _length_writer(compact, ">h" if kind == "string" else ">i")
+    length_of = length_writer(compact, ">h" if kind == "string" else ">i")
 
     def write(value: Any) -> bytes:
         raw = value.encode("utf-8", "surrogateescape") if kind == "string" else bytes(value)

@@ -16,12 +16,12 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from pylogseg.messages.codec import is_flexible, least_bytes
+from pylogseg._codec import decode_uvarint, encode_uvarint
+from pylogseg.messages.codec import Read, is_flexible, length_reader, length_writer, list_reader, maybe_reader
 from pylogseg.messages.schema import WIDTHS, Field, Message, Versions, message, numbered
 
 Data = bytes | memoryview
 Values = dict[str, Any]
-_Read = Callable[[Data, int], tuple[Any, int]]
 _Write = Callable[[Any, list[Any]], None]
 
 _CODES = {
@@ -38,9 +38,9 @@ _CODES = {
 NO_ID = bytes(16)
 API_VERSIONS = 18
 _HEAD = struct.Struct(">hhi")
-_INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
-#: A varint of 32 bits has at most so many bytes.
-_VARINT_BYTES = 5
+_INT32 = struct.Struct(">i")
+#: What is raised for bytes that end too early, and by what reads lengths and varints: `MalformedError` is a ValueError.
+_MALFORMED = (struct.error, IndexError, ValueError)
 
 
 class MalformedRequest(ValueError):
@@ -95,7 +95,7 @@ def read_header(data: Data) -> Header:
             return Header(key, version, correlation, client, -1)
         if of.flexible.has(version):
             at = _read_tags(data, at, {}, {})
-    except (struct.error, IndexError, MalformedRequest) as error:
+    except _MALFORMED as error:
         raise MalformedRequest(f"a header in {len(data)} bytes: {error}") from None
     return Header(key, version, correlation, client, at)
 
@@ -110,9 +110,7 @@ def decode(of: Message, version: int, data: Data, at: int = 0) -> tuple[Values, 
     """
     try:
         return _reader(of.name, version)(data, at)
-    except (struct.error, IndexError) as error:
-        raise MalformedRequest(f"{of.name} {version}: {error}") from None
-    except MalformedRequest as error:
+    except _MALFORMED as error:
         raise MalformedRequest(f"{of.name} {version}: {error}") from None
 
 
@@ -216,42 +214,10 @@ def _layout(run: list[Field]) -> struct.Struct | None:
 # ---- decode ----
 
 
-def _uvarint(data: Data, at: int) -> tuple[int, int]:
-    value = data[at]
-    if value < 128:
-        return value, at + 1
-    value &= 127
-    for i in range(1, _VARINT_BYTES):
-        byte = data[at + i]
-        value |= (byte & 127) << (7 * i)
-        if byte < 128:
-            return value & 0xFFFFFFFF, at + i + 1
-    raise MalformedRequest("a varint of more than 5 bytes")
-
-
-def _length_reader(compact: bool, layout: struct.Struct) -> Callable[[Data, int], tuple[int, int]]:
-    if compact:
-
-        def read_compact(data: Data, at: int) -> tuple[int, int]:
-            value, at = _uvarint(data, at)
-            return value - 1, at
-
-        return read_compact
-    unpack, size = layout.unpack_from, layout.size
-
-    def read(data: Data, at: int) -> tuple[int, int]:
-        value = unpack(data, at)[0]
-        if value < -1:
-            raise MalformedRequest(f"a length of {value}")
-        return value, at + size
-
-    return read
-
-
 def _struct_reader(
     fields: tuple[Field, ...], version: int, flexible: Versions
 ) -> Callable[[Data, int], tuple[Values, int]]:
-    steps: list[tuple[tuple[str, ...], Any, int, _Read | None]] = []
+    steps: list[tuple[tuple[str, ...], Any, int, Read | None]] = []
     for run in _runs(_plain(fields, version)):
         layout, names = _layout(run), tuple(field.name for field in run)
         if layout is not None:
@@ -283,13 +249,13 @@ def _struct_reader(
     return read
 
 
-def _read_tags(data: Data, at: int, tagged: dict[int, tuple[str, _Read]], values: Values) -> int:
-    count, at = _uvarint(data, at)
+def _read_tags(data: Data, at: int, tagged: dict[int, tuple[str, Read]], values: Values) -> int:
+    count, at = decode_uvarint(data, at)
     if count > (len(data) - at) // 2:
         raise MalformedRequest(f"{count} tagged fields in {len(data) - at} bytes")
     for _ in range(count):
-        tag, at = _uvarint(data, at)
-        size, at = _uvarint(data, at)
+        tag, at = decode_uvarint(data, at)
+        size, at = decode_uvarint(data, at)
         end = at + size
         if end > len(data):
             raise MalformedRequest(f"tag {tag} needs {size} bytes, {len(data) - at} are left")
@@ -302,60 +268,27 @@ def _read_tags(data: Data, at: int, tagged: dict[int, tuple[str, _Read]], values
     return at
 
 
-def _value_reader(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> _Read:
+def _value_reader(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> Read:
     nullable = field.nullable.has(version)
-    if field.is_list:
-        return _list_reader(field, version, flexible, nullable)
-    if field.type == "struct":
-        inner: _Read = _struct_reader(field.fields, version, flexible)
-        return _maybe_reader(inner, tagged) if nullable else inner
-    return _scalar_reader(field.type, is_flexible(field, version, flexible), nullable)
-
-
-def _maybe_reader(inner: _Read, tagged: bool) -> _Read:
-    """Read a struct that may be null: a byte is in front of it, or an unsigned varint if it is a tagged field."""
-
-    def read(data: Data, at: int) -> tuple[Any, int]:
-        if tagged:
-            there, at = _uvarint(data, at)
-            return (None, at) if there == 0 else inner(data, at)
-        return (None, at + 1) if data[at] >= 128 else inner(data, at + 1)
-
-    return read
-
-
-def _list_reader(field: Field, version: int, flexible: Versions, nullable: bool) -> _Read:
     compact = is_flexible(field, version, flexible)
-    length_of = _length_reader(compact, _INT32)
-    item: _Read = (
-        _struct_reader(field.fields, version, flexible)
-        if field.type == "struct"
-        else _scalar_reader(field.type, compact, False)
-    )
-    least, name = least_bytes(field, version, flexible), field.name
-
-    def read(data: Data, at: int) -> tuple[Any, int]:
-        count, at = length_of(data, at)
-        if count < 0:
-            if not nullable:
-                raise MalformedRequest(f"{name} is null")
-            return None, at
-        if count > (len(data) - at) // least:
-            raise MalformedRequest(f"{name}: {count} items in {len(data) - at} bytes")
-        items = []
-        for _ in range(count):
-            value, at = item(data, at)
-            items.append(value)
-        return items, at
-
-    return read
+    if field.is_list:
+        item: Read = (
+            _struct_reader(field.fields, version, flexible)
+            if field.type == "struct"
+            else _scalar_reader(field.type, compact, False)
+        )
+        return list_reader(field, version, flexible, item, field.name)
+    if field.type == "struct":
+        inner: Read = _struct_reader(field.fields, version, flexible)
+        return maybe_reader(inner, tagged) if nullable else inner
+    return _scalar_reader(field.type, compact, nullable)
 
 
-def _scalar_reader(kind: str, compact: bool, nullable: bool) -> _Read:
+def _scalar_reader(kind: str, compact: bool, nullable: bool) -> Read:
     if kind in WIDTHS:
         layout = struct.Struct(">" + _CODES[kind])
         return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
-    length_of = _length_reader(compact, _INT16 if kind == "string" else _INT32)
+    length_of = length_reader(compact, ">h" if kind == "string" else ">i")
 
     def read(data: Data, at: int) -> tuple[Any, int]:
         length, at = length_of(data, at)
@@ -373,30 +306,10 @@ def _scalar_reader(kind: str, compact: bool, nullable: bool) -> _Read:
     return read
 
 
-def _nullable_text(data: Data, at: int) -> tuple[str | None, int]:
-    value, at = _scalar_reader("string", False, True)(data, at)
-    return value, at
+_nullable_text = _scalar_reader("string", False, True)
 
 
 # ---- encode ----
-
-
-def _write_uvarint(value: int) -> bytes:
-    if value < 128:
-        return _SMALL[value]
-    out = bytearray()
-    while value >= 128:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_SMALL = [bytes([value]) for value in range(128)]
-
-
-def _length_writer(compact: bool, layout: struct.Struct) -> Callable[[int], bytes]:
-    return (lambda length: _write_uvarint(length + 1)) if compact else layout.pack
 
 
 def _getter(run: list[Field]) -> Callable[[Values], tuple[Any, ...]]:
@@ -456,9 +369,9 @@ def _write_tags(values: Values, tagged: list[tuple[int, str, Any, _Write]], out:
         inner: list[Any] = []
         of(value, inner)
         raw = b"".join(inner)
-        body += [_write_uvarint(tag), _write_uvarint(len(raw)), raw]
+        body += [encode_uvarint(tag), encode_uvarint(len(raw)), raw]
         count += 1
-    out.append(_write_uvarint(count))
+    out.append(encode_uvarint(count))
     out += body
 
 
@@ -490,7 +403,7 @@ def _maybe_writer(inner: _Write, tagged: bool) -> _Write:
 
 def _list_writer(field: Field, version: int, flexible: Versions, nullable: bool) -> _Write:
     compact = is_flexible(field, version, flexible)
-    length_of = _length_writer(compact, _INT32)
+    length_of = length_writer(compact, ">i")
     null = length_of(-1) if nullable else length_of(0)
     if field.type in WIDTHS:
         code = _CODES[field.type]
@@ -516,7 +429,7 @@ def _list_writer(field: Field, version: int, flexible: Versions, nullable: bool)
 
 
 def _text_writer(compact: bool, nullable: bool) -> _Write:
-    length_of = _length_writer(compact, _INT16)
+    length_of = length_writer(compact, ">h")
     null = length_of(-1) if nullable else length_of(0)  # what a version cannot say is empty in it
 
     def write(value: Any, out: list[Any]) -> None:
@@ -530,7 +443,7 @@ def _text_writer(compact: bool, nullable: bool) -> _Write:
 
 
 def _bytes_writer(name: str, compact: bool, nullable: bool) -> _Write:
-    length_of = _length_writer(compact, _INT32)
+    length_of = length_writer(compact, ">i")
     null = length_of(-1) if nullable else length_of(0)
 
     def write(value: Any, out: list[Any]) -> None:
