@@ -33,6 +33,14 @@ _SCALARS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
+def lying(data: st.DataObject, raw: bytes) -> bytes:
+    """Change some bytes of a message, and cut it off."""
+    changed = bytearray(raw)
+    for _ in range(data.draw(st.integers(0, 3)) if changed else 0):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 254, 255]))
+    return bytes(changed[: data.draw(st.integers(0, len(changed)))])
+
+
 def fields_of(of: Message, version: int) -> st.SearchStrategy[dict[str, Any]]:
     """All fields of a message; those that the version does not have have their defaults."""
     return _struct(of.fields, version)

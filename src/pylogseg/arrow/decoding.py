@@ -36,7 +36,7 @@ ON_UNDECODED = ("raw", "raise", "skip")
 #: A schema's file, its text, its id, a subject, or a subject and version: ``orders-value:2``.
 SchemaChoice = str | int | os.PathLike[str] | Schema
 #: Chunks that are looked at for a schema's id.
-_PEEKED = 4
+PEEKED = 4
 _WHICH = ("key", "value")
 _VERSION = re.compile(r"(?P<subject>.+):(?P<version>\d+)", re.DOTALL)
 _TEXT = re.compile(r'\s*([\[{"]|(syntax|message|package|import|//|/\*)\b)')
@@ -365,7 +365,7 @@ def typed_reading(decoding: Decoding, path: Any, reader: Reader, names: Sequence
     from pylogseg.arrow.columns import record_batches, schema
 
     def peek(which: str) -> Iterator[pa.RecordBatch]:
-        yield from itertools.islice(record_batches(reader.chunks(), schema([which, "headers"])), _PEEKED)
+        yield from itertools.islice(record_batches(reader.chunks(), schema([which, "headers"])), PEEKED)
 
     logs = cast("Sequence[LogFiles]", reader.scope.logs)
     topics = sorted({log.segments[0].topic for log in logs if log.segments})

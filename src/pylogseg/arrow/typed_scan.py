@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pylogseg.arrow.columns import schema
-from pylogseg.arrow.decoding import Decoding, TypedBatches, typed_batches
+from pylogseg.arrow.decoding import PEEKED, Decoding, TypedBatches, typed_batches
 from pylogseg.arrow.log_scan import LogScan
 from pylogseg.arrow.pruning import fields_of, filtered
 from pylogseg.arrow.scanning import FRAGMENT_BYTES
@@ -19,9 +19,6 @@ from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.ranges import Task
 from pylogseg.walker.gaps import Gap
-
-#: Record batches that are looked at for a schema's id.
-_PEEKED = 4
 
 
 class TypedTask(NamedTuple):
@@ -144,7 +141,7 @@ def typed_scan(
         scan = LogScan(logs, options, columns)
         memory = scan.memory(columns)
         batches = (scan.batches(task, columns, memory) for task in scan.tasks(None, FRAGMENT_BYTES))
-        yield from itertools.islice(itertools.chain.from_iterable(batches), _PEEKED)
+        yield from itertools.islice(itertools.chain.from_iterable(batches), PEEKED)
 
     topics = sorted({log.segments[0].topic for log in logs if log.segments})
     return TypedScan(logs, options, typed_batches(decoding, disk, topics, names, peek))

@@ -16,7 +16,7 @@ from pylogseg.cli.merge import print_merged
 from pylogseg.cli.output import RecordText, record_text, typed_output_options
 from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import last_records
-from pylogseg.cli.typed import check_unused, decoding_of, typed_of, wants_schema
+from pylogseg.cli.typed import check_secrets, check_unused, decoding_of, typed_of, wants_schema
 from pylogseg.env.pool import stream_ordered
 from pylogseg.format.text import TextBuffer
 from pylogseg.reading.log_reader import LogReader
@@ -96,10 +96,9 @@ def cat(
     **ranges: Any,
 ) -> None:
     """Print records as JSON lines, as CSV or with a template."""
+    check_secrets(decode, show_secrets)
     if decode:
         key_as, value_as = _styles_of_decode(key_as, value_as, as_csv or template is not None)
-    elif show_secrets:
-        raise click.UsageError("--show-secrets needs --decode")
     text = record_text(template, as_csv, key_as, value_as, fields, headers)
     query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])

@@ -20,6 +20,7 @@ from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.query import make_query, query_options
 from pylogseg.cli.typed import (
     SCHEMA,
+    check_secrets,
     check_unused,
     decoding_of,
     own_decoding,
@@ -205,8 +206,7 @@ def export(
     options = {"schema": schema, "registry": registry, "message": message}
     check_unused(decoded, options, "--value-type")
     check_unused(decoded or ["value"] * decode, {"on_undecoded": undecoded}, "--decode or --value-type")
-    if show_secrets and not decode:
-        raise RequestError("--show-secrets goes with --decode")
+    check_secrets(decode, show_secrets)
     if decode and (key_type, value_type) != ("binary", "binary"):
         raise RequestError("--decode cannot be combined with --key-type and --value-type")
     if decode and layout.name not in ("parquet", "arrow"):

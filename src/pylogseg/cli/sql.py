@@ -17,6 +17,7 @@ from pylogseg.cli import common, completion
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.typed import (
     SCHEMA,
+    check_secrets,
     check_unused,
     decoding_of,
     own_decoding,
@@ -187,8 +188,7 @@ def _typed_tables(
     undecoded = given.pop("undecoded")
     check_unused(decoded, given, "--value-as")
     check_unused(decoded or ["value"] * decode, {"on_undecoded": undecoded}, "--decode or --value-as")
-    if show_secrets and not decode:
-        raise click.UsageError("--show-secrets goes with --decode")
+    check_secrets(decode, show_secrets)
     if not decoded and not decode:
         return None
     with _without_pandas():

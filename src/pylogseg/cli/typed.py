@@ -80,6 +80,12 @@ def own_options(function: F) -> F:
     )
 
 
+def check_secrets(decode: bool, show_secrets: bool) -> None:
+    """Refuse ``--show-secrets`` where it would be ignored."""
+    if show_secrets and not decode:
+        raise click.UsageError("--show-secrets needs --decode")
+
+
 def own_decoding(names: Sequence[str], undecoded: str | None, show_secrets: bool) -> Decoding:
     """Return how topics that Kafka writes for itself are decoded: those of the columns that can be."""
     from pylogseg.arrow.decoding import Decoding

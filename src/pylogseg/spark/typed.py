@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pylogseg.arrow import columns as arrow
-from pylogseg.arrow.decoding import Decoding, TypedBatches, schemas_disk, typed_batches
+from pylogseg.arrow.decoding import PEEKED, Decoding, TypedBatches, schemas_disk, typed_batches
 from pylogseg.catalog.disk import open_dir
 from pylogseg.schemas.store import Schemas
 from pylogseg.spark.logs import find_logs
@@ -18,9 +18,6 @@ from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of
 from pylogseg.spark.task import chunks, read_task
-
-#: Record batches that are looked at for a schema's id.
-_PEEKED = 4
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -92,7 +89,7 @@ def typed_source(paths: Sequence[str], options: SourceOptions, *, streaming: boo
         columns = [which, "headers"]
         for task in itertools.islice(plan(paths, first), 1):
             yield from itertools.islice(
-                arrow.record_batches(chunks(task, first, columns), arrow.schema(columns)), _PEEKED
+                arrow.record_batches(chunks(task, first, columns), arrow.schema(columns)), PEEKED
             )
 
     disk = open_dir(paths, storage=options.storage)
