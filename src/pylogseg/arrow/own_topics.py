@@ -253,10 +253,8 @@ class JsonColumn:
             raise TypeError(f"{raw[:40]!r} is no object")
         names = {field.name for field in self._type} - {"others"}
         others = {name: value for name, value in found.items() if name not in names}
-        if (
-            self._kind == "config" and "key" in others and not self._show_secrets
-        ):  # the key by which workers sign what they tell each other
-            others["key"] = MASK
+        if self._kind == "config" and "key" in others and not self._show_secrets:
+            others["key"] = MASK  # by it workers sign what they tell each other
         made = {name: value for name, value in found.items() if name in names}
         properties = made.get("properties")
         if properties is not None:
