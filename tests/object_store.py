@@ -4,7 +4,7 @@
 A server that speaks S3 is started on the loopback (moto), gets the committed example and a larger log, and counts what
 it sends. Plain Python, the command line and Spark read from it what they read from the disk, with credentials by
 options; a hundredth of the offsets, or of the time, is read by ranges, at most 2 % of the bytes. Needs
-`pip install 'moto[server]' s3fs pyspark` and Java 17.
+`pip install 'moto[server]' s3fs kafka-python pyspark` and Java 17.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ class Store:
 
     def _count(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         def started(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            if environ["REQUEST_METHOD"] == "GET" and environ["PATH_INFO"].endswith((".log", "index")):
+            if environ["REQUEST_METHOD"] == "GET" and environ["PATH_INFO"].endswith((".log", "index", "indexes")):
                 with self._lock:
                     self.requests += 1
                     self.whole += environ["PATH_INFO"].endswith(".log") and "HTTP_RANGE" not in environ
@@ -169,6 +170,24 @@ def windows(store: Store, total: int, records: int) -> None:
         assert part <= 0.02, "more than a window was read"
 
 
+def served(store: Store, records: int) -> None:
+    """`pylogseg serve`: a client reads both logs, and each window is asked for once."""
+    import kafka
+
+    partition = kafka.TopicPartition("orders", 0)
+    with pylogseg.serve("s3://bucket/data", "s3://bucket/large/orders-0", storage=store.options) as server:
+        assert {*TOPICS, "orders"} <= set(server.topics)
+        store.begin()
+        client = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap_servers, auto_offset_reset="earliest")
+        client.assign([partition])
+        count, until = 0, time.monotonic() + 120
+        while count < records and time.monotonic() < until:
+            count += sum(map(len, client.poll(500, max_records=10_000).values()))
+        client.close()
+        print(f"   {count:,} records by kafka-python: {store.sent_bytes:,} bytes in {store.requests} requests")
+        assert count == records
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000, help="of the larger log (%(default)s)")
@@ -185,6 +204,7 @@ def main() -> int:
             "plain Python": lambda: plain_python(store),
             "the command line": lambda: command_line(store),
             "a hundredth": lambda: windows(store, total, asked.records),
+            "pylogseg serve": lambda: served(store, asked.records),
             "Spark": lambda: spark_source(store, scratch),
         }.items():
             print(name, flush=True)

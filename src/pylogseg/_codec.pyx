@@ -14,7 +14,16 @@ from pylogseg._native.kernels cimport search as index
 from pylogseg._native.kernels cimport varint
 from pylogseg._native.kernels.murmur2 cimport murmur2
 
-import numpy as np
+cdef object _numpy = None
+
+
+cdef object numpy():
+    """Return numpy: who only wants varints and checksums does not wait for its import."""
+    global _numpy
+    if _numpy is None:
+        import numpy as _loaded
+        _numpy = _loaded
+    return _numpy
 
 checksum.pls_crc_init()
 
@@ -124,7 +133,7 @@ def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t
 
     Return (rows filled, position in the buffer at the end, `errors.Ending`). See `format.batches.scan`.
     """
-    cdef uint8_t[::1] raw = np.frombuffer(rows, np.uint8)   # faster than a `view` of a structure
+    cdef uint8_t[::1] raw = numpy().frombuffer(rows, numpy().uint8)   # faster than a `view` of a structure
     if rows.dtype.itemsize != sizeof(header.BatchRow):
         raise TypeError("rows are not of BATCH_DTYPE")
     if not 0 <= start <= end <= buffer.shape[0]:
@@ -160,7 +169,7 @@ def scan(const uint8_t[::1] buffer not None, int64_t start, int64_t end, int64_t
 
 def survey(rows not None):
     """Summarize the rows of a batch table in one pass; there must be at least one. See `format.batches.Summary`."""
-    cdef const uint8_t[::1] raw = np.frombuffer(rows, np.uint8)
+    cdef const uint8_t[::1] raw = numpy().frombuffer(rows, numpy().uint8)
     if rows.dtype.itemsize != sizeof(header.BatchRow) or not len(rows):
         raise TypeError("rows are not of BATCH_DTYPE, or there are none")
     cdef const header.BatchRow *row = <const header.BatchRow *>&raw[0]
@@ -284,7 +293,7 @@ def search_many(
 ):
     """Find the slots of an array of keys, as `search` does; return an int64 array."""
     cdef const uint8_t *first = keys_of(buffer, entry_size, key_at, key_size, count)
-    out = np.empty(keys.shape[0], np.int64)
+    out = numpy().empty(keys.shape[0], numpy().int64)
     cdef int64_t[::1] slots = out
     cdef int64_t[index.LANES] below
     cdef Py_ssize_t i = 0, lane, total = keys.shape[0]
@@ -330,7 +339,7 @@ def frames(data not None):
                 break
             at += size
             count += 1
-    found = np.empty(count + 1, np.int64)
+    found = numpy().empty(count + 1, numpy().int64)
     starts = found
     with nogil:
         at = 0

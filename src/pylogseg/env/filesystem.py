@@ -30,6 +30,8 @@ class Entry(NamedTuple):
     size: int
     """Bytes; 0 for a folder."""
     modified_ms: int
+    largest_ms: int | None = None
+    """Of a segment, its greatest timestamp if the listing knows it, as that of a tier does."""
 
 
 class Readable(Protocol):

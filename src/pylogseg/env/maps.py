@@ -1,9 +1,10 @@
 """Maps of files that grow, shrink and are renamed while they are mapped.
 
 The `mmap` module refuses to map beyond the end of a file (so each append would ask for a new map), and each of its
-maps holds a descriptor open. Where the C library's own `mmap` can be called it is: the map is made longer than the
-file, shows what is appended later, and needs no descriptor. Elsewhere (Windows) the module is used, a map ends where
-the file ended, and a file does not shrink while a view of it lives.
+maps holds a descriptor open. Where the C library's own `mmap` can be called it is: the module reserves addresses, and
+the file is mapped over them. Such a map is longer than the file, shows what is appended later, and needs no descriptor.
+The module unmaps it in C when the last view is gone: a Ctrl-C in a finalizer in Python would be lost. Elsewhere
+(Windows) a map ends where the file ended, and a file does not shrink while a view of it lives.
 
 Touching a page that lies wholly beyond the end of the file kills the process. Therefore nobody gets a view beyond the
 size that was published, and before a file is made shorter `Mapping.keep` puts a copy under the views that still live.
@@ -18,7 +19,7 @@ import os
 import sys
 import tempfile
 import weakref
-from typing import IO, Any
+from typing import IO
 
 _SMALLEST_BYTES = 1 << 20
 
@@ -29,40 +30,28 @@ def _mapped_length(size: int) -> int:
 
 
 class _LibraryMaps:
-    """`mmap`, `munmap` and `msync` of the C library."""
+    """`mmap` of the C library, over addresses that are reserved."""
 
     def __init__(self) -> None:
-        library = ctypes.CDLL(None, use_errno=True)
-        self._map, self._unmap, self._sync = library.mmap, library.munmap, library.msync
+        self._map = ctypes.CDLL(None, use_errno=True).mmap
         self._map.restype = ctypes.c_void_p
         self._map.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
-        self._unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-        self._sync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
-    def map(self, descriptor: int, length: int, *, writable: bool, over: int | None = None) -> int:
-        """Create a shared map and return its address; `over` atomically replaces the map at that address."""
+    def map(self, descriptor: int, length: int, *, writable: bool, over: int) -> None:
+        """Map a file, shared, in place of what is at the addresses from `over` on, in one step."""
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        flags = mmap.MAP_SHARED | (_MAP_FIXED if over is not None else 0)
-        address = self._map(over, length, protection, flags, descriptor, 0)
-        if address is None or address == ctypes.c_void_p(-1).value:
-            raise _last_error()
-        return int(address)
+        address = self._map(over, length, protection, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
+        if address != over:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
 
-    def unmap(self, address: int, length: int) -> None:
-        self._unmap(address, length)
 
-    def sync(self, address: int, length: int) -> None:
-        if self._sync(address, length, _MS_SYNC) != 0:
-            raise _last_error()
+def _reserve(length: int, *, writable: bool) -> mmap.mmap:
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+    return mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=protection)
 
 
 _MAP_FIXED = 0x10  # the same on Linux, macOS and the BSDs; the mmap module does not name it
-_MS_SYNC = 0x10 if sys.platform == "darwin" else 0x04
-
-
-def _last_error() -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))
 
 
 def _library() -> _LibraryMaps | None:
@@ -87,18 +76,18 @@ class Mapping:
 
     def __init__(self, descriptor: int, size: int, *, writable: bool = False) -> None:
         self._address = 0
-        pages: Any
         if _LIBRARY is None:
             self._length = size
             pages = mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
         else:
             self._length = _mapped_length(size)
-            self._address = _LIBRARY.map(descriptor, self._length, writable=writable)
-            pages = (ctypes.c_ubyte * self._length).from_address(self._address)
-            # Views may outlive the interpreter's exit handlers, so the last ones are left to the system.
-            weakref.finalize(pages, _LIBRARY.unmap, self._address, self._length).atexit = False
-        self._pages: weakref.ref[Any] = weakref.ref(pages)
-        view = memoryview(pages).cast("B")
+            pages = _reserve(self._length, writable=writable)
+            import numpy as np  # who only lists files does without it
+
+            self._address = np.frombuffer(pages, np.uint8).ctypes.data
+            _LIBRARY.map(descriptor, self._length, writable=writable, over=self._address)
+        self._pages: weakref.ref[mmap.mmap] = weakref.ref(pages)
+        view = memoryview(pages)
         self._view: memoryview | None = view if writable else view.toreadonly()
 
     def whole(self) -> memoryview:
@@ -133,12 +122,8 @@ class Mapping:
     def sync(self, size: int) -> None:
         """Write the first `size` bytes of a writable map to the disk and wait for it."""
         pages = self._pages()
-        if size == 0 or pages is None:
-            return
-        if _LIBRARY is None:
-            pages.flush()
-        else:
-            _LIBRARY.sync(self._address, min(size, self._length))
+        if size > 0 and pages is not None:
+            pages.flush(0, min(size, self._length))
 
 
 def _nameless_file() -> IO[bytes]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
 
 from pylogseg.env.filesystem import Entry, LocalFiles, check_small
 from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles
-from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, read_disk
-from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile, Storage
+from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, Read, read_disk
+from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
 from pylogseg.errors import StorageError
 
 
@@ -45,15 +45,34 @@ class _Folder:
         self.names: dict[str, File | _Folder | None] = {}
 
 
+class Under(Protocol):
+    """A storage that lies below: of `pylogseg.env.storage.Storage`, what only reads."""
+
+    def open_log(self, path: str, *, create: bool = True) -> Kept: ...
+    def list_folder(self, path: str) -> list[Entry]: ...
+    def stat(self, path: str) -> Entry: ...
+    def exists(self, path: str) -> bool: ...
+    def join(self, folder: str, name: str) -> str: ...
+    def split(self, path: str) -> tuple[str, str]: ...
+
+
+class Kept(Protocol):
+    """A file of a storage that lies below."""
+
+    def read(self, position: int, size: int) -> bytes | memoryview: ...
+    def view(self, position: int, size: int) -> memoryview: ...
+    def close(self) -> None: ...
+
+
 class OverlayStorage:
     """See `pylogseg.env.storage.Storage`: the disks of this machine, or another storage, which stay as they are.
 
     `sync_file`, `sync_folder` and locks do nothing: a folder that somebody writes may change meanwhile.
     """
 
-    def __init__(self, under: Storage | None = None, handles: Handles | None = None) -> None:
+    def __init__(self, under: Under | None = None, handles: Handles | None = None) -> None:
         self._handles = Handles(DEFAULT_LIMIT) if handles is None else handles
-        self._disk: LocalFiles | Storage = LocalFiles() if under is None else under
+        self._disk: LocalFiles | Under = LocalFiles() if under is None else under
         self._read = read_disk if under is None else functools.partial(_read_under, under)
         self._exists = os.path.lexists if under is None else under.exists
         self._is_local = under is None
@@ -180,6 +199,15 @@ class OverlayStorage:
         self._locked.add(key)
         return _OverlayLock(path, self._locked, key)
 
+    def show(self, path: str, size: int, shown: Callable[[Read], Read]) -> None:
+        """Give a file another content, which is read when it is needed.
+
+        `shown` gets the function that reads what lies below, and returns one of the same kind.
+        """
+        file = self._as_file(self._find(path), path, "show")
+        folder, name = self._place(path, "show")
+        folder.names[name] = File(path, size, file.modified_ms, shown(self._read))
+
     # ---- changes ----
 
     def changes(self) -> list[FileChange]:
@@ -293,7 +321,7 @@ def _entry(name: str, node: File | _Folder) -> Entry:
     return Entry(name, False, node.size, node.modified_ms) if isinstance(node, File) else Entry(name, True, 0, 0)
 
 
-def _read_under(under: Storage, path: str, position: int, size: int) -> memoryview:
+def _read_under(under: Under, path: str, position: int, size: int) -> memoryview:
     file = under.open_log(path, create=False)
     try:
         return memoryview(file.read(position, size)) if size <= COPIED_BYTES else file.view(position, size)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import socket as sockets
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
-
-import numpy as np
 
 from pylogseg.env.append_file import storage_error
 from pylogseg.env.filesystem import MappedReader as DiskFile
@@ -23,6 +22,8 @@ _T = TypeVar("_T")
 _CHUNK_BYTES = 4 << 20
 #: Up to so many bytes are read, so that what the disk has lost is an error; more at a time are mapped.
 COPIED_BYTES = 64 << 20
+#: Of what has to be read before it is sent, at a time.
+_SENT_BYTES = 1 << 20
 Rename = Callable[[str, str], None]
 Read = Callable[[str, int, int], memoryview]
 
@@ -103,7 +104,8 @@ class File:
         if size < len(whole):
             self.tail = bytearray(whole[:size])
         elif size > len(whole):
-            longer = np.zeros(size, np.uint8).data  # pages of it come into being with their first use
+            # A map, whose pages come into being with their first use; an allocator may clear each of its own.
+            longer = memoryview(mmap.mmap(-1, size))
             longer[: len(whole)] = whole
             self.tail = longer
         self._touch()
@@ -279,7 +281,7 @@ class OverlayAppendFile(_Open):
             return 0
         opened = self._on_disk(position + size) if hasattr(os, "sendfile") else None
         if opened is None:
-            return socket.send(self.view(position, size))
+            return socket.send(self.view(position, min(size, _SENT_BYTES)))
         try:
             with opened as number:
                 return os.sendfile(socket.fileno(), number, position, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,20 +13,26 @@ from pylogseg.errors import RequestError, StorageError
 
 def remote_files(url: str, storage: Mapping[str, Any]) -> tuple[FileSystem, str]:
     """Return the file system of a URL, with options such as credentials or an endpoint, and the path in it."""
+    shown = without_login(url)
     try:
         import fsspec
     except ImportError:
         raise RequestError(
-            f"{url}: reading URLs needs fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')"
+            f"{shown}: reading URLs needs fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')"
         ) from None
     try:
         system, path = fsspec.core.url_to_fs(url, **storage)
     except ImportError as error:
         extra = " (pip install 'pylogseg[s3]')" if url.startswith(("s3://", "s3a://")) else ""
-        raise RequestError(f"{url}: {error}{extra}") from error
+        raise RequestError(f"{shown}: {error}{extra}") from error
     except (ValueError, TypeError) as error:
-        raise RequestError(f"{url}: {error}") from error
+        raise RequestError(f"{shown}: {error}") from error
     return RemoteFiles(system, url.split("://", 1)[0]), path
+
+
+def without_login(url: str) -> str:
+    """Return a URL without the name and the password that it may have."""
+    return re.sub(r"://[^/]*@", "://", url)
 
 
 class RemoteFile(_Closing):
@@ -90,6 +97,18 @@ class RemoteFiles:
         """Open a file; objects do not change, sealed or not."""
         return RemoteFile(self._system, path, self.stat(path).size, self._scheme)
 
+    def open_sized(self, path: str, size: int) -> FileView:
+        """Open a file of which the size is known already: no request."""
+        return RemoteFile(self._system, path, size, self._scheme)
+
+    def find(self, path: str) -> list[tuple[str, Entry]]:
+        """Return all files below a folder, with their paths, by as few requests as the store allows."""
+        try:
+            found = self._system.find(path, detail=True)
+        except OSError as error:
+            raise StorageError(f"{self._scheme}://{path}", "list", str(error) or "no such folder") from error
+        return [(name, _entry(info)) for name, info in sorted(found.items())]
+
     def join(self, path: str, name: str) -> str:
         return f"{path.rstrip('/')}/{name}"
 
@@ -105,6 +124,11 @@ class RemoteFiles:
         if not any(sign in pattern for sign in "*?["):
             return [pattern]
         return sorted(self._system.glob(pattern))
+
+
+def shown(files: FileSystem, path: str) -> str:
+    """Return a path as people name it: that of a remote file with its scheme."""
+    return files.real(path) if isinstance(files, RemoteFiles) else path
 
 
 def _entry(info: dict[str, Any]) -> Entry:
