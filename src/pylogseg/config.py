@@ -147,6 +147,10 @@ class LogSettings(TypedDict, total=False):
     remote_log_delete_on_disable: bool | str
     local_retention_ms: int | str
     local_retention_bytes: int | str
+    remote_copy_lag_ms: int | str
+    remote_copy_lag_bytes: int | str
+    max_decompressed_message_bytes: int | str
+    errors_deadletterqueue_group_enable: bool | str
     leader_replication_throttled_replicas: str | Sequence[str]
     follower_replication_throttled_replicas: str | Sequence[str]
 
@@ -206,6 +210,10 @@ class LogConfig:
     remote_log_delete_on_disable: bool = _flag(False)
     local_retention_ms: int = _long(-2, -2)
     local_retention_bytes: int = _long(-2, -2)
+    remote_copy_lag_ms: int = _long(0, -1)
+    remote_copy_lag_bytes: int = _long(-1, -1)
+    max_decompressed_message_bytes: int = _whole(2**31 - 9, 1, 2**31 - 9)
+    errors_deadletterqueue_group_enable: bool = _flag(False)
     leader_replication_throttled_replicas: tuple[str, ...] = _words((), *_THROTTLED)
     follower_replication_throttled_replicas: tuple[str, ...] = _words((), *_THROTTLED)
 

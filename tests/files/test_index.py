@@ -190,6 +190,27 @@ def test_checks(raw: bytes, kind: type[OffsetIndex | TimeIndex], reason: str, po
             index.check()
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 100])
+@pytest.mark.parametrize("zeros", [0, 7])
+def test_wide_entries_are_refused_by_name(count: int, zeros: int) -> None:
+    """Entries of 12 bytes (KIP-1333), with zeros behind them as a broker leaves them."""
+    rows = [struct.pack(">iq", 3 + 7 * i, 4096 * i + (1 << 31) * (i > 50)) for i in range(count)]
+    raw = b"".join(rows) + bytes(12 * zeros)
+    if count == 1 and zeros:  # one entry tells too little, unless the size does
+        return
+    index = OffsetIndex(raw, 0, "0.index")
+    for check in (index.check, index.check_entries):
+        with pytest.raises(CorruptionError, match="KIP-1333"):
+            check()
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_size=50), st.integers(0, 9))
+def test_no_index_of_today_is_taken_for_a_wide_one(steps: list[tuple[int, int]], zeros: int) -> None:
+    offsets, positions = (np.cumsum([step[i] for step in steps], dtype=np.int64) for i in (0, 1))
+    raw = b"".join(struct.pack(">ii", *row) for row in zip(offsets.tolist(), positions.tolist(), strict=True))
+    OffsetIndex(raw + bytes(8 * zeros), 0).check()
+
+
 def test_indexes_that_cannot_be() -> None:
     for offsets, positions in [
         ([1], []),

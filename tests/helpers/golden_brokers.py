@@ -1,7 +1,6 @@
 """Golden data of whole brokers."""
 
-#: Folders of `golden/broker-4.3` that hold a broker's log directories.
-BROKERS = [
+_4_3 = [
     "codecs",
     "txn",
     "txn-old",
@@ -16,3 +15,5 @@ BROKERS = [
     "retention",
     "unclean",
 ]
+#: Folders of the golden data that hold a broker's log directories.
+BROKERS = [*(f"broker-4.3/{name}" for name in _4_3), "broker-4.4/all"]

@@ -31,6 +31,9 @@ _SERVED = [
     "InitProducerId", "OffsetForLeaderEpoch", "DescribeConfigs", "DescribeLogDirs", "SaslAuthenticate",
     "DescribeCluster", "DescribeProducers", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
     "DescribeTopicPartitions",
+    # Those of a server that is written to.
+    "CreateTopics", "DeleteTopics", "DeleteRecords", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs",
+    "DeleteGroups", "OffsetDelete", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit",
 ]  # fmt: skip
 REQUESTS = tuple(f"{name}{kind}" for name in _SERVED for kind in ("Request", "Response"))
 _JAR = re.compile(

@@ -31,8 +31,11 @@ def test_golden_unpacks_whole(golden: Path) -> None:
     assert len(scenarios) == 67
     assert all((folder / name).exists() for folder in scenarios for name in ("ops.jsonl", "expected.jsonl", "final"))
     assert len(list((golden / "broker-4.3").iterdir())) == 14
-    assert len([path for path in golden.rglob("*.log") if path.is_file()]) == 1310
-    assert sum(1 for path in golden.rglob("*") if path.is_file()) == 6935
+    assert sorted(path.name for path in (golden / "broker-4.4" / "all").iterdir()) == [
+        "data0", "data1", "expected.json", "expected.jsonl.gz",
+    ]  # fmt: skip
+    assert len([path for path in golden.rglob("*.log") if path.is_file()]) == 1533
+    assert sum(1 for path in golden.rglob("*") if path.is_file()) == 8009
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -21,6 +21,9 @@ from pylogseg.format.buffers import byte_view
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Structure
 
 _MAX_INT32 = 2**31 - 1
+#: An entry of KIP-1333, which is under discussion.
+_WIDE = np.dtype([("offset", ">i4"), ("position", ">i8")])
+_LOOK_ENTRIES = 64
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 
 
@@ -159,6 +162,34 @@ class OffsetIndex(_Index):
     _entry = OFFSET_INDEX_ENTRY
     _keys: ClassVar = {"relative_offset": True, "position": True}
     __slots__ = ()
+
+    def check(self) -> None:
+        """Look at the size, the first and the last entry, as Kafka's tools do, and for entries of another width.
+
+        Raises CorruptionError also for an index whose entries ascend only as those of KIP-1333, for segments above 2
+        GiB, which no release of Kafka writes yet.
+        """
+        if self.is_wide:
+            self._refuse(
+                0, f"its entries ascend only as entries of {_WIDE.itemsize} bytes (KIP-1333), which are not read"
+            )
+        super().check()
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the entries have an offset of 4 bytes and a position of 8, by their order; Kafka has 4 and 4."""
+        size = len(self.buffer)
+        if not size or size % _WIDE.itemsize:
+            return False
+        wide = np.frombuffer(self.buffer, _WIDE, min(size // _WIDE.itemsize, _LOOK_ENTRIES))
+        wide = wide[: int(np.append(np.flatnonzero((wide["offset"] == 0) & (wide["position"] == 0)), len(wide))[0])]
+        if not len(wide) or wide["offset"][0] < 0 or not 0 <= wide["position"][0] <= _MAX_INT32:
+            return False
+        if (wide["offset"][1:] <= wide["offset"][:-1]).any() or (wide["position"][1:] <= wide["position"][:-1]).any():
+            return False
+        plain = self.entries[:_LOOK_ENTRIES]
+        ascends = all((plain[name][1:] > plain[name][:-1]).all() for name in self._keys)
+        return bool(self.odd_bytes) if len(wide) == 1 else not ascends
 
     @property
     def positions(self) -> npt.NDArray[np.int32]:

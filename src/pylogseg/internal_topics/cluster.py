@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pylogseg.catalog.disk import Disk
 from pylogseg.config import LogConfig
@@ -12,7 +13,7 @@ from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.properties import parse_properties
 from pylogseg.format.names import METADATA_TOPIC, FileKind
-from pylogseg.internal_topics.image import Image
+from pylogseg.lineage.authority import Known
 
 FOLDER = f"{METADATA_TOPIC}-0"
 #: Types of resources that have settings.
@@ -42,12 +43,18 @@ class ClusterMetadata:
         Topic id and partition to ids of log directories, if known.
     configs : dict of (int, str) to dict of str to str
         Type and name of a resource to its settings.
+    leaders : dict of (str, int) to Known
+        Topic id and partition to the leader, its epoch, and which replicas may lead.
+    offset : int
+        Of the metadata log, up to where it was read: of several copies, the highest is the newest.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
     replicas: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     directories: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    leaders: dict[tuple[str, int], Known] = field(default_factory=dict)
+    offset: int = 0
 
     @classmethod
     def read(cls, folder: str) -> ClusterMetadata:
@@ -60,6 +67,8 @@ class ClusterMetadata:
         StorageError
             If the folder cannot be read.
         """
+        from pylogseg.internal_topics.image import Image  # with numpy: only where there is metadata to read
+
         image = Image.read(folder)
         unread = [*image.damage, *(f"{count} {what}" for what, count in image.unread(_NEEDED).items())]
         if unread:
@@ -69,6 +78,8 @@ class ClusterMetadata:
             {key: tuple(fields["replicas"]) for key, fields in image.partitions.items()},
             {key: tuple(fields["directories"]) for key, fields in image.partitions.items() if fields["directories"]},
             image.configs,
+            {key: _known(fields) for key, fields in image.partitions.items()},
+            image.offset,
         )
 
     def of_topic(self, topic: str) -> dict[str, str]:
@@ -90,6 +101,11 @@ class ClusterMetadata:
     def of_broker(self, node_id: str) -> dict[str, str]:
         """Return the dynamic settings of all brokers and of one broker."""
         return {**self.configs.get((BROKER_RESOURCE, ""), {}), **self.configs.get((BROKER_RESOURCE, node_id), {})}
+
+
+def _known(fields: dict[str, Any]) -> Known:
+    lists = (fields.get(name) or () for name in ("isr", "eligibleLeaderReplicas", "lastKnownElr"))
+    return Known(fields["leader"], fields["leaderEpoch"], *map(tuple, lists))
 
 
 def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:

@@ -363,6 +363,7 @@ _APPLY: dict[str, Callable[[Image, _Fields], Any]] = {
     "FenceBrokerRecord": _fence(True),
     "UnfenceBrokerRecord": _fence(False),
     "RegisterControllerRecord": lambda image, fields: image.controllers.__setitem__(fields["controllerId"], fields),
+    "UnregisterControllerRecord": lambda image, fields: image.controllers.pop(fields["controllerId"], None),
     "FeatureLevelRecord": _feature,
     "ClientQuotaRecord": _quota,
     "ProducerIdsRecord": _producer_ids,

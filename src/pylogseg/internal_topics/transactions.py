@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -136,31 +136,41 @@ def open_table(disk: Disk, moment: Moment, notes: Notes, now_ms: int, max_timeou
     transactional ids has the producer, or that id's transaction does not hold the partition.
     """
     known = {row["producerId"]: row for row in transaction_rows(disk, moment, notes)}
-    rows = []
-    for topic, partition, found in producers(disk, PartitionEnds(disk, moment, notes), notes):
-        if found.first_txn_offset < 0:
-            continue
-        transaction = known.get(found.producer_id)
-        held = [] if transaction is None else transaction["partitions"]
-        is_held = any(each["topic"] == topic and partition in each["partitions"] for each in held)
-        age = now_ms - found.last_timestamp
-        hangs = age > max_timeout_ms and not is_held
-        rows.append(
-            {
-                "topic": topic,
-                "partition": partition,
-                "producerId": found.producer_id,
-                "producerEpoch": found.epoch,
-                "coordinatorEpoch": found.coordinator_epoch,
-                "startOffset": found.first_txn_offset,
-                "lastTimestamp": found.last_timestamp,
-                "ageMs": age,
-                "transactionalId": None if transaction is None else transaction["transactionalId"],
-                "hanging": hangs,
-                "abortCommand": _abort_command(topic, partition, found) if hangs else None,
-            }
-        )
+    rows = [
+        open_row(topic, partition, found, known, now_ms, max_timeout_ms)
+        for topic, partition, found in producers(disk, PartitionEnds(disk, moment, notes), notes)
+        if found.first_txn_offset >= 0
+    ]
     return pa.Table.from_pylist(rows, OPEN)
+
+
+def open_row(
+    topic: str,
+    partition: int,
+    producer: Producer,
+    known: Mapping[int, _Row],
+    now_ms: int,
+    max_timeout_ms: int = MAX_TIMEOUT_MS,
+) -> _Row:
+    """Return the row of an open transaction; `known` are the rows of transactional ids, by producer."""
+    transaction = known.get(producer.producer_id)
+    held = [] if transaction is None else transaction["partitions"]
+    is_held = any(each["topic"] == topic and partition in each["partitions"] for each in held)
+    age = now_ms - producer.last_timestamp
+    hangs = age > max_timeout_ms and not is_held
+    return {
+        "topic": topic,
+        "partition": partition,
+        "producerId": producer.producer_id,
+        "producerEpoch": producer.epoch,
+        "coordinatorEpoch": producer.coordinator_epoch,
+        "startOffset": producer.first_txn_offset,
+        "lastTimestamp": producer.last_timestamp,
+        "ageMs": age,
+        "transactionalId": None if transaction is None else transaction["transactionalId"],
+        "hanging": hangs,
+        "abortCommand": _abort_command(topic, partition, producer) if hangs else None,
+    }
 
 
 def _abort_command(topic: str, partition: int, producer: Producer) -> str:

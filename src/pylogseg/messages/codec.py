@@ -218,6 +218,8 @@ def length_reader(compact: bool, code: str) -> Callable[[Any, int], tuple[int, i
     if compact:
 
         def read(data: Any, at: int) -> tuple[int, int]:
+            if at < len(data) and data[at] < 128:
+                return data[at] - 1, at + 1
             length, at = _codec.decode_uvarint(data, at)
             return length - 1, at
 

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import json
+import pkgutil
 from typing import Any, NamedTuple
 
 from pylogseg.errors import RequestError
@@ -158,7 +158,8 @@ def _field(row: dict[str, Any]) -> Field:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    text = importlib.resources.files("pylogseg.messages").joinpath("schemas.json").read_text(encoding="utf-8")
+    text = pkgutil.get_data("pylogseg.messages", "schemas.json")  # importlib.resources takes longer than the table
+    assert text is not None
     return dict(json.loads(text))
 
 

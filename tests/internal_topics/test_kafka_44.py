@@ -1,0 +1,60 @@
+"""The disks of a broker of Kafka 4.4: its metadata, its settings, and that nothing on them is damage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers.shell import pylogseg as shell
+
+from pylogseg.config import LogConfig
+from pylogseg.internal_topics.cluster import ClusterMetadata
+from pylogseg.internal_topics.image import Image
+from pylogseg.messages.framing import Part
+from pylogseg.messages.schema import message
+
+
+@pytest.fixture(scope="module")
+def broker(golden: Path) -> Path:
+    return golden / "broker-4.4" / "all"
+
+
+def test_topics_and_settings_are_those_of_the_broker(broker: Path) -> None:
+    said = json.loads((broker / "expected.json").read_text())["topics"]
+    cluster = ClusterMetadata.read(str(broker / "data0" / "__cluster_metadata-0"))
+    assert {topic: of["topicId"] for topic, of in said.items()} == {topic: cluster.topic_ids[topic] for topic in said}
+    for topic, of in said.items():
+        own = cluster.of_topic(topic)
+        assert own == {name: of["config"][name] for name in own}, topic
+    known = [known for key, known in cluster.leaders.items() if key[0] in cluster.topic_ids.values()]
+    assert {each.leader for each in known} == {-1}  # the broker has said good-bye
+    assert {each.isr or each.elr for each in known} == {(1,)}
+
+
+def test_nothing_is_damaged(broker: Path) -> None:
+    done = shell("verify", broker / "data0", broker / "data1")
+    assert done.code == 0, done.text
+
+
+def test_new_settings_are_known() -> None:
+    text = {
+        "max.decompressed.message.bytes": "1000",
+        "remote.copy.lag.ms": "60000",
+        "remote.copy.lag.bytes": "-1",
+        "errors.deadletterqueue.group.enable": "true",
+        "cleanup.policy": "",
+    }
+    config = LogConfig.from_properties(text)
+    assert config.max_decompressed_message_bytes == 1000
+    assert (config.remote_copy_lag_ms, config.remote_copy_lag_bytes) == (60000, -1)
+    assert config.errors_deadletterqueue_group_enable
+    assert config.cleanup_policy == ()
+
+
+def test_a_controller_leaves() -> None:
+    image = Image()
+    for name in ("RegisterControllerRecord", "UnregisterControllerRecord"):
+        of = message(name)
+        image.apply(Part(of, of.number or 0, 0, {"controllerId": 7}))
+        assert list(image.controllers) == ([7] if name.startswith("Register") else [])
