@@ -1,0 +1,178 @@
+"""Which replica's history is that of the partition, and what the others prove and can give.
+
+The rules are the controller's. Where its metadata is known, a replica has to be in sync to become leader, then an
+eligible one (KIP-966), then the last that was known to be. Among those that are left, or among all without metadata,
+the replica with the highest leader epoch has followed the newest leader, and the longest of several has most of it:
+at its end, or else at its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from pylogseg.lineage.chains import Lineage, parting
+
+_NO_END = 2**63 - 1
+
+
+class Replica(NamedTuple):
+    """What lineage needs to know of a replica.
+
+    Attributes
+    ----------
+    lineage : Lineage
+        Its epochs, and from where to where its log goes, damaged or not.
+    high_watermark : int
+        What its broker had noted as committed, which may be behind the end: then records are missing, or a leader that
+        was elected without having them made it cut them. 0 if it is not known.
+    node_id : int or None
+        Of the broker.
+    lost_tail : bool
+        Whether there was more behind its last good batch, which is damaged.
+    """
+
+    lineage: Lineage
+    high_watermark: int = 0
+    node_id: int | None = None
+    lost_tail: bool = False
+
+
+class Rule(Enum):
+    """Why a replica is the authoritative one."""
+
+    NAMED = "named"  #: The caller said so.
+    ISR = "isr"  #: In sync, by the metadata of the cluster.
+    ELR = "elr"  #: Eligible leader replica.
+    LAST_KNOWN_ELR = "lastKnownElr"
+    EPOCH = "epoch"  #: It has the highest leader epoch of all.
+    LENGTH = "length"  #: Of those with this epoch, it is the longest.
+    ONLY = "only"  #: There is no other.
+
+
+class Known(NamedTuple):
+    """What the metadata of the cluster says of a partition: ids of brokers, and the epoch of the leader."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+class Choice(NamedTuple):
+    """The authoritative replica."""
+
+    replica: int  #: Its place in the list.
+    rule: Rule
+    is_outdated: bool = False  #: The metadata is older than the disks, and did not count.
+
+
+class Alarm(NamedTuple):
+    """Records that were committed on a replica and are not in the log."""
+
+    replica: int
+    first_offset: int  #: From where on it differs, or the log ends.
+    high_watermark: int  #: Up to where it knew them committed.
+    epoch: int  #: Of its record at the first offset.
+    log_epoch: int  #: Of the log there; the last one if the log ends.
+
+
+class Verdict(NamedTuple):
+    """What the log of a partition is.
+
+    Attributes
+    ----------
+    lineage : Lineage
+        Of the log: that of the authoritative replica, and what others have behind it of the same history.
+    committed : int
+        The highest high watermark that is proved for this history.
+    alarms : list of Alarm
+        Not empty: committed records would be lost.
+    extended_by : int or None
+        The replica that has what lies behind the end of the authoritative one.
+    """
+
+    lineage: Lineage
+    committed: int
+    alarms: list[Alarm]
+    extended_by: int | None = None
+
+
+def choose(replicas: Sequence[Replica], known: Known | None = None, named: int | None = None) -> Choice:
+    """Choose the authoritative replica.
+
+    Parameters
+    ----------
+    replicas : sequence of Replica
+        Not empty; of several that are alike, the first is chosen.
+    known : Known, optional
+        Does not count if a replica has a higher leader epoch: then the metadata is older than the disks.
+    named : int, optional
+        The place of the one that is to be.
+    """
+    every = range(len(replicas))
+    if named is not None:
+        return Choice(named, Rule.NAMED)
+    newest = max(replica.lineage.last_epoch for replica in replicas)
+    is_outdated = known is not None and newest > known.leader_epoch
+    if known is not None and not is_outdated:
+        for rule, ids in ((Rule.ISR, known.isr), (Rule.ELR, known.elr), (Rule.LAST_KNOWN_ELR, known.last_known_elr)):
+            among = [number for number in every if replicas[number].node_id in ids]
+            if among:
+                return Choice(_best(replicas, among, known.leader), rule)
+    best = _best(replicas, every)
+    with_newest = [replica for replica in replicas if replica.lineage.last_epoch == newest]
+    rule = Rule.ONLY if len(replicas) == 1 else Rule.EPOCH if len(with_newest) == 1 else Rule.LENGTH
+    return Choice(best, rule, is_outdated)
+
+
+def _best(replicas: Sequence[Replica], among: Sequence[int], leader: int | None = None) -> int:
+    def worth(number: int) -> tuple[int, int, bool, int]:
+        lineage, node_id = replicas[number].lineage, replicas[number].node_id
+        start = lineage.epochs[0].start_offset if lineage.epochs else lineage.start
+        return lineage.last_epoch, lineage.end, leader is not None and node_id == leader, -start
+
+    return max(among, key=worth)
+
+
+def judge(replicas: Sequence[Replica], choice: Choice) -> Verdict:
+    """Say what the log is, how much of it is committed, and what of the others contradicts it.
+
+    Another replica continues the authoritative one, if its history is the same up to there and goes on in the same
+    epoch: up to its high watermark, or wholly if the authoritative one has lost its tail.
+    """
+    lineage, extended_by = replicas[choice.replica].lineage, None
+    for number, replica in enumerate(replicas):
+        if choice.rule is Rule.NAMED:
+            break  # what was named is meant as it is
+        longer = _continued(replicas[choice.replica], replica)
+        if longer is not None and longer.end > lineage.end:
+            lineage, extended_by = longer, number
+    committed, alarms = 0, []
+    for number, replica in enumerate(replicas):
+        same = parting(lineage, replica.lineage)
+        if same.epoch is not None:
+            committed = max(committed, min(replica.high_watermark, same.offset))
+        lost_up_to = min(replica.high_watermark, replica.lineage.end)
+        if same.offset < lost_up_to and number != choice.replica:
+            epoch, log_epoch = replica.lineage.epoch_at(same.offset), lineage.epoch_at(min(same.offset, lineage.end))
+            alarms.append(Alarm(number, same.offset, lost_up_to, epoch, log_epoch))
+    return Verdict(lineage, committed, alarms, extended_by)
+
+
+def _continued(chosen: Replica, other: Replica) -> Lineage | None:
+    """Return the history of the chosen replica with what another one has behind its end; None if there is nothing."""
+    lineage = chosen.lineage
+    if other.lineage.end <= lineage.end:
+        return None
+    limit = other.lineage.end if chosen.lost_tail else max(other.high_watermark, chosen.high_watermark)
+    same = parting(lineage._replace(end=_NO_END), other.lineage)
+    if same.epoch != lineage.last_epoch or same.offset < lineage.end:
+        return None
+    longer = other.lineage.cut(limit)
+    if longer.end <= lineage.end:
+        return None
+    behind = tuple(entry for entry in longer.epochs if entry.epoch > lineage.last_epoch)
+    return Lineage((*lineage.epochs, *behind), lineage.start, longer.end)

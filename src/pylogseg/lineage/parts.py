@@ -1,0 +1,210 @@
+"""Which of a set of parts form one log: uploaded segments that overlap, or what is left of several replicas.
+
+A part belongs to a lineage up to where the two part. That is what a broker does with a tier: it asks for the segment of
+an epoch and an offset, so a segment serves the offsets of the epochs that it shares with the leader, whatever else is
+in it. (`RemoteLogManager.isRemoteSegmentWithinLeaderEpochs` is `is_within`.)
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from pylogseg.files.checkpoint import EpochEntry
+from pylogseg.lineage.chains import Lineage, parting
+
+
+class Part(NamedTuple):
+    """A range of offsets that can be read somewhere, for example an uploaded segment.
+
+    Attributes
+    ----------
+    first_offset, end_offset : int
+        Half-open: a manifest's ``endOffset`` plus one.
+    epochs : tuple of EpochEntry
+        Of the part, or of its log from the beginning to the end of the part, which tells more.
+    rank : int
+        Of several that have an offset, the lowest rank is taken.
+    """
+
+    first_offset: int
+    end_offset: int
+    epochs: tuple[EpochEntry, ...]
+    rank: int = 0
+
+    @property
+    def lineage(self) -> Lineage:
+        """The history that the part shows."""
+        return Lineage.of(self.epochs, self.first_offset, self.end_offset)
+
+
+class Piece(NamedTuple):
+    """Offsets of the log that come from one part."""
+
+    part: int  #: Its place in the list of parts.
+    first_offset: int
+    end_offset: int
+
+
+class LeftKind(Enum):
+    """Why offsets of a part are not in the log, or not taken from it."""
+
+    BRANCH = "branch"  #: Another leader wrote the log there: records that were lost by an election.
+    OUTSIDE = "outside"  #: Below the start of the log, or after its end.
+    COPY = "copy"  #: They come from another part.
+
+
+class LeftOut(NamedTuple):
+    """Offsets of a part that are left out."""
+
+    part: int
+    first_offset: int
+    end_offset: int
+    kind: LeftKind
+    reason: str
+
+
+class Assembly(NamedTuple):
+    """A log made of parts.
+
+    Attributes
+    ----------
+    pieces : list of Piece
+        By offset, without overlaps.
+    left : list of LeftOut
+        By part and offset.
+    holes : list of (int, int)
+        Offsets of the log, half-open, that no part has.
+    """
+
+    pieces: list[Piece]
+    left: list[LeftOut]
+    holes: list[tuple[int, int]]
+
+
+def is_within(part: Part, lineage: Lineage) -> bool:
+    """Check whether a part belongs to a lineage, all of it but what lies below the lineage's start."""
+    within = parting(part.lineage, lineage)
+    return within.epoch is not None and part.end_offset <= min(within.offset, lineage.end)
+
+
+def lineage_of(parts: Sequence[Part]) -> Lineage:
+    """Return the lineage of the log that parts were taken from, where nothing else tells it.
+
+    The part with the highest last epoch has it, the longest of several. Epochs below its first one come from the next
+    best ones: the checkpoint of a log begins where its records did when the part was taken.
+    """
+    epochs: list[EpochEntry] = []
+    best = sorted(parts, key=lambda part: (part.lineage.last_epoch, part.end_offset), reverse=True)
+    for part in best:
+        known = part.lineage.epochs
+        if not epochs:
+            epochs = list(known)
+            continue
+        first = epochs[0]
+        if any(entry.epoch == first.epoch and entry.start_offset < first.start_offset for entry in known):
+            epochs[0] = first = next(entry for entry in known if entry.epoch == first.epoch)
+        below = (entry for entry in known if entry.epoch < first.epoch and entry.start_offset < first.start_offset)
+        epochs = [*below, *epochs]
+    if not best:
+        return Lineage((), 0, 0)
+    end = max(part.end_offset for part in best if part.lineage.last_epoch == best[0].lineage.last_epoch)
+    lineage = Lineage.of(epochs, min(part.first_offset for part in best), end)
+    return lineage._replace(start=min(part.first_offset for part in best if _is_near(part, lineage)))
+
+
+def _is_near(part: Part, lineage: Lineage) -> bool:
+    """Check whether a part has offsets of a lineage at all."""
+    within = parting(part.lineage, lineage)
+    return within.epoch is not None and part.first_offset < min(within.offset, lineage.end)
+
+
+def assemble(parts: Sequence[Part], lineage: Lineage) -> Assembly:
+    """Say which offsets of a log come from which part.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        In any order; they may overlap, and may come from other branches.
+    lineage : Lineage
+        Of the log, with the offsets that are wanted; see `lineage_of`.
+
+    Returns
+    -------
+    Assembly
+        Of several parts with an offset, that of the lowest rank is taken. Among the same rank, the one before goes on
+        as far as it can, and then the one follows that reaches furthest.
+    """
+    ranges: list[tuple[int, int, int]] = []
+    left: list[LeftOut] = []
+    for number, part in enumerate(parts):
+        within = parting(part.lineage, lineage)
+        low, high = max(part.first_offset, lineage.start), min(part.end_offset, lineage.end)
+        if part.first_offset < min(low, part.end_offset):
+            reason = f"the log begins at offset {lineage.start}"
+            left.append(LeftOut(number, part.first_offset, min(low, part.end_offset), LeftKind.OUTSIDE, reason))
+        same = low if within.epoch is None else max(low, min(high, within.offset))
+        if low < same:
+            ranges.append((low, same, number))
+        if same < high:
+            left.append(LeftOut(number, same, high, LeftKind.BRANCH, _why(part.lineage, lineage, same)))
+        if max(high, part.first_offset) < part.end_offset:
+            reason = f"the log ends at offset {lineage.end}"
+            left.append(LeftOut(number, max(high, part.first_offset), part.end_offset, LeftKind.OUTSIDE, reason))
+    pieces, holes = _swept(sorted(ranges), [part.rank for part in parts], lineage)
+    left += _copies(ranges, pieces)
+    return Assembly(pieces, sorted(left, key=lambda each: (each.part, each.first_offset)), holes)
+
+
+def _swept(
+    ranges: list[tuple[int, int, int]], ranks: list[int], lineage: Lineage
+) -> tuple[list[Piece], list[tuple[int, int]]]:
+    pieces: list[Piece] = []
+    holes: list[tuple[int, int]] = []
+    there: list[tuple[int, int, int]] = []  # rank, end (negative: the furthest first), part
+    taken: tuple[int, int, int] | None = None
+    position, following = lineage.start, 0
+    while position < lineage.end:
+        while following < len(ranges) and ranges[following][0] <= position:
+            _, end, number = ranges[following]
+            heapq.heappush(there, (ranks[number], -end, number))
+            following += 1
+        while there and -there[0][1] <= position:
+            heapq.heappop(there)
+        until = ranges[following][0] if following < len(ranges) else lineage.end
+        if not there:
+            holes.append((position, until))
+            position, taken = until, None
+            continue
+        if taken is None or -taken[1] <= position or there[0][0] < taken[0]:
+            taken = there[0]
+        stop = min(-taken[1], until)
+        if pieces and (pieces[-1].part, pieces[-1].end_offset) == (taken[2], position):
+            pieces[-1] = pieces[-1]._replace(end_offset=stop)
+        else:
+            pieces.append(Piece(taken[2], position, stop))
+        position = stop
+    return pieces, holes
+
+
+def _copies(ranges: Iterable[tuple[int, int, int]], pieces: Iterable[Piece]) -> list[LeftOut]:
+    """Return what could have been taken from a part, and was taken from another."""
+    taken: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        taken.setdefault(piece.part, []).append(piece)
+    left = []
+    for low, high, number in ranges:
+        for piece in [*taken.get(number, ()), Piece(number, high, high)]:
+            if low < piece.first_offset:
+                reason = "these offsets come from another part"
+                left.append(LeftOut(number, low, piece.first_offset, LeftKind.COPY, reason))
+            low = piece.end_offset
+    return left
+
+
+def _why(part: Lineage, lineage: Lineage, offset: int) -> str:
+    own, theirs = part.epoch_at(offset), lineage.epoch_at(offset)
+    begins = next((entry.start_offset for entry in lineage.epochs if entry.epoch == theirs), lineage.start)
+    return f"at offset {offset} it has leader epoch {own}; the log has epoch {theirs}, from offset {begins} on"
