@@ -67,7 +67,7 @@ def test_schema(log):
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("name", BROKERS)
 def test_golden_brokers(golden, small_tasks, name, isolation_level):
-    for log_dir in some(sorted((golden / "broker-4.3" / name).glob("data*"))):
+    for log_dir in some(sorted((golden / name).glob("data*"))):
         how = {"isolation_level": isolation_level, "on_corrupt": "skip"}
         found = pylogseg.dataset(log_dir, **how)
         rows = expected(log_dir, **how)

@@ -27,7 +27,7 @@ def rows(path, columns=NAMES, **how):
 def test_golden_brokers(golden, monkeypatch, name, isolation_level):
     monkeypatch.setattr(classes, "TASK_BYTES", 4000)
     read = count_reads(monkeypatch)
-    for log_dir in some(sorted(path for path in (golden / "broker-4.3" / name).glob("data*") if path.is_dir())):
+    for log_dir in some(sorted(path for path in (golden / name).glob("data*") if path.is_dir())):
         for control in (False, True):
             how = {"isolation_level": isolation_level, "control": control, "check_crc": False}
             found, want = pylogseg.dataset(log_dir, **how), rows(log_dir, **how)

@@ -38,7 +38,7 @@ def segments(root):
 @pytest.mark.parametrize("isolation_level", ISOLATIONS)
 @pytest.mark.parametrize("name", BROKERS)
 def test_golden_brokers(golden, name, isolation_level):
-    for log_dir in some(sorted((golden / "broker-4.3" / name).glob("data*"))):
+    for log_dir in some(sorted((golden / name).glob("data*"))):
         expected = plain(log_dir, isolation_level=isolation_level, on_corrupt="skip")
         options = {"isolationLevel": isolation_level, "onCorrupt": "skip"}
         assert rows(str(log_dir), **options) == expected

@@ -27,10 +27,10 @@ from pylogseg.catalog.folders import (
 from pylogseg.catalog.loose import check_is_log
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles
 from pylogseg.env.garbage import uncollected
-from pylogseg.env.urls import file_system
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
+from pylogseg.tier.urls import file_system
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +63,8 @@ class Segment:
         Paths of the existing indexes, and of the snapshot at the base offset.
     next_base : int or None
         Base offset of the next segment of the partition, where the offsets of this one end; None without one.
+    largest_ms : int or None
+        The greatest timestamp, where it is known without reading: from the manifest of an uploaded segment.
     """
 
     files: FileSystem = field(repr=False)
@@ -75,6 +77,7 @@ class Segment:
     partition: int = -1
     companions: dict[FileKind, str] = field(default_factory=dict, repr=False)
     next_base: int | None = field(default=None, repr=False, compare=False)
+    largest_ms: int | None = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -344,15 +347,21 @@ def open_dir(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *more: str | os.PathLike[str],
     storage: Mapping[str, Any] | None = None,
+    tier: str | None = None,
 ) -> Disk:
-    """List the contents of a broker's disk.
+    """List the contents of a broker's disk, or of the tier that its older segments were uploaded to.
 
     Parameters
     ----------
     path, more : path, URL, shell pattern, or a list of them
         Log directories, folders of log directories, partition folders, or files of batches. Duplicates are ignored.
+        The URL of a tier begins with its layout: ``aiven+s3://bucket/prefix``, ``aiven+file:///path``,
+        ``localtier+file:///path``.
     storage : mapping, optional
-        Options of fsspec for URLs: credentials, an endpoint.
+        Options of fsspec for URLs: credentials, an endpoint. For encrypted tiers ``tier_keys``, see `open_tier`.
+    tier : str, optional
+        The URL of the tier of these disks: each partition begins with its uploaded segments, and what lies on the disk
+        follows.
 
     Returns
     -------
@@ -371,9 +380,15 @@ def open_dir(
     loose: list[Segment] = []
     notes: list[str | _UnknownStarts] = []
     located = 0
+    joined = None if tier is None else _joined_with(tier, storage)
     with uncollected():
         for item in [*paths, *more]:
             files, pattern = file_system(item, storage)
+            if joined is not None:
+                if not isinstance(files, LocalFiles):
+                    raise RequestError(f"{item}: a tier is joined with disks of this machine, not with a URL")
+                files = joined
+            notes += getattr(files, "notes", ())
             for found in files.glob(pattern) or [pattern]:
                 _look(files, found, log_dirs, partitions, loose, notes)
                 located += 1
@@ -388,6 +403,14 @@ def open_dir(
         _log.warning("%s", printable(text))
     unknown = tuple(note.error for note in notes if isinstance(note, _UnknownStarts))
     return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(texts), unknown)
+
+
+def _joined_with(tier: str, storage: Mapping[str, Any] | None) -> FileSystem:
+    """Return the disks of this machine with a tier."""
+    from pylogseg.tier.joined import DiskWithTier
+    from pylogseg.tier.tier import Tier
+
+    return DiskWithTier(Tier.open(tier, storage))
 
 
 def open_folder(files: FileSystem, path: str) -> Disk:
@@ -567,6 +590,7 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
             number,
             companions.get(base, {}),
             following,
+            logs[base].largest_ms,
         )
         for base, following in itertools.zip_longest(bases, bases[1:])
     )

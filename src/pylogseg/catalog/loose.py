@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import Ending, RequestError, StorageError
-from pylogseg.format.batches import scan
 from pylogseg.format.foreign_formats import packed_as
 from pylogseg.format.names import FileKind, parse_file_name
 
@@ -18,8 +17,11 @@ def begins_like_log(head: bytes) -> bool:
     if len(head) < _PREFIX_BYTES:
         return head[:1] in (b"", b"\0")
     length = int.from_bytes(head[8:12], "big", signed=True)
-    is_header = head[0] == 0 and head[16] <= 2 and length >= _LEAST_BYTES
-    return is_header or not any(head) or scan(head, crc=False, max_rows=1).ending is Ending.FOREIGN
+    if (head[0] == 0 and head[16] <= 2 and length >= _LEAST_BYTES) or not any(head):
+        return True
+    from pylogseg.format.batches import scan  # with numpy, which a listing can do without
+
+    return scan(head, crc=False, max_rows=1).ending is Ending.FOREIGN
 
 
 def check_is_log(files: FileSystem, path: str) -> None:

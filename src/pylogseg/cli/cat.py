@@ -12,7 +12,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
-from pylogseg.cli.merge import print_merged
+from pylogseg.cli.merged import print_merged
 from pylogseg.cli.output import RecordText, record_text, typed_output_options
 from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import last_records

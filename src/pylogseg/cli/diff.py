@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pylogseg.catalog.disk import Disk, open_dir
-from pylogseg.cli import common, completion
+from pylogseg.cli import common, completion, tiers
 from pylogseg.cli.query import OffsetRange, parse_offsets
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.offline.comparing import Difference, Range
@@ -43,6 +43,7 @@ or damage, since unreadable records cannot be compared; 130 interrupted.
 @click.argument("b", metavar="B", shell_complete=completion.files)
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
 @common.topic_option
+@tiers.keys_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
 @click.option("--offsets-only", is_flag=True, help="Compare which offsets exist, not the content of records.")
 @click.option(

@@ -8,24 +8,29 @@ from typing import Any
 
 import click
 
-from pylogseg.cli.common import json_option, parse_size, parsed, target_folder, topic_option
+from pylogseg.catalog.disk import open_dir
+from pylogseg.cli.common import json_option, parse_moment, parse_size, parsed, target_folder, topic_option
 from pylogseg.cli.offline import EXIT_CODES, Request
+from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.errors import RequestError
 from pylogseg.export.tables import state_of
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.offline.restoring import comes_from_table
 from pylogseg.offline.restoring import restore as restore_partitions
+from pylogseg.offline.restoring_tier import Until
 from pylogseg.restore.tables import Tables
+from pylogseg.tier.urls import is_tier
 
 _EPILOG = f"""\b
 Examples:
   pylogseg restore /backup/2026-01-31 /data/kafka orders    from a copy
   pylogseg restore lake /data/kafka orders                  from an export
   pylogseg restore lake /data/kafka -n                      dry run
+  pylogseg restore aiven+s3://bucket/prefix /data/kafka     tiered storage
 
 \b
-SRC is a log directory, as written by `pylogseg copy`, or the Parquet or Arrow
-files of `pylogseg export`. DST is a log directory of a stopped broker, or an empty
+SRC is a log directory, as written by `pylogseg copy`, the Parquet or Arrow
+files of `pylogseg export`, or the URL of tiered storage. DST is a log directory of a stopped broker, or an empty
 folder. Without names, all of SRC is restored. Either all selected partitions
 appear in DST or none; after a crash, run the same command again to complete it.
 A partition with other records in DST is an error, unless --overwrite is given.
@@ -34,6 +39,9 @@ entries. Transactions, markers and producers are included: aborted records stay
 aborted. If the cluster of DST has another id for the topic (from the metadata in
 DST or --cluster-metadata), the partition gets that id.
 From a table, records are restored with offset, timestamp, key, value and headers.
+From tiered storage, partitions get the segments, indexes, producer snapshots and
+leader epochs that were uploaded; with --tier, also what a broker's disk in SRC
+has after them.
 A table has no transaction markers, so aborted records would come back as if
 committed. Files show that they have none if they were exported with
 --isolation-level read_committed, or if column isTransactional is false. For other
@@ -43,8 +51,15 @@ Create the topic in the cluster first, with the same number of partitions.
 {EXIT_CODES}"""
 
 
+def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Check that a source is there; whether a tier is, shows when it is opened."""
+    if not is_tier(value) and not os.path.exists(value):
+        raise click.BadParameter(f"{value}: no such file or folder", ctx, param)
+    return value
+
+
 @click.command(epilog=_EPILOG)
-@click.argument("source", metavar="SRC", type=click.Path(exists=True))
+@click.argument("source", metavar="SRC", callback=_source)
 @click.argument("target", metavar="DST", callback=target_folder)
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @topic_option
@@ -68,6 +83,24 @@ Create the topic in the cluster first, with the same number of partitions.
     metavar="FOLDER",
     help="The __cluster_metadata-0 folder with the topic ids; default: the one in DST.",
 )
+@tier_option
+@keys_option
+@click.option(
+    "--to", type=click.IntRange(min=0), metavar="OFFSET", help="From a tier: leave out this offset and all after it."
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=parsed(parse_moment),
+    help="From a tier: end before the first record since this time (2h ago, ISO 8601 with a zone, or milliseconds).",
+)
+@click.option(
+    "--on-corrupt",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="From a tier: at damage restore nothing, or all but what is damaged or missing.",
+)
 @json_option
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
 def restore(
@@ -83,9 +116,15 @@ def restore(
     overwrite: bool,
     committed: bool,
     without_transactions: bool,
+    to: int | None,
+    until: int | None,
+    on_corrupt: str,
     **table: Any,
 ) -> None:
-    """Restore partitions from a backup or an exported table, SRC, into a log directory of a stopped broker, DST."""
+    """Restore partitions from a backup, an exported table or tiered storage, SRC, into DST.
+
+    DST is a log directory of a stopped broker.
+    """
     if os.path.isdir(source) and (state_of(Path(source)) or {}).get("state") == "writing":
         raise RequestError(
             f"{source}: the last export to it did not finish, and parts may be missing: run the export again"
@@ -99,12 +138,17 @@ def restore(
         committed=committed,
         without_transactions=without_transactions,
         cluster_metadata=cluster_metadata,
+        tier=tier_of_command(),
+        until=None if to is None and until is None else Until(to, until),
+        on_corrupt=on_corrupt,
         **{name: value for name, value in table.items() if value is not None},
     )
 
 
 def _size(source: str) -> int:
     """Return the bytes to read, for the progress bar; each file of a log directory is read twice."""
+    if is_tier(source) or tier_of_command() is not None:
+        return sum(part.size for part in open_dir(source, tier=tier_of_command()))
     if comes_from_table(source):
         return Tables(source).size_bytes
     sizes = (os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(source) for name in names)

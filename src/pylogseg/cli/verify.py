@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pylogseg.catalog.disk import Disk, Partition
+from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.cli.common import (
     decompressed_option,
     end_with,
@@ -33,6 +33,9 @@ Examples:
   pylogseg verify /data/kafka --level headers     fast: only headers of batches
   pylogseg verify 00000000000000000000.log        one file
   pylogseg verify /data/kafka --json              a line for each finding
+  pylogseg verify aiven+s3://bucket/prefix        tiered storage
+  pylogseg verify /data/kafka --tier aiven+s3://bucket/prefix
+                                                  a disk and its tier as one
 
 \b
 Exit codes: 0 no damage; 1 damage was found, or the disk could not read a file;
@@ -53,6 +56,12 @@ error.
 @json_option
 @jobs_option
 @decompressed_option("is not checked")
+@click.option(
+    "--remote-metadata",
+    metavar="DIR",
+    type=click.Path(exists=True),
+    help="Of a tier: the log directory with __remote_log_metadata, to compare with.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print only damage, without notices and summary.")
 def verify(
     arguments: tuple[str, ...],
@@ -62,6 +71,7 @@ def verify(
     as_json: bool,
     jobs: int,
     max_decompressed_bytes: int,
+    remote_metadata: str | None,
     quiet: bool,
 ) -> None:
     """Check logs, indexes and small files for damage.
@@ -84,6 +94,7 @@ def verify(
             jobs=jobs,
             limit_bytes=max_decompressed_bytes,
             on_bytes=advance,
+            remote_metadata=None if remote_metadata is None else open_dir(remote_metadata),
         ):
             if finding.is_damage or not quiet:
                 is_read = is_read and try_print(print_finding, finding, as_json)

@@ -21,11 +21,11 @@ from pylogseg.dump.kafka_options import (
     java_path,
     number_of,
 )
-from pylogseg.env.urls import file_system
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.snapshot import ProducerEntry, parse_snapshot
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.layout import SNAPSHOT_HEADER
+from pylogseg.tier.urls import file_system
 
 
 def kafka_dump(

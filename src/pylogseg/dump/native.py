@@ -9,11 +9,11 @@ from typing import Any
 from pylogseg.catalog.disk import open_dir
 from pylogseg.dump.entries import Row, can_decode, entries
 from pylogseg.env.filesystem import FileSystem
-from pylogseg.env.urls import file_system
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import json_line, printable
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.tier.urls import file_system
 from pylogseg.walker.gaps import GapKind
 
 Write = Callable[[Any], object]

@@ -7,6 +7,7 @@ Rules: `docs/format.md`, "Folders and names".
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from typing import NamedTuple
 
@@ -102,6 +103,7 @@ class FileName(NamedTuple):
         return not self.suffix and self.kind is not FileKind.UNKNOWN
 
 
+@functools.lru_cache(maxsize=1024)  # thousands of folders have the same names in them
 def parse_file_name(name: str) -> FileName:
     """Tell what a file is from its name: ``UNKNOWN`` for any that Kafka does not make. Leading zeros may be missing."""
     if match := _SEGMENT_FILE.fullmatch(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pylogseg.catalog.disk import open_dir
 from pylogseg.catalog.target import Target, chosen_in, moving_picture
@@ -19,6 +19,7 @@ from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
 from pylogseg.offline.moving import check_log_dir
+from pylogseg.offline.restoring_tier import FromTier, Until
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
 from pylogseg.restore.checkpoints import entries_of, note_entries, read_checkpoints
@@ -27,6 +28,7 @@ from pylogseg.restore.partition import RestoreOptions, Written
 from pylogseg.restore.rows import WriteOptions, write_rows
 from pylogseg.restore.staging import Staging, sweep
 from pylogseg.restore.tables import RecordRange, Tables, is_table
+from pylogseg.tier.urls import is_tier
 from pylogseg.walker.gaps import offsets_text
 
 #: Missing ranges of offsets that are named.
@@ -47,6 +49,9 @@ def restore(
     committed: bool = False,
     without_transactions: bool = False,
     cluster_metadata: str | None = None,
+    tier: str | None = None,
+    until: Until | None = None,
+    on_corrupt: Literal["raise", "skip"] = "raise",
     dry_run: bool = False,
     on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
@@ -61,8 +66,9 @@ def restore(
 
     Parameters
     ----------
-    path : path
-        A log directory, a folder of several, or a partition's; or a Parquet or Arrow file, or a folder of such files.
+    path : path or URL
+        A log directory, a folder of several, or a partition's; or a Parquet or Arrow file, or a folder of such files;
+        or the URL of tiered storage, as `open_dir` takes it.
     target : path
         The log directory; an empty folder becomes one.
     topics : sequence of str
@@ -77,6 +83,13 @@ def restore(
         Leave out records that were part of a transaction; the table needs the column ``isTransactional``.
     cluster_metadata : str, optional
         The folder ``__cluster_metadata-0`` of the cluster, for the ids of topics; looked for in the target if None.
+    tier : str, optional
+        The URL of the tier of the log directories in `path`: what was uploaded and what is on the disk are restored as
+        one log.
+    until : Until, optional
+        From a tier: the offset or the time that restored logs end before, at the bounds of a batch.
+    on_corrupt : {"raise", "skip"}
+        From a tier: at damage, or offsets that no upload has, restore nothing, or all but these.
     dry_run : bool
         Only say what would be done.
     on_result : callable, optional
@@ -101,8 +114,15 @@ def restore(
     source, into = os.fspath(path), os.path.abspath(target)
     check_log_dir(LocalStorage(), into)
     options = RestoreOptions(**table)
-    given: _FromTable | _FromLogs
-    if comes_from_table(source):
+    given: _FromTable | _FromLogs | FromTier
+    if tier is not None or is_tier(source):
+        if committed or without_transactions or table:
+            raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
+        disk = open_dir(source, tier=tier)
+        given = FromTier(disk, topics, partitions, until or Until(), skips_damage=on_corrupt == "skip")
+    elif until is not None or on_corrupt != "raise":
+        raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
+    elif comes_from_table(source):
         given = _FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
     else:
         if committed or without_transactions or table:
@@ -265,7 +285,7 @@ class _FromLogs:
 class _Restore:
     def __init__(
         self,
-        given: _FromTable | _FromLogs,
+        given: _FromTable | _FromLogs | FromTier,
         target: str,
         cluster_metadata: str | None,
         on_result: Callable[[PartitionResult], None],

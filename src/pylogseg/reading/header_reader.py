@@ -132,13 +132,13 @@ def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> Bat
         count, behind = read_headers(view, position, last, memory)
         if not count:
             break
-        found.append(_table(memory[: count * BATCH_HEADER.size], position))
+        found.append(header_table(memory[: count * BATCH_HEADER.size], position))
         position = behind
         if found[-1]["last_offset"][-1] >= last:
             break
     rows = np.concatenate(found) if found else np.empty(0, BATCH_DTYPE)
     is_whole = position == view.size if last == _TO_THE_END else len(rows) > 0 and rows["last_offset"][-1] >= last
-    return BatchTable(rows[rows["last_offset"] >= first]) if is_whole and _are_plain(rows, segment) else None
+    return BatchTable(rows[rows["last_offset"] >= first]) if is_whole and are_plain(rows, segment) else None
 
 
 def up_to_time(piece: Piece, until_ms: int) -> Piece | None:
@@ -180,7 +180,8 @@ def read_headers(view: Any, position: int, last_offset: int, memory: memoryview)
     return _lookup.read_headers(view.fileno(), position, view.size, last_offset, memory)
 
 
-def _table(headers: memoryview, position: int) -> npt.NDArray[Any]:
+def header_table(headers: memoryview, position: int) -> npt.NDArray[Any]:
+    """Return rows of a batch table from the headers of adjacent batches; the first one lies at a position."""
     raw = np.frombuffer(headers, BATCH_HEADER.dtype)
     rows = np.zeros(len(raw), BATCH_DTYPE)
     for name in set(BATCH_HEADER.dtype.names or ()) & set(BATCH_DTYPE.names or ()):
@@ -191,7 +192,8 @@ def _table(headers: memoryview, position: int) -> npt.NDArray[Any]:
     return rows
 
 
-def _are_plain(rows: npt.NDArray[Any], segment: Segment) -> bool:
+def are_plain(rows: npt.NDArray[Any], segment: Segment) -> bool:
+    """Check whether rows are of batches in order, inside the segment, with counts that fit their offsets."""
     first, last, count = rows["base_offset"], rows["last_offset"], rows["count"]
     return bool(
         (first >= segment.base_offset).all()

@@ -87,7 +87,9 @@ class PlannedLogs:
         index = None if part.entry_offset < 0 else OFFSET_INDEX_ENTRY.struct.pack(*entry)
         is_last = next_base is None
         return [
-            PlannedSegment(files, path, part.base_offset, part.end, -1, is_last, *name, companions, next_base, index)
+            PlannedSegment(
+                files, path, part.base_offset, part.end, -1, is_last, *name, companions, next_base, index=index
+            )
         ]
 
     def transactions(self, part: Range) -> Transactions | None:

@@ -67,6 +67,8 @@ def late_segments(
     with `is_exact`, a time index is compared with the segment before it is trusted.
     """
     for segment, following in itertools.zip_longest(segments, segments[1:]):
+        if segment.largest_ms is not None and segment.largest_ms < timestamp_ms:
+            continue
         index = time_index(segment)
         if not is_exact and _tells_all_are_older(index, following, timestamp_ms):
             continue
@@ -90,6 +92,8 @@ def first_offset_since(segment: Segment, following: Segment | None, timestamp_ms
 
     None if all its records are older, which is known only for a sealed segment.
     """
+    if segment.largest_ms is not None and segment.largest_ms < timestamp_ms:
+        return None
     index = time_index(segment)
     if _tells_all_are_older(index, following, timestamp_ms):
         return None
@@ -147,6 +151,8 @@ def time_index(segment: Segment) -> TimeIndex | None:
 
 
 def _largest_timestamp(segment: Segment, view: FileView, index: TimeIndex | None) -> int:
+    if segment.largest_ms is not None:  # as a broker, which asks the metadata of uploaded segments
+        return segment.largest_ms
     start = 0
     if index is not None and holds(segment, view, entry := index[len(index) - 1]):
         # A truncated index is correct, but does not cover what comes after its last entry.

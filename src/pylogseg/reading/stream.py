@@ -413,7 +413,7 @@ def reader_of(
         raise RequestError(f"limit must not be negative, not {limit}")
     first, end = (None if number is None else whole_number(number, "offset") for number in _pair(offset))
     check_order(first, end)
-    since, until = map(_milliseconds, _pair(timestamp))
+    since, until = map(milliseconds, _pair(timestamp))
     check_times(since, until)
     return Reader(
         logs,
@@ -456,7 +456,8 @@ def _pair(value: Any) -> tuple[Any, Any]:
     return value, None
 
 
-def _milliseconds(moment: Moment | None) -> int | None:
+def milliseconds(moment: Moment | None) -> int | None:
+    """Return a time of an argument in milliseconds since 1970; RequestError for a datetime without a zone."""
     if isinstance(moment, datetime.datetime):
         return first_ms(moment)
     return None if moment is None else whole_number(moment, "timestamp")

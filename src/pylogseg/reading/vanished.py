@@ -71,4 +71,4 @@ def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) ->
 def unreadable_gap(segment: Segment, error: StorageError, first_offset: int, next_offset: int | None) -> Gap:
     reason = f"cannot {error.operation}: {error.reason}"
     first = max(first_offset, segment.base_offset)
-    return Gap(segment.path, GapKind.UNREADABLE, 0, segment.size, first, next_offset, reason, True)
+    return Gap(error.path, GapKind.UNREADABLE, 0, segment.size, first, next_offset, reason, True)

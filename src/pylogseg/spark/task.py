@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from pylogseg.arrow import columns as arrow
-from pylogseg.env.urls import file_system
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.partition import Chunk, ReadOptions
@@ -19,6 +18,7 @@ from pylogseg.reading.range_reader import RangeReader
 from pylogseg.reading.ranges import Range
 from pylogseg.spark.logs import naming_option
 from pylogseg.spark.options import SourceOptions
+from pylogseg.tier.urls import file_system
 
 _log = logging.getLogger("pylogseg.spark")
 

@@ -17,6 +17,7 @@ from pylogseg.verify.partition import Reports, check_partition
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.verify.startup import check_replicas, check_start
+from pylogseg.verify.tiers import check_metadata, check_tier, check_uploads, tiers_of
 
 
 @dataclass
@@ -74,12 +75,14 @@ def verify(
     on_bytes: Callable[[int], None] | None = None,
     names: Sequence[str] = (),
     numbers: Sequence[int] | None = None,
+    remote_metadata: Disk | None = None,
 ) -> Iterator[Finding]:
     """Check a disk, or some of its partitions (else all live ones), with `jobs` threads.
 
     Findings come segment by segment in the order of the disk, then those of its partition; those of log directories at
     the end. `summary`, which has the level, is complete after the last one. Batches that decompress to more than
-    `limit_bytes` are not checked; for names and numbers see `findings_of`.
+    `limit_bytes` are not checked; for names and numbers see `findings_of`. A tier is compared with
+    `__remote_log_metadata` where `remote_metadata` has it.
     """
     level = summary.level
     chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
@@ -89,6 +92,14 @@ def verify(
 
     results = map_ordered(check, segments_of(disk, chosen), jobs, on_bytes)
     yield from findings_of(disk, chosen, results, summary, names=names, numbers=numbers)
+    whole = {part.name for part in chosen if not part.state}
+    for tier in tiers_of(chosen):
+        yield from map(summary.add_finding, check_tier(tier, whole, summary.not_checked))
+        if remote_metadata is not None:
+            compared = check_metadata(tier, remote_metadata, whole, summary.not_checked)
+            yield from map(summary.add_finding, compared)
+        else:
+            summary.not_checked.append("what the brokers uploaded by their own account (--remote-metadata)")
 
 
 def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
@@ -178,6 +189,7 @@ def _partition_findings(
         reports.add(segment, report)
     checkpoints, cluster = around.of(part)
     yield from check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
+    yield from check_uploads(part, reports.reports, summary.level)
 
 
 def _note_unchecked(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:

@@ -33,6 +33,7 @@ class Finding(NamedTuple):
     position: int | None = None  #: Byte position in the file.
     offset: int | None = None  #: The first offset concerned.
     last_offset: int | None = None  #: The last one, if it is known.
+    end_position: int | None = None  #: Byte after the last one, of a gap.
 
     @property
     def remedy(self) -> str:
@@ -112,6 +113,21 @@ REMEDIES = {
     "this log",
     "checkpoint": "take the file from a backup, or delete it while the broker is stopped: the log is then recovered",
     "metadata": "write the file again, with the ids that the cluster knows",
+    "tier-manifest": "upload the segment again from a replica that still has it; what the manifest says is not "
+    "to be relied on",
+    "tier-object": "take the object from a backup or an older version of the bucket; `pylogseg restore` brings back "
+    "the others",
+    "tier-hole": "take the offsets from a replica or a backup: no upload has them",
+    "tier-branch": "none: another leader wrote the log there (an unclean election); export the upload by itself, if "
+    "its records are wanted",
+    "tier-orphan": "none is needed to read the tier; delete it only if no broker uploads or deletes meanwhile, and the "
+    "complete metadata does not know it",
+    "tier-missing": "take the objects from a backup or an older version of the bucket: a broker answers reads of these "
+    "offsets with an error",
+    "tier-unfinished": "look into the broker's log for why the upload failed; the segment stays on its disk until one "
+    "succeeds",
+    "tier-state": "none: a broker that runs goes on with it",
+    "tier-metadata": "compare both with a replica: either the objects or the metadata belong to another segment",
     GapKind.UNREADABLE.value: "check the disk, the permissions, and the targets of links",
 }
 
@@ -119,7 +135,8 @@ REMEDIES = {
 def of_gap(gap: Gap) -> Finding:
     span = f" (bytes {gap.position} to {gap.end_position})"
     last = None if gap.next_offset is None or gap.next_offset <= gap.first_offset else gap.next_offset - 1
-    return Finding(gap.path, gap.kind.value, gap.is_damage, gap.reason + span, gap.position, gap.first_offset, last)
+    place = gap.position, gap.first_offset, last, gap.end_position
+    return Finding(gap.path, gap.kind.value, gap.is_damage, gap.reason + span, *place)
 
 
 def of_error(kind: str, error: CorruptionError) -> Finding:

@@ -50,6 +50,28 @@ def verify_segment(
     return report
 
 
+class HeaderCheck:
+    """Checks the headers of a segment that its caller reads alone, and its offset and time index against them.
+
+    The indexes are read when it is made: before the headers, so that they are not ahead of these while a broker
+    appends.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self._report = SegmentReport(
+            segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
+        )
+        self._check = _SegmentCheck(segment, Level.HEADERS, 0, self._report)
+        self._check.open_entries()
+
+    def report(self, rows: BatchTable, end_position: int) -> SegmentReport:
+        """Return the report; `rows` are of all batches of magic 2 up to the end of the file: there is no gap."""
+        report = self._report
+        self._check.take_headers(rows, end_position)
+        report.findings = _shortened(report.findings, self._check.unlisted)
+        return report
+
+
 def _shortened(findings: list[Finding], unlisted: Counter[tuple[str, str, bool]]) -> list[Finding]:
     """Return the first findings of each kind and file, then one with the number of the others."""
     kept: list[Finding] = []
@@ -84,7 +106,8 @@ class _SegmentCheck:
     def run(self, advance: Callable[[int], None]) -> None:
         segment, report = self._segment, self._report
         if self._level >= Level.INDEXES:
-            self._open_indexes()
+            self.open_entries()
+            self._transactions = TransactionCheck(segment, report.findings)
         done = 0
         opened = open_unless_removed(segment)
         if opened is None:
@@ -106,20 +129,33 @@ class _SegmentCheck:
                     report.end_gap = None
                 advance(end - done)
                 done = end
-        report.next_offset, report.end_position = self._next, done
+        self._finish(done)
+
+    def _finish(self, end_position: int) -> None:
+        report = self._report
+        report.next_offset, report.end_position = self._next, end_position
         if report.first_offset < 0:
-            report.first_offset = segment.base_offset
+            report.first_offset = self._segment.base_offset
         for index in self._indexes:
             report.findings += index.finish(self._next)
         if self._transactions is not None:
             self._transactions.finish(report)
 
-    def _open_indexes(self) -> None:
+    def take_headers(self, rows: BatchTable, end_position: int) -> None:
+        """Check batches whose records are not at hand."""
+        if len(rows):
+            self._headers(rows)
+            self._report.records += int(rows.count.sum())
+            for index in self._indexes:
+                index.window(rows)
+        self._finish(end_position)
+
+    def open_entries(self) -> None:
+        """Read the offset and the time index."""
         segment, report = self._segment, self._report
         offsets = OffsetIndexCheck.open(segment, report.findings)
         times = TimeIndexCheck.open(segment, report.findings)
         self._indexes = [index for index in (offsets, times) if index is not None]
-        self._transactions = TransactionCheck(segment, report.findings)
 
     def _gap(self, gap: Gap) -> None:
         self._report.findings.append(of_gap(gap))

@@ -35,6 +35,7 @@ class Patched:
         self._view, self.path = view, view.path
         self.lost: list[tuple[int, int]] = []  #: Half-open ranges, in the order they were found, each once.
         self._said = ""
+        self._reasons: dict[int, str] = {}  # by the start of a range
         self._into = getattr(view, "read_into", None)
         if self._into is None:
             self.read_into = None  # type: ignore[assignment, method-assign]
@@ -91,13 +92,29 @@ class Patched:
                     data[start - origin : stop - origin] = self._view.read(start, stop - start)
                 except StorageError as error:
                     self._note(error)
+                    known = self._known(start, stop)
+                    if known is not None:
+                        self._fill(data, origin, start, known[0], step)
+                        self._lose(*known)
+                        start = min(known[1], end)
+                        continue
                     if step > _PAGE_BYTES:
                         self._fill(data, origin, start, stop, _PAGE_BYTES)
                     else:
                         self._lose(start - start % step, min(self.size, start - start % step + step))
             start = stop
 
+    def _known(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return the first lost range that a view of several pieces knows; pages are tried where it knows none.
+
+        Such a view has a method `lost_range`, which says where its first unreadable piece of a range begins and ends.
+        """
+        find = getattr(self._view, "lost_range", None)
+        found: tuple[int, int] | None = None if find is None else find(start, end)
+        return found if found is None else (max(found[0], start), found[1])
+
     def _lose(self, start: int, end: int) -> None:
+        self._reasons.setdefault(start, self._said)
         if self.lost and self.lost[-1][1] == start:
             start = self.lost.pop()[0]
         self.lost.append((start, end))
@@ -117,5 +134,5 @@ class Patched:
         if not inside:
             return gap
         more = f" and {len(inside) - 1} more ranges" if len(inside) > 1 else ""
-        reason = f"bytes {inside[0][0]} to {inside[0][1]}{more} cannot be read: {self._said}"
+        reason = f"bytes {inside[0][0]} to {inside[0][1]}{more} cannot be read: {self._reasons[inside[0][0]]}"
         return gap._replace(kind=GapKind.UNREADABLE, reason=reason, is_damage=True)

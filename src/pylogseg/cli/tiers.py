@@ -1,0 +1,58 @@
+"""Options of commands that read tiered storage."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from pylogseg.errors import RequestError
+from pylogseg.tier.urls import KEYS_VARIABLE, is_tier
+
+#: In a context's meta: the URL of the tier of the disks that are read.
+_TIER = "pylogseg.tier"
+
+
+def _note_tier(ctx: click.Context, _: click.Parameter, url: str | None) -> None:
+    if url is not None and not is_tier(url):
+        raise RequestError(f"--tier {url}: not the URL of a tier, such as aiven+s3://bucket/prefix")
+    ctx.meta[_TIER] = url
+
+
+def _note_keys(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    """Put the path where whatever opens a tier looks for it, for as long as the command runs."""
+    if path is None:
+        return
+    before = os.environ.get(KEYS_VARIABLE)
+    os.environ[KEYS_VARIABLE] = path
+
+    def restore() -> None:
+        if before is None:
+            os.environ.pop(KEYS_VARIABLE, None)
+        else:
+            os.environ[KEYS_VARIABLE] = before
+
+    ctx.call_on_close(restore)
+
+
+tier_option = click.option(
+    "--tier",
+    metavar="URL",
+    expose_value=False,
+    callback=_note_tier,
+    help="The tier of these disks: read what was uploaded too.",
+)
+keys_option = click.option(
+    "--keys",
+    metavar="PATH",
+    type=click.Path(exists=True),
+    expose_value=False,
+    callback=_note_keys,
+    help="Private keys of an encrypted tier: a PEM file, or a folder of <key id>.pem.",
+)
+
+
+def tier_of_command() -> str | None:
+    """Return the URL that ``--tier`` gave to the command that runs."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_TIER)

@@ -1,0 +1,166 @@
+"""The layouts of tiers: which objects belong to which segment, by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.files.index import OffsetIndex
+from pylogseg.format.names import FileKind
+from pylogseg.tier.manifest import MANIFEST_LIMIT_BYTES, UploadedSegment, parse_manifest
+from pylogseg.tier.objects import Stored
+from pylogseg.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Shared, Upload
+from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
+
+#: Manifests that are read at one time from a store.
+MANIFEST_THREADS = 128
+_UUID = "[A-Za-z0-9_-]{22}"
+_AIVEN = re.compile(rf"(?:(.*)/)?([^/]+)-({_UUID})/([0-9]{{1,10}})/([0-9]{{20}})-({_UUID})\.(log|indexes|rsm-manifest)")
+_FILES = re.compile(
+    rf"(?:(.*)/)?([^/]+)-([0-9]{{1,10}})-({_UUID})/([0-9]{{20}})-({_UUID})"
+    r"\.(log|index|timeindex|txnindex|leader_epoch_checkpoint|snapshot)"
+)
+_KINDS = {
+    "log": FileKind.LOG,
+    "index": FileKind.OFFSET_INDEX,
+    "timeindex": FileKind.TIME_INDEX,
+    "txnindex": FileKind.TXN_INDEX,
+    "leader_epoch_checkpoint": FileKind.LEADER_EPOCHS,
+    "snapshot": FileKind.PRODUCER_SNAPSHOT,
+}
+
+
+@dataclass
+class Found:
+    """What lies in a tier.
+
+    Attributes
+    ----------
+    uploads : list of Upload
+        Those that were finished.
+    orphans : list of Stored
+        Objects of segments that have no manifest: an upload or a deletion that runs, or that broke off.
+    others : list of Stored
+        Objects with names that the layout does not have.
+    """
+
+    uploads: list[Upload] = field(default_factory=list)
+    orphans: list[Stored] = field(default_factory=list)
+    others: list[Stored] = field(default_factory=list)
+
+
+def find_aiven(shared: Shared, objects: Iterable[Stored]) -> Found:
+    """Return the uploads of Aiven's plugin among objects; reads all manifests, many at a time."""
+    found = Found()
+    named: dict[tuple[str, ...], dict[str, Stored]] = {}
+    for stored in objects:
+        match = _AIVEN.fullmatch(stored.path)
+        if match is None:
+            found.others.append(stored)
+        else:
+            named.setdefault(match.group(2, 3, 4, 5, 6), {})[match[7]] = stored
+    whole = {name: parts for name, parts in named.items() if "rsm-manifest" in parts}
+    for name, parts in named.items():
+        if name not in whole:
+            found.orphans += parts.values()
+    found.uploads = _each(shared, lambda item: _aiven_upload(shared, *item), sorted(whole.items()))
+    return found
+
+
+def _each(shared: Shared, make: Callable[[Any], Upload], items: list[Any]) -> list[Upload]:
+    if shared.objects.is_local or len(items) < 2:
+        return list(map(make, items))
+    with ThreadPoolExecutor(min(MANIFEST_THREADS, len(items)), thread_name_prefix="pylogseg-tier") as pool:
+        return list(pool.map(make, items))
+
+
+def _aiven_upload(shared: Shared, name: tuple[str, ...], parts: dict[str, Stored]) -> Upload:
+    topic, topic_id, partition, offset, segment_id = name
+    stored = parts["rsm-manifest"]
+    at = shared.objects.name(stored.path)
+    log = parts.get("log") or Stored(stored.path.removesuffix("rsm-manifest") + "log", -1, stored.modified_ms)
+    try:
+        if stored.size > MANIFEST_LIMIT_BYTES:
+            raise CorruptionError(at, MANIFEST_LIMIT_BYTES, f"a manifest of {stored.size} bytes is not read")
+        manifest = parse_manifest(shared.objects.read(stored, 0, stored.size), at)
+        segment = manifest.segment
+        said = (segment.topic_id, segment.partition, segment.start_offset, segment.segment_id)
+        if said != (topic_id, int(partition), int(offset), segment_id) or not topic.endswith(segment.topic):
+            raise CorruptionError(at, 0, f"it is the manifest of {segment.topic}-{said[1]}, offset {said[2]}")
+    except (CorruptionError, StorageError) as error:
+        known = UploadedSegment(topic, int(partition), topic_id, segment_id, int(offset), -1)
+        return BrokenUpload(known, max(log.size, 0), log.modified_ms, shared.objects.name(log.path), error)
+    return AivenUpload(shared, manifest, log, parts.get("indexes"))
+
+
+def find_files(shared: Shared, objects: Iterable[Stored]) -> Found:
+    """Return the uploads of Kafka's `LocalTieredStorage` among objects."""
+    found = Found()
+    named: dict[tuple[str, ...], dict[FileKind, Stored]] = {}
+    for stored in objects:
+        match = _FILES.fullmatch(stored.path)
+        if match is None:
+            found.others.append(stored)
+        else:
+            named.setdefault(match.group(2, 3, 4, 5, 6), {})[_KINDS[match[7]]] = stored
+    whole = []
+    for name, files in sorted(named.items()):
+        if FileKind.LOG in files and FileKind.LEADER_EPOCHS in files:
+            whole.append((name, files))
+        else:
+            found.orphans += files.values()
+    found.uploads = _each(shared, lambda item: _file_upload(shared, *item), whole)
+    return found
+
+
+def _file_upload(shared: Shared, name: tuple[str, ...], files: dict[FileKind, Stored]) -> Upload:
+    topic, partition, topic_id, offset, segment_id = name
+    segment = UploadedSegment(topic, int(partition), topic_id, segment_id, int(offset), -1)
+    upload = FileUpload(shared, segment, files)
+    try:
+        end = _end_offset(upload)
+        epochs = parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), upload.name)
+    except (CorruptionError, StorageError) as error:
+        return BrokenUpload(segment, upload.size, upload.modified_ms, upload.name, error)
+    before = [entry for entry in epochs if entry.start_offset <= int(offset)][-1:]
+    own = before + [entry for entry in epochs if int(offset) < entry.start_offset < end]
+    leaders = tuple((entry.epoch, max(entry.start_offset, int(offset))) for entry in own)
+    return FileUpload(shared, segment._replace(end_offset=end - 1, leader_epochs=leaders), files)
+
+
+def _end_offset(upload: Upload) -> int:
+    """Return the offset after the last batch: the headers from the last entry of the offset index on are read."""
+    start, base = 0, upload.segment.start_offset
+    if FileKind.OFFSET_INDEX in upload.small_files:
+        index = OffsetIndex(upload.read_small(FileKind.OFFSET_INDEX), base)
+        positions = index.positions[index.positions < upload.size]
+        start = int(positions[-1]) if len(positions) else 0
+    end = base
+    with upload.open() as view:
+        for item in walk(view, start=start, lowest_offset=base, crc=False, first_window_bytes=SMALL_WINDOW_BYTES):
+            if isinstance(item, Window):
+                end = max(end, int(item.batches.last_offset.max()) + 1)
+    return end
+
+
+def position_of(upload: Upload, offset: int) -> int:
+    """Return where the first batch lies that begins at or after an offset; the segment's size if there is none."""
+    start, base = 0, upload.segment.start_offset
+    if FileKind.OFFSET_INDEX in upload.small_files:
+        index = OffsetIndex(upload.read_small(FileKind.OFFSET_INDEX), base)
+        if len(index):
+            start = int(index.floor(offset - 1).position) if offset > base else 0
+    with upload.open() as view:
+        for item in walk(view, start=start, lowest_offset=base, crc=False, first_window_bytes=SMALL_WINDOW_BYTES):
+            if isinstance(item, Window):
+                behind = np.flatnonzero(item.batches.base_offset >= offset)
+                if len(behind):
+                    return int(item.batches.position[behind[0]])
+    return upload.size

@@ -1,0 +1,192 @@
+"""The segments of a tiered partition: uploads, or the parts of them that form the log where uploads overlap."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pylogseg.env.filesystem import FileView
+from pylogseg.errors import PylogsegError
+from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs
+from pylogseg.files.index import OffsetIndex, TimeIndex, encode_offset_index, encode_time_index
+from pylogseg.format.names import FileKind
+from pylogseg.lineage.chains import Lineage
+from pylogseg.lineage.parts import LeftKind, LeftOut, Part, assemble, lineage_of
+from pylogseg.tier.layouts import position_of
+from pylogseg.tier.uploads import BrokenUpload, Upload
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A segment of the log: an upload, or those of its batches that begin in a range of offsets.
+
+    Attributes
+    ----------
+    upload : Upload
+    first_offset, end_offset : int
+        Half-open; `end_offset` is -1 if it is not known.
+    """
+
+    upload: Upload
+    first_offset: int
+    end_offset: int
+
+    @property
+    def starts_whole(self) -> bool:
+        return self.first_offset == self.upload.segment.start_offset
+
+    @property
+    def ends_whole(self) -> bool:
+        return self.end_offset in (-1, self.upload.segment.end_offset + 1)
+
+    @cached_property
+    def place(self) -> tuple[int, int]:
+        """Where it begins and ends in the upload."""
+        start = 0 if self.starts_whole else position_of(self.upload, self.first_offset)
+        end = self.upload.size if self.ends_whole else position_of(self.upload, self.end_offset)
+        return start, max(start, end)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.place[1] - self.place[0]
+
+    def open(self) -> FileView:
+        """Open the bytes of the segment."""
+        view = self.upload.open()
+        return view if self.starts_whole and self.ends_whole else PartOfView(view, *self.place)
+
+    @cached_property
+    def small_files(self) -> dict[FileKind, int]:
+        """Sizes of the indexes and of the snapshot at the end, which only a whole end has."""
+        there = dict(self.upload.small_files)
+        if not self.ends_whole:
+            there.pop(FileKind.PRODUCER_SNAPSHOT, None)
+        if not (self.starts_whole and self.ends_whole):
+            there |= {kind: len(self.read_small(kind)) for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+                      if kind in there}  # fmt: skip
+        return there
+
+    def read_small(self, kind: FileKind) -> bytes:
+        """Return a small file, as it is of these offsets."""
+        data = self.upload.read_small(kind)
+        base = self.upload.segment.start_offset
+        if (self.starts_whole and self.ends_whole) or kind not in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+            return data
+        if kind is FileKind.TIME_INDEX:
+            times = TimeIndex(data, base)
+            kept = (times.offsets >= self.first_offset) & (times.offsets < self.end_offset)
+            return encode_time_index(self.first_offset, times.timestamps[kept], times.offsets[kept])
+        index, (start, end) = OffsetIndex(data, base), self.place
+        positions = index.positions.astype(np.int64)
+        kept = (positions > start) & (positions < end)
+        return encode_offset_index(self.first_offset, index.offsets[kept], positions[kept] - start)
+
+
+class PartOfView:
+    """A range of bytes of a file, as a `FileView`."""
+
+    is_copied = True
+
+    def __init__(self, view: FileView, start: int, end: int) -> None:
+        self._view, self._start, self._end = view, start, end
+        self.path = view.path
+
+    @property
+    def size(self) -> int:
+        return self._end - self._start
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return a copy of bytes."""
+        return bytes(self._view.read(self._start + position, max(0, min(size, self.size - position))))
+
+    def drop(self, start: int, end: int) -> None:
+        self._view.drop(self._start + start, self._start + end)
+
+    def close(self) -> None:
+        self._view.close()
+
+    def __enter__(self) -> PartOfView:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class TieredLog(NamedTuple):
+    """A partition in a tier.
+
+    Attributes
+    ----------
+    topic, partition, topic_id : str, int, str
+    segments : list of Slice
+        By offset, without overlaps.
+    left : list of (Upload, LeftOut)
+        What of the uploads is not in the log, and why.
+    holes : list of (int, int)
+        Offsets of the log that no upload has, half-open.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    segments: list[Slice]
+    left: list[tuple[Upload, LeftOut]]
+    holes: list[tuple[int, int]]
+
+
+def whole_log(name: tuple[str, int, str], uploads: Sequence[Upload], lineage: Lineage | None = None) -> TieredLog:
+    """Return the log that uploads of a partition form; by the lineage of a replica's log, if one is given.
+
+    An upload with a damaged manifest stays in the log where no other has its first offset: a reader shall meet it.
+    """
+    good = sorted((u for u in uploads if not isinstance(u, BrokenUpload)), key=_order)
+    parts = [_part(upload) for upload in good]
+    if parts and lineage is None:
+        lineage = _lineage(good, parts)
+    segments: list[Slice] = []
+    left: list[tuple[Upload, LeftOut]] = []
+    holes: list[tuple[int, int]] = []
+    if parts and lineage is not None:
+        found = assemble(parts, lineage)
+        segments = [Slice(good[piece.part], piece.first_offset, piece.end_offset) for piece in found.pieces]
+        left, holes = [(good[each.part], each) for each in found.left], found.holes
+    for number, broken in enumerate(sorted((u for u in uploads if isinstance(u, BrokenUpload)), key=_order)):
+        first = broken.segment.start_offset
+        if any(each.first_offset <= first < each.end_offset for each in segments):
+            left.append((broken, LeftOut(number, first, -1, LeftKind.COPY, "its manifest is damaged; others have it")))
+        else:
+            segments.append(Slice(broken, first, -1))
+    segments.sort(key=lambda each: each.first_offset)
+    return TieredLog(*name, segments, left, holes)
+
+
+def _order(upload: Upload) -> tuple[int, int, str]:
+    return upload.segment.start_offset, upload.segment.event_timestamp_ms, upload.segment.segment_id
+
+
+def _part(upload: Upload) -> Part:
+    segment = upload.segment
+    return Part(segment.start_offset, segment.end_offset + 1, tuple(EpochEntry(*e) for e in segment.leader_epochs))
+
+
+def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:
+    """Return the lineage of the newest upload, from its epochs since the beginning of the log if they can be read.
+
+    A manifest has only the epochs of its segment: where one uploaded segment follows another, these tell enough, and
+    nothing else is read.
+    """
+    if all(one.end_offset == two.first_offset for one, two in itertools.pairwise(parts)):
+        return lineage_of(parts)
+    last = max(range(len(parts)), key=lambda i: (parts[i].lineage.last_epoch, parts[i].end_offset))
+    try:
+        data = uploads[last].read_small(FileKind.LEADER_EPOCHS)
+        epochs = tuple(parse_leader_epochs(data, uploads[last].name))
+    except PylogsegError:
+        return lineage_of(parts)
+    return lineage_of([*parts, parts[last]._replace(epochs=epochs)])

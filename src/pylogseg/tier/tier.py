@@ -1,0 +1,113 @@
+"""The tier that a URL names, `aiven+s3://`, `localtier+file://` and the like: its uploads, and the logs they form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pylogseg.errors import RequestError
+from pylogseg.lineage.parts import LeftKind
+from pylogseg.tier.keys import KeyRing
+from pylogseg.tier.layouts import Found, find_aiven, find_files
+from pylogseg.tier.objects import Objects, Stored
+from pylogseg.tier.slices import TieredLog, whole_log
+from pylogseg.tier.uploads import BrokenUpload, Shared, Upload
+from pylogseg.tier.urls import KEYS_OPTION
+
+#: By the scheme of a URL, what finds the uploads in a tier, and what it looks for.
+_LAYOUTS: dict[str, tuple[Callable[[Shared, Iterable[Stored]], Found], str]] = {
+    "aiven": (find_aiven, "TOPIC-TOPICID/PARTITION/OFFSET-SEGMENTID.rsm-manifest"),
+    "localtier": (find_files, "TOPIC-PARTITION-TOPICID/OFFSET-SEGMENTID.log"),
+}
+
+
+class Tier:
+    """All that lies in a tier.
+
+    Attributes
+    ----------
+    url : str
+    found : Found
+        Uploads, orphans and other objects.
+    by_partition : dict of (str, int, str) to list of Upload
+        By topic, partition and topic id.
+    logs : list of TieredLog
+        The partitions; of a topic that was made anew, only those of its latest id.
+    older : dict of str to int
+        The number of uploads of older topics of the same name, by name and id.
+    """
+
+    def __init__(self, url: str, objects: Objects, found: Found) -> None:
+        self.url, self.found, self._objects = url, found, objects
+        self.by_partition: dict[tuple[str, int, str], list[Upload]] = {}
+        names = {upload.segment.topic_id: upload.segment.topic for upload in found.uploads
+                 if not isinstance(upload, BrokenUpload)}  # fmt: skip
+        for upload in found.uploads:
+            segment = upload.segment
+            topic = names.get(segment.topic_id, segment.topic)
+            self.by_partition.setdefault((topic, segment.partition, segment.topic_id), []).append(upload)
+        latest: dict[str, tuple[int, str]] = {}
+        for (topic, _, topic_id), uploads in self.by_partition.items():
+            when = max(max(upload.segment.event_timestamp_ms, upload.modified_ms) for upload in uploads)
+            latest[topic] = max(latest.get(topic, (-1, "")), (when, topic_id))
+        self.older: dict[str, int] = {}
+        self.logs: list[TieredLog] = []
+        for name, uploads in sorted(self.by_partition.items()):
+            if latest[name[0]][1] == name[2]:
+                self.logs.append(whole_log(name, uploads))
+            else:
+                of = f"{name[0]}-{name[2]}"
+                self.older[of] = self.older.get(of, 0) + len(uploads)
+
+    @classmethod
+    def open(cls, url: str, storage: Mapping[str, Any] | None = None, only: str | None = None) -> Tier:
+        """List a tier and read all its manifests, or those of a partition by its name.
+
+        Raises
+        ------
+        RequestError
+            If there is no upload in it.
+        StorageError
+            If the store fails.
+        """
+        options = dict(storage or {})
+        keys = KeyRing(options.pop(KEYS_OPTION, None))
+        layout, _, place = url.partition("+")
+        find, form = _LAYOUTS[layout]
+        objects = Objects(place, options)
+        folders = [] if only is None else _folders_of(objects, layout, only)
+        listed = [stored for folder in folders for stored in objects.find(folder)] if folders else objects.find()
+        found = find(Shared(objects, keys), listed)
+        if not found.uploads and not found.orphans:
+            raise RequestError(f"{url}: no uploaded segment here (objects named {form})")
+        return cls(url, objects, found)
+
+    def name_of(self, stored: Stored) -> str:
+        """Return the name of an object in messages."""
+        return self._objects.name(stored.path)
+
+    def notes(self) -> Iterable[str]:
+        """Yield what readers should know of what is left out."""
+        for of, count in self.older.items():
+            yield f"{self.url}: {count} uploads of an older topic, {of}, are left out: name its folder to read them"
+        for log in self.logs:
+            branches = [left for _, left in log.left if left.kind is LeftKind.BRANCH]
+            if branches:
+                yield (
+                    f"{self.url}: {log.topic}-{log.partition}: {len(branches)} uploads have records of other leaders,"
+                    f" which are not in the log: {branches[0].reason}"
+                )
+
+
+def _folders_of(objects: Objects, layout: str, name: str) -> list[str]:
+    """Return the folders with the uploads of a partition; none if they are not where they are looked for."""
+    topic, _, partition = name.rpartition("-")
+    form = re.escape(f"{topic}-{partition}-" if layout == "localtier" else f"{topic}-") + "[A-Za-z0-9_-]{22}"
+    files = objects.files
+    names = [entry.name for entry in files.list_folder(objects.root) if entry.is_dir]
+    found = [files.join(objects.root, each) for each in names if re.fullmatch(form, each)]
+    if layout == "localtier":
+        return found
+    there = [folder for folder in found if any(entry.name == partition for entry in files.list_folder(folder))]
+    return [files.join(folder, partition) for folder in there]

@@ -1,0 +1,42 @@
+"""The file system of a path or URL, of tiers too; what reads tiers is loaded with the first of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pylogseg.env import urls
+from pylogseg.env.filesystem import FileSystem
+
+#: Between the URL of a tier and the names in it.
+INSIDE = "!/"
+#: The option of a tier among those of its storage: see `tier.keys.KeyRing`.
+KEYS_OPTION = "tier_keys"
+#: Where keys are looked for if none are given: in the environment, a PEM file or a folder of them.
+KEYS_VARIABLE = "PYLOGSEG_TIER_KEYS"
+#: How the URL of a tier begins, before the plus sign: the layout of its objects.
+LAYOUTS = ("aiven", "localtier")
+
+
+def is_tier(path: str | os.PathLike[str]) -> bool:
+    """Check whether a path is the URL of a tier."""
+    layout, _, rest = os.fspath(path).partition("+")
+    return layout in LAYOUTS and "://" in rest
+
+
+def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> tuple[FileSystem, str]:
+    """Return the file system of a path or URL, which may be that of a tier, and the path in it.
+
+    `storage` has fsspec's options for URLs; of a tier also ``tier_keys``, a PEM file or a folder of them.
+    """
+    if not is_tier(path):
+        return urls.file_system(path, storage)
+    from pylogseg.tier.files import TierFiles, partition_files
+    from pylogseg.tier.tier import Tier
+
+    text = os.fspath(path).rstrip("/")
+    url, _, inside = text.partition(INSIDE)
+    if inside:
+        return partition_files(url, text, storage), text
+    return TierFiles(Tier.open(text, storage)), text

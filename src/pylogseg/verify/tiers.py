@@ -1,0 +1,223 @@
+"""Checks of tiered storage: objects against manifests, these against logs, and both against the broker's metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from pylogseg.catalog.disk import Disk, Partition
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.format.names import FileKind, partition_folder_name
+from pylogseg.internal_topics.keyed import Notes
+from pylogseg.internal_topics.moment import Moment
+from pylogseg.internal_topics.remote import STATES, remote_table
+from pylogseg.lineage.parts import LeftKind
+from pylogseg.tier.files import TierFiles
+from pylogseg.tier.joined import DiskWithTier
+from pylogseg.tier.slices import Slice
+from pylogseg.tier.tier import Tier
+from pylogseg.tier.uploads import AivenUpload, BrokenUpload, Upload
+from pylogseg.verify.findings import Finding, Level, of_error, of_failure
+from pylogseg.verify.segment_report import SegmentReport
+from pylogseg.walker.gaps import offsets_text
+
+#: Orphans that are listed one by one.
+MAX_ORPHANS = 1000
+
+
+def tiers_of(partitions: Iterable[Partition]) -> list[Tier]:
+    """Return the tiers that partitions lie in, each once."""
+    found = [part.files.tier for part in partitions if isinstance(part.files, (TierFiles, DiskWithTier))]
+    return list({id(tier): tier for tier in found}.values())
+
+
+def slice_of(part: Partition, number: int) -> Slice | None:
+    """Return what a segment of a partition is in its tier; None if it lies on a disk."""
+    files = part.files
+    return files.slice_of(part.segments[number].path) if isinstance(files, (TierFiles, DiskWithTier)) else None
+
+
+# ---- manifests against logs ----
+
+
+def check_uploads(part: Partition, reports: Sequence[SegmentReport], level: Level) -> Iterator[Finding]:
+    """Compare what the manifests of a partition's segments say with what the segments have."""
+    for number, report in enumerate(reports):
+        found = slice_of(part, number)
+        if found is None or isinstance(found.upload, BrokenUpload):
+            continue
+        yield from _compared(found, report)
+        if level >= Level.INDEXES:
+            yield from _epochs(found.upload)
+
+
+def _compared(found: Slice, report: SegmentReport) -> Iterator[Finding]:
+    said, name = found.upload.segment, found.upload.name
+    if found.starts_whole and report.batches and not report.begins_damaged and report.first_offset > said.start_offset:
+        reason = f"its manifest begins at offset {said.start_offset}, and its first batch at {report.first_offset}"
+        yield Finding(name, "tier-manifest", True, reason, None, said.start_offset, report.first_offset - 1)
+    if found.ends_whole and report.is_end_known and report.next_offset != said.end_offset + 1:
+        last = report.next_offset - 1
+        reason = f"its manifest ends at offset {said.end_offset}, and its last batch at {last}"
+        yield Finding(name, "tier-manifest", True, reason, None, min(last, said.end_offset) + 1, None)
+    whole = found.starts_whole and found.ends_whole and not report.is_damaged
+    if whole and said.max_timestamp_ms >= 0 and report.max_timestamp != said.max_timestamp_ms:
+        reason = f"its manifest has the largest timestamp {said.max_timestamp_ms}, its batches {report.max_timestamp}"
+        yield Finding(name, "tier-manifest", True, f"{reason}: lookups by time go wrong", None, said.start_offset)
+    if whole and said.leader_epochs and report.epochs:
+        written = [epoch for epoch, _ in report.epochs]
+        listed = [epoch for epoch, _ in said.leader_epochs]
+        foreign = [epoch for epoch in written if epoch not in listed]
+        if foreign:
+            reason = f"its batches have leader epoch {foreign[0]}, and its manifest only {', '.join(map(str, listed))}"
+            yield Finding(name, "tier-manifest", True, reason, None, said.start_offset)
+
+
+def _epochs(upload: Upload) -> Iterator[Finding]:
+    """Compare the leader epochs beside a segment with those in its manifest."""
+    if FileKind.LEADER_EPOCHS not in upload.small_files:
+        return
+    try:
+        beside = parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), upload.name)
+    except CorruptionError as error:
+        yield of_error("leader-epoch", error)
+        return
+    except StorageError as error:
+        yield of_failure(error)
+        return
+    known = {entry.epoch for entry in beside}
+    missing = [epoch for epoch, _ in upload.segment.leader_epochs if epoch not in known]
+    if missing:
+        reason = f"leader epoch {missing[0]} is in its manifest, and not in the leader epochs beside the segment"
+        yield Finding(upload.name, "tier-manifest", True, reason, None, upload.segment.start_offset)
+
+
+# ---- objects against manifests ----
+
+
+def check_tier(tier: Tier, chosen: Collection[str], not_checked: list[str]) -> Iterator[Finding]:
+    """Check that the objects of partitions are there and as large as their manifests say; list what belongs to none.
+
+    `chosen` are names of partitions; `not_checked` gets phrases on what was not looked at.
+    """
+    copies = 0
+    for log in tier.logs:
+        name = partition_folder_name(log.topic, log.partition)
+        if name not in chosen:
+            continue
+        uploads = tier.by_partition[log.topic, log.partition, log.topic_id]
+        for upload in uploads:
+            yield from _objects(upload)
+        for first, end in log.holes:
+            reason = f"{name}: {offsets_text(first, end)} of the log are in no upload"
+            yield Finding(tier.url, "tier-hole", True, reason, None, first, end - 1)
+        for upload, left in log.left:
+            copies += left.kind is LeftKind.COPY
+            if left.kind is LeftKind.BRANCH:
+                what = offsets_text(left.first_offset, left.end_offset)
+                reason = f"{what} are not in the log: {left.reason}"
+                yield Finding(upload.name, "tier-branch", False, reason, None, left.first_offset, left.end_offset - 1)
+    orphans = tier.found.orphans
+    for stored in orphans[:MAX_ORPHANS]:
+        path = tier.name_of(stored)
+        yield Finding(path, "tier-orphan", False, f"{stored.size:,} bytes without a manifest")
+    if len(orphans) > MAX_ORPHANS:
+        yield Finding(tier.url, "tier-orphan", False, f"and {len(orphans) - MAX_ORPHANS:,} more objects")
+    if copies:
+        not_checked.append(f"{copies:,} uploads, or parts of them, with offsets that others have too")
+    if tier.found.others:
+        not_checked.append(f"objects in the tier with names of another kind: {len(tier.found.others):,}")
+    for of, count in tier.older.items():
+        not_checked.append(f"{count:,} uploads of an older topic, {of}")
+
+
+def _objects(upload: Upload) -> Iterator[Finding]:
+    if isinstance(upload, BrokenUpload):
+        error = upload.error
+        yield of_error("tier-manifest", error) if isinstance(error, CorruptionError) else of_failure(error)
+    if not isinstance(upload, AivenUpload):
+        return
+    start, last = upload.segment.start_offset, upload.segment.end_offset
+    if upload.error is not None:
+        yield Finding(upload.name, "tier-object", True, "the object is not there", None, start, last)
+    elif upload.log.size != (expected := upload.manifest.chunks.object_size):
+        reason = f"the object has {upload.log.size:,} bytes, and its manifest says {expected:,}"
+        yield Finding(upload.name, "tier-object", True, reason, min(upload.log.size, expected), start, last)
+    places = upload.manifest.indexes.values()
+    end = max((position + size for position, size in places), default=0)
+    if upload.indexes is None:
+        reason = "the object with its indexes, its producer snapshot and leader epochs is not there"
+        yield Finding(upload.name, "tier-object", True, reason, None, start, last)
+    elif upload.indexes.size != end:
+        path = upload.shared.objects.name(upload.indexes.path)
+        reason = f"the object has {upload.indexes.size:,} bytes, and its manifest says {end:,}"
+        yield Finding(
+            path, "tier-object", upload.indexes.size < end, reason, min(upload.indexes.size, end), start, last
+        )
+
+
+# ---- against the metadata of the broker ----
+
+
+def check_metadata(tier: Tier, metadata: Disk, chosen: Collection[str], not_checked: list[str]) -> Iterator[Finding]:
+    """Compare a tier with `__remote_log_metadata`: what was finished has to be there, as it was then."""
+    notes = Notes()
+    rows = remote_table(metadata, Moment(), notes).to_pylist()
+    for text in notes.damage:
+        yield Finding(tier.url, "tier-metadata", True, text)
+    not_checked += [text for text in notes if text not in notes.damage]
+    there = {
+        upload.segment.segment_id: upload
+        for (topic, partition, _), uploads in tier.by_partition.items()
+        for upload in uploads
+        if partition_folder_name(topic, partition) in chosen
+    }
+    said = {row["segmentId"] for row in rows}
+    known = {(row["topicId"], row["partition"]) for row in rows}
+    for row in rows:
+        if partition_folder_name(row["topic"], row["partition"]) in chosen:
+            yield from _row(tier, row, there.get(row["segmentId"]))
+    silent = set()
+    for segment_id, upload in there.items():
+        segment = upload.segment
+        if segment_id in said:
+            continue
+        if (segment.topic_id, segment.partition) not in known:
+            silent.add(f"{segment.topic}-{segment.partition}")
+            continue
+        reason = "the metadata does not know it: its deletion did not finish, or the metadata given is older"
+        yield Finding(upload.name, "tier-orphan", False, reason, None, segment.start_offset, segment.end_offset)
+    if silent:
+        not_checked.append(f"{len(silent):,} partitions that the metadata given says nothing of, such as {min(silent)}")
+
+
+def _row(tier: Tier, row: dict[str, Any], upload: Upload | None) -> Iterator[Finding]:
+    name = f"{row['topic']}-{row['partition']}"
+    what = f"{name}: segment {row['segmentId']}"
+    first, last = row["startOffset"], row["endOffset"]
+    finished = row["state"] == STATES[1]
+    if upload is None:
+        if finished:
+            reason = f"{what} was uploaded at {row['eventTime']}, and is not there"
+            yield Finding(tier.url, "tier-missing", True, reason, None, first, last)
+        elif row["state"] == STATES[0]:
+            reason = f"{what}: its upload began at {row['eventTime']}, and never finished"
+            yield Finding(tier.url, "tier-unfinished", False, reason, None, first, last)
+        return
+    if not finished:
+        reason = f"{what} is complete, and its state is {row['state']} since {row['eventTime']}"
+        yield Finding(upload.name, "tier-state", False, reason, None, first, last)
+    if isinstance(upload, BrokenUpload):
+        return
+    segment = upload.segment
+    pairs = [
+        ("start offset", first, segment.start_offset),
+        ("end offset", last, segment.end_offset),
+        ("size", row["sizeBytes"], upload.size),
+        ("leader epochs", {e["leaderEpoch"]: e["offset"] for e in row["leaderEpochs"]}, dict(segment.leader_epochs)),
+    ]
+    for field, expected, found in pairs:
+        if expected != found:
+            reason = f"{what}: the metadata has {field} {expected}, the tier {found}"
+            yield Finding(upload.name, "tier-metadata", True, reason, None, first, last)

@@ -1,0 +1,130 @@
+"""`restore` from tiered storage: folders that have what was uploaded, and that the engine opens."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers import shell
+from helpers.tiered_logs import write_log
+from helpers.tiers import TOPIC_ID, Uploader
+
+import pylogseg
+
+
+def rows(disk: object) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    return [(r.offset, r.timestamp, r.key, r.value) for r in pylogseg.read(disk)]  # type: ignore[arg-type]
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_log(tmp_path_factory.mktemp("disk") / "orders-0")
+
+
+@pytest.fixture
+def tier(folder: Path, tmp_path: Path) -> Path:
+    Uploader(tmp_path / "tier", 3000, is_compressed=True).partition(folder)
+    return tmp_path / "tier"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    (tmp_path / "target").mkdir()
+    return tmp_path / "target"
+
+
+def test_files_are_the_broker_s(folder: Path, tier: Path, target: Path) -> None:
+    """Sealed segments, their indexes and snapshots come back byte for byte."""
+    result = pylogseg.offline.restore(f"aiven+file://{tier}", target)
+    (part,) = result.partitions
+    bases = [segment.base_offset for segment in pylogseg.open_dir(folder).partitions[0].segments]
+    assert (part.state, part.log_start, part.log_end) == ("done", 0, bases[-1])
+    there, made = files_of(folder), files_of(target / "orders-0")
+    assert {name: data for name, data in made.items() if name[0] == "0"} == {
+        name: data
+        for name, data in there.items()
+        if name[0] == "0" and int(name[:20]) in (bases if name.endswith(".snapshot") else bases[:-1])
+    }
+    assert made["partition.metadata"] == f"version: 0\ntopic_id: {TOPIC_ID}".encode()
+    assert made["leader-epoch-checkpoint"] == b"0\n3\n0 0\n1 400\n2 800\n"
+    found = shell.pylogseg("verify", target, "--quiet")
+    assert (found.code, found.text) == (0, "")
+    with pylogseg.open_log(target / "orders-0", index_interval_bytes=512) as log:
+        assert log.report.actions == []
+        assert log.log_end_offset == bases[-1]
+
+
+def test_again_is_unchanged(tier: Path, target: Path) -> None:
+    url = f"aiven+file://{tier}"
+    pylogseg.offline.restore(url, target)
+    before = files_of(target / "orders-0")
+    (part,) = pylogseg.offline.restore(url, target).partitions
+    assert part.state == "unchanged"
+    assert files_of(target / "orders-0") == before
+
+
+@pytest.mark.parametrize("to", [1, 395, 400, 777])
+def test_to_an_offset(folder: Path, tier: Path, target: Path, to: int) -> None:
+    done = shell.pylogseg("restore", f"aiven+file://{tier}", target, "--to", to, "--json")
+    assert done.code == 0
+    expected = [row for row in rows(folder) if row[0] < to // 10 * 10]  # batches have ten records
+    assert rows(target) == expected
+    assert shell.pylogseg("verify", target, "--quiet").text == ""
+
+
+def test_to_a_time(folder: Path, tier: Path, target: Path) -> None:
+    done = shell.pylogseg("restore", f"aiven+file://{tier}", target, "--until", 500_000)
+    assert done.code == 0
+    assert rows(target) == [row for row in rows(folder) if row[1] < 500_000]
+
+
+def test_disk_and_tier(folder: Path, tier: Path, target: Path, tmp_path: Path) -> None:
+    """What the disk has that was not uploaded yet is restored too."""
+    data = tmp_path / "data"
+    data.mkdir()
+    copy = Path(shutil.copytree(folder, data / "orders-0"))
+    (copy / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}")
+    for segment in pylogseg.open_dir(folder).partitions[0].segments[:3]:
+        Path(copy / segment.name).unlink()
+    done = shell.pylogseg("restore", data, target, "--tier", f"aiven+file://{tier}")
+    assert done.code == 0
+    assert rows(target) == rows(folder)
+
+
+def test_damage(folder: Path, tier: Path, target: Path) -> None:
+    """By default nothing is restored; else all but what is damaged, with indexes made anew, and a note."""
+    path = sorted(tier.rglob("*.log"))[2]
+    data = bytearray(path.read_bytes())
+    data[100] ^= 255
+    path.write_bytes(data)
+    done = shell.pylogseg("restore", f"aiven+file://{tier}", target)
+    assert done.code != 0
+    assert str(path) in done.err
+    assert not (target / "orders-0").exists()
+    done = shell.pylogseg("restore", f"aiven+file://{tier}", target, "--on-corrupt", "skip")
+    assert done.code == 0
+    assert "left out" in done.text
+    url = f"aiven+file://{tier}"
+    left = [(r.offset, r.timestamp, r.key, r.value) for r in pylogseg.read(pylogseg.open_tier(url), on_corrupt="skip")]
+    assert rows(target) == left
+    assert 0 < len(left) < len(rows(folder))
+
+
+def test_hole(folder: Path, tier: Path, target: Path) -> None:
+    manifest = sorted(tier.rglob("*.rsm-manifest"))[1]
+    manifest.unlink()
+    done = shell.pylogseg("restore", f"aiven+file://{tier}", target)
+    assert done.code == 1
+    assert "are in no upload" in done.err
+    assert shell.pylogseg("restore", f"aiven+file://{tier}", target, "--on-corrupt", "skip").code == 0
+
+
+def test_refused(folder: Path, target: Path, tmp_path: Path) -> None:
+    assert shell.pylogseg("restore", folder, target, "--to", 3).code == 2
+    assert shell.pylogseg("restore", f"aiven+file://{tmp_path}", target).code == 2
+    assert shell.pylogseg("restore", f"aiven+file://{tmp_path}/none", target).code == 2
