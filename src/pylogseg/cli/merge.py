@@ -1,74 +1,95 @@
-"""`--merge`: print the records of several partitions in one order."""
+"""`pylogseg merge`: one log directory of what the disks of several brokers have."""
 
 from __future__ import annotations
 
-import itertools
-import sys
-from dataclasses import replace
+import os
 
-from pylogseg.cli import common
-from pylogseg.cli.bar import Bar
-from pylogseg.cli.follow import Gaps
-from pylogseg.cli.output import RecordText
+import click
+
+from pylogseg.cli.common import json_option, topic_option
+from pylogseg.cli.offline import Request
 from pylogseg.errors import RequestError
-from pylogseg.format.text import TextBuffer
-from pylogseg.reading.log_reader import LogReader
-from pylogseg.reading.merged import merge_by_time
-from pylogseg.walker.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
+from pylogseg.offline.merging import merge as merge_disks
 
-#: For the windows of all partitions together; each has at least `SMALL_WINDOW_BYTES`.
-_WINDOWS_BYTES = 64 << 20
-#: Open files of the process other than those of partitions.
-_OTHER_FILES = 64
+_COLUMNS = {"committed": "COMMITTED", "offsetsFromOthers": "FROM OTHERS", "offsetsMissing": "MISSING"}
 
+_EPILOG = """\b
+Examples:
+  pylogseg merge /mnt/b1 /mnt/b2 /mnt/b3 --into /data/merged -n    what would come
+                                                                   from where
+  pylogseg merge /mnt/b1 /mnt/b2 /mnt/b3 --into /data/merged
+  pylogseg merge /mnt/b1 /mnt/b2 --into /data/merged -t orders --take orders-3=/mnt/b2
 
-def print_merged(text: RecordText, readers: list[LogReader], limit: int | None, gaps: Gaps, bar: Bar) -> None:
-    """Write the records of all partitions to stdout by timestamp, topic, partition and offset."""
-    readers = sorted(readers, key=_place)
-    # With latest, each has a file of keys too.
-    _allow_files(len(readers), len(readers) * (2 if any(part.latest for part in readers) else 1) + _OTHER_FILES)
-    window = min(max(_WINDOWS_BYTES // max(len(readers), 1), SMALL_WINDOW_BYTES), WINDOW_BYTES)
-    parts = [part.apart(bar) for part in readers]
-    parts = [replace(part, options=replace(part.options, window_bytes=window)) for part in parts]
-    if text.head:
-        common.write(text.head)
-    out, left = TextBuffer(), limit
-    for pieces, order in merge_by_time([gaps.chunks(part, bar) for part in parts]) if left != 0 else ():
-        texts = list(
-            itertools.chain.from_iterable(
-                text.each(chunk.columns, chunk.segment, out, start, stop) for chunk, start, stop in pieces
-            )
-        )
-        with bar.paused(sys.stdout, text.ends_lines):
-            common.write(b"".join([texts[i] for i in order[:left].tolist()]))
-            sys.stdout.buffer.flush()
-        left = None if left is None else left - len(order[:left])
-        if left == 0:
-            return
+\b
+Each DIR is a log directory, or a folder of several, of a broker of one cluster. No
+broker runs; nothing is written to DIR. FOLDER is an empty folder, or a path that
+does not exist: it appears when all of it is on the disk, so it is complete or
+missing.
+Of each partition, the log of one replica is written: one that was in sync, by the
+newest __cluster_metadata-0 in a DIR; else an eligible leader replica, else the last
+known one. Of several, and without metadata, it is the one with the highest leader
+epoch, and then the longest. Damaged and missing ranges come from the other replicas,
+batch by batch, as far as leader epochs show that the records are the same. In
+compacted topics only damaged ranges do: what the cleaner removed stays removed.
+If another replica knew records as committed that this log does not have, as after
+an unclean election, both sides are named and the partition is not written:
+--take says which side counts.
+
+\b
+Exit codes: 0 success; 1 committed records differ, offsets are missing in all
+replicas, or a partition failed; 2 wrong usage, a disk error, or a broker runs;
+130 interrupted: FOLDER does not exist, run the command again.
+"""
 
 
-def _allow_files(count: int, needed: int) -> None:
-    """Raise the limit of open files if the partitions need more at the same time.
+@click.command(epilog=_EPILOG)
+@click.argument("sources", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
+@click.option("--into", metavar="FOLDER", required=True, help="The new log directory: empty, or a new path.")
+@topic_option
+@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
+@click.option("--take", multiple=True, metavar="NAME=DIR", help="Partition NAME is as in DIR, whatever others have.")
+@click.option("--dry-run", "-n", is_flag=True, help="Read everything, report what would come from where.")
+@click.option(
+    "--cluster-metadata",
+    metavar="FOLDER",
+    help="The __cluster_metadata-0 folder of the cluster, or 'none'; default: the newest one in DIR.",
+)
+@json_option
+@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Threads.")
+@click.option("--verbose", "-v", is_flag=True, help="Print each line for each partition.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
+def merge(
+    sources: tuple[str, ...],
+    into: str,
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    take: tuple[str, ...],
+    dry_run: bool,
+    cluster_metadata: str | None,
+    as_json: bool,
+    jobs: int,
+    verbose: bool,
+    quiet: bool,
+) -> None:
+    """Make one log directory, FOLDER, of the disks of several brokers of a cluster."""
+    sides = dict(_side(text) for text in take)
+    options = {"topics": topic, "partitions": partition, "dry_run": dry_run, "jobs": jobs}
+    Request(into, options, as_json, quiet, verbose).run(
+        lambda path, **shared: merge_disks(sources, path, take=sides, cluster_metadata=cluster_metadata, **shared),
+        columns=_COLUMNS,
+        total_bytes=_size(sources),
+    )
 
-    Raises
-    ------
-    RequestError
-        If the limit cannot be raised so far. Nothing was printed yet.
-    """
-    try:
-        import resource
-    except ImportError:  # Windows, which has no such limit
-        return
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most != resource.RLIM_INFINITY and most < needed:
-        raise RequestError(
-            f"merging {count} partitions needs {needed} open files, and the limit is {most}: "
-            "name fewer partitions, or raise the limit (ulimit -n)"
-        )
-    if allowed != resource.RLIM_INFINITY and allowed < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
+
+def _side(text: str) -> tuple[str, str]:
+    name, _, folder = text.partition("=")
+    if not name or not folder:
+        raise RequestError(f"--take {text}: expected a partition and a folder, as in orders-3=/mnt/b2")
+    return name, folder
 
 
-def _place(part: LogReader) -> tuple[str, int, str]:
-    segment = part.log.segments[0] if part.log.segments else None
-    return (segment.topic, segment.partition, segment.path) if segment else ("", -1, part.name)
+def _size(sources: tuple[str, ...]) -> int:
+    """Bytes to read, for the progress bar: all replicas once, and one of three again."""
+    names = (os.path.join(above, name) for path in sources for above, _, files in os.walk(path) for name in files)
+    size = sum(os.path.getsize(path) for path in names if path.endswith(".log") and os.path.exists(path))
+    return size + size // max(len(sources), 1)

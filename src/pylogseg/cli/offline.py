@@ -352,6 +352,8 @@ def _entry_text(change: CheckpointChange) -> str:
 
 
 def _replicas(result: Result) -> str:
+    if result.sources:
+        return f"nothing was changed in {', '.join(result.sources)}"
     done = [part_result for part_result in result if part_result.state == "done"]
     brokers = sorted({broker for part_result in done for broker in part_result.replicas} - {result.node_id})
     if not brokers and done and result.node_id is not None and all(part_result.replicas for part_result in done):

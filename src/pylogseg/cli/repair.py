@@ -19,13 +19,16 @@ Examples:
   pylogseg repair /data/kafka/orders-3 --dry-run --keep-behind   what would be kept
   pylogseg repair /data/kafka/orders-3 --keep-behind --keep /backup/kept
   pylogseg repair /data/kafka/orders-3 --keep-behind --into /data/repaired
+  pylogseg repair /data/kafka/orders-3 --from /mnt/broker2       from a replica
 
 \b
 recover does what a broker would do, and checks only what may not have reached
 the disk. repair reads every record of every segment, finds the next good batch
 after damage even if lengths are destroyed, and keeps it with --keep-behind;
-readers then see a gap in the offsets. If another replica still has the missing
-records, delete this replica instead and let the broker fetch it again.
+readers then see a gap in the offsets. With --from, the missing batches come from
+another replica, as far as leader epochs show that both have the same records; what
+it does not have is cut out as without it. If the cluster is well, delete this
+replica instead and let the broker fetch it again.
 
 \b
 Exit codes: 0 all is in order now; 1 written records were lost, or a partition
@@ -47,12 +50,17 @@ work stays, run the command again for the rest.
     metavar="FOLDER",
     help="Copy what is cut out or removed to FOLDER; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
 )
+@click.option(
+    "--from", "other", metavar="OTHER", type=click.Path(exists=True, file_okay=False),
+    help="A log directory of another broker: damaged ranges come from its replicas, where leader epochs agree.",
+)  # fmt: skip
 @click.option("--no-keep", is_flag=True, help="Keep no copies: what is cut out is lost.")
 def repair(
     request: Request,
     keep_behind: bool,
     keep: str | None,
     no_keep: bool,
+    other: str | None,
     max_decompressed_bytes: int,
 ) -> None:
     """Cut out what is damaged, report each gap, and rebuild indexes, snapshots and leader epochs.
@@ -66,7 +74,8 @@ def repair(
     kept = None if no_keep else os.path.abspath(keep) if keep else default_keep()
     request.run(
         repair_logs,
-        columns=_COLUMNS,
+        columns=_COLUMNS if other is None else {**_COLUMNS, "offsetsFromOthers": "FROM OTHERS"},
+        other=other,
         passes=2,
         keep_behind=keep_behind,
         keep=kept,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pylogseg.offline.comparing import diff
     from pylogseg.offline.copying import copy
     from pylogseg.offline.deleting_records import delete_records
+    from pylogseg.offline.merging import merge
     from pylogseg.offline.moving import move
     from pylogseg.offline.recoding import recode
     from pylogseg.offline.redacting import redact
@@ -26,6 +27,7 @@ _HOMES = {
     "copy": "pylogseg.offline.copying",
     "delete_records": "pylogseg.offline.deleting_records",
     "diff": "pylogseg.offline.comparing",
+    "merge": "pylogseg.offline.merging",
     "move": "pylogseg.offline.moving",
     "recode": "pylogseg.offline.recoding",
     "redact": "pylogseg.offline.redacting",
@@ -41,6 +43,7 @@ __all__ = [
     "copy",
     "delete_records",
     "diff",
+    "merge",
     "move",
     "recode",
     "redact",

@@ -23,14 +23,15 @@ from pylogseg.log.recovery_report import Action, ActionKind
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segment_removal import Remover
 from pylogseg.log.segment_replace import replace_segments
-from pylogseg.log.segment_rewrite import SegmentWriter
+from pylogseg.log.segment_rewrite import Filtered, SegmentWriter
 from pylogseg.log.segments import Segments
 from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
+from pylogseg.offline.repairing_from import OtherDisk, OtherReplica
 from pylogseg.offline.repairing_salvage import Survey, kept_batches, survey
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import run
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
@@ -48,6 +49,7 @@ def repair(
     *,
     keep_behind: bool = False,
     keep: str | None = None,
+    other: str | os.PathLike[str] | None = None,
     max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     **options: Unpack[OptionKeywords],
 ) -> Result:
@@ -66,6 +68,9 @@ def repair(
         decoded or batches out of their place, goes by itself in either case.
     keep : str, optional
         A folder that gets copies of what is cut out, removed or replaced. No copies without it.
+    other : path, optional
+        A log directory of another broker with replicas, or a folder of several. Damaged ranges come from there, batch
+        by batch, as far as leader epochs show that the records are the same.
     max_decompressed_bytes : int
         A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
         memory, several times over.
@@ -75,10 +80,12 @@ def repair(
     Returns
     -------
     Result
-        ``numbers`` of a result: ``gaps``, ``gapBytes``, ``offsetsMissing`` as far as it is known.
+        ``numbers`` of a result: ``gaps``, ``gapBytes``, ``offsetsMissing`` as far as it is known, and with `other`
+        ``offsetsFromOthers``.
     """
     shared = Options.of(options)
     keeper: Keeper = _NoCopies()
+    disk = None if other is None else OtherDisk(os.fspath(other))
     if keep is not None:
         for place in Target.find_all(shared.storage, os.fspath(path)):
             check_keep_folder(keep, place.parent, None if place.log_dir is not None else place.names[0])
@@ -87,7 +94,7 @@ def repair(
         keeper = (PlannedKeeper if shared.dry_run else FolderKeeper)(LocalStorage(), keep)
 
     def work(part: Part) -> None:
-        repairer = _Repairer(part, keeper, keep_behind, max_decompressed_bytes)
+        repairer = _Repairer(part, keeper, keep_behind, max_decompressed_bytes, disk)
         try:
             repairer.repair_epochs()
             for again in range(_MOST_RUNS):
@@ -108,11 +115,14 @@ def repair(
 
 def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
     result.rows = [_row(result.name, gap) for gap in repairer.gaps]
-    missing = {(gap.first_offset, gap.next_offset) for gap in repairer.gaps if gap.next_offset is not None}
+    left = [gap for gap in repairer.gaps if gap not in repairer.healed]
+    missing = {(gap.first_offset, gap.next_offset) for gap in left if gap.next_offset is not None}
+    healed = {(gap.first_offset, end) for gap, end in repairer.healed.items()}
     result.numbers = {
         "gaps": len(repairer.gaps),
         "gapBytes": sum(gap.end_position - gap.position for gap in repairer.gaps),
         "offsetsMissing": sum(max(following - first, 0) for first, following in missing),
+        **({} if repairer.other is None else {"offsetsFromOthers": sum(end - first for first, end in healed)}),
     }
     result.loses_records |= result.report.is_damage
     result.notes = [*dict.fromkeys(result.notes), *repairer.notes()]
@@ -121,18 +131,8 @@ def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
 
 
 def _row(name: str, gap: Gap) -> dict[str, Any]:
-    return {
-        "type": "gap",
-        "partition": name,
-        "level": "damage" if gap.is_damage else "notice",
-        "kind": gap.kind.value,
-        "path": gap.path,
-        "position": gap.position,
-        "endPosition": gap.end_position,
-        "firstOffset": gap.first_offset,
-        "nextOffset": gap.next_offset,
-        "reason": gap.reason,
-    }
+    level = "damage" if gap.is_damage else "notice"
+    return {"type": "gap", "partition": name, "level": level, **gap.as_row()}
 
 
 def _action(gap: Gap) -> Action:
@@ -150,15 +150,25 @@ class _NoCopies:
 class _Repairer:
     """Looks through the segments of a log that is not open yet, and rewrites the damaged ones if asked to."""
 
-    def __init__(self, part: Part, keeper: Keeper, keep_behind: bool, limit_bytes: int) -> None:
+    def __init__(
+        self, part: Part, keeper: Keeper, keep_behind: bool, limit_bytes: int, disk: OtherDisk | None = None
+    ) -> None:
         self._part, self._keeper, self._keep_behind, self._limit = part, keeper, keep_behind, limit_bytes
+        self._disk = disk
+        self.other: OtherReplica | None = None  #: From the first damage on.
         self.gaps: list[Gap] = []
+        self.healed: dict[Gap, int] = {}  #: Where the offsets end that came from the other replica.
 
     def notes(self) -> list[str]:
         """Return notes about the gaps that were not cut out here."""
+        notes = [
+            f"{offsets_text(gap.first_offset, end)} come from {self.other.folder}"
+            for gap, end in list(self.healed.items())[:_FEW]
+            if self.other is not None
+        ]
         if self._keep_behind:
-            return []
-        notes = [f"gap: {gap}" for gap in self.gaps[:_FEW]]
+            return notes
+        notes += [f"gap: {gap}" for gap in self.gaps[:_FEW] if gap not in self.healed]
         if len(self.gaps) > _FEW:
             notes.append(f"{len(self.gaps) - _FEW:,} more gaps: the rows of --json have all of them")
         return notes
@@ -199,9 +209,15 @@ class _Repairer:
             foreign = [gap for gap in surveys[-1].gaps if gap.kind is GapKind.FOREIGN and gap.is_damage]
             if foreign:
                 raise foreign[0].as_error()
+        ends = [*bases[1:], None]
+        self._ask_other([(gap, end) for found, end in zip(surveys, ends, strict=False) for gap in found.gaps])
         for number, (base, found) in enumerate(zip(bases, surveys, strict=True)):
             alarms = [gap for gap in found.gaps if gap.is_damage]
-            cuts = [] if self._keep_behind else [gap for gap in alarms if gap.kind not in _KEPT_BY_BROKERS]
+            cuts = (
+                []
+                if self._keep_behind
+                else [gap for gap in alarms if gap.kind not in _KEPT_BY_BROKERS and gap not in self.healed]
+            )
             if not alarms:
                 continue
             with self._opened(base) as segment:
@@ -211,6 +227,22 @@ class _Repairer:
                     self._rewrite(segment, found)
             if cuts:
                 return
+
+    def _ask_other(self, found: list[tuple[Gap, int | None]]) -> None:
+        """Find out what the other replica can give for gaps, each with the offset that its segment ends at."""
+        damage = [(gap, end) for gap, end in found if gap.is_damage]
+        if not damage or self._disk is None:
+            return
+        self.other = self._disk.replica_of(self._part)
+        if self.other is None:
+            self._part.result.notes.append(f"there is no replica of it in {self._disk.path}")
+            return
+        for gap, segment_end in damage:
+            if gap.kind is GapKind.RECORDS_BAD:
+                continue  # what has a good checksum and cannot be read is the same on all disks
+            end = self.other.heals(gap.first_offset, segment_end if gap.next_offset is None else gap.next_offset)
+            if end is not None:
+                self.healed[gap] = end
 
     @contextlib.contextmanager
     def _opened(self, base: int) -> Iterator[LogSegment]:
@@ -252,12 +284,15 @@ class _Repairer:
     def _rewrite(self, segment: LogSegment, found: Survey) -> None:
         part = self._part
         for gap in found.gaps:
-            self._report(_action(gap), segment.log)
+            action = _action(gap)
+            if gap in self.healed and self.other is not None:
+                action = replace(action, is_damage=False, reason=f"{gap.reason}; it comes from {self.other.folder}")
+            self._report(action, segment.log)
         writer = SegmentWriter(part, segment.base_offset, max(part.config.segment_bytes, segment.size), leaps=True)
         scheduler, segments = CollectingScheduler(), Segments()
         segments.add(segment)
         try:
-            for kept in kept_batches(segment.log, found.runs):
+            for kept in self._batches(segment, found):
                 part.advance(0)
                 writer.append(kept)
             writer.finish(segment.modified_ms())
@@ -267,6 +302,19 @@ class _Repairer:
         finally:
             writer.close_handles()
         scheduler.finish()
+
+    def _batches(self, segment: LogSegment, found: Survey) -> Iterator[Filtered]:
+        """The good batches of a segment, and those of the other replica in their places."""
+        position, given = 0, 0
+        for gap in sorted((gap for gap in found.gaps if gap in self.healed), key=lambda gap: gap.position):
+            before = [(max(start, position), min(end, gap.position)) for start, end in found.runs]
+            yield from kept_batches(segment.log, [(start, end) for start, end in before if start < end])
+            position, end = gap.position, self.healed[gap]
+            if self.other is not None and end > given:
+                yield from self.other.batches(max(gap.first_offset, given), end)
+                given = end
+        behind = [(max(start, position), end) for start, end in found.runs if end > position]
+        yield from kept_batches(segment.log, behind)
 
     def _report(self, action: Action, file: AppendFile) -> None:
         """Note what is about to be done, after a copy was made of the bytes that go."""

@@ -15,7 +15,7 @@ from pylogseg.log.recovery_report import LoadReport
 from pylogseg.restore.checkpoints import CHECKPOINTS, Entries
 
 #: Of `PartitionResult.numbers`: places in a log.
-_OFFSETS = ("logStartBefore", "endBefore", "firstGone")
+_OFFSETS = ("logStartBefore", "endBefore", "firstGone", "committed")
 State = Literal["done", "unchanged", "left", "failed"]
 
 
@@ -159,6 +159,8 @@ class Result:
         Partitions that were asked for and are not here.
     node_id : int or None
         Of the broker whose directory it is, as far as that is known.
+    sources : list of str
+        Log directories that were only read, if the result was made of several.
     """
 
     partitions: list[PartitionResult] = field(default_factory=list)
@@ -171,6 +173,7 @@ class Result:
     was_closed_clean: bool = False
     missing: list[str] = field(default_factory=list)
     node_id: int | None = None
+    sources: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[PartitionResult]:
         return iter(self.partitions)

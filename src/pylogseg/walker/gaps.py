@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, StorageError
 
@@ -62,6 +62,18 @@ class Gap(NamedTuple):
     next_offset: int | None
     reason: str
     is_damage: bool
+
+    def as_row(self) -> dict[str, Any]:
+        """Return its fields as in the rows of reports."""
+        return {
+            "kind": self.kind.value,
+            "path": self.path,
+            "position": self.position,
+            "endPosition": self.end_position,
+            "firstOffset": self.first_offset,
+            "nextOffset": self.next_offset,
+            "reason": self.reason,
+        }
 
     def __str__(self) -> str:
         if self.next_offset is None:

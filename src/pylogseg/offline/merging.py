@@ -1,0 +1,350 @@
+"""`merge`: one log directory of what several brokers' disks have, each partition by the epochs of its leaders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from pylogseg.catalog.target import Target, refuse_if_locked
+from pylogseg.config import LogConfig
+from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.files.properties import parse_properties
+from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
+from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
+from pylogseg.internal_topics.cluster import FOLDER, ClusterMetadata, find_metadata
+from pylogseg.lineage.authority import Known
+from pylogseg.log.directory import LogDirectory, partition_of
+from pylogseg.log.identity import topic_id_of
+from pylogseg.offline import unfinished
+from pylogseg.offline.copying_into import Destination
+from pylogseg.offline.merging_partition import Plan, Writer, planned
+from pylogseg.offline.merging_replica import ReplicaScan, scan_replica
+from pylogseg.offline.merging_report import describe
+from pylogseg.offline.result import PartitionResult, Result, is_of_disk
+
+_META = FileKind.META_PROPERTIES.value
+
+
+def merge(
+    sources: Sequence[str | os.PathLike[str]],
+    into: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] = (),
+    take: Mapping[str, str] | None = None,
+    cluster_metadata: str | None = None,
+    dry_run: bool = False,
+    jobs: int = 1,
+    on_result: Callable[[PartitionResult], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Result:
+    """Make one log directory of the disks of several brokers, of one cluster, that do not run.
+
+    Of each partition, one replica is the authoritative one: in sync by the cluster's metadata, or else the one with the
+    highest leader epoch, and the longest of several. Its log is written. What is damaged or missing in it comes from
+    the others, as far as their history is the same. If another one has committed records that this history has not,
+    the partition is not written, unless `take` names the side.
+
+    Parameters
+    ----------
+    sources : sequence of path
+        Log directories, or folders of several. Nothing is written to them.
+    into : path
+        The new log directory: an empty folder, or a path that does not exist. It appears when all of it is on the disk.
+    topics : sequence of str
+        Topics, partitions (``orders-3``) or shell patterns; all if empty.
+    partitions : sequence of int
+        Only these numbers.
+    take : mapping of str to str, optional
+        Names of partitions (``orders-3``) to the source whose log counts, whatever the others have.
+    cluster_metadata : str, optional
+        The folder ``__cluster_metadata-0``; ``"none"`` for none. By default the newest one in the sources.
+    dry_run : bool
+        Only say what would come from where; everything is read.
+    jobs : int
+        Threads, each with a partition.
+    on_result : callable, optional
+        Gets the result of each partition, in the order of names.
+    on_bytes : callable, optional
+        Gets the bytes that were read since its last call.
+
+    Returns
+    -------
+    Result
+        ``rows`` of a partition say what comes from where; ``numbers`` are ``committed`` (the highest high watermark
+        that is proved), ``offsetsFromOthers``, ``offsetsMissing``, ``damagedRanges``.
+
+    Raises
+    ------
+    RequestError
+        If a name is not there, the sources are of several clusters, or the target is no empty folder.
+    StorageError
+        If a broker has the lock of a source, or the disk of the target fails.
+    """
+    job = _Merge([os.fspath(path) for path in sources], dict(take or {}), cluster_metadata, on_result)
+    job.choose(topics, partitions)
+    return job.run(os.fspath(into), dry_run, jobs, on_bytes)
+
+
+@dataclass
+class _Disk:
+    """A log directory that is read."""
+
+    path: str
+    source: str  #: As it was given.
+    names: tuple[str, ...]
+    properties: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def node_id(self) -> int | None:
+        node = self.properties.get("node.id", self.properties.get("broker.id", ""))
+        return int(node) if node.isdecimal() else None
+
+
+class _Merge:
+    def __init__(
+        self,
+        sources: Sequence[str],
+        take: dict[str, str],
+        cluster_metadata: str | None,
+        on_result: Callable[[PartitionResult], None] | None,
+    ) -> None:
+        self._storage, self._on_result = LocalStorage(), on_result or (lambda result: None)
+        self._result = Result()
+        self._disks = [disk for source in sources for disk in self._opened(source)]
+        if not self._disks:
+            raise RequestError("there is nothing to merge: name the log directories")
+        for before, after in pairwise(sorted(os.path.realpath(disk.path) for disk in self._disks)):
+            if before == after:
+                raise RequestError(f"{before} was named twice")
+        self._check_cluster()
+        self._metadata = self._read_metadata(cluster_metadata)
+        self._take = {name: self._disk_named(name, where) for name, where in take.items()}
+        self._names: list[str] = []
+
+    def _opened(self, source: str) -> list[_Disk]:
+        places = Target.find_all(self._storage, source)
+        refuse_if_locked(places)
+        found = []
+        for place in places:
+            if place.error is not None:
+                raise place.error
+            if place.log_dir is None or not place.is_whole:
+                raise RequestError(f"{source}: the folder of one partition: name its log directory, and the partition")
+            path = self._storage.join(place.log_dir, _META)
+            properties = parse_properties(self._storage.read_all(path), path) if self._storage.exists(path) else {}
+            found.append(_Disk(place.log_dir, source, place.names, dict(properties)))
+        return found
+
+    def _check_cluster(self) -> None:
+        of = {disk.properties["cluster.id"]: disk for disk in self._disks if "cluster.id" in disk.properties}
+        if len(of) > 1:
+            (one, first), (other, second) = list(of.items())[:2]
+            raise RequestError(f"{first.path} is of cluster {one}, and {second.path} of cluster {other}")
+
+    def _read_metadata(self, named: str | None) -> ClusterMetadata | None:
+        """The newest metadata log that can be read."""
+        if named == "none":
+            return None
+        if named is not None:
+            folder = find_metadata([], named)
+            return None if folder is None else ClusterMetadata.read(folder)
+        best: ClusterMetadata | None = None
+        used = ""
+        for disk in self._disks:
+            folder = self._storage.join(disk.path, FOLDER)
+            if FOLDER not in disk.names:
+                continue
+            try:
+                found = ClusterMetadata.read(folder)
+            except (CorruptionError, StorageError, RequestError) as error:
+                self._result.notes.append(f"the metadata of the cluster in {folder} does not count: {error}")
+                continue
+            if best is None or found.offset > best.offset:
+                best, used = found, folder
+        self._result.notes.append(
+            f"who was in sync: {used}, up to offset {best.offset}"
+            if best is not None
+            else "who was in sync is not known: no disk has the metadata of the cluster, so the leader epochs decide"
+        )
+        return best
+
+    def _disk_named(self, name: str, where: str) -> _Disk:
+        real = os.path.realpath(where)
+        found = [
+            disk
+            for disk in self._disks
+            if real in (os.path.realpath(disk.path), os.path.realpath(disk.source)) and name in disk.names
+        ]
+        if len(found) != 1:
+            raise RequestError(f"{name} is not to be taken from {where}: no source of that name has it")
+        return found[0]
+
+    # ---- which ----
+
+    def choose(self, topics: Sequence[str], partitions: Sequence[int]) -> None:
+        """Select partitions."""
+        every: dict[str, None] = {}
+        for disk in self._disks:
+            for name in sorted(disk.names):
+                folder = parse_partition_folder(name)
+                if folder is None or folder.state:
+                    self._result.notes.append(
+                        f"{self._storage.join(disk.path, name)} is not merged: "
+                        + ("no partition has such a name" if folder is None else f"its name ends in -{folder.state}")
+                    )
+                elif folder.topic != METADATA_TOPIC:
+                    every[name] = None
+        if any(FOLDER in disk.names for disk in self._disks):
+            self._result.notes.append(f"{FOLDER} is not merged: a new cluster has its own")
+        shown = ", ".join(disk.path for disk in self._disks)
+        self._names = Target(shown, tuple(every), None, True).chosen(topics, partitions)
+        if missing := [name for name in self._take if name not in self._names]:
+            raise RequestError(f"{missing[0]} is to be taken from one side, and was not chosen")
+
+    # ---- work ----
+
+    def run(self, into: str, dry_run: bool, jobs: int, on_bytes: Callable[[int], None] | None) -> Result:
+        target = Destination(self._storage, into)
+        result = self._result
+        result.dry_run, result.log_dir = dry_run, target.path
+        result.sources = [disk.path for disk in self._disks]
+        for disk in self._disks:
+            if _is_within(target.path, disk.path):
+                raise RequestError(f"{into} lies in {disk.path}, which is merged: name a folder outside of it")
+        if dry_run:
+            self._take_all(lambda name, advance: self._one(name, advance, None, target), jobs, on_bytes)
+            return result
+        lock = unfinished.begin(self._storage, target.unfinished)
+        try:
+            made = self._storage.join(target.unfinished, "log")
+            directory = LogDirectory(self._storage, made)
+            try:
+                self._take_all(lambda name, advance: self._one(name, advance, directory, target), jobs, on_bytes)
+                self._write_properties(made)
+            finally:
+                directory.close()
+            result.is_closed_clean = self._storage.exists(self._storage.join(made, FileKind.CLEAN_SHUTDOWN.value))
+            self._storage.sync_folder(made)
+            if any(each.state == "done" for each in result):
+                lock.release()
+                self._put_in_place(made, target)
+        finally:
+            lock.release()
+            self._storage.remove_folder(target.unfinished)
+        return result
+
+    def _put_in_place(self, made: str, target: Destination) -> None:
+        storage = self._storage
+        if storage.exists(target.path):
+            storage.remove_folder(target.path)  # empty; not every system renames over a folder
+        storage.rename(made, target.path)
+        storage.sync_folder(os.path.dirname(target.path))
+
+    def _write_properties(self, made: str) -> None:
+        for disk in self._disks:
+            path = self._storage.join(disk.path, _META)
+            if self._storage.exists(path):
+                self._storage.write_synced(self._storage.join(made, _META), self._storage.read_all(path))
+                self._result.notes.append(
+                    f"{_META} is that of {disk.path}: for another broker, replace it with that broker's own"
+                )
+                return
+
+    def _take_all(
+        self, work: Callable[[str, Advance], PartitionResult], jobs: int, on_bytes: Callable[[int], None] | None
+    ) -> None:
+        for result in map_ordered(work, self._names, jobs, on_bytes):
+            self._result.partitions.append(result)
+            self._on_result(result)
+
+    def _one(self, name: str, advance: Advance, directory: LogDirectory | None, target: Destination) -> PartitionResult:
+        result = PartitionResult(name, self._storage.join(target.path, name))
+        try:
+            plan = self._planned(name, result, advance)
+            describe(plan, name, result)
+            if result.state == "done" and directory is not None:
+                self._write(plan, name, result, directory, advance)
+            elif result.state == "done":
+                result.segments_after, result.bytes_after = plan.expected()
+        except PylogsegError as error:
+            if directory is not None and is_of_disk(error) and _is_in(error, directory.path):
+                raise  # the target's disk: nothing can be finished
+            result.state, result.reason, result.error = "failed", str(error), error
+            result.remedy = "it is not in the result; the others are"
+            if directory is not None:
+                self._storage.remove_folder(self._storage.join(directory.path, name))
+        return result
+
+    def _planned(self, name: str, result: PartitionResult, advance: Advance) -> Plan:
+        disks = [disk for disk in self._disks if name in disk.names]
+        topic, partition = partition_of(name)
+        scans: list[ReplicaScan] = []
+        known_id = None if self._metadata is None else self._metadata.topic_ids.get(topic)
+        for disk in disks:
+            topic_id = topic_id_of(self._storage, self._storage.join(disk.path, name))
+            if None not in (known_id, topic_id) and topic_id != known_id:
+                result.notes.append(
+                    f"{disk.path} has another topic of this name, with id {topic_id}: it does not count"
+                )
+                continue
+            scan = scan_replica(self._storage, disk.path, name, advance)
+            scan.topic_id, scan.node_id = topic_id, disk.node_id
+            scans.append(scan)
+        if not scans:
+            raise RequestError(f"{name}: the cluster's topic has the id {known_id}, and no disk has a replica of it")
+        ids = {scan.topic_id: scan for scan in scans if scan.topic_id is not None}
+        if len(ids) > 1:
+            (one, first), (other, second) = list(ids.items())[:2]
+            raise RequestError(
+                f"{name} has topic id {one} in {first.log_dir}, and {other} in {second.log_dir}: the topic was "
+                "made again; name the metadata of the cluster (--cluster-metadata), or leave one of the sources out"
+            )
+        known: Known | None = None
+        if self._metadata is not None and known_id is not None:
+            known = self._metadata.leaders.get((known_id, partition))
+        side = self._take.get(name)
+        named = None if side is None else next((i for i, s in enumerate(scans) if s.log_dir == side.path), None)
+        result.bytes_before = max(scan.size for scan in scans)
+        result.segments_before = max(len(scan.bases) for scan in scans)
+        return planned(scans, known, named)
+
+    def _write(self, plan: Plan, name: str, result: PartitionResult, directory: LogDirectory, advance: Advance) -> None:
+        storage, topic = self._storage, partition_of(name)[0]
+        config = LogConfig.of()
+        own = None if self._metadata is None else self._metadata.fields_of_topic(topic)
+        if own:
+            config = config.with_changes(**own)
+        folder = storage.join(directory.path, name)
+        directory.claim(name)
+        topic_id = next((scan.topic_id for scan in plan.replicas if scan.topic_id is not None), None)
+        writer = Writer(storage, folder, plan, config, advance)
+        log = writer.write(None)
+        if topic_id is not None:
+            data = encode_partition_metadata(PartitionMetadata(topic_id))
+            storage.write_synced(storage.join(folder, FileKind.PARTITION_METADATA.value), data)
+        storage.sync_folder(folder)
+        directory.attach(name, log)
+        directory.release(name, clean=True, write=False)
+        cleaned = plan.chosen.entries.get(FileKind.CLEANER_OFFSETS.value)
+        if cleaned is not None:
+            directory.note_cleaned(name, min(cleaned, log.log_end_offset))
+        result.log_start, result.log_end = log.log_start_offset, log.log_end_offset
+        result.segments_after = len(log.segments)
+        result.bytes_after = sum(segment.size for segment in log.segments)
+        for first, end in writer.unread:
+            result.notes.append(f"a batch of offsets {first} to {end - 1} overlaps those around it, and was left out")
+            result.is_undone = True
+
+
+def _is_within(path: str, folder: str) -> bool:
+    real, above = os.path.realpath(path), os.path.realpath(folder)
+    return os.path.commonpath([real, above]) == above
+
+
+def _is_in(error: PylogsegError, folder: str) -> bool:
+    return isinstance(error, StorageError) and _is_within(error.path, folder)

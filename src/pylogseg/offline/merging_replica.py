@@ -1,0 +1,271 @@
+"""What one replica of a partition has: which offsets can be read, its leader epochs, what its broker knew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.env.pool import Advance
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs
+from pylogseg.format.batches import BatchTable, joined_rows
+from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
+from pylogseg.lineage.authority import Replica
+from pylogseg.lineage.chains import Lineage, parting
+from pylogseg.lineage.parts import Part
+from pylogseg.offline.repairing_salvage import ascending
+from pylogseg.restore.checkpoints import entries_of
+from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.windows import Window, walk
+
+#: Checkpoints that tell how far a log went.
+_REACHED = (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS)
+
+
+class Run(NamedTuple):
+    """Good batches back to back in a segment, and the offsets that they stand for."""
+
+    base_offset: int  #: Of the segment.
+    position: int
+    end_position: int
+    first_offset: int
+    end_offset: int
+
+
+@dataclass
+class ReplicaScan:
+    """A replica that was read, every batch with its CRC.
+
+    Attributes
+    ----------
+    log_dir, folder : str
+        The folder is the partition's.
+    topic_id : str or None
+    log_start, end, known_end : int
+        Where the log begins by the checkpoint, or its first segment; the offset after the last good batch; where it
+        ended, as its leader epochs say.
+    epochs : tuple of EpochEntry
+    runs : list of Run
+        By offset.
+    gaps : list of Gap
+        Damage.
+    bases : list of int
+        Of the segments.
+    size : int
+        Bytes of the segments.
+    entries : dict of str to int
+        What the checkpoints of the log directory say, by their names.
+    is_compacted : bool
+        Whether the cleaner has been here: then offsets may be missing between batches.
+    lost_tail : bool
+        Whether there was more behind the last good batch.
+    below : Lineage
+        By the batches, of what lies below the first epoch of the checkpoint: records that were deleted, maybe long
+        before its history became that of the others.
+    notes : list of str
+    """
+
+    log_dir: str
+    folder: str
+    topic_id: str | None = None
+    node_id: int | None = None
+    log_start: int = 0
+    end: int = 0
+    known_end: int = 0
+    epochs: tuple[EpochEntry, ...] = ()
+    runs: list[Run] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)
+    size: int = 0
+    entries: dict[str, int] = field(default_factory=dict)
+    is_compacted: bool = False
+    lost_tail: bool = False
+    below: Lineage = field(default_factory=lambda: Lineage((), 0, 0))
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def first_base(self) -> int:
+        """Where the segment begins that the log starts in."""
+        return max((base for base in self.bases if base <= self.log_start), default=self.log_start)
+
+    @property
+    def lineage(self) -> Lineage:
+        """Its history, from where it is known, as far as its log is known to have gone."""
+        start = max(self.log_start, self.below.end if self.below.epochs else 0)
+        return Lineage.of(self.epochs, start, self.known_end)
+
+    @property
+    def replica(self) -> Replica:
+        """What lineage needs to know."""
+        mark = self.entries.get(FileKind.HIGH_WATERMARKS.value, 0)
+        return Replica(self.lineage, mark, self.node_id, self.lost_tail)
+
+    def parts(self, log: Lineage, rank: int, *, is_own: bool) -> list[Part]:
+        """What can be read of it, as far as its history is that of a log; all if it is its own."""
+        same, old = parting(self.lineage, log), parting(self.below, log)
+        limit = self.first_base if same.epoch is None else same.offset
+        old_limit = self.first_base if old.epoch is None else old.offset
+        parts = []
+        for run in self.runs:
+            ranges = [(run.first_offset, min(run.end_offset, limit))]
+            if not is_own and run.first_offset < self.below.end:
+                between = min(run.end_offset, self.below.end)
+                ranges = [(run.first_offset, min(between, old_limit)), (between, min(run.end_offset, limit))]
+            parts += [Part(first, end, log.epochs, rank) for first, end in ranges if first < end]
+        return parts
+
+    def joined(self) -> None:
+        """Let runs that follow each other count for what is between them, where the cleaner made the gap."""
+        damaged = [gap.first_offset for gap in self.gaps]
+        runs = self.runs
+        for number, (before, after) in enumerate(pairwise(runs)):
+            is_whole = not any(before.end_offset <= first <= after.first_offset for first in damaged)
+            if before.end_offset < after.first_offset and is_whole:
+                runs[number] = before._replace(end_offset=after.first_offset)
+        if (
+            runs
+            and runs[0].first_offset > self.first_base
+            and not any(first <= runs[0].first_offset for first in damaged)
+        ):
+            runs[0] = runs[0]._replace(first_offset=self.first_base)
+
+
+def scan_replica(storage: Storage, log_dir: str, name: str, advance: Advance) -> ReplicaScan:
+    """Read a replica.
+
+    Raises
+    ------
+    RequestError
+        If a cleaning was interrupted: a broker, or `recover`, has to end it first.
+    CorruptionError
+        If `partition.metadata` or a checkpoint of the log directory cannot be read.
+    StorageError
+        If the folder cannot be listed.
+    """
+    found = ReplicaScan(log_dir, storage.join(log_dir, name))
+    found.entries = entries_of(storage, log_dir, name)
+    sizes: dict[int, int] = {}
+    for entry in storage.list_folder(found.folder):
+        parsed = parse_file_name(entry.name)
+        if parsed.kind is FileKind.LOG and parsed.suffix == ".swap":
+            raise RequestError(
+                f"{storage.join(found.folder, entry.name)}: a cleaning was interrupted: run `pylogseg recover "
+                f"{found.folder}` first, which ends it as a broker does"
+            )
+        if parsed.kind is FileKind.LOG and parsed.is_live and parsed.offset is not None:
+            sizes[parsed.offset] = entry.size
+    found.bases, found.size = sorted(sizes), sum(sizes.values())
+    noted = found.entries.get(FileKind.LOG_STARTS.value, 0)
+    found.log_start = max(noted, found.bases[0] if found.bases else 0)
+    found.end = found.log_start
+    found.is_compacted = FileKind.CLEANER_OFFSETS.value in found.entries
+    seen: list[EpochEntry] = []
+    for number, base in enumerate(found.bases):
+        end = found.bases[number + 1] if number + 1 < len(found.bases) else None
+        if end is not None and end <= noted:
+            advance(sizes[base])  # all of it was deleted
+            continue
+        _scan_segment(storage, found, base, end, seen, advance)
+    noted_epochs = _noted_epochs(storage, found)
+    found.known_end = max([found.end, *(entry.start_offset for entry in noted_epochs)])
+    first, last = (noted_epochs[0], noted_epochs[-1]) if noted_epochs else (EpochEntry(-1, -1), EpochEntry(-1, -1))
+    found.below = Lineage.of(seen, found.first_base, found.end).cut(first.start_offset)
+    behind = [entry for entry in seen if entry.epoch > last.epoch and entry.start_offset >= last.start_offset]
+    found.epochs = Lineage.of([*noted_epochs, *behind], found.log_start, found.known_end).epochs
+    if found.is_compacted:
+        found.joined()
+    noted_end = max(found.entries.get(kind.value, 0) for kind in _REACHED)
+    found.lost_tail |= max(found.known_end, noted_end) > found.end
+    return found
+
+
+def _scan_segment(
+    storage: Storage, found: ReplicaScan, base: int, end: int | None, seen: list[EpochEntry], advance: Advance
+) -> None:
+    path = storage.join(found.folder, segment_file_name(base, FileKind.LOG))
+    file = storage.open_log(path, create=False)
+    try:
+        tables: list[npt.NDArray[Any]] = []
+        damage: list[Gap] = []
+        for item in walk(file, lowest_offset=base, is_last=end is None):
+            if isinstance(item, Window):
+                tables.append(item.batches.rows)
+                advance(int(item.batches.size.sum(dtype=np.int64)))
+            else:
+                advance(item.end_position - item.position)
+                if item.is_damage:
+                    damage.append(item)
+    finally:
+        file.close()
+    rows = BatchTable(joined_rows(tables))
+    chosen = ascending(rows, base, end) if len(rows) else np.arange(0)
+    for row in np.setdiff1d(np.arange(len(rows)), chosen).tolist():
+        position, size = int(rows.position[row]), int(rows.size[row])
+        reason = f"a batch of offsets {rows.base_offset[row]} to {rows.last_offset[row]} does not fit in here"
+        damage.append(Gap(path, GapKind.ORDER, position, position + size, base, None, reason, True))
+    rows = rows[chosen]
+    found.gaps += [_with_offsets(gap, rows, base, end) for gap in sorted(damage, key=lambda gap: gap.position)]
+    if end is None:
+        found.lost_tail = any(not len(rows) or gap.position > int(rows.position[-1]) for gap in damage)
+    if not len(rows):
+        if end is None:
+            found.end = max(found.end, base)
+        return
+    _note_epochs(rows, seen)
+    first, after = rows.base_offset, rows.last_offset + 1
+    v2 = rows.magic >= 2
+    has_count = v2 & (rows.count >= 0)
+    found.is_compacted |= bool((has_count & (rows.count < after - first)).any() or rows.has_delete_horizon.any())
+    ends = rows.position + rows.size
+    leaps = (first[1:] != after[:-1]) & v2[1:] & v2[:-1]
+    breaks = np.flatnonzero((rows.position[1:] != ends[:-1]) | leaps) + 1
+    starts, stops = np.append(0, breaks), np.append(breaks, len(rows)) - 1
+    # The first offset in a wrapper of the old formats shows when it is opened: it follows the one before.
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        low = int(first[start])
+        if not v2[start]:
+            low = base if start == 0 else int(after[start - 1])
+            low = max([low, *(gap.next_offset or 0 for gap in damage if gap.end_position == rows.position[start])])
+        found.runs.append(Run(base, int(rows.position[start]), int(ends[stop]), low, int(after[stop])))
+    found.end = max(found.end, int(after[-1]))
+
+
+def _with_offsets(gap: Gap, rows: BatchTable, base: int, end: int | None) -> Gap:
+    """The gap with the offsets that the good batches around it leave open."""
+    behind = int(np.searchsorted(rows.position, gap.position))
+    first = int(rows.last_offset[behind - 1]) + 1 if behind else base
+    following = int(rows.base_offset[behind]) if behind < len(rows) else end
+    return gap._replace(first_offset=first, next_offset=following)
+
+
+def _note_epochs(rows: BatchTable, seen: list[EpochEntry]) -> None:
+    """Note where epochs begin, by the batches: one that is higher than a later one is no epoch, as no CRC covers it."""
+    v2 = rows.magic >= 2
+    epochs, firsts = rows.leader_epoch[v2], rows.base_offset[v2]
+    if not len(epochs):
+        return
+    lowest = np.minimum.accumulate(epochs[::-1])[::-1]
+    starts = np.flatnonzero(np.append(True, lowest[1:] != lowest[:-1]))
+    for at in starts.tolist():
+        epoch, offset = int(lowest[at]), int(firsts[at])
+        while seen and seen[-1].epoch > epoch:
+            seen.pop()
+        if epoch >= 0 and (not seen or seen[-1].epoch < epoch):
+            seen.append(EpochEntry(epoch, offset))
+
+
+def _noted_epochs(storage: Storage, found: ReplicaScan) -> list[EpochEntry]:
+    """Return the epochs of the checkpoint; none where it cannot be read."""
+    path = storage.join(found.folder, FileKind.LEADER_EPOCHS.value)
+    if not storage.exists(path):
+        return []
+    try:
+        return parse_leader_epochs(storage.read_all(path), path)
+    except (CorruptionError, RequestError) as error:
+        found.notes.append(f"{error}; its epochs are taken from the batches")
+        return []

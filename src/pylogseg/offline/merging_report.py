@@ -1,0 +1,118 @@
+"""What a merge says of a partition: which log it is and why, what comes from where, what is lost."""
+
+from __future__ import annotations
+
+from pylogseg.lineage.authority import Alarm, Rule
+from pylogseg.offline.merging_partition import Plan
+from pylogseg.offline.result import PartitionResult
+from pylogseg.walker.gaps import offsets_text
+
+_FEW = 5
+_WHY = {
+    Rule.NAMED: "it was named",
+    Rule.ISR: "it was in sync",
+    Rule.ELR: "it was an eligible leader replica",
+    Rule.LAST_KNOWN_ELR: "it was last known as an eligible leader replica",
+    Rule.EPOCH: "it has the highest leader epoch",
+    Rule.LENGTH: "it is the longest of those with the highest leader epoch",
+    Rule.ONLY: "there is no other",
+}
+
+
+def describe(plan: Plan, name: str, result: PartitionResult) -> None:
+    """Fill in the result of a partition that is not written yet; an alarm leaves it."""
+    result.log_start, result.log_end = plan.chosen.log_start, plan.lineage.end
+    missing = sum(end - first for first, end in plan.missing)
+    others = sum(
+        max(piece.end_offset - max(piece.first_offset, plan.chosen.log_start), 0)
+        for piece in plan.pieces
+        if piece.replica != plan.choice.replica
+    )
+    damaged = sum(len(replica.gaps) for replica in plan.replicas)
+    result.numbers = {
+        "committed": plan.committed, "offsetsFromOthers": others, "offsetsMissing": missing, "damagedRanges": damaged,
+    }  # fmt: skip
+    _add_rows(plan, result)
+    _add_notes(plan, result)
+    if plan.verdict.alarms and plan.choice.rule is not Rule.NAMED:
+        reason = "; ".join(_alarm_text(plan, alarm) for alarm in plan.verdict.alarms)
+        sides = ", or ".join(
+            f"--take {name}={plan.replicas[number].log_dir}"
+            for number in dict.fromkeys([plan.choice.replica, *(alarm.replica for alarm in plan.verdict.alarms)])
+        )
+        result.leave(reason, f"look at both, and say which one counts: {sides}", undone=True)
+    elif missing:
+        result.is_undone = True
+
+
+def _add_rows(plan: Plan, result: PartitionResult) -> None:
+    for number, replica in enumerate(plan.replicas):
+        result.rows.append(
+            {
+                "type": "replica",
+                "logDirectory": replica.log_dir,
+                "nodeId": replica.node_id,
+                "authoritative": number == plan.choice.replica,
+                "rule": plan.choice.rule.value if number == plan.choice.replica else None,
+                "logStart": replica.log_start,
+                "logEnd": replica.end,
+                "highWatermark": replica.replica.high_watermark,
+                "epochs": [list(entry) for entry in replica.epochs],
+                "damaged": len(replica.gaps),
+            }
+        )
+        result.rows += [{"type": "gap", **gap.as_row()} for gap in replica.gaps]
+    result.rows += [
+        {"type": "piece", "logDirectory": plan.replicas[number].log_dir, "firstOffset": first, "nextOffset": end}
+        for number, first, end in plan.pieces
+    ]
+    result.rows += [{"type": "missing", "firstOffset": first, "nextOffset": end} for first, end in plan.missing]
+    result.rows += [
+        {
+            "type": "alarm",
+            "logDirectory": plan.replicas[alarm.replica].log_dir,
+            "firstOffset": alarm.first_offset,
+            "highWatermark": alarm.high_watermark,
+            "epoch": alarm.epoch,
+            "otherLogDirectory": plan.chosen.log_dir,
+            "otherEpoch": alarm.log_epoch,
+        }
+        for alarm in plan.verdict.alarms
+    ]
+
+
+def _add_notes(plan: Plan, result: PartitionResult) -> None:
+    notes = [f"the log is that of {plan.chosen.log_dir}: {_WHY[plan.choice.rule]}"]
+    if plan.choice.is_outdated:
+        notes.append("the metadata of the cluster is older than the disks, and does not count")
+    pieces = [piece for piece in plan.pieces if piece.replica != plan.choice.replica]
+    notes += [
+        f"{offsets_text(first, end)} come from {plan.replicas[number].log_dir}" for number, first, end in pieces[:_FEW]
+    ]
+    if len(pieces) > _FEW:
+        notes.append(f"{len(pieces) - _FEW:,} more ranges come from others: the rows of --json have all of them")
+    for replica in plan.replicas:
+        notes += [f"damaged: {gap}" for gap in replica.gaps[:_FEW]]
+        if len(replica.gaps) > _FEW:
+            notes.append(f"{len(replica.gaps) - _FEW:,} more damaged ranges in {replica.folder}")
+        notes += replica.notes
+    if plan.missing:
+        text = ", ".join(offsets_text(first, end) for first, end in plan.missing[:_FEW])
+        more = f" and {len(plan.missing) - _FEW:,} more ranges" if len(plan.missing) > _FEW else ""
+        notes.append(f"{text}{more} are missing: no replica of this history has them")
+    if plan.choice.rule is Rule.NAMED:
+        notes += [f"not in the log: {_alarm_text(plan, alarm)}" for alarm in plan.verdict.alarms]
+    result.notes += notes
+
+
+def _alarm_text(plan: Plan, alarm: Alarm) -> str:
+    side, chosen = plan.replicas[alarm.replica], plan.chosen
+    where = (
+        f"the log of {chosen.log_dir} ends at {plan.verdict.lineage.end}"
+        if alarm.first_offset >= plan.verdict.lineage.end
+        else f"{chosen.log_dir} has leader epoch {alarm.log_epoch} there"
+    )
+    return (
+        f"{side.log_dir} knew {offsets_text(alarm.first_offset, alarm.high_watermark)} as committed, with leader epoch "
+        f"{alarm.epoch}, and {where}"
+    )

@@ -1,0 +1,67 @@
+"""`merge` of the directories of one real broker: nothing is to be healed, so every log has to come as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.shell import pylogseg as shell
+
+from pylogseg import offline
+
+
+def log_of(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+@pytest.mark.parametrize(
+    "name", ["broker-4.4/all", "broker-4.3/compact-3-cleaned", "broker-4.3/retention", "broker-4.3/txn"]
+)
+def test_logs_come_byte_for_byte(golden: Path, tmp_path: Path, name: str) -> None:
+    sources = sorted((golden / name).glob("data?"))
+    out = tmp_path / "out"
+    result = offline.merge(sources, out, jobs=2)
+    assert {each.state for each in result} == {"done"}
+    assert result.exit_code == 0
+    assert result.is_closed_clean
+    for each in result:
+        (source,) = [folder for disk in sources if (folder := disk / each.name).is_dir()]
+        assert log_of(out / each.name) == log_of(source), each.name
+        metadata = "partition.metadata"
+        assert (out / each.name / metadata).read_bytes() == (source / metadata).read_bytes()
+    done = shell("verify", out)
+    assert done.code == 0, done.text
+
+
+def test_a_result_that_was_cut_off_is_made_again(golden: Path, tmp_path: Path) -> None:
+    """What a killed run left is removed; until the end, the result is not there."""
+    sources = sorted((golden / "broker-4.3" / "txn").glob("data?"))
+    left = tmp_path / ".out.pylogseg-unfinished" / "log" / "txn-a-0"
+    left.mkdir(parents=True)
+    (left / "00000000000000000000.log").write_bytes(b"a part")
+    seen = []
+    result = offline.merge(sources, tmp_path / "out", on_result=lambda one: seen.append((tmp_path / "out").exists()))
+    assert result.exit_code == 0
+    assert set(seen) == {False}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_stops_it_leaves_nothing(golden: Path, tmp_path: Path) -> None:
+    sources = sorted((golden / "broker-4.3" / "txn").glob("data?"))
+
+    def stop(size: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        offline.merge(sources, tmp_path / "out", on_bytes=stop)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_knows_the_sizes(golden: Path, tmp_path: Path) -> None:
+    sources = sorted((golden / "broker-4.3" / "txn").glob("data?"))
+    dry = offline.merge(sources, tmp_path / "out", dry_run=True)
+    done = offline.merge(sources, tmp_path / "out")
+    sizes = [
+        [(each.name, each.segments_after, each.bytes_after) for each in result.partitions] for result in (dry, done)
+    ]
+    assert sizes[0] == sizes[1]

@@ -1,0 +1,13 @@
+"""A few of the histories of `merge_histories.py`: what brokers leave, merged, is what the last leader serves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import merge_histories
+import pytest
+
+
+@pytest.mark.parametrize("index", range(20))
+def test_merged_is_what_the_leader_serves(index: int, tmp_path: Path) -> None:
+    merge_histories.check(index, 20_261_123, tmp_path)

@@ -1,0 +1,194 @@
+"""`merge` where histories do not decide: the shell, metadata, compaction, refusals, what a crash leaves."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from helpers.brokers import NAME, TOPIC_ID, Batch, Broker, Cluster
+from helpers.shell import locked, rows
+from helpers.shell import pylogseg as shell
+
+from pylogseg import offline
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.internal_topics.cluster import ClusterMetadata
+from pylogseg.lineage.authority import Known
+
+
+def written(tmp_path: Path, *, lag: bool = False) -> Cluster:
+    cluster = Cluster(tmp_path, random.Random(7), unclean=False)
+    for _ in range(25):
+        cluster.write()
+    for broker in cluster.brokers[1:]:
+        cluster.follow(broker, 1 << 30)
+    if lag:
+        cluster.write()
+    return cluster
+
+
+def stop(cluster: Cluster) -> list[Path]:
+    for broker in cluster.brokers:
+        broker.stop()
+    return [broker.folder for broker in cluster.brokers]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def test_an_undamaged_leader_comes_file_by_file(tmp_path: Path) -> None:
+    cluster = written(tmp_path, lag=True)
+    sources = stop(cluster)
+    done = shell("merge", *sources, "--into", tmp_path / "out")
+    assert done.code == 0, done.text
+    ours, theirs = files(tmp_path / "out" / NAME), files(sources[0] / NAME)
+    assert ours.keys() == theirs.keys()
+    # The brokers' indexes are denser here than by Kafka's defaults.
+    assert [name for name in ours if ours[name] != theirs[name] and not name.endswith((".index", ".timeindex"))] == []
+    assert (tmp_path / "out" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "out" / "meta.properties").read_bytes() == (sources[0] / "meta.properties").read_bytes()
+    assert f"the log is that of {sources[0]}: it is the longest of those with the highest leader epoch" in done.text
+    assert shell("verify", tmp_path / "out").code == 0
+
+
+def test_a_dry_run_says_what_comes_from_where(tmp_path: Path) -> None:
+    cluster = written(tmp_path)
+    batches = cluster.brokers[0].batches()
+    sources = stop(cluster)
+    for source, batch in zip(sources, (batches[6], batches[11], batches[6]), strict=True):
+        path = source / NAME / f"{batch.segment:020d}.log"
+        data = bytearray(path.read_bytes())
+        data[batch.position + 40] ^= 1
+        path.write_bytes(data)
+    before = {source: files(source / NAME) for source in sources}
+    done = shell("merge", *sources, "--into", tmp_path / "out", "-n", "--json")
+    assert done.code == 0, done.text
+    hit = batches[6]
+    ends = [0, hit.first, hit.end, cluster.brokers[0].log.log_end_offset]
+    pieces = rows(done, "piece")
+    assert [(row["firstOffset"], row["nextOffset"]) for row in pieces] == list(pairwise(ends))
+    assert [row["logDirectory"] for row in pieces] == [str(sources[i]) for i in (0, 1, 0)]
+    assert [row["authoritative"] for row in rows(done, "replica")] == [True, False, False]
+    assert len(rows(done, "gap")) == 3
+    assert {source: files(source / NAME) for source in sources} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b1", "b2", "b3"]
+
+
+def test_both_sides_of_an_unclean_election_are_named(tmp_path: Path) -> None:
+    cluster = written(tmp_path)
+    one, other, _ = cluster.brokers
+    cluster.in_sync = [one]
+    cluster.write()  # committed with one replica in sync
+    cluster.elect(other)
+    cluster.write()
+    sources = stop(cluster)
+    done = shell("merge", *sources, "--into", tmp_path / "out")
+    assert done.code == 1
+    assert f"--take {NAME}={sources[0]}" in done.text
+    assert f"--take {NAME}={sources[1]}" in done.text
+    assert f"{sources[0]} knew offsets" in done.text
+    assert not (tmp_path / "out").exists()
+    for number in (0, 1):
+        side = shell("merge", *sources, "--into", tmp_path / f"out{number}", "--take", f"{NAME}={sources[number]}")
+        assert side.code == 0, side.text
+        merged, source = (files(folder / NAME) for folder in (tmp_path / f"out{number}", sources[number]))
+        assert [merged[name] == source[name] for name in merged if name.endswith(".log")]
+        assert all(merged[name] == source[name] for name in merged if name.endswith(".log"))
+
+
+@pytest.mark.parametrize(
+    ("known", "number", "why"),
+    [
+        (Known(-1, 9, (3,)), 2, "it was in sync"),
+        (Known(-1, 9, (), (2,)), 1, "it was an eligible leader replica"),
+        (Known(-1, 9, (), (), (2, 3)), 1, "it was last known as an eligible leader replica"),
+        (Known(2, 9, (1, 2, 3)), 1, "it was in sync"),  # all are alike: the leader
+        (Known(-1, -1, (3,)), 0, "older than the disks"),
+    ],
+)
+def test_the_metadata_says_who_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: Known, number: int, why: str
+) -> None:
+    sources = stop(written(tmp_path))
+    (sources[0] / "__cluster_metadata-0").mkdir()
+    metadata = ClusterMetadata({"t": TOPIC_ID}, leaders={(TOPIC_ID, 0): known}, offset=77)
+    monkeypatch.setattr(ClusterMetadata, "read", classmethod(lambda cls, folder: metadata))
+    (result,) = done = offline.merge(sources, tmp_path / "out")
+    (chosen,) = [row for row in result.rows if row.get("authoritative")]
+    assert chosen["logDirectory"] == str(sources[number])
+    assert any(why in note for note in result.notes)
+    assert f"who was in sync: {sources[0]}/__cluster_metadata-0, up to offset 77" in done.notes
+
+
+def compacted(broker: Broker, batches: list[Batch], cleaned: int) -> None:
+    """Let the cleaner have removed every second batch below an offset, as far as files tell."""
+    folder = broker.folder / NAME
+    for path in sorted(folder.glob("*.log")):
+        inside = [batch for batch in batches if f"{batch.segment:020d}.log" == path.name]
+        kept = [b for i, b in enumerate(inside) if b.end > cleaned or i % 2 or i in (0, len(inside) - 1)]
+        path.write_bytes(b"".join(batch.data for batch in kept))
+        for kind in ("index", "timeindex"):
+            path.with_suffix(f".{kind}").write_bytes(b"")
+    (broker.folder / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {cleaned}\n")
+
+
+def test_what_the_cleaner_removed_stays_removed(tmp_path: Path) -> None:
+    cluster = written(tmp_path, lag=True)
+    leader = cluster.brokers[0]
+    inside = leader.batches()
+    for broker in cluster.brokers:
+        broker.log.close()
+    compacted(leader, inside, inside[-1].first)
+    kept = [path.read_bytes() for path in sorted((leader.folder / NAME).glob("*.log"))]
+    for broker in cluster.brokers:
+        broker.directory.release(NAME, clean=True)
+        broker.directory.close()
+    sources = [broker.folder for broker in cluster.brokers]
+    (result,) = offline.merge(sources, tmp_path / "out")
+    assert result.state == "done"
+    assert result.numbers["offsetsFromOthers"] == result.numbers["offsetsMissing"] == 0
+    assert b"".join(path.read_bytes() for path in sorted((tmp_path / "out" / NAME).glob("*.log"))) == b"".join(kept)
+    assert "t 0 " in (tmp_path / "out" / "cleaner-offset-checkpoint").read_text()
+
+
+def test_refusals(tmp_path: Path) -> None:
+    sources = stop(written(tmp_path))
+    out = tmp_path / "out"
+    with pytest.raises(RequestError, match="named twice"):
+        offline.merge([sources[0], sources[0]], out)
+    with pytest.raises(RequestError, match="the folder of one partition"):
+        offline.merge([sources[0], sources[1] / NAME], out)
+    with pytest.raises(RequestError, match="is not to be taken from"):
+        offline.merge(sources, out, take={NAME: str(tmp_path)})
+    with pytest.raises(RequestError, match="lies in"):
+        offline.merge(sources, sources[0] / "out")
+    with pytest.raises(RequestError, match="expected an empty folder"):
+        offline.merge(sources, sources[1])
+    assert shell("merge", *sources, "--into", out, "--take", "t-0").code == 2
+    with locked(sources[1]), pytest.raises(StorageError, match="has the lock"):
+        offline.merge(sources, out)
+    properties = sources[2] / "meta.properties"
+    properties.write_text(properties.read_text().replace("3Db5QLSqSZieL3rJBUUegA", "xxxxQLSqSZieL3rJBUUegA"))
+    with pytest.raises(RequestError, match="of cluster"):
+        offline.merge(sources, out)
+    assert not out.exists()
+
+
+def test_another_topic_of_the_name_is_named(tmp_path: Path) -> None:
+    sources = stop(written(tmp_path))
+    (sources[1] / NAME / "partition.metadata").write_text("version: 0\ntopic_id: xxxzvhy5SKqdtrTNWzbGow")
+    done = shell("merge", *sources, "--into", tmp_path / "out")
+    assert done.code == 1
+    assert "the topic was made again" in done.text
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_cleaning_has_to_end_first(tmp_path: Path) -> None:
+    sources = stop(written(tmp_path))
+    shutil.copy(sources[1] / NAME / f"{0:020d}.log", sources[1] / NAME / f"{0:020d}.log.swap")
+    (result,) = offline.merge(sources, tmp_path / "out")
+    assert result.state == "failed"
+    assert "pylogseg recover" in result.reason

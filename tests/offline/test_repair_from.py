@@ -1,0 +1,138 @@
+"""`repair --from`: what is damaged on one disk comes from another one, where both have the same history."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.brokers import NAME, Batch, Broker, Cluster
+from helpers.shell import pylogseg as shell
+
+from pylogseg import offline
+from pylogseg.errors import RequestError
+
+
+def written(tmp_path: Path, seed: int = 1, steps: int = 40) -> Cluster:
+    """Three brokers with the same log of some segments, stopped."""
+    cluster = Cluster(tmp_path, random.Random(seed), unclean=False)
+    for _ in range(steps):
+        cluster.write()
+    for broker in cluster.brokers:
+        if broker is not cluster.leader:
+            cluster.follow(broker, 1 << 30)
+    return cluster
+
+
+def stopped(cluster: Cluster) -> list[list[Batch]]:
+    batches = [broker.batches() for broker in cluster.brokers]
+    for broker in cluster.brokers:
+        broker.stop()
+    return batches
+
+
+def logs(broker: Broker) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((broker.folder / NAME).glob("*.log")))
+
+
+def flip(broker: Broker, batch: Batch, at: int = 30) -> None:
+    path = broker.folder / NAME / f"{batch.segment:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[batch.position + at] ^= 0x55
+    path.write_bytes(data)
+
+
+def ends_of_segments(batches: list[Batch]) -> tuple[Batch, Batch]:
+    """The last batch of the first segment, and the last of all."""
+    first = [batch for batch in batches if batch.segment == batches[0].segment]
+    return first[-1], batches[-1]
+
+
+@pytest.mark.parametrize(
+    "place", ["middle", "several", "end of segment", "end", "offset", "length", "all of a segment"]
+)
+@pytest.mark.parametrize("options", [[], ["--keep-behind"]])
+def test_what_is_damaged_comes_from_the_other(tmp_path: Path, place: str, options: list[str]) -> None:
+    cluster = written(tmp_path)
+    before = stopped(cluster)[0]
+    mine, other, _ = cluster.brokers
+    whole = logs(mine)
+    inner, last = ends_of_segments(before)
+    hit = {
+        "middle": before[7:8],
+        "several": [*before[3:6], before[20], before[-4]],
+        "end of segment": [inner],
+        "end": [last],
+        "all of a segment": [batch for batch in before if batch.segment == last.segment],
+    }
+    for batch in hit.get(place, before[9:10]):
+        flip(mine, batch, {"offset": 5, "length": 8}.get(place, 30))
+    done = shell("repair", mine.folder, "--from", other.folder, "--no-keep", *options)
+    assert done.code == 0, done.text
+    assert logs(mine) == whole
+    assert f"come from {other.folder}" in done.text
+    assert shell("repair", mine.folder, "--no-keep", "--from", other.folder).text.count("gap:") == 0
+    assert shell("verify", mine.folder).code == 0
+
+
+def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+    cluster = written(tmp_path)
+    before = stopped(cluster)[0]
+    flip(cluster.brokers[0], before[7])
+    damaged = logs(cluster.brokers[0])
+    (result,) = offline.repair(cluster.brokers[0].folder, other=cluster.brokers[1].folder, dry_run=True)
+    assert result.numbers == {
+        "gaps": 1,
+        "gapBytes": len(before[7].data),
+        "offsetsMissing": 0,
+        "offsetsFromOthers": before[7].end - before[7].first,
+    }
+    assert logs(cluster.brokers[0]) == damaged
+
+
+def test_what_both_have_lost_goes_as_without_the_other(tmp_path: Path) -> None:
+    cluster = written(tmp_path)
+    before = stopped(cluster)[0]
+    mine, other, _ = cluster.brokers
+    for batch in (before[5], before[12]):
+        flip(mine, batch)
+    flip(other, before[12])
+    done = shell("repair", mine.folder, "--from", other.folder, "--no-keep", "--keep-behind")
+    assert done.code == 1
+    kept = b"".join(batch.data for batch in before if batch is not before[12])
+    assert logs(mine) == kept
+
+
+def test_records_of_a_lost_branch_do_not_come(tmp_path: Path) -> None:
+    """The other one has other records there, which its leader wrote without the first one."""
+    cluster = written(tmp_path, steps=10)
+    mine, other, _ = cluster.brokers
+    cluster.write()  # on the leader alone
+    cluster.elect(other)
+    cluster.write()
+    cluster.write()
+    before = stopped(cluster)[0]
+    flip(mine, before[-1])
+    flip(mine, before[4])
+    done = shell("repair", mine.folder, "--from", other.folder, "--no-keep")
+    assert done.code == 1
+    assert logs(mine) == b"".join(batch.data for batch in before[:-1])
+
+
+def test_refusals(tmp_path: Path) -> None:
+    cluster = written(tmp_path, steps=5)
+    before = stopped(cluster)[0]
+    mine, other, third = cluster.brokers
+    flip(mine, before[2])
+    metadata = other.folder / NAME / "partition.metadata"
+    metadata.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    (result,) = offline.repair(mine.folder, other=other.folder, dry_run=True)
+    assert result.state == "failed"
+    assert "another topic" in result.reason
+    shutil.move(third.folder / NAME, third.folder / "t-1")
+    (result,) = offline.repair(mine.folder, other=third.folder, dry_run=True)
+    assert f"there is no replica of it in {third.folder}" in result.notes
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RequestError, match="neither a log directory"):
+        offline.repair(mine.folder, other=tmp_path / "empty")
