@@ -25,7 +25,8 @@ from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import FetchIsolation, Log
 from pylogseg.log.metrics import LogMetrics
 from pylogseg.log.producer_state import Origin
-from pylogseg.log.reads import Fetched, Found, Places
+from pylogseg.log.read_result import Found
+from pylogseg.log.reads import Fetched, Places
 from pylogseg.log.retention import Breached
 from pylogseg.log.segment import LogSegment
 from pylogseg.reading import partition as reading

@@ -17,14 +17,16 @@ from pylogseg.env.positions import Data
 from pylogseg.env.storage import check_no_link
 from pylogseg.errors import OffsetOutOfRangeError, StorageError
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
+from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind
 from pylogseg.log.append import Appender
 from pylogseg.log.append_result import Appended, AppendedMany
 from pylogseg.log.flushing import Flusher
 from pylogseg.log.identity import LogIdentity, check_topic_id
 from pylogseg.log.offsets import OffsetMetadata
-from pylogseg.log.producer_state import Origin
-from pylogseg.log.reads import Fetched, Found, Places, locate_many, offset_for_time, read
+from pylogseg.log.producer_state import Origin, Txn
+from pylogseg.log.read_result import Found
+from pylogseg.log.reads import Fetched, Places, locate_many, offset_for_time, read
 from pylogseg.log.recovery import Loader, LoadHooks
 from pylogseg.log.retention import Breached, OldestSegments
 from pylogseg.log.rolling import Roller
@@ -251,6 +253,26 @@ class Log:
     def offset_for_time(self, timestamp: int) -> Found | None:
         """Return the offset of the first record at or after a timestamp; see `reads.offset_for_time`."""
         return self.state.guarded(lambda: offset_for_time(self.segments, self.offsets, self.epochs, timestamp))
+
+    def abort_open(self) -> list[Txn]:
+        """Count the open transactions as aborted, as if their markers came next; for a log that is only read.
+
+        Returns them, the oldest first. No marker is written: `fetch` has them in its lists from now on.
+        """
+        state = self.state
+
+        def work() -> list[Txn]:
+            with state.lock:
+                found = self.producers.give_up_open()
+                end = self.offsets.end.offset
+                # Of each the last stable offset that its marker would have had: where the next one begins.
+                stable = [*(txn.first_offset for txn in found[1:]), end + len(found)]
+                for i, txn in enumerate(found):
+                    self.active.add_aborted(AbortedTxn(txn.producer_id, txn.first_offset, end + i, stable[i]))
+                self.offsets.note_first_unstable()
+                return found
+
+        return state.guarded(work)
 
     # ---- truncation ----
 

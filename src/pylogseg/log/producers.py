@@ -158,6 +158,16 @@ class Producers:
         txn.last_offset = completed.last_offset
         self._unreplicated[completed.first_offset] = txn
 
+    def give_up_open(self) -> list[Txn]:
+        """Forget the open transactions, and return them, the oldest first: nobody will end them."""
+        found = [self._open[first] for first in sorted(self._open)]
+        self._open.clear()
+        for txn in found:
+            state = self.active.get(txn.producer_id)
+            if state is not None:
+                state.first_txn_offset = -1
+        return found
+
     # ---- replay of what is written ----
 
     def replay_pieces(self, pieces: Iterable[tuple[Iterable[Batch], Any, int]]) -> None:

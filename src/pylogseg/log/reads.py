@@ -10,25 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg._native import _lookup
-from pylogseg.env.storage import AppendFile
 from pylogseg.errors import OffsetOutOfRangeError, RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import scan
 from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode
 from pylogseg.log.leader_epochs import LeaderEpochs
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata
+from pylogseg.log.read_result import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    Found,
+    Slice,
+)
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
-
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
-
-
-class Slice(NamedTuple):
-    """A part of a file."""
-
-    file: AppendFile
-    position: int
-    size: int
 
 
 class Fetched(NamedTuple):
@@ -42,14 +41,6 @@ class Fetched(NamedTuple):
     aborted: list[tuple[int, int]] | None = None
     #: Where the bytes are, if only that was asked for; None where there are none.
     place: Slice | None = None
-
-
-class Found(NamedTuple):
-    """An offset found by time; an unknown timestamp or epoch is -1."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int = -1
 
 
 class Places(NamedTuple):

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from pylogseg.errors import OffsetOutOfRangeError
+from pylogseg.log.retention_rules import breached_by_size, breached_by_time
 from pylogseg.log.rolling import Roller
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.state import LogState
@@ -44,23 +45,10 @@ class OldestSegments:
         return self.delete(lambda segment, behind: behind is not None and behind.base_offset <= start)
 
     def _by_size(self) -> int:
-        allowed = self._state.config.retention_bytes
-        surplus = self._state.segments.size - allowed
-
-        def breached(segment: LogSegment, behind: LogSegment | None) -> bool:
-            nonlocal surplus
-            if surplus < segment.size:
-                return False
-            surplus -= segment.size
-            return True
-
-        return self.delete(breached) if allowed >= 0 and surplus >= 0 else 0
+        return self.delete(breached_by_size(self._state.segments.size, self._state.config.retention_bytes))
 
     def _by_time(self) -> int:
-        allowed, now_ms = self._state.config.retention_ms, self._state.clock.now_ms()
-        if allowed < 0:
-            return 0
-        return self.delete(lambda segment, behind: now_ms - segment.largest_timestamp() > allowed)
+        return self.delete(breached_by_time(self._state.clock.now_ms(), self._state.config.retention_ms))
 
     def delete(self, breached: Breached) -> int:
         """Delete segments while they are replicated and a rule says so; see `Log.delete_oldest`."""

@@ -67,8 +67,11 @@ def shown_path(files: FileSystem, path: str) -> str:
     return path if isinstance(files, LocalFiles) else files.real(path)
 
 
-def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
-    """List one segment. Damage is ignored: `pylogseg verify` looks for it."""
+def segment_row(segment: Segment, advance: Advance | None = None, rows: BatchTable | None = None) -> SegmentRow:
+    """List one segment. Damage is ignored: `pylogseg verify` looks for it.
+
+    `rows` are of all its batches, in order, for callers that have read them.
+    """
     base, modified_ms = segment.base_offset, segment.modified_ms
     try:
         opened = open_unless_removed(segment)
@@ -77,9 +80,13 @@ def segment_row(segment: Segment, advance: Advance | None = None) -> SegmentRow:
     if opened is None:
         return SegmentRow(segment.path, base, base, 0, modified_ms, None, None)
     with opened as view:
-        first, largest = _first_timestamp(segment, view), _largest_timestamp(segment, view)
+        first = _first_timestamp(segment, view)
+        largest = _largest_timestamp(segment, view) if rows is None else _largest_of(segment, rows)
         size = view.size
-    end = max(segment.base_offset, end_offset([segment]))
+    if rows is None:
+        end = max(segment.base_offset, end_offset([segment]))
+    else:
+        end = max(segment.base_offset, int(rows.last_offset[-1]) + 1 if len(rows) else 0)
     return SegmentRow(segment.path, segment.base_offset, end, size, segment.modified_ms, first, largest)
 
 
@@ -149,6 +156,22 @@ def _largest_timestamp(segment: Segment, view: FileView) -> int | None:
     if found is None:
         found = _largest_from(segment, view, 0)
     return found if found >= 0 else None
+
+
+def _largest_of(segment: Segment, rows: BatchTable) -> int | None:
+    """Return what `_largest_timestamp` finds, out of all headers."""
+    if not len(rows):
+        return None
+    index, first = time_index(segment), 0
+    if index is not None:
+        entry = index[len(index) - 1]
+        at = int(np.searchsorted(rows.last_offset, entry.offset))
+        if at < len(rows) and rows.max_timestamp[at] == entry.timestamp:
+            if not segment.is_last:
+                return entry.timestamp if entry.timestamp >= 0 else None
+            first = at
+    largest = int(rows.max_timestamp[first:].max())
+    return largest if largest >= 0 else None
 
 
 def _largest_from(segment: Segment, view: FileView, start: int) -> int:

@@ -25,9 +25,9 @@ from pylogseg.reading.vanished import open_or_gap
 from pylogseg.stats.sketch import Distinct, Histogram, hash_each
 from pylogseg.stats.tops import Tops
 from pylogseg.walker.gaps import Gap
-from pylogseg.walker.windows import Window, walk
+from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, Window, walk
 
-_V2_HEADER_BYTES = 61
+V2_HEADER_BYTES = 61
 #: Ranges of offsets of a segment, empty or of control records, that are kept one by one.
 MAX_RANGES = 1000
 
@@ -126,8 +126,8 @@ class Stats:
                 min(self.first_offset, other.first_offset) if self.first_offset >= 0 else other.first_offset
             )
         self.end_offset = max(self.end_offset, other.end_offset)
-        self.least_timestamp = _joined(min, self.least_timestamp, other.least_timestamp)
-        self.largest_timestamp = _joined(max, self.largest_timestamp, other.largest_timestamp)
+        self.least_timestamp = joined(min, self.least_timestamp, other.least_timestamp)
+        self.largest_timestamp = joined(max, self.largest_timestamp, other.largest_timestamp)
         self.gaps += other.gaps
 
 
@@ -148,7 +148,7 @@ _SUMS = (
 )
 
 
-def _joined(choose: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
+def joined(choose: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
     return choose(a, b) if a is not None and b is not None else b if a is None else a
 
 
@@ -161,11 +161,14 @@ def segment_stats(
     drop_behind: bool = False,
     times: Times | None = None,
     tops: Tops | None = None,
+    most_bytes: int | None = None,
+    on_batches: Callable[[BatchTable], None] | None = None,
 ) -> Stats:
     """Read one segment and count its contents; damage is skipped and reported.
 
     `advance` gets the bytes read since its last call, and may raise to end the work. A batch that decompresses to more
-    than `limit_bytes` is damaged. With `times`, missing offsets mean nothing.
+    than `limit_bytes` is damaged. With `times`, missing offsets mean nothing; nor with `most_bytes`, which ends the
+    reading after a window that passes so many bytes. `on_batches` gets the batches that are counted.
     """
     stats, scratch = Stats(segments=1, base_offset=segment.base_offset), Scratch()
     stats.tops = None if tops is None else tops.of(segment)
@@ -177,7 +180,14 @@ def segment_stats(
         stats.size_bytes = view.size if times is None else 0
         done = start = 0 if times is None else position_of_offset(segment, view, times.first_offset)
         order, after = Order(segment, view, starts_inside=start > 0), -1
-        for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last):
+        first_window = MEDIUM_WINDOW_BYTES if most_bytes is None else min(most_bytes, MEDIUM_WINDOW_BYTES)
+        for item in walk(
+            view,
+            start=start,
+            lowest_offset=segment.base_offset,
+            is_last=segment.is_last,
+            first_window_bytes=first_window,
+        ):
             if isinstance(item, Gap):
                 stats.gaps += [*order.finish(item.next_offset), item]
                 continue
@@ -188,6 +198,8 @@ def segment_stats(
                 stats.size_bytes += int(rows.size.sum(dtype=np.int64))
             if len(rows):
                 after = _add_window(stats, item._replace(batches=rows), segment, limit_bytes, scratch, after)
+                if on_batches is not None:
+                    on_batches(rows)
             end = int(item.batches.position[-1] + item.batches.size[-1])
             if throttle is not None:
                 throttle.spend(end - done)
@@ -196,15 +208,17 @@ def segment_stats(
             if advance is not None:
                 advance(end - done)
             done = end
+            if most_bytes is not None and done - start >= most_bytes:
+                break
         stats.gaps += order.finish()
     if stats.end_offset > after >= 0:
-        _add_ranges(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
+        add_ranges(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
     return stats
 
 
 def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int, scratch: Scratch, after: int) -> int:
     """Count a window; `after` is the offset after the last record before it, or -1."""
-    _add_headers(stats, window.batches)
+    add_headers(stats, window.batches)
     codecs = window.batches.codec
     first = int(window.batches.base_offset[0])
     runs, control = [], []
@@ -235,11 +249,11 @@ def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int
         stats.first_offset = first
     stats.end_offset = max(stats.end_offset, int(window.batches.last_offset.max()) + 1)
     after = first if after < 0 else after
-    _add_ranges(stats, stats.control, *_joined_runs(control))
+    add_ranges(stats, stats.control, *_joined_runs(control))
     begins, ends = _joined_runs(runs)
     before = np.concatenate(([after], ends[:-1]))
     jumps = begins > before
-    _add_ranges(stats, stats.empty, before[jumps], begins[jumps])
+    add_ranges(stats, stats.empty, before[jumps], begins[jumps])
     return int(ends[-1]) if len(ends) else after
 
 
@@ -261,7 +275,7 @@ def _joined_runs(parts: list[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int
     return begins[np.append([True], apart)[: len(begins)]], ends[np.append(apart, [True])[: len(ends)]]
 
 
-def _add_ranges(
+def add_ranges(
     stats: Stats, known: list[tuple[int, int]], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
 ) -> None:
     room = MAX_RANGES - len(known)
@@ -269,7 +283,7 @@ def _add_ranges(
     stats.unlisted += max(0, len(first) - room)
 
 
-def _add_headers(stats: Stats, batches: BatchTable) -> None:
+def add_headers(stats: Stats, batches: BatchTable) -> None:
     stats.batches += len(batches)
     stats.empty_batches += int(((batches.magic == 2) & (batches.count == 0)).sum())
     stats.control_batches += int(batches.is_control.sum())
@@ -281,13 +295,16 @@ def _add_headers(stats: Stats, batches: BatchTable) -> None:
 
 
 def _count(counter: Counter[int], values: npt.NDArray[Any]) -> None:
+    if len(values) and (values == values[0]).all():  # as mostly: much cheaper
+        counter[int(values[0])] += len(values)
+        return
     found, counts = np.unique(values, return_counts=True)
     counter.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
 
 
 def _add_codec(stats: Stats, number: int, batches: BatchTable, columns: RecordColumns, continues: bool) -> None:
     codec = stats.codecs.setdefault(number, CodecStats())
-    heads = int(np.where(batches.magic == 2, _V2_HEADER_BYTES, 0).sum())
+    heads = int(np.where(batches.magic == 2, V2_HEADER_BYTES, 0).sum())
     stored = int(batches.size.sum(dtype=np.int64))
     codec.batches += len(batches)
     codec.records += len(columns)
@@ -318,8 +335,8 @@ def _add_records(stats: Stats, columns: RecordColumns) -> None:
         stats.tops.add(columns, hashes)
     timestamps = columns.timestamp[columns.timestamp >= 0]
     if len(timestamps):
-        stats.least_timestamp = _joined(min, stats.least_timestamp, int(timestamps.min()))
-        stats.largest_timestamp = _joined(max, stats.largest_timestamp, int(timestamps.max()))
+        stats.least_timestamp = joined(min, stats.least_timestamp, int(timestamps.min()))
+        stats.largest_timestamp = joined(max, stats.largest_timestamp, int(timestamps.max()))
 
 
 def _add_control(stats: Stats, columns: RecordColumns) -> None:

@@ -146,6 +146,11 @@ class Heaviest:
         self.missed += other.missed
         self._put(other.hashes, other.weights, other.places + np.array([places_before, 0]))
 
+    def trimmed(self, count: int) -> Heaviest:
+        """Return a summary that has only the values of `first`."""
+        order = np.lexsort((self.places[:, 1], self.places[:, 0], -self.weights))[:count]
+        return Heaviest(self.hashes[order], self.weights[order], self.places[order], self.total, self.missed)
+
     def first(self, count: int) -> list[tuple[tuple[int, int], int]]:
         """Return place and weight of the heaviest values; of equal weight, the first ones."""
         order = np.lexsort((self.places[:, 1], self.places[:, 0], -self.weights))[:count]
