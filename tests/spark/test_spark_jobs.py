@@ -55,6 +55,7 @@ def test_an_empty_list_of_names_is_refused(examples: Path, tmp_path: Path) -> No
     out = str(tmp_path / "out")
     calls = [
         lambda names: jobs.verify(None, examples, names),
+        lambda names: jobs.report(None, examples, names),
         *(lambda names, by=by: jobs.stats(None, examples, names, by=by) for by in ("all", "hour", "key")),
         lambda names: jobs.export(None, examples, out, names),
         lambda names: jobs.diff(None, str(examples), str(examples), names),

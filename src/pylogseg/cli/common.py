@@ -11,20 +11,22 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from glob import glob, has_magic
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.cli import completion
 from pylogseg.cli.streams import Shown, bare, forget_output
-from pylogseg.env.overlay import FileChange
+from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
-from pylogseg.format.record_input import first_ms, ms_of
-from pylogseg.reading.log_reader import LogFiles, logs_of, partitions_of
 from pylogseg.walker.gaps import Gap, GapKind
+
+if TYPE_CHECKING:
+    from pylogseg.env.overlay import FileChange
+    from pylogseg.reading.log_reader import LogFiles
 
 #: In a context's meta: something could not be read, and was not to be skipped.
 _UNREADABLE = "pylogseg.unreadable"
@@ -63,10 +65,14 @@ class Selection(NamedTuple):
 
     def live_partitions(self) -> list[Partition]:
         """Return the partitions of `logs`, in the same order."""
+        from pylogseg.reading.log_reader import partitions_of
+
         return partitions_of(self.disk, self.partitions, by_name=bool(self.names))
 
     def logs(self) -> list[LogFiles]:
         """Return the logs to read, one for each partition."""
+        from pylogseg.reading.log_reader import logs_of
+
         return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=self.from_log_start)
 
 
@@ -90,6 +96,8 @@ def selection_options(function: F, first: str = "", last: str = "") -> F:
         click.argument("arguments", nargs=-1, required=True, metavar=shown, shell_complete=completion.names),
         topic_option,
         click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."),
+        tier_option,
+        keys_option,
     ]
     return decorated(function, add)
 
@@ -107,11 +115,12 @@ def select(
         If there is no path, or a name selects nothing.
     """
     paths, names, either = split_arguments(arguments)
-    disk = open_dir(paths)
+    tier = tier_of_command()
+    disk = open_dir(paths, tier=tier)
     more = [word for word in either if not disk.has(word)]
     for word in either:
         _report_choice(word, disk)
-    disk = open_dir([*paths, *more]) if more else disk
+    disk = open_dir([*paths, *more], tier=tier) if more else disk
     names += [*(word for word in either if word not in more), *topic]
     report_notes(disk, from_log_start)
     disk.check_numbers(partition)
@@ -263,12 +272,32 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
         ) from None
     if moment.tzinfo is None:
         raise RequestError(f"time {text!r} has no time zone: add Z or an offset such as +02:00")
+    from pylogseg.format.record_input import first_ms, ms_of
+
     return ms_of(moment) if rounds_down else first_ms(moment)
 
 
 def cores() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def batch_times(command: F) -> F:
+    """Add --since and --until of commands that count batches."""
+    until = click.option(
+        "--until",
+        metavar="TIME",
+        callback=parsed(parse_moment),
+        help="Up to this time, exclusive; written as for --since.",
+    )
+    since = click.option(
+        "--since",
+        metavar="TIME",
+        callback=parsed(parse_moment),
+        help="Only batches from this time on: now, 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), or "
+        "milliseconds.",
+    )
+    return since(until(command))
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")

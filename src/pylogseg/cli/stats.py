@@ -68,18 +68,7 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
     type=click.Choice(["name", "size", "records"]),
     help="Order of the lines of --by; size and records: largest first.",
 )
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=common.parsed(common.parse_moment),
-    help="Only batches from this time on: now, 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), or milliseconds.",
-)
-@click.option(
-    "--until",
-    metavar="TIME",
-    callback=common.parsed(common.parse_moment),
-    help="Up to this time, exclusive; written as for --since.",
-)
+@common.batch_times
 @click.option(
     "--top-keys",
     type=click.IntRange(min=1),

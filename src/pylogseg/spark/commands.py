@@ -170,6 +170,42 @@ def stats(session: Any, path: str, names: tuple[str, ...], by: str, top: int | N
         _print(frame if as_json or by in ("hour", "key") else frame.drop("detail"), as_json)
 
 
+@shell.command(short_help="Show what is on a disk, as one HTML page.")
+@click.argument("path")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("--output", "-o", required=True, metavar="FILE", help="Write the page to FILE, on this machine.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--full", is_flag=True, help="Read and check every byte, instead of headers and a sample.")
+@click.option("--sample", type=click.IntRange(min=0), default=0, metavar="N", help="Show N records of each partition.")
+@_job
+def report(
+    session: Any,
+    path: str,
+    names: tuple[str, ...],
+    output: str,
+    overwrite: bool,
+    full: bool,
+    sample: int,
+    as_json: bool,
+) -> None:
+    """Show what is on a disk and what is wrong with it, as `pylogseg report`; --json prints the facts too."""
+    from pathlib import Path
+
+    from pylogseg.cli.outputs import check_free
+    from pylogseg.spark import jobs
+
+    check_free(Path(output), overwrite)
+    with session() as spark:
+        found = jobs.report(spark, path, names or None, full=full, sample=sample)
+    found.write(output)
+    if as_json:
+        common.print_json(found.to_dict())
+    else:
+        click.echo(found.facts.verdict)
+        click.echo(output)
+    common.end_with(found.has_damage)
+
+
 @shell.command(short_help="Find records by text or regular expression.")
 @click.argument("pattern")
 @click.argument("path")

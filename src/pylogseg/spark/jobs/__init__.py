@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from pylogseg.spark.jobs.comparing import diff
     from pylogseg.spark.jobs.counting import stats
     from pylogseg.spark.jobs.exporting import export
+    from pylogseg.spark.jobs.reporting import report
     from pylogseg.spark.jobs.restoring import restore
     from pylogseg.spark.jobs.rewriting import compact, redact
     from pylogseg.spark.jobs.searching import grep
@@ -18,12 +19,13 @@ _HOMES = {
     "export": "pylogseg.spark.jobs.exporting",
     "grep": "pylogseg.spark.jobs.searching",
     "redact": "pylogseg.spark.jobs.rewriting",
+    "report": "pylogseg.spark.jobs.reporting",
     "restore": "pylogseg.spark.jobs.restoring",
     "stats": "pylogseg.spark.jobs.counting",
     "verify": "pylogseg.spark.jobs.checking",
 }
 
-__all__ = ["compact", "diff", "export", "grep", "redact", "restore", "stats", "verify"]
+__all__ = ["compact", "diff", "export", "grep", "redact", "report", "restore", "stats", "verify"]
 
 
 def __getattr__(name: str) -> Any:

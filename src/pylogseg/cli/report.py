@@ -1,0 +1,152 @@
+"""`pylogseg report`: what is on a disk and what is wrong with it, as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.errors import RequestError
+from pylogseg.reading.log_reader import check_times
+from pylogseg.reading.partition import Throttle
+from pylogseg.reporting.report import command_of, partitions_to_scan, reported
+from pylogseg.reporting.wishes import Wishes
+
+_EPILOG = """\b
+Examples:
+  pylogseg report /data/kafka -o report.html            all of a log directory
+  pylogseg report /data/kafka orders -o orders.html     one topic
+  pylogseg report /data/1 /data/2 -o broker.html        all disks of a broker
+  pylogseg report /data/kafka --full -o report.html     read and check every byte
+  pylogseg report /data/kafka --json | jq .findings
+  pylogseg report /data/kafka -o report.html --csv tables
+
+\b
+The page is one file: it needs no network, and opens from the disk. By default
+batch headers and a sample of records are read (about 1 MB of a partition), and
+the page says what was not read. Segments whose headers do not tell all (legacy
+formats, damage, torn ends) are read whole. --full reads and checks everything,
+as verify and stats do.
+Nothing is locked or written in DIR: it may be that of a running broker. Segments
+that the broker deletes meanwhile are named.
+The page shows no keys and values, unless --sample is given.
+
+\b
+Exit codes: 0 no damage; 1 damage was found; 2 wrong usage, or something could
+not be read; 130 interrupted: no file is left.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@common.selection_options
+@click.option("--output", "-o", metavar="FILE", help="Write the page to FILE.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--full", is_flag=True, help="Read and check every byte, instead of headers and a sample.")
+@common.batch_times
+@click.option(
+    "--sample",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Show the keys and values of the newest N records of each partition, and the hottest keys.",
+)
+@click.option(
+    "--config",
+    "-c",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of topics by Kafka's name, for what would be freed; repeatable. Overrides the topic's.",
+)
+@click.option(
+    "--server-properties", metavar="FILE", help="File of the broker's settings, for those not in the metadata."
+)
+@click.option(
+    "--now",
+    metavar="TIME",
+    callback=common.parsed(common.parse_moment),
+    help="Use TIME as the current time, for ages, rates and retention; default: the clock.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@click.option("--csv", "csv_folder", metavar="FOLDER", help="Write the tables to FOLDER, as CSV.")
+@common.decompressed_option("counts as damaged")
+@common.rate_option
+@common.jobs_option
+def report(
+    arguments: tuple[str, ...],
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    output: str | None,
+    overwrite: bool,
+    full: bool,
+    since: int | None,
+    until: int | None,
+    sample: int,
+    settings: tuple[str, ...],
+    server_properties: str | None,
+    now: int | None,
+    as_json: bool,
+    csv_folder: str | None,
+    max_decompressed_bytes: int,
+    max_bytes_per_second: int | None,
+    jobs: int,
+) -> None:
+    """Show what is on a disk and what is wrong with it, as one HTML page."""
+    if output is None and csv_folder is None and not as_json:
+        raise click.UsageError("nothing to do: give -o FILE, --json or --csv FOLDER")
+    for name, value in {"-o": output, "--csv": csv_folder}.items():
+        if value == "":
+            raise RequestError(f"{name}: the name is empty")
+    check_times(since, until)
+    paths, _, _ = common.split_arguments(arguments)
+    chosen = common.select(arguments, topic, partition, from_log_start=False)
+    for place in (output, csv_folder):
+        if place is not None:
+            check_output(Path(place), chosen.disk)
+    if output is not None:
+        check_free(Path(output), overwrite)
+    config = common.parse_settings(settings)
+    again = command_of(
+        paths,
+        chosen.names,
+        full=full,
+        since=since,
+        until=until,
+        sample=sample,
+        numbers=partition,
+        config=config,
+    )
+    wishes = Wishes(
+        full=full,
+        since=since,
+        until=until,
+        payloads=sample,
+        jobs=jobs,
+        throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+        limit_bytes=max_decompressed_bytes,
+        names=chosen.names,
+        numbers=chosen.partitions,
+        config=config,
+        server_properties=server_properties,
+        command=again,
+        paths=paths,
+        **({} if now is None else {"now_ms": now}),
+    )
+    scanned = partitions_to_scan(chosen.disk, chosen.names, chosen.partitions)
+    size = sum(segment.size for p in scanned for segment in p.segments)
+    with common.progress(size + sum(segment.size for segment in chosen.disk.loose), "report") as advance:
+        found = reported(chosen.disk, wishes, advance)
+    if output is not None:
+        found.write(output)
+    if csv_folder is not None:
+        found.write_csv(csv_folder)
+    if as_json:
+        common.print_json(found.to_dict())
+    else:
+        click.echo(found.facts.verdict)
+        for each in (output, csv_folder):
+            if each is not None:
+                click.echo(each)
+    common.end_with_unreadable([p.error for p in chosen.disk.partitions], found.has_damage)

@@ -1,0 +1,337 @@
+"""Puts scans and findings together, partition by partition, and makes the facts of topics and disks of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pylogseg import __version__
+from pylogseg.catalog.disk import Disk, Partition, Segment
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import PylogsegError
+from pylogseg.format.escape import printable
+from pylogseg.format.names import FileKind
+from pylogseg.internal_topics.producers import Producer
+from pylogseg.offline.options import Options
+from pylogseg.reporting import commands
+from pylogseg.reporting.cleaning import LogShape, Piece, SettingsOf, cleaning_fact
+from pylogseg.reporting.cluster import ClusterFacts
+from pylogseg.reporting.facts import (
+    MOST_PARTITIONS,
+    VERSION,
+    CleaningFact,
+    Command,
+    Facts,
+    FindingFact,
+    PartitionFact,
+    TransactionsFact,
+)
+from pylogseg.reporting.partitions import (
+    MOST_ABORTED,
+    MOST_PRODUCERS,
+    MOST_SEGMENTS,
+    Fold,
+    blank_fact,
+    leader_epochs,
+    left_over,
+    merged_segments,
+    partition_row_of,
+    producer_facts,
+    producers_at_end,
+    unscanned_fact,
+)
+from pylogseg.reporting.payloads import newest_records
+from pylogseg.reporting.scanning import Scan
+from pylogseg.reporting.scope import Reading, scope_fact, verdict_of
+from pylogseg.reporting.totals import Totals
+from pylogseg.reporting.wishes import Wishes
+from pylogseg.stats.groups import Unit
+from pylogseg.stats.listing import PartitionRow, shown_path
+from pylogseg.verify.disk import Summary
+from pylogseg.verify.findings import Finding
+from pylogseg.verify.missing import Checkpoints
+
+#: Findings that are listed; in the page, damage first.
+MOST_FINDINGS = 2000
+
+
+class Assembly:
+    """Collects what is found, in the order of the disk."""
+
+    def __init__(self, disk: Disk, wishes: Wishes) -> None:
+        self._disk, self._wishes = disk, wishes
+        self._log_dirs = {
+            log_dir.files.split(log_dir.files.join(log_dir.path, "x"))[0]: log_dir.path for log_dir in disk.log_dirs
+        }
+        self._checkpoints: dict[str, Checkpoints] = {}
+        self._settings = SettingsOf(
+            disk.log_dirs, Options(config=wishes.config, server_properties=wishes.server_properties)
+        )
+        self._cluster = ClusterFacts(disk, wishes.now_ms)
+        self._totals = Totals(wishes.now_ms)
+        self.reading = Reading()
+        self._findings: list[FindingFact] = []
+        self._unlisted = 0
+        self._levels = {"damage": 0, "notice": 0, "advice": 0}
+        self._partitions: list[PartitionFact] = []
+        self._count = 0
+        self._folders = {name: p for p in disk.partitions for name in (p.path, _folder(p))}
+        self._files = {segment.path for segment in disk.loose}
+        self._split = disk.partitions[0].files.split if disk.partitions else None
+        self._now: tuple[Partition | None, Unit | None, Fold] | None = None
+
+    # ---- in the order of the disk ----
+
+    def begin(self, partition: Partition | None, unit: Unit | None) -> None:
+        """Begin with a partition, or a file that was named by itself."""
+        self.finish_partition()
+        name = partition.name if partition is not None else unit.name if unit else ""
+        fold = Fold(unit or Unit(name, (), 0, None), self._wishes.now_ms, self._wishes.is_whole)
+        self._now = partition, unit, fold
+        self.reading.partitions += partition is not None and partition.error is None
+
+    def add(self, segment: Segment, scan: Scan) -> None:
+        """Add the next segment of it."""
+        assert self._now is not None
+        self._now[2].add(segment, scan)
+        self.reading.add(segment, scan)
+
+    def finish_partition(self) -> None:
+        """Make facts of what was added since `begin`."""
+        if self._now is None:
+            return
+        (partition, unit, fold), self._now = self._now, None
+        if partition is None:
+            assert unit is not None
+            fact = self._of_file(unit, fold)
+        else:
+            fact = self._of_partition(partition, fold)
+        self._keep(fact)
+        self._totals.add(fact, fold)
+
+    def add_unscanned(self, partition: Partition) -> None:
+        """Add a partition that is only listed."""
+        fact = unscanned_fact(partition, self._disk_of(partition), self._wishes.now_ms)
+        self._keep(fact)
+        self._totals.add(fact, None)
+
+    def add_finding(self, finding: Finding) -> None:
+        """Add a finding of `verify`."""
+        partition, path = self._owner(finding.path), finding.path
+        folder = log_dir = None
+        if partition is not None:
+            folder, path = shown_path(partition.files, partition.path), shown_path(partition.files, path)
+        elif path not in self._files:
+            log_dir = self._log_dir_at(path)
+        self._note(
+            FindingFact(
+                level="damage" if finding.is_damage else "notice",
+                kind=finding.kind,
+                reason=printable(finding.reason),
+                remedy=finding.remedy,
+                path=printable(path),
+                topic=None if partition is None else printable(partition.topic),
+                partition=None if partition is None else partition.partition,
+                position=finding.position,
+                end_position=finding.end_position,
+                offset=finding.offset,
+                last_offset=finding.last_offset,
+                commands=commands.of_finding(finding.kind, path, folder, log_dir),
+            ),
+            printable(folder or path),
+        )
+
+    def _owner(self, path: str) -> Partition | None:
+        """Return the partition whose folder a path is, or lies in."""
+        return self._folders.get(path) or (self._folders.get(self._split(path)[0]) if self._split else None)
+
+    def _note(self, fact: FindingFact, folder: str = "") -> None:
+        self._levels[fact.level] += 1
+        self._totals.note(folder, fact)
+        if self._levels[fact.level] <= MOST_FINDINGS:
+            self._findings.append(fact)
+        else:
+            self._unlisted += 1
+
+    # ---- one partition ----
+
+    def _of_partition(self, partition: Partition, fold: Fold) -> PartitionFact:
+        row = partition_row_of(partition, fold if self._wishes.is_whole else None)
+        segments, left = merged_segments([*fold.segments, *left_over(partition.others)], MOST_SEGMENTS)
+        fact = blank_fact(partition, self._disk_of(partition), row, fold, segments, left)
+        if partition.error is not None:
+            return fact
+        try:
+            return self._with_files(partition, fold, row, fact)
+        except PylogsegError as error:
+            self.reading.notes.append(printable(f"{partition.name}: {error}"))
+            return fact
+
+    def _with_files(self, partition: Partition, fold: Fold, row: PartitionRow, fact: PartitionFact) -> PartitionFact:
+        """Add what the other files of the partition say, and what is computed."""
+        wishes = self._wishes
+        producers, late = producers_at_end(partition, row.log_end_offset, fold.stats, wishes.full)
+        if late:
+            self.reading.late.append(late)
+        opened = self._cluster.open_of(partition, producers)
+        payloads = newest_records(partition, row, wishes.payloads, wishes.limit_bytes) if wishes.payloads else ()
+        markers = fold.sample.markers if fold.is_all_decoded else None
+        return replace(
+            fact,
+            sample=fold.sample_fact(payloads, wishes.payloads > 0, wishes.limit_bytes),
+            producers=producer_facts(producers, self._cluster.names),
+            producers_not_listed=max(0, len(producers) - MOST_PRODUCERS),
+            transactions=TransactionsFact(
+                fold.stats.transactional_batches if fold.read else None,
+                None if markers is None else markers["commit"],
+                None if markers is None else markers["abort"],
+                tuple(fold.aborted),
+                max(0, fold.aborted_count - MOST_ABORTED),
+                opened,
+            ),
+            leader_epochs=leader_epochs(partition),
+            cleaning=self._cleaning(partition, fold, row, producers),
+        )
+
+    def _cleaning(
+        self, partition: Partition, fold: Fold, row: PartitionRow, producers: Sequence[Producer]
+    ) -> CleaningFact | None:
+        if not partition.topic or not self._wishes.is_whole or row.log_end_offset is None:
+            return None
+        log_dir = self._disk_of(partition)
+        settings = self._settings.of(log_dir, partition.topic, partition.name)
+        end = row.log_end_offset
+        opened = [p.first_txn_offset for p in producers if p.first_txn_offset >= 0]
+        shape = LogShape(
+            [
+                Piece(each.base_offset, each.size_bytes, _time_of(each.largest_timestamp, each.modified_ms))
+                for each in fold.segments
+            ],
+            row.log_start_offset,
+            end,
+            self._checkpoint(partition, FileKind.HIGH_WATERMARKS),
+            min([end, *opened]),
+            self._checkpoint(partition, FileKind.CLEANER_OFFSETS),
+            fold.grown.per_day,
+        )
+        sample = fold.sample
+        keys = (sample.records, sample.keys.count, fold.is_all_decoded) if sample.records else None
+        path = shown_path(partition.files, partition.path)
+        return cleaning_fact(
+            shape,
+            settings,
+            self._wishes.now_ms,
+            keys,
+            commands.of_cleaning(path, settings.config.cleanup_policy, settings.retention_options()),
+        )
+
+    def _checkpoint(self, partition: Partition, kind: FileKind) -> int | None:
+        folder = partition.files.split(partition.path)[0]
+        if folder not in self._checkpoints:
+            self._checkpoints[folder] = Checkpoints(partition.files, folder)
+        return self._checkpoints[folder].of(kind, (partition.topic, partition.partition))
+
+    def _of_file(self, unit: Unit, fold: Fold) -> PartitionFact:
+        """Return the facts of a single file."""
+        segment = unit.segments[0] if unit.segments else None
+        topic, number = ("", -1) if segment is None else (segment.topic, segment.partition)
+        files = LocalFiles() if segment is None else segment.files
+        stand_in = Partition(files, topic, number, unit.name, "", tuple(unit.segments), (), 0)
+        row = partition_row_of(stand_in, fold)
+        fact = blank_fact(stand_in, files.split(unit.name)[0], row, fold, tuple(fold.segments), 0)
+        path = unit.name if segment is None else shown_path(files, segment.path)
+        return replace(
+            fact,
+            name=printable(unit.name),
+            sample=fold.sample_fact((), False, self._wishes.limit_bytes),
+            commands=(
+                Command("show", commands.line("pylogseg", "dump", path)),
+                Command("show", commands.line("pylogseg", "verify", path)),
+            ),
+        )
+
+    def _disk_of(self, partition: Partition) -> str:
+        folder = partition.files.split(partition.path)[0]
+        return self._log_dirs.get(folder, folder)
+
+    def _log_dir_at(self, path: str) -> str | None:
+        for log_dir in self._disk.log_dirs:
+            if path == log_dir.path or path.startswith(log_dir.files.join(log_dir.path, "")):
+                return shown_path(log_dir.files, log_dir.path)
+        return None
+
+    # ---- all ----
+
+    def facts(self, summary: Summary, took_ms: int) -> Facts:
+        """Return all that was found."""
+        wishes = self._wishes
+        for note in (*self._disk.notes, *self._settings.notes):
+            self.reading.notes.append(printable(note))
+        tables = self._cluster.tables()
+        disks = self._totals.disks(self._disk)
+        for advice in (*self._cluster.advice(), *self._totals.advice(disks)):
+            self._note(advice)
+        self.reading.notes += [printable(note) for note in self._cluster.notes]
+        partitions = self._best()
+        damage, notices, advice_count = (self._levels[level] for level in ("damage", "notice", "advice"))
+        order = {"damage": 0, "notice": 1, "advice": 2}
+        findings = sorted(self._findings, key=lambda fact: order[fact.level])
+        kept = findings[:MOST_FINDINGS]
+        scope = scope_fact(self.reading, wishes, summary, self._why_not_all())
+        return Facts(
+            version=VERSION,
+            pylogseg=__version__,
+            made_ms=wishes.now_ms,
+            took_ms=took_ms,
+            paths=tuple(printable(path) for path in wishes.paths),
+            command=wishes.command,
+            verdict=verdict_of(scope, damage, notices, self.reading),
+            damage=damage,
+            notices=notices,
+            advice=advice_count,
+            scope=scope,
+            findings=tuple(kept),
+            findings_not_listed=self._unlisted + len(findings) - len(kept),
+            disks=disks,
+            topics=self._totals.topics(),
+            partitions=tuple(partitions),
+            partitions_not_listed=self._count - len(partitions),
+            series=self._totals.series.fact(),
+            growth=self._totals.grown.fact(),
+            **tables,
+        )
+
+    def _keep(self, fact: PartitionFact) -> None:
+        """Keep the facts of a partition; of very many, only those that may be shown."""
+        self._count += 1
+        self._partitions.append(fact)
+        if len(self._partitions) >= 2 * MOST_PARTITIONS:
+            self._partitions = self._best()
+
+    def _best(self) -> list[PartitionFact]:
+        """Return the partitions with most findings, then the largest, in the order of the disk."""
+        count = self._totals.count
+        found = [
+            replace(fact, damage=count(fact.path, "damage"), notices=count(fact.path, "notice"))
+            for fact in self._partitions
+        ]
+        ranked = sorted(found, key=lambda fact: (-fact.damage, -fact.notices, -fact.size_bytes))
+        kept = {id(fact) for fact in ranked[:MOST_PARTITIONS]}
+        return [fact for fact in found if id(fact) in kept]
+
+    def _why_not_all(self) -> str:
+        """Return why not all partitions are shown one by one; empty if they are."""
+        if self._count <= MOST_PARTITIONS:
+            return ""
+        return (
+            f"{self._count:,} partitions: the {MOST_PARTITIONS:,} with most findings, then the largest, are shown one "
+            "by one; the others count in their topics and disks"
+        )
+
+
+def _folder(partition: Partition) -> str:
+    return partition.files.split(partition.files.join(partition.path, "x"))[0]
+
+
+def _time_of(largest: int | None, modified_ms: int) -> int:
+    return modified_ms if largest is None else largest

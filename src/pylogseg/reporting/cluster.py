@@ -1,0 +1,160 @@
+"""Groups and transactions of a report, by Kafka's own topics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from pylogseg.catalog.disk import Disk, Partition
+from pylogseg.errors import PylogsegError
+from pylogseg.format.escape import printable
+from pylogseg.internal_topics import groups, transactions
+from pylogseg.internal_topics.inside import inside
+from pylogseg.internal_topics.producers import Producer
+from pylogseg.reporting.commands import line
+from pylogseg.reporting.facts import Command, FindingFact, GroupFact, GroupOffsetFact, OpenFact, TransactionFact
+from pylogseg.stats.listing import shown_path
+
+#: Rows that are listed.
+MOST_OFFSETS, MOST_GROUPS, MOST_TRANSACTIONS = 5000, 1000, 1000
+
+
+class ClusterFacts:
+    """Reads the tables of `pylogseg.inside` once; what cannot be read is noted."""
+
+    def __init__(self, disk: Disk, now_ms: int) -> None:
+        self._disk, self._now_ms = disk, now_ms
+        self._inside = inside(disk)
+        self._errors: list[str] = []
+        self._open: list[OpenFact] = []
+        self._paths = [shown_path(log_dir.files, log_dir.path) for log_dir in disk.log_dirs]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out of the tables, and what could not be read."""
+        return [*self._inside.notes, *self._errors]
+
+    @cached_property
+    def _transactional(self) -> list[dict[str, Any]]:
+        return self._rows("transactions") if transactions.TOPIC in self._disk.topics else []
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Transactional ids by producer."""
+        return {row["producerId"]: row["transactionalId"] for row in self._transactional}
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        try:
+            return self._inside.rows(table)
+        except PylogsegError as error:
+            self._errors.append(f"{table}: {error}")
+            return []
+
+    def open_of(self, partition: Partition, producers: Sequence[Producer]) -> tuple[OpenFact, ...]:
+        """Return the transactions that are open in a partition, by its producers."""
+        known = {row["producerId"]: row for row in self._transactional}
+        rows = [
+            transactions.open_row(partition.topic, partition.partition, producer, known, self._now_ms)
+            for producer in producers
+            if producer.first_txn_offset >= 0
+        ]
+        facts = tuple(self._open_fact(row) for row in rows)
+        self._open += facts
+        return facts
+
+    def _open_fact(self, row: Mapping[str, Any]) -> OpenFact:
+        shown = [Command("show", line("pylogseg", "transactions", *self._paths, "--open"))] if self._paths else []
+        if row["abortCommand"]:
+            shown.append(Command("mend", row["abortCommand"], "of Kafka's own tools, with a running cluster"))
+        return OpenFact(
+            topic=printable(row["topic"]),
+            partition=row["partition"],
+            producer_id=row["producerId"],
+            producer_epoch=row["producerEpoch"],
+            start_offset=row["startOffset"],
+            last_timestamp=row["lastTimestamp"],
+            age_ms=row["ageMs"],
+            transactional_id=None if row["transactionalId"] is None else printable(row["transactionalId"]),
+            hanging=row["hanging"],
+            commands=tuple(shown),
+        )
+
+    def tables(self) -> dict[str, Any]:
+        """Return the facts of groups and transactions, by their names in `Facts`."""
+        found = self._rows("groups") if groups.TOPIC in self._disk.topics else []
+        offsets = self._rows("group_offsets") if found else []
+        lags: dict[str, int] = defaultdict(int)
+        for row in offsets:
+            if row["lag"] is not None:
+                lags[row["group"]] += row["lag"]
+        return {
+            "groups": tuple(self._group(row, lags.get(row["group"])) for row in found[:MOST_GROUPS]),
+            "group_offsets": tuple(_offset(row) for row in offsets[:MOST_OFFSETS]),
+            "group_offsets_not_listed": max(0, len(offsets) - MOST_OFFSETS),
+            "transactions": tuple(_transaction(row) for row in self._transactional[:MOST_TRANSACTIONS]),
+            "open_transactions": tuple(self._open[:MOST_TRANSACTIONS]),
+        }
+
+    def _group(self, row: Mapping[str, Any], lag: int | None) -> GroupFact:
+        shown = (Command("show", line("pylogseg", "groups", *self._paths, row["group"], "--offsets")),)
+        return GroupFact(
+            printable(row["group"]),
+            row["type"],
+            row["state"],
+            row["protocolType"] or None,
+            row["members"],
+            row["offsets"],
+            lag,
+            shown,
+        )
+
+    def advice(self) -> Iterator[FindingFact]:
+        """Yield transactions that hang."""
+        for each in self._open:
+            if each.hanging:
+                reason = (
+                    f"the transaction of producer {each.producer_id} from offset {each.start_offset} on hangs: "
+                    "consumers with read_committed and compaction stop there"
+                )
+                yield FindingFact(
+                    level="advice",
+                    kind="hanging-transaction",
+                    reason=reason,
+                    remedy="abort it with kafka-transactions.sh",
+                    path=f"{each.topic}-{each.partition}",
+                    topic=each.topic,
+                    partition=each.partition,
+                    position=None,
+                    end_position=None,
+                    offset=each.start_offset,
+                    last_offset=None,
+                    commands=each.commands,
+                )
+
+
+def _offset(row: Mapping[str, Any]) -> GroupOffsetFact:
+    return GroupOffsetFact(
+        printable(row["group"]),
+        printable(row["topic"]) if row["topic"] is not None else row["topicId"],
+        row["partition"],
+        row["offset"],
+        row["endOffset"],
+        row["lag"],
+        row["commitTime"],
+        bool(row["stale"]),
+    )
+
+
+def _transaction(row: Mapping[str, Any]) -> TransactionFact:
+    return TransactionFact(
+        printable(row["transactionalId"]),
+        row["producerId"],
+        row["producerEpoch"],
+        row["state"],
+        row["timeoutMs"],
+        row["startTime"],
+        row["lastUpdateTime"],
+        tuple(printable(f"{each['topic']}-{n}") for each in row["partitions"] for n in each["partitions"]),
+    )

@@ -1,0 +1,138 @@
+"""Gathers the facts of a disk: segments in threads, then partitions, topics, disks, groups and transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from pylogseg.catalog.disk import Disk, Partition, Segment
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.reporting.assembly import Assembly
+from pylogseg.reporting.facts import Facts
+from pylogseg.reporting.partitions import TOP
+from pylogseg.reporting.scanning import Sampling, Scan, Task, scan
+from pylogseg.reporting.wishes import Wishes
+from pylogseg.stats.groups import Unit, units_of, units_since
+from pylogseg.stats.segment import Times
+from pylogseg.verify.disk import Summary, findings_of
+from pylogseg.verify.findings import Finding, Level
+from pylogseg.verify.segment_report import SegmentReport
+
+#: Bytes of records that are decoded without ``--full``: of a partition, and of all.
+_SAMPLED_BYTES, _SAMPLED_TOTAL, _LEAST_SAMPLED = 1 << 20, 256 << 20, 64 << 10
+#: Headers that are read of a segment before it is sampled: of all segments together, and of each.
+_HEADERS_TOTAL, _LEAST_HEADERS, _MOST_HEADERS = 1 << 20, 1024, 1 << 16
+#: Segments of a partition from which they come, and of all, if there are more than these: each costs a millisecond.
+_SAMPLED_SEGMENTS, _SAMPLED_SEGMENTS_TOTAL = 4, 2000
+
+
+#: Scans tasks in their order.
+Scanner = Callable[[list[Task]], Iterator[Scan]]
+
+
+def gather(
+    disk: Disk,
+    chosen: Sequence[Partition],
+    wishes: Wishes,
+    on_bytes: Callable[[int], None] | None = None,
+    scanner: Scanner | None = None,
+) -> Facts:
+    """Return the facts of partitions of a disk, and of its single files.
+
+    `scanner` looks at the segments, in order; by default threads do.
+    """
+    began = time.monotonic()
+    readable = [p for p in chosen if p.error is None]
+    units = units_since(units_of(disk, readable), wishes.since)
+    by_path = {p.path: (unit, first) for p, (unit, first) in zip(readable, units, strict=False)}
+    loose = units[len(readable) :]
+    order = [(p, *by_path[p.path]) if p.error is None else (p, None, 0) for p in chosen]
+    assembly = Assembly(disk, wishes)
+    whole = [(unit, first) for _, unit, first in order if unit is not None] + loose
+    tasks = _tasks(whole, wishes)
+    scans = (scanner or _threads(wishes, on_bytes))(tasks)
+    summary = Summary(Level.INDEXES)
+    if wishes.is_whole:
+        reports = _reports(order, loose, scans, assembly)
+        names, numbers = wishes.names, wishes.numbers
+        findings = findings_of(disk, chosen, reports, summary, names=names, numbers=numbers)
+    else:
+        findings = _of_segments(_reports(order, loose, scans, assembly))
+    for finding in findings:
+        assembly.add_finding(finding)
+    assembly.finish_partition()
+    checked = {p.path for p in chosen}
+    for partition in disk.partitions:
+        if partition.path not in checked and not wishes.names and not wishes.numbers:
+            assembly.add_unscanned(partition)
+    return assembly.facts(summary, round((time.monotonic() - began) * 1000))
+
+
+def _of_segments(reports: Iterable[SegmentReport]) -> Iterator[Finding]:
+    """Yield the findings in the segments: of a part of a log, nothing can be said about what is between them."""
+    for report in reports:
+        yield from report.findings
+
+
+def _reports(
+    order: Sequence[tuple[Partition, Unit | None, int]],
+    loose: Sequence[tuple[Unit, int]],
+    scans: Iterator[Scan],
+    assembly: Assembly,
+) -> Iterator[SegmentReport]:
+    """Yield the reports of segments for the checks of `verify`, and give the scans to the assembly on the way."""
+    logs = [*((partition, unit) for partition, unit, _ in order), *((None, unit) for unit, _ in loose)]
+    for partition, unit in logs:
+        assembly.begin(partition, unit)
+        segments = () if unit is None else unit.segments
+        for segment, found in zip(segments, islice(scans, len(segments)), strict=True):
+            assembly.add(segment, found)
+            yield found.report
+
+
+def _threads(wishes: Wishes, on_bytes: Callable[[int], None] | None) -> Scanner:
+    def work(task: Task, advance: Advance) -> Scan:
+        return scan(task, advance, wishes.throttle)
+
+    def scanned(tasks: list[Task]) -> Iterator[Scan]:
+        # Headers of local files are many small reads with little work in between: threads would wait for each other.
+        is_small = not wishes.full and all(isinstance(task.segment.files, LocalFiles) for task in tasks)
+        return map_ordered(work, tasks, 1 if is_small else wishes.jobs, on_bytes)
+
+    return scanned
+
+
+def _tasks(units: Sequence[tuple[Unit, int]], wishes: Wishes) -> list[Task]:
+    """Return the tasks of logs: what is read of a segment depends on how many there are."""
+    count = sum(len(unit.segments) for unit, _ in units)
+    most = min(max(_HEADERS_TOTAL // max(1, count), _LEAST_HEADERS), _MOST_HEADERS)
+    tasks = []
+    for unit, first in units:
+        times = None if wishes.is_whole else Times(wishes.since, wishes.until, first)
+        sampled = {} if wishes.full else _samplings(unit.segments, len(units), count > _SAMPLED_SEGMENTS_TOTAL)
+        tasks += [
+            Task(segment, wishes.full, wishes.now_ms, times, sampled.get(at), most, TOP, wishes.limit_bytes)
+            for at, segment in enumerate(unit.segments)
+        ]
+    return tasks
+
+
+def _samplings(segments: Sequence[Segment], partitions: int, is_many: bool) -> Mapping[int, Sampling]:
+    """Return which segments are sampled: all, where their records are few and there are not many segments."""
+    budget = max(_LEAST_SAMPLED, min(_SAMPLED_BYTES, _SAMPLED_TOTAL // max(1, partitions)))
+    filled = [number for number, segment in enumerate(segments) if segment.size]
+    if sum(segments[number].size for number in filled) <= budget and not is_many:
+        return {number: Sampling(0, segments[number].size) for number in filled}
+    count = min(_SAMPLED_SEGMENTS, len(filled))
+    if is_many:
+        count = min(count, max(1, _SAMPLED_SEGMENTS_TOTAL // partitions))
+    picked = {filled[(2 * i + 1) * len(filled) // (2 * count)] for i in range(count)}
+    return {number: Sampling(_middle(segments, number), budget // count) for number in sorted(picked)}
+
+
+def _middle(segments: Sequence[Segment], number: int) -> int:
+    """Return an offset in the middle of a sealed segment; of the last one its first, as its end is not known yet."""
+    segment = segments[number]
+    return segment.base_offset if segment.next_base is None else (segment.base_offset + segment.next_base) // 2

@@ -1,0 +1,448 @@
+"""The facts of one partition, out of the scans of its segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pylogseg.catalog.disk import Disk, OtherFile, Partition, Segment
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.format.escape import printable
+from pylogseg.format.names import FileKind
+from pylogseg.internal_topics.producers import Producer, producers_of
+from pylogseg.reading.log_reader import LogFiles, logs_of
+from pylogseg.reporting import commands
+from pylogseg.reporting.facts import (
+    AbortedFact,
+    Codec,
+    EpochFact,
+    GapFact,
+    HotKey,
+    Missing,
+    PartitionFact,
+    Payload,
+    ProducerFact,
+    SampleFact,
+    SegmentFact,
+    Sizes,
+    TransactionsFact,
+)
+from pylogseg.reporting.scanning import Scan
+from pylogseg.reporting.series import Grown, Times
+from pylogseg.stats.groups import TIME_TYPES, Unit, codec_name
+from pylogseg.stats.listing import PartitionRow, bytes_on_disk, companions_of, partition_row, shown_path, state_of
+from pylogseg.stats.missing import MissingOffsets
+from pylogseg.stats.segment import Stats
+from pylogseg.stats.sketch import Heaviest, Histogram
+from pylogseg.stats.tops import Tops
+
+#: Rows of a partition in the facts.
+MOST_RANGES, MOST_PRODUCERS, MOST_ABORTED, MOST_SEGMENTS = 100, 50, 50, 200
+#: How many names of keys are shown of those that have most.
+TOP = 10
+#: Bytes behind the newest snapshot that are read for its producers without ``--full``.
+_MOST_BEHIND = 16 << 20
+_READ = ("names", "some", "headers", "all")
+
+
+class Fold:
+    """Takes the scans of a partition's segments in order, and keeps what does not grow with their number."""
+
+    def __init__(self, unit: Unit, now_ms: int, is_whole: bool) -> None:
+        self.unit, self._is_whole = unit, is_whole
+        self.stats, self.sample = Stats(), Stats()
+        self.series, self.grown = Times(), Grown(now_ms)
+        self.segments: list[SegmentFact] = []
+        self.read: list[str] = []
+        self.aborted: list[AbortedFact] = []
+        self.aborted_count = 0
+        self._offsets = MissingOffsets(unit.name, unit.log_start_offset, unit.is_cleaned, MOST_RANGES)
+
+    def add(self, segment: Segment, scan: Scan) -> None:
+        """Add the next segment."""
+        self._offsets.add(scan.stats if not scan.is_estimate else _without_holes(scan.stats))
+        if scan.sample is not None:
+            self.sample.merge(scan.sample)
+        self.stats.merge(replace(scan.stats, tops=None))
+        self.series.merge(scan.series)
+        self.grown.merge(scan.grown)
+        self.read.append(scan.read)
+        self.segments.append(_segment_fact(segment, scan))
+        room = MOST_ABORTED - len(self.aborted)
+        self.aborted += [AbortedFact(t.producer_id, t.first_offset, t.last_offset) for t in scan.aborted[:room]]
+        self.aborted_count += scan.aborted_count
+
+    @property
+    def worst_read(self) -> str:
+        """How little was read of a segment."""
+        return min(self.read, key=_READ.index, default="names")
+
+    @property
+    def is_all_decoded(self) -> bool:
+        """True if the sample has every record."""
+        is_damaged = any(gap.is_damage for gap in self.stats.gaps)
+        return not is_damaged and self.sample.records == self.stats.records and "names" not in self.read
+
+    def missing(self) -> Missing | None:
+        """Return the missing offsets; None for a part of a log, where they mean nothing."""
+        if not self._is_whole:
+            return None
+        found, ranges, unlisted = self._offsets.finish()
+        named = [each._replace(reason=_NOT_EXPLAINED) if each.reason == "unexplained" else each for each in ranges]
+        shown = [each for each in named if each.reason != "markers"]
+        listed = tuple(
+            GapFact(each.first_offset, each.end_offset - 1, each.end_offset - each.first_offset, each.reason)
+            for each in shown[:MOST_RANGES]
+        )
+        is_all = all(each in ("all", "headers") for each in self.read)
+        return Missing(
+            found.markers if is_all else None,
+            found.below_start,
+            found.compaction,
+            found.damage,
+            found.unexplained,
+            listed,
+            unlisted + len(shown) - len(listed),
+            is_all,
+        )
+
+    def sample_fact(self, payloads: Sequence[Payload], shows_keys: bool, limit_bytes: int) -> SampleFact | None:
+        """Return what the decoded records say; None if there are none."""
+        stats = self.sample
+        if not stats.records and not stats.gaps:
+            return None
+        tops = stats.tops or Tops()
+        return SampleFact(
+            is_all=self.is_all_decoded,
+            records=stats.records,
+            record_bytes=sizes(stats.record_sizes),
+            key_bytes=sizes(stats.key_sizes),
+            value_bytes=sizes(stats.value_sizes),
+            codecs=codecs(stats, True),
+            null_keys=stats.null_keys,
+            tombstones=stats.tombstones,
+            headers=stats.headers,
+            distinct_keys=stats.keys.count,
+            distinct_keys_exact=stats.keys.is_exact,
+            keys_by_records=_hot(tops, tops.by_records, True, shows_keys, limit_bytes),
+            keys_by_bytes=_hot(tops, tops.by_bytes, False, shows_keys, limit_bytes),
+            largest=_largest(tops, shows_keys, limit_bytes),
+            weights_missed=max(tops.by_records.missed, tops.by_bytes.missed),
+            payloads=tuple(payloads),
+        )
+
+
+_NOT_EXPLAINED = "not explained"
+
+
+def _without_holes(stats: Stats) -> Stats:
+    """Return estimated counts as those of a segment in which no offset is missing: only what is between counts."""
+    held = max(0, stats.end_offset - stats.first_offset) if stats.first_offset >= 0 else 0
+    return replace(stats, records=held, control_records=0, empty=[], control=[], left_out=0, unlisted=0)
+
+
+def _segment_fact(segment: Segment, scan: Scan) -> SegmentFact:
+    row, stats = scan.row, scan.stats
+    return SegmentFact(
+        name=printable(segment.name),
+        state="active" if segment.is_last else "sealed",
+        base_offset=row.base_offset,
+        end_offset=row.end_offset,
+        size_bytes=row.size_bytes,
+        modified_ms=row.modified_ms,
+        first_timestamp=row.first_timestamp,
+        largest_timestamp=row.largest_timestamp,
+        companions=tuple(companions_of(segment)),
+        read=scan.read,
+        batches=None if scan.read == "names" else stats.batches,
+        records=None if scan.read == "names" else stats.records,
+        codecs=tuple(codec_name(number) for number in sorted(stats.codecs)),
+        damage=sum(finding.is_damage for finding in scan.report.findings),
+        is_gone=scan.is_gone,
+        error=None if row.error is None else printable(str(row.error)),
+    )
+
+
+def left_over(others: Iterable[OtherFile]) -> list[SegmentFact]:
+    """Return the files of batches in a folder that have a suffix."""
+    return [
+        SegmentFact(
+            name=printable(other.path.rsplit("/", 1)[-1]),
+            state=other.name.suffix[1:],
+            base_offset=other.name.offset or 0,
+            end_offset=None,
+            size_bytes=other.size,
+            modified_ms=0,
+            first_timestamp=None,
+            largest_timestamp=None,
+            companions=(),
+            read="names",
+            batches=None,
+            records=None,
+            codecs=(),
+            damage=0,
+        )
+        for other in others
+        if other.name.kind is FileKind.LOG and other.name.suffix
+    ]
+
+
+def merged_segments(found: Sequence[SegmentFact], most: int) -> tuple[tuple[SegmentFact, ...], int]:
+    """Return at most so many segments: neighbours among the oldest become one; and how many these were."""
+    live = [each for each in found if each.state in ("sealed", "active")]
+    others = [each for each in found if each.state not in ("sealed", "active")]
+    if len(live) <= most:
+        return (*live, *others[: max(0, most - len(live))]), max(0, len(others) - max(0, most - len(live)))
+    kept = most // 2
+    old, new = live[: len(live) - kept], live[len(live) - kept :]
+    size = -(-len(old) // (most - kept))
+    groups = [old[first : first + size] for first in range(0, len(old), size)]
+    return (*(_joined(group) for group in groups), *new), len(old) + len(others)
+
+
+def _joined(group: Sequence[SegmentFact]) -> SegmentFact:
+    first, last = group[0], group[-1]
+    starts = [each.first_timestamp for each in group if each.first_timestamp is not None]
+    largest = [each.largest_timestamp for each in group if each.largest_timestamp is not None]
+    return replace(
+        first,
+        name=f"{len(group)} segments",
+        state="merged",
+        end_offset=last.end_offset,
+        size_bytes=sum(each.size_bytes for each in group),
+        modified_ms=max(each.modified_ms for each in group),
+        first_timestamp=min(starts, default=None),
+        largest_timestamp=max(largest, default=None),
+        companions=(),
+        read=min((each.read for each in group), key=_READ.index),
+        batches=_sum([each.batches for each in group]),
+        records=_sum([each.records for each in group]),
+        codecs=tuple(sorted({codec for each in group for codec in each.codecs})),
+        damage=sum(each.damage for each in group),
+        merged=len(group),
+        is_gone=any(each.is_gone for each in group),
+    )
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    return None if None in values else sum(value for value in values if value is not None)
+
+
+# ---- what records say ----
+
+
+def sizes(histogram: Histogram) -> Sizes:
+    """Return a distribution as plain values."""
+    known = histogram.count > 0
+    return Sizes(
+        histogram.count,
+        histogram.total,
+        histogram.least if known else None,
+        None if histogram.mean is None else round(histogram.mean, 2),
+        histogram.percentile(50),
+        histogram.percentile(90),
+        histogram.percentile(99),
+        histogram.largest if known else None,
+    )
+
+
+def codecs(stats: Stats, is_decoded: bool) -> tuple[Codec, ...]:
+    """Return the counts by codec; without decoding, the decompressed size is known only where nothing is compressed."""
+    return tuple(
+        Codec(
+            codec_name(number),
+            codec.batches,
+            codec.records,
+            codec.stored_bytes,
+            codec.body_bytes,
+            codec.raw_bytes if is_decoded or not number else None,
+            None if codec.ratio is None or not (is_decoded or not number) else round(codec.ratio, 3),
+        )
+        for number, codec in sorted(stats.codecs.items())
+    )
+
+
+def _hot(tops: Tops, heaviest: Heaviest, by_records: bool, shows: bool, limit_bytes: int) -> tuple[HotKey, ...]:
+    rows: list[tuple[Segment, int, str | None, int | None, int]]
+    if shows:
+        rows = [
+            (found.segment, found.offset, printable(text_of(found.key)), found.key_bytes, weight)
+            for found, weight in tops.keys(heaviest, limit_bytes)
+            if found is not None
+        ]
+    else:
+        rows = [
+            (tops.segments[owner], offset, None, None, weight) for (owner, offset), weight in heaviest.first(TOP)
+        ]  # fmt: skip
+    return tuple(
+        HotKey(key, size, offset, _path(segment), weight if by_records else None, None if by_records else weight)
+        for segment, offset, key, size, weight in rows
+    )
+
+
+def _largest(tops: Tops, shows: bool, limit_bytes: int) -> tuple[HotKey, ...]:
+    if shows:
+        return tuple(
+            HotKey(
+                None if found is None or found.key is None else printable(text_of(found.key)),
+                None if found is None else found.key_bytes,
+                offset,
+                _path(segment),
+                None,
+                size,
+            )
+            for segment, offset, size, found in tops.largest(limit_bytes)
+        )
+    rows = zip(tops.owners.tolist(), tops.offsets.tolist(), tops.sizes.tolist(), strict=True)
+    return tuple(HotKey(None, None, offset, _path(tops.segments[owner]), None, size) for owner, offset, size in rows)
+
+
+def _path(segment: Segment) -> str:
+    return printable(shown_path(segment.files, segment.path))
+
+
+#: Of a key or a value that is shown.
+SHOWN_BYTES = 200
+
+
+def text_of(data: bytes | None) -> str:
+    """Return bytes as text, cut to `SHOWN_BYTES`; bytes that are no UTF-8 become escapes."""
+    if data is None:
+        return ""
+    return data[:SHOWN_BYTES].decode("utf-8", "backslashreplace") + ("…" if len(data) > SHOWN_BYTES else "")
+
+
+# ---- small files of a partition ----
+
+
+def leader_epochs(partition: Partition) -> tuple[EpochFact, ...]:
+    """Return the leader epochs by their checkpoint; none if it is missing or damaged, which `verify` reports."""
+    path = partition.files.join(partition.path, FileKind.LEADER_EPOCHS.value)
+    try:
+        entries = parse_leader_epochs(partition.files.read_all(path), path)
+    except (CorruptionError, StorageError):
+        return ()
+    return tuple(EpochFact(entry.epoch, entry.start_offset) for entry in entries)
+
+
+def producers_at_end(partition: Partition, end: int | None, stats: Stats, is_full: bool) -> tuple[list[Producer], str]:
+    """Return the producers of a partition, and why they may be those of an earlier moment; empty if they are not."""
+    log: LogFiles = logs_of(Disk((), (partition,), is_named=True))[0]
+    if not log.segments or end is None:
+        return [], ""
+    newest = max((offset for offset in log.snapshots if offset <= end), default=0)
+    behind = sum(s.size for s in log.segments if s.next_base is None or s.next_base > newest)
+    late = ""
+    if not is_full and stats.segments and not stats.producers:
+        end = newest  # no batch has a producer: what the snapshot holds is all
+    elif not is_full and behind > _MOST_BEHIND:
+        late = f"{partition.name}: producers and open transactions are those of the snapshot at offset {newest:,}"
+        end = newest
+    return sorted(producers_of(log, end).values(), key=lambda p: p.producer_id), late
+
+
+def producer_facts(producers: Sequence[Producer], names: dict[int, str]) -> tuple[ProducerFact, ...]:
+    """Return producers as facts, those that wrote last first."""
+    newest = sorted(producers, key=lambda producer: -producer.last_timestamp)
+    return tuple(
+        ProducerFact(
+            p.producer_id,
+            p.epoch,
+            p.last_sequence,
+            p.last_timestamp,
+            None if p.first_txn_offset < 0 else p.first_txn_offset,
+            names.get(p.producer_id),
+        )
+        for p in newest[:MOST_PRODUCERS]
+    )
+
+
+def partition_row_of(partition: Partition, scans: Fold | None) -> PartitionRow:
+    """Return the row of `ls`, without opening a segment again if all were."""
+    if scans is None or not scans.segments:
+        return partition_row(partition)
+    first = next((each.first_timestamp for each in scans.segments if each.first_timestamp is not None), None)
+    newest = next((each.largest_timestamp for each in scans.segments[::-1] if each.largest_timestamp is not None), None)
+    ends = [each.end_offset for each in scans.segments if not each.is_gone]
+    if not ends or None in ends or any(each.error for each in scans.segments):
+        return partition_row(partition)
+    start = partition.log_start_offset
+    return PartitionRow(start, max(start, ends[-1] or 0), first, newest)
+
+
+def unscanned_fact(partition: Partition, disk: str, now_ms: int) -> PartitionFact:
+    """Return the facts of a partition whose segments were not looked at: by its names, first and last headers."""
+    row = partition_row(partition)
+    segments = [
+        SegmentFact(
+            name=printable(s.name),
+            state="active" if s.is_last else "sealed",
+            base_offset=s.base_offset,
+            end_offset=s.next_base,
+            size_bytes=s.size,
+            modified_ms=s.modified_ms,
+            first_timestamp=None,
+            largest_timestamp=None,
+            companions=tuple(companions_of(s)),
+            read="names",
+            batches=None,
+            records=None,
+            codecs=(),
+            damage=0,
+        )
+        for s in partition.segments
+    ]
+    shown, left = merged_segments([*segments, *left_over(partition.others)], MOST_SEGMENTS)
+    return blank_fact(partition, disk, row, Fold(Unit(partition.name, (), 0, None), now_ms, False), shown, left)
+
+
+def blank_fact(
+    partition: Partition,
+    disk: str,
+    row: PartitionRow,
+    fold: Fold,
+    segments: tuple[SegmentFact, ...],
+    left: int,
+) -> PartitionFact:
+    """Return the facts that need no other files: of names, headers and records."""
+    stats, path = fold.stats, shown_path(partition.files, partition.path)
+    is_known = bool(fold.read) and fold.worst_read != "names"
+    error = partition.error or row.error
+    return PartitionFact(
+        name=printable(partition.name),
+        topic=printable(partition.topic) or None,
+        partition=None if partition.partition < 0 else partition.partition,
+        state=state_of(partition),
+        path=printable(path),
+        disk=disk,
+        log_start_offset=None if partition.error else row.log_start_offset,
+        log_end_offset=None if partition.error else row.log_end_offset,
+        size_bytes=partition.size,
+        disk_bytes=bytes_on_disk(partition),
+        first_timestamp=row.first_timestamp,
+        newest_timestamp=row.newest_timestamp,
+        read=fold.worst_read,
+        batches=stats.batches if is_known else None,
+        records=stats.records if is_known else None,
+        control_batches=stats.control_batches if is_known else None,
+        empty_batches=stats.empty_batches if is_known and "some" not in fold.read else None,
+        codecs=tuple(codec_name(number) for number in sorted(stats.codecs)),
+        timestamp_types=tuple(TIME_TYPES[kind] for kind in sorted(stats.time_types)),
+        magics=tuple(sorted(stats.magics)),
+        segments=segments,
+        series=fold.series.fact(),
+        growth=fold.grown.fact(),
+        sample=None,
+        missing=fold.missing(),
+        producers=(),
+        producers_not_listed=0,
+        transactions=TransactionsFact(None, None, None, (), 0, ()),
+        leader_epochs=(),
+        cleaning=None,
+        damage=0,
+        notices=0,
+        commands=commands.of_partition(path),
+        segments_not_listed=left,
+        error=None if error is None else printable(str(error)),
+    )

@@ -1,0 +1,231 @@
+"""`pylogseg.report`: the facts of a disk as one page, as JSON and as tables."""
+
+from __future__ import annotations
+
+import html
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pylogseg.catalog.disk import Disk, Partition, as_disk
+from pylogseg.errors import RequestError
+from pylogseg.export.unfinished import whole
+from pylogseg.format.escape import json_line
+from pylogseg.reading.log_reader import check_times
+from pylogseg.reading.partition import Throttle
+from pylogseg.reading.stream import Moment, milliseconds
+from pylogseg.reporting.commands import line
+from pylogseg.reporting.facts import Facts, to_json
+from pylogseg.reporting.gather import Scanner, gather
+from pylogseg.reporting.page import page
+from pylogseg.reporting.tables import write_tables
+from pylogseg.reporting.wishes import Wishes
+
+_Path = str | os.PathLike[str]
+
+
+class Report:
+    """The facts of a disk; `pylogseg.report` makes it. A notebook shows its page.
+
+    Attributes
+    ----------
+    facts : Facts
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def __repr__(self) -> str:
+        """Return a short text with the verdict."""
+        return f"<pylogseg.Report of {', '.join(self.facts.paths)}: {self.facts.verdict}>"
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own, for notebooks."""
+        text = html.escape(self.html(), quote=True)
+        style = "width:100%;height:80vh;border:1px solid #8884"
+        rights = 'sandbox="allow-scripts allow-downloads" title="pylogseg report"'
+        return f'<iframe {rights} style="{style}" srcdoc="{text}"></iframe>'
+
+    @property
+    def has_damage(self) -> bool:
+        """True if a finding is damage."""
+        return self.facts.damage > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain values, as ``pylogseg report --json`` prints them."""
+        found: dict[str, Any] = to_json(self.facts)
+        return found
+
+    def html(self) -> str:
+        """Return the page."""
+        return page(self.to_dict())
+
+    def write(self, file: _Path) -> None:
+        """Write the page.
+
+        Parameters
+        ----------
+        file : path
+            Replaced if it exists; it is there as a whole or not at all.
+        """
+        text = self.html()
+        with whole(Path(file)) as out:
+            out.write(text.encode())
+
+    def write_json(self, file: _Path) -> None:
+        """Write the facts as JSON, in the same way."""
+        text = json_line(self.to_dict())
+        with whole(Path(file)) as out:
+            out.write(text.encode())
+
+    def write_csv(self, folder: _Path) -> list[Path]:
+        """Write the tables of the report as CSV.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is not there; files of the same names are replaced.
+
+        Returns
+        -------
+        list of Path
+            The files.
+        """
+        return write_tables(self.facts, Path(folder))
+
+
+def report(
+    path: _Path | Sequence[_Path] | Disk | Partition,
+    names: str | Sequence[str] | None = None,
+    *,
+    full: bool = False,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    sample: int = 0,
+    jobs: int = 1,
+    max_bytes_per_second: float | None = None,
+    max_decompressed_bytes: int = 64 << 20,
+    config: Mapping[str, str] | None = None,
+    server_properties: _Path | None = None,
+    now_ms: int | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Report:
+    """Look at a disk: its topics, partitions and segments, what is wrong with them, and what can be freed.
+
+    Parameters
+    ----------
+    path : path, URL, list of them, Disk or Partition
+        As for `pylogseg.open_dir`.
+    names : str or sequence of str, optional
+        Topics, partitions or patterns; all if left out.
+    full : bool
+        Read every byte, and check it as `pylogseg verify` does. By default batch headers and a sample of the records
+        are read; the report says what was not.
+    since, until : int (ms) or datetime, optional
+        Only batches of this time, half-open, by their largest timestamps.
+    sample : int
+        The number of records of each partition whose keys and values are shown, and whether hot keys are; 0 shows no
+        payload.
+    jobs : int
+        Threads, with `full` and for files that are not local; headers of local files are read by one thread.
+    max_bytes_per_second : float, optional
+        Read no faster.
+    max_decompressed_bytes : int
+        A batch that decompresses to more counts as damaged.
+    config : mapping of str to str, optional
+        Settings of topics by Kafka's names (``retention.ms``), for what retention and compaction would free; they
+        override those of the cluster's metadata.
+    server_properties : path, optional
+        The broker's configuration file, for settings that are not in the cluster's metadata.
+    now_ms : int, optional
+        The time to assume, milliseconds since 1970; the clock's if left out.
+    on_bytes : callable, optional
+        Called with the bytes done since its last call, from any thread.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    RequestError
+        For names that select nothing, and a path without Kafka files.
+    StorageError
+        If a path cannot be listed.
+
+    Examples
+    --------
+    >>> import pylogseg
+    >>> found = pylogseg.report("examples/data", "codec-gzip")
+    >>> found.facts.damage, found.facts.topics[0].name
+    (0, 'codec-gzip')
+    """
+    if sample < 0:
+        raise RequestError(f"sample must not be negative, not {sample}")
+    disk = as_disk(path)
+    given = [names] if isinstance(names, str) else list(names or ())
+    since_ms, until_ms = milliseconds(since), milliseconds(until)
+    check_times(since_ms, until_ms)
+    paths = [path] if isinstance(path, (str, os.PathLike)) else [] if isinstance(path, (Disk, Partition)) else path
+    shown = [os.fspath(each) for each in paths if isinstance(each, (str, os.PathLike))] or _places(disk)
+    wishes = Wishes(
+        full=full,
+        since=since_ms,
+        until=until_ms,
+        payloads=sample,
+        jobs=jobs,
+        throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+        limit_bytes=max_decompressed_bytes,
+        config=dict(config or {}),
+        server_properties=None if server_properties is None else os.fspath(server_properties),
+        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+        names=given,
+        command=command_of(shown, given, full=full, since=since_ms, until=until_ms, sample=sample, config=config),
+        paths=shown,
+    )
+    return reported(disk.select(given) if given else disk, wishes, on_bytes)
+
+
+def reported(
+    disk: Disk,
+    wishes: Wishes,
+    on_bytes: Callable[[int], None] | None = None,
+    scanner: Scanner | None = None,
+) -> Report:
+    """Return the report of what was selected of a disk; see `gather`."""
+    return Report(gather(disk, partitions_to_scan(disk, wishes.names, wishes.numbers), wishes, on_bytes, scanner))
+
+
+def partitions_to_scan(disk: Disk, names: Sequence[str], numbers: Sequence[int] | None = None) -> list[Partition]:
+    """Return the partitions whose segments are looked at: live ones, others only if they are named or alone."""
+    is_named = bool(names) or len(disk.partitions) == 1 or disk.is_named
+    return [p for p in disk.partitions if (is_named or not p.state) and (not numbers or p.partition in numbers)]
+
+
+def command_of(
+    paths: Iterable[str],
+    names: Iterable[str],
+    *,
+    full: bool = False,
+    since: int | None = None,
+    until: int | None = None,
+    sample: int = 0,
+    numbers: Iterable[int] = (),
+    config: Mapping[str, str] | None = None,
+) -> str:
+    """Return the command that makes a report again."""
+    words = ["pylogseg", "report", *paths, *names]
+    for name, value in {"--since": since, "--until": until, "--sample": sample or None}.items():
+        words += [] if value is None else [name, str(value)]
+    words += [word for name, value in (config or {}).items() for word in ("--config", f"{name}={value}")]
+    words += [word for number in numbers for word in ("--partition", str(number))]
+    return line(*words, *(["--full"] if full else []), "-o", "report.html")
+
+
+def _places(disk: Disk) -> list[str]:
+    """Return the folders of a disk that was opened before."""
+    if disk.log_dirs:
+        return [log_dir.path for log_dir in disk.log_dirs]
+    return [*(p.path for p in disk.partitions), *(segment.path for segment in disk.loose)]

@@ -1,0 +1,117 @@
+"""What a report read and did not read, in sentences, and the verdict that claims no more than that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pylogseg.catalog.disk import Segment
+from pylogseg.format.escape import printable
+from pylogseg.reporting.facts import Scope
+from pylogseg.reporting.scanning import Scan
+from pylogseg.reporting.wishes import Wishes
+from pylogseg.verify.disk import Summary
+
+_MOST_NOTES = 100
+
+
+@dataclass
+class Reading:
+    """What was read of the segments."""
+
+    partitions: int = 0
+    segments: int = 0
+    size_bytes: int = 0
+    ways: Counter[str] = field(default_factory=Counter)
+    headers: int = 0
+    records: int = 0
+    decoded_bytes: int = 0
+    undecided: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, segment: Segment, scan: Scan) -> None:
+        """Add a segment."""
+        self.segments += 1
+        self.size_bytes += scan.row.size_bytes
+        self.ways[scan.read] += 1
+        self.headers += scan.headers
+        self.undecided += scan.report.undecided[: max(0, _MOST_NOTES - len(self.undecided))]
+        if scan.sample is not None:
+            self.records += scan.sample.records + scan.sample.control_records
+            self.decoded_bytes += sum(codec.stored_bytes for codec in scan.sample.codecs.values())
+        if scan.is_gone:
+            self.notes.append(printable(f"{segment.path}: deleted while the report was made"))
+
+
+def scope_fact(reading: Reading, wishes: Wishes, summary: Summary, aggregated: str) -> Scope:
+    """Return what was read and what was not."""
+    ways = reading.ways
+    checked = ["names and sizes of all files"]
+    if ways["headers"]:
+        checked.append(
+            f"every batch header of {_segments(ways['headers'])} against its neighbours, its offset index and its time "
+            "index"
+        )
+    if ways["some"]:
+        checked.append(f"some batch headers of {_segments(ways['some'])}; their counts are estimates")
+    if ways["all"]:
+        why = "" if wishes.full else ", as their headers alone do not tell (legacy formats, damage, torn ends)"
+        checked.append(f"every byte of {_segments(ways['all'])}: checksums, records, indexes{why}")
+    if not wishes.full and reading.records:
+        checked.append(f"{reading.records:,} records in {reading.decoded_bytes:,} bytes, decoded with their checksums")
+    if wishes.is_whole:
+        checked.append("checkpoints, snapshots, leader epochs, and what they say about missing segments and partitions")
+    left = []
+    if not wishes.full and ways["headers"] + ways["some"]:
+        left.append(
+            f"checksums and records of the other batches: {max(0, reading.size_bytes - reading.decoded_bytes):,} bytes "
+            "(--full reads them)"
+        )
+        left.append("whether transaction indexes agree with the markers in the log (--full)")
+    if ways["some"]:
+        left.append(f"headers between those that were read of {_segments(ways['some'])} (--full)")
+    if ways["names"]:
+        left.append(f"anything but the first and the last batches of {_segments(ways['names'])} that are not local")
+    if not wishes.is_whole:
+        left.append("missing offsets, segments and partitions: with bounds of time only batches of that time are read")
+    left += reading.late[:_MOST_NOTES]
+    left += [printable(text) for text in (*reading.undecided[:_MOST_NOTES], *summary.not_checked)]
+    return Scope(
+        mode="full" if wishes.full else "headers",
+        since_ms=wishes.since,
+        until_ms=wishes.until,
+        partitions=reading.partitions,
+        segments=reading.segments,
+        size_bytes=reading.size_bytes,
+        segments_with_all_headers=ways["headers"],
+        segments_with_some_headers=ways["some"],
+        segments_read_whole=ways["all"],
+        headers=reading.headers,
+        records_decoded=reading.records,
+        bytes_decoded=reading.decoded_bytes,
+        checked=tuple(checked),
+        not_checked=tuple(left),
+        notes=tuple(reading.notes[:_MOST_NOTES]),
+        aggregated=aggregated,
+        payloads=wishes.payloads,
+    )
+
+
+def _segments(count: int) -> str:
+    return f"{count:,} segment{'' if count == 1 else 's'}"
+
+
+def verdict_of(scope: Scope, damage: int, notices: int, reading: Reading) -> str:
+    """Return the verdict in a sentence."""
+    looked = (
+        "every byte of every segment was read"
+        if scope.segments_read_whole == scope.segments
+        else f"{scope.headers:,} batch headers and {scope.records_decoded:,} records were read, the rest was not"
+    )
+    if damage:
+        return f"Damage: {damage:,} finding{'' if damage == 1 else 's'} ({looked})."
+    if not scope.segments:
+        return "There is no segment to look at."
+    more = f"; {notices:,} notice{'' if notices == 1 else 's'}" if notices else ""
+    return f"No damage was found{more} ({looked})."

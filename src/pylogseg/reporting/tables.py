@@ -1,0 +1,114 @@
+"""The tables of a report as CSV files, one for each kind of row."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pylogseg.export.unfinished import whole
+from pylogseg.reporting.facts import Facts, to_json
+
+#: Columns that come before those of a row which belongs to a partition.
+_OWNER = ("name", "disk", "state")
+_MARKS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_tables(facts: Facts, folder: Path) -> list[Path]:
+    """Write a CSV file for each kind of row; those without rows are left out."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, rows in tables(facts).items():
+        found = list(rows)
+        if not found:
+            continue
+        columns = list(dict.fromkeys(column for row in found for column in row))
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([_cell(row.get(column)) for column in columns] for row in found)
+        path = folder / f"{name}.csv"
+        with whole(path) as file:
+            file.write(text.getvalue().encode())
+        written.append(path)
+    return written
+
+
+def tables(facts: Facts) -> dict[str, Iterable[Mapping[str, Any]]]:
+    """Return the rows of each table, by its name."""
+    of: dict[str, Any] = to_json(facts)
+    parts = of["partitions"]
+    return {
+        "findings": [_flat(row) for row in of["findings"]],
+        "disks": [_flat(row) for row in of["disks"]],
+        "topics": [_flat(row) for row in of["topics"]],
+        "partitions": [_flat(row) for row in parts],
+        "segments": _owned(parts, "segments"),
+        "series": [{**_owner(part), **row} for part in parts for row in _buckets(part["series"])],
+        "topic-series": [
+            {"topic": topic["name"], **row} for topic in of["topics"] for row in _buckets(topic["series"])
+        ],
+        "hours": _buckets(of["growth"]["hours"]),
+        "days": _buckets(of["growth"]["days"]),
+        "codecs": [{**_owner(part), **row} for part in parts if part["sample"] for row in part["sample"]["codecs"]],
+        "keys": [
+            {**_owner(part), "most": most, **row}
+            for part in parts
+            if part["sample"]
+            for most, rows in (("records", "keysByRecords"), ("bytes", "keysByBytes"), ("largest", "largest"))
+            for row in part["sample"][rows]
+        ],
+        "missing": [{**_owner(part), **row} for part in parts if part["missing"] for row in part["missing"]["ranges"]],
+        "producers": _owned(parts, "producers"),
+        "aborted": [{**_owner(part), **row} for part in parts for row in part["transactions"]["aborted"]],
+        "epochs": _owned(parts, "leaderEpochs"),
+        "cleaning": [{**_owner(part), **_flat(part["cleaning"], deep=True)} for part in parts if part["cleaning"]],
+        "groups": [_flat(row) for row in of["groups"]],
+        "group-offsets": [_flat(row) for row in of["groupOffsets"]],
+        "transactions": [{**row, "partitions": " ".join(row["partitions"])} for row in of["transactions"]],
+        "open-transactions": [_flat(row) for row in of["openTransactions"]],
+    }
+
+
+def _owner(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {"partition" if name == "name" else name: part[name] for name in _OWNER}
+
+
+def _owned(parts: Iterable[Mapping[str, Any]], name: str) -> Iterator[dict[str, Any]]:
+    for part in parts:
+        for row in part[name]:
+            own = _owner(part)
+            yield {**own, **{("segmentState" if key == "state" else key): value for key, value in _flat(row).items()}}
+
+
+def _buckets(series: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for start, records, size in zip(series["starts"], series["records"], series["bytes"], strict=True):
+        yield {"start": start, "stepMs": series["stepMs"], "records": records, "bytes": size}
+
+
+def _flat(row: Mapping[str, Any], deep: bool = False) -> dict[str, Any]:
+    """Return the plain values of a row; lists of words joined, and with `deep` the values of its structures too."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "commands":
+            found[name] = "; ".join(each["text"] for each in value)
+        elif isinstance(value, list):
+            if all(not isinstance(each, (dict, list)) for each in value):
+                found[name] = " ".join(map(str, value))
+        elif isinstance(value, dict):
+            if deep:
+                found.update({f"{name}.{inner}": each for inner, each in value.items()})
+        else:
+            found[name] = value
+    return found
+
+
+def _cell(value: Any) -> Any:
+    """Return a value for a cell: text that a spreadsheet would take for a formula begins with an apostrophe."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}" if isinstance(value, str) and value.startswith(_MARKS) else value
