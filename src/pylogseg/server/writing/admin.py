@@ -1,0 +1,241 @@
+"""Changes that an administrator makes: topics, their settings, their records, groups."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pylogseg.config import LogConfig
+from pylogseg.internal_topics.cluster import TOPIC_RESOURCE
+from pylogseg.server import about, codes
+from pylogseg.server.catalog import INTERNAL, Topic
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.service import Call
+from pylogseg.server.wire import Values
+from pylogseg.server.writing.writer import writer_of
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+#: The first version of a request that names topics by their ids.
+_DELETE_BY_ID = 6
+
+
+def metadata(call: Call) -> Values:
+    """Answer Metadata; topics that are asked for come into being if the client allows it."""
+    catalog = writer_of(call).catalog
+    if catalog.auto_create and call.values["allowAutoTopicCreation"]:
+        for asked in call.values["topics"] or ():
+            name = asked["name"]
+            if name and name not in catalog.topics and name not in INTERNAL:
+                try:
+                    catalog.make(name)
+                except KafkaError:  # an invalid name; or another client was faster
+                    continue
+    return about.metadata(call)
+
+
+def _tried(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+    """Return a row of an answer, with what the work adds, or with its error."""
+    try:
+        return {**row, "errorMessage": None, **(work() or {})}
+    except KafkaError as error:
+        return {**row, "errorCode": error.code, "errorMessage": error.text}
+
+
+# ---- topics ----
+
+
+def create_topics(call: Call) -> Values:
+    """Answer CreateTopics."""
+    names = [each["name"] for each in call.values["topics"]]
+    rows = []
+    for asked in call.values["topics"]:
+        rows.append(_tried({"name": asked["name"]}, functools.partial(_create, call, asked, names)))
+    return {"topics": rows}
+
+
+def _create(call: Call, asked: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    catalog, name = writer_of(call).catalog, asked["name"]
+    if names.count(name) > 1:
+        raise KafkaError(codes.INVALID_REQUEST, f"Duplicate topic name: {name}")
+    settings = {each["name"]: each["value"] for each in asked["configs"] if each["value"] is not None}
+    topic = catalog.make(name, _count(call, asked), settings, dry=call.values["validateOnly"])
+    values = {**LogConfig().to_properties(), **topic.settings}
+    configs = [
+        {"name": key, "value": value, "configSource": 1 if key in topic.settings else 5}
+        for key, value in sorted(values.items())
+    ]
+    return {"topicId": topic.id, "numPartitions": topic.count, "replicationFactor": 1, "configs": configs}
+
+
+def _count(call: Call, asked: dict[str, Any]) -> int:
+    count: int = asked["numPartitions"]
+    if not asked["assignments"]:
+        if asked["replicationFactor"] not in (-1, 1):
+            text = f"replication factor {asked['replicationFactor']}, but there is one broker"
+            raise KafkaError(codes.INVALID_REPLICATION_FACTOR, text)
+        return count
+    if count != -1 or asked["replicationFactor"] != -1:
+        raise KafkaError(codes.INVALID_REQUEST, "an assignment says how many partitions and replicas there are")
+    numbers = sorted(each["partitionIndex"] for each in asked["assignments"])
+    _check_replicas(call, [each["brokerIds"] for each in asked["assignments"]])
+    if numbers != list(range(len(numbers))):
+        raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} are not 0 to {len(numbers) - 1}")
+    return len(numbers)
+
+
+def _check_replicas(call: Call, replicas: Iterable[Any]) -> None:
+    here = call.catalog.node_id
+    if any(list(each) != [here] for each in replicas):
+        raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"a partition can be on broker {here} only")
+
+
+def delete_topics(call: Call) -> Values:
+    """Answer DeleteTopics."""
+    by_id = call.version >= _DELETE_BY_ID
+    asked = call.values["topics"] if by_id else [{"name": name} for name in call.values["topicNames"]]
+    rows = []
+    for each in asked:
+        name, topic_id = each["name"], each.get("topicId", bytes(16))
+        topic = call.topic(name, topic_id)
+        row = {
+            "name": topic.name if topic is not None else name,
+            "topicId": topic.id if topic is not None else topic_id,
+        }
+        missing = codes.UNKNOWN_TOPIC_OR_PARTITION if name is not None else codes.UNKNOWN_TOPIC_ID
+        rows.append(_tried(row, functools.partial(_delete, call, topic, missing)))
+    return {"responses": rows}
+
+
+def _delete(call: Call, topic: Topic | None, missing: int) -> None:
+    if topic is None:
+        raise KafkaError(missing, "This server does not host this topic.")
+    if topic.name in INTERNAL:
+        raise KafkaError(codes.INVALID_REQUEST, f"{topic.name} is in use")
+    writer = writer_of(call)
+    writer.catalog.delete(topic)
+    writer.groups.forget_topic(topic.name)
+
+
+def create_partitions(call: Call) -> Values:
+    """Answer CreatePartitions."""
+    rows = []
+    for asked in call.values["topics"]:
+        rows.append(_tried({"name": asked["name"]}, functools.partial(_add_partitions, call, asked)))
+    return {"results": rows}
+
+
+def _add_partitions(call: Call, asked: dict[str, Any]) -> None:
+    topic = call.topic(asked["name"])
+    if topic is None:
+        raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
+    if asked["assignments"] is not None:
+        replicas = [each["brokerIds"] for each in asked["assignments"]]
+        if len(replicas) != asked["count"] - topic.count:
+            raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"{len(replicas)} assignments for the new partitions")
+        _check_replicas(call, replicas)
+    writer_of(call).catalog.add_partitions(topic, asked["count"], dry=call.values["validateOnly"])
+
+
+# ---- settings ----
+
+
+def alter_configs(call: Call) -> Values:
+    """Answer AlterConfigs: settings that are not named go back to their defaults."""
+    return _altered(call, lambda asked, own: {each["name"]: each["value"] for each in asked["configs"]})
+
+
+def incremental_alter_configs(call: Call) -> Values:
+    """Answer IncrementalAlterConfigs."""
+    return _altered(call, _changed)
+
+
+def _altered(call: Call, change: Callable[[dict[str, Any], dict[str, str]], dict[str, str | None]]) -> Values:
+    def work(asked: dict[str, Any]) -> None:
+        if asked["resourceType"] != TOPIC_RESOURCE:
+            raise KafkaError(codes.INVALID_REQUEST, "only settings of topics can be changed here")
+        topic = call.topic(asked["resourceName"])
+        if topic is None:
+            raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
+        found = {name: value for name, value in change(asked, topic.settings).items() if value is not None}
+        writer_of(call).catalog.configure(topic, found, dry=call.values["validateOnly"])
+
+    rows = []
+    for asked in call.values["resources"]:
+        row = {"resourceType": asked["resourceType"], "resourceName": asked["resourceName"]}
+        rows.append(_tried(row, functools.partial(work, asked)))
+    return {"responses": rows}
+
+
+def _changed(asked: dict[str, Any], own: dict[str, str]) -> dict[str, str | None]:
+    found: dict[str, str | None] = dict(own)
+    defaults = LogConfig().to_properties()
+    for each in asked["configs"]:
+        name, operation, value = each["name"], each["configOperation"], each["value"]
+        if operation == _DELETE:
+            found.pop(name, None)
+        elif value is None or operation not in (_SET, _APPEND, _SUBTRACT):
+            raise KafkaError(codes.INVALID_REQUEST, f"operation {operation} on {name} with the value {value}")
+        elif operation == _SET:
+            found[name] = value
+        else:
+            items = [item for item in (found.get(name) or defaults.get(name, "")).split(",") if item]
+            given = value.split(",")
+            kept = [item for item in items if item not in given]
+            found[name] = ",".join(kept + given if operation == _APPEND else kept)
+    return found
+
+
+# ---- records ----
+
+
+def delete_records(call: Call) -> Values:
+    """Answer DeleteRecords."""
+    found = []
+    for topic in call.values["topics"]:
+        rows = [_delete_records(call, topic["name"], each) for each in topic["partitions"]]
+        found.append({"name": topic["name"], "partitions": rows})
+    return {"topics": found}
+
+
+def _delete_records(call: Call, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+    row = {"partitionIndex": asked["partitionIndex"], "lowWatermark": -1}
+    catalog = writer_of(call).catalog
+    try:
+        served = catalog.written(call.topic(name), asked["partitionIndex"])
+        if not catalog.config_of(name).delete:
+            raise KafkaError(codes.POLICY_VIOLATION, f"{name} is compacted: its records cannot be deleted")
+        return {**row, "lowWatermark": served.delete_records(asked["offset"])}
+    except KafkaError as error:
+        return {**row, "errorCode": error.code}
+
+
+# ---- groups ----
+
+
+def delete_groups(call: Call) -> Values:
+    """Answer DeleteGroups."""
+    rows = []
+    for name in call.values["groupsNames"]:
+        row: dict[str, Any] = {"groupId": name}
+        try:
+            writer_of(call).groups.delete(name)
+        except KafkaError as error:
+            row["errorCode"] = error.code
+        rows.append(row)
+    return {"results": rows}
+
+
+def delete_offsets(call: Call) -> Values:
+    """Answer OffsetDelete."""
+    places = [
+        (topic["name"], each["partitionIndex"]) for topic in call.values["topics"] for each in topic["partitions"]
+    ]
+    try:
+        verdicts = writer_of(call).groups.delete_offsets(call.values["groupId"], places)
+    except KafkaError as error:
+        return {"errorCode": error.code}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (topic, number), code in verdicts.items():
+        found.setdefault(topic, []).append({"partitionIndex": number, "errorCode": code})
+    return {"topics": [{"name": name, "partitions": rows} for name, rows in found.items()]}

@@ -1,0 +1,242 @@
+"""All transactions of this node: here markers are written, offsets take effect, and time is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from pylogseg.errors import PylogsegError
+from pylogseg.format.control_batches import marker_batch
+from pylogseg.format.escape import printable
+from pylogseg.log.producer_state import Origin
+from pylogseg.server import codes
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.coordinator import Place
+from pylogseg.server.writing.groups import WrittenGroups
+from pylogseg.server.writing.topics import WritableCatalog
+from pylogseg.server.writing.transactions import NOBODY, Ending, Producer, State, Transaction, check_timeout
+
+_log = logging.getLogger(__name__)
+_RETRY_MS = 1000
+_MOST_WAIT_S = 3600.0
+#: From this version of Produce on a batch adds its partition to the transaction by itself.
+ADDS_ITSELF = 12
+MOST_IDS = 10_000
+
+
+class Journal(Protocol):
+    """Where transactions are noted before anything else happens, so that they outlast this process."""
+
+    def note(self, transaction: Transaction) -> None: ...
+
+
+class Transactions:
+    """The transactional ids.
+
+    Parameters
+    ----------
+    catalog : WritableCatalog
+    groups : WrittenGroups
+    new_id : callable
+        Returns an id for a producer.
+    now_ms : callable
+        The clock.
+    journal : Journal, optional
+        By default nothing outlasts the process.
+    """
+
+    def __init__(
+        self,
+        catalog: WritableCatalog,
+        groups: WrittenGroups,
+        new_id: Callable[[], int],
+        now_ms: Callable[[], int],
+        journal: Journal | None = None,
+    ) -> None:
+        self._catalog, self._groups, self._new_id, self._now_ms = catalog, groups, new_id, now_ms
+        self._journal = journal
+        self._changed = threading.Condition(threading.RLock())
+        self._transactions: dict[str, Transaction] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def resume(self, found: dict[str, Transaction]) -> None:
+        """Go on with transactions of an earlier process; those that were prepared are ended."""
+        with self._changed:
+            self._transactions.update(found)
+            self.tick()
+            if any(each.state is State.ONGOING for each in found.values()):
+                self._watch()
+
+    # ---- requests ----
+
+    def init(self, name: str, timeout_ms: int, given: Producer) -> Producer:
+        """Give a client a producer for its transactional id; an open transaction of it is aborted."""
+        if not name:
+            raise KafkaError(codes.INVALID_REQUEST)
+        check_timeout(timeout_ms)
+        with self._changed:
+            found = self._transactions.get(name)
+            if found is None:
+                if given != NOBODY:
+                    raise KafkaError(codes.INVALID_PRODUCER_ID_MAPPING)
+                if len(self._transactions) >= MOST_IDS:
+                    raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, f"there are {MOST_IDS} transactional ids already")
+                found = self._transactions[name] = Transaction(name, Producer(self._new_id(), -1), timeout_ms)
+            now_ms = self._now_ms()
+            if found.init(now_ms, timeout_ms, given, self._new_id) is not None:
+                self._finish(found)
+                found.init(now_ms, timeout_ms, NOBODY, self._new_id)
+            self._note(found)
+            return found.producer
+
+    def add(self, name: str, producer: Producer, places: Iterable[Place] = (), groups: Iterable[str] = ()) -> None:
+        """Add partitions, and groups, to a transaction."""
+        with self._changed:
+            self._add(self._known(name), producer, places, groups)
+
+    def _add(
+        self, found: Transaction, producer: Producer, places: Iterable[Place] = (), groups: Iterable[str] = ()
+    ) -> None:
+        groups = list(groups)
+        places = [*places, *filter(None, map(self._groups.place_of, groups))]
+        if found.add(self._now_ms(), producer, places, groups):
+            self._note(found)
+            self._watch()
+
+    @contextlib.contextmanager
+    def appending(self, name: str | None, producer: Producer, place: Place, version: int) -> Iterator[None]:
+        """Let a batch of a transaction be appended during a ``with``; KafkaError if it does not belong to one."""
+        if name is None:
+            raise KafkaError(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the batch names no transactional id")
+        with self._changed:
+            found = self._known(name)
+            try:
+                found.check(producer)
+            except KafkaError as error:
+                fenced = error.code == codes.PRODUCER_FENCED
+                raise KafkaError(codes.INVALID_PRODUCER_EPOCH if fenced else error.code) from error
+            if version >= ADDS_ITSELF:
+                self._add(found, producer, [place])
+            elif found.state is not State.ONGOING or place not in found.places:
+                raise KafkaError(codes.INVALID_TXN_STATE, f"{place[0]}-{place[1]} is not part of the transaction")
+            yield
+
+    def stage(self, name: str, producer: Producer, group: str, *, adds: bool) -> None:
+        """Check that offsets of a group belong to an open transaction; with `adds`, the group is added to it."""
+        with self._changed:
+            found = self._known(name)
+            found.check(producer)
+            if adds:
+                self._add(found, producer, groups=[group])
+            elif found.state is not State.ONGOING or not self._has_group(found, group):
+                raise KafkaError(codes.INVALID_TXN_STATE)
+
+    def _has_group(self, found: Transaction, group: str) -> bool:
+        # After a restart only the partition is known that keeps the group's offsets.
+        return group in found.groups or self._groups.place_of(group) in found.places
+
+    def end(self, name: str, producer: Producer, *, commits: bool, version: int) -> Producer:
+        """Commit or abort; return who the client is from then on."""
+        with self._changed:
+            found = self._known(name)
+            if found.end(self._now_ms(), producer, commits=commits, version=version, new_id=self._new_id) is not None:
+                self._finish(found)
+            return found.producer if found.following == NOBODY else found.following
+
+    def _known(self, name: str) -> Transaction:
+        found = self._transactions.get(name)
+        if found is None:
+            raise KafkaError(codes.INVALID_PRODUCER_ID_MAPPING)
+        return found
+
+    def names(self) -> list[Transaction]:
+        """Return all transactions."""
+        with self._changed:
+            return [self._transactions[name] for name in sorted(self._transactions)]
+
+    # ---- the end of a transaction ----
+
+    def _finish(self, found: Transaction) -> None:
+        """Write what a prepared transaction needs; after a failure of the disk it is tried again."""
+        self._watch()
+        self._note(found)  # where that fails, nothing has been decided
+        try:
+            self._write(found.ending())
+        except (KafkaError, PylogsegError) as error:
+            _log.warning("%s: its transaction cannot be ended now: %s", printable(found.id), printable(str(error)))
+            return
+        found.complete(self._now_ms())
+        self._note(found)
+
+    def _write(self, ending: Ending) -> None:
+        marker = marker_batch(
+            "commit" if ending.commits else "abort",
+            base_offset=0,
+            timestamp_ms=self._now_ms(),
+            producer_id=ending.producer.id,
+            producer_epoch=ending.producer.epoch,
+            coordinator_epoch=self._coordinator_epoch(),
+        )
+        for topic, number in ending.places:
+            known = self._catalog.topics.get(topic)
+            if known is not None and number < known.count:  # else it has been deleted
+                served = self._catalog.written(known, number)
+                served.append(marker, origin=Origin.COORDINATOR, transaction_version=ending.version)
+        self._groups.end_transaction(ending.producer.id, commits=ending.commits)
+
+    def _coordinator_epoch(self) -> int:
+        """Return the epoch of markers, as in Kafka that of the leader of the partition that has the transactions."""
+        topic = self._catalog.topics.get("__transaction_state")
+        return max((each.leader_epoch for each in topic.partitions.values()), default=0) if topic is not None else 0
+
+    def _note(self, found: Transaction) -> None:
+        if self._journal is not None:
+            self._journal.note(found)
+
+    # ---- time ----
+
+    def tick(self) -> None:
+        """Abort what has been open for too long, and end what could not be ended."""
+        with self._changed:
+            now_ms = self._now_ms()
+            for found in self._transactions.values():
+                if found.state.is_prepared or found.expire(now_ms) is not None:
+                    _log.info("%s: its transaction is ended", printable(found.id))
+                    try:
+                        self._finish(found)
+                    except KafkaError as error:
+                        _log.warning("%s: that cannot be noted now: %s", printable(found.id), printable(str(error)))
+            self._changed.notify_all()
+
+    def _watch(self) -> None:
+        """Let a thread look at the time."""
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="pylogseg-transactions", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        with self._changed:
+            while not self._closed:
+                wait_s = (self._next_ms() - self._now_ms()) / 1000
+                if wait_s <= 0:
+                    self.tick()
+                    wait_s = _RETRY_MS / 1000 if self._next_ms() <= self._now_ms() else 0
+                if wait_s > 0:
+                    self._changed.wait(min(wait_s, _MOST_WAIT_S))
+
+    def _next_ms(self) -> float:
+        late = any(each.state.is_prepared for each in self._transactions.values())
+        return 0 if late else min((each.next_time() for each in self._transactions.values()), default=float("inf"))
+
+    def close(self) -> None:
+        """Stop looking at the time; open transactions stay as they are."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()

@@ -1,0 +1,38 @@
+"""What a server answers that is written to."""
+
+from __future__ import annotations
+
+from pylogseg.server import grouping
+from pylogseg.server.handlers import FEATURES, READING
+from pylogseg.server.service import Call
+from pylogseg.server.table import Table
+from pylogseg.server.wire import Values
+from pylogseg.server.writing import admin, producing, transacting
+
+
+def _fetch_offsets(call: Call) -> Values:
+    return transacting.fetch_offsets(call, grouping.fetch_offsets(call))
+
+
+WRITING = Table(
+    {
+        **READING,
+        0: producing.produce,
+        3: admin.metadata,
+        9: _fetch_offsets,
+        19: admin.create_topics,
+        20: admin.delete_topics,
+        21: admin.delete_records,
+        22: transacting.init_producer_id,
+        24: transacting.add_partitions,
+        25: transacting.add_offsets,
+        26: transacting.end,
+        28: transacting.commit_offsets,
+        33: admin.alter_configs,
+        37: admin.create_partitions,
+        42: admin.delete_groups,
+        44: admin.incremental_alter_configs,
+        47: admin.delete_offsets,
+    },
+    {**FEATURES, "transaction.version": 2},
+)

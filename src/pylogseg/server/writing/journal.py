@@ -1,0 +1,261 @@
+"""What outlasts the process: offsets and transactions as records of Kafka's own topics, in Kafka's formats."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pylogseg._codec import crc32c
+from pylogseg.arrow.encode import encode
+from pylogseg.errors import CorruptionError, PylogsegError
+from pylogseg.files.javamap import hash_of_text
+from pylogseg.format.batches import scan
+from pylogseg.format.control import ControlKind, decode_control_key
+from pylogseg.format.escape import printable
+from pylogseg.format.records import RecordColumns, decode
+from pylogseg.format.uuids import format_uuid
+from pylogseg.log.log import Log
+from pylogseg.log.producer_state import Origin
+from pylogseg.messages.framing import decode_coordinator, encode_coordinator
+from pylogseg.server import codes
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.coordinator import Committed, Offsets, Place
+from pylogseg.server.writing.owned import OwnedCatalog
+from pylogseg.server.writing.transactions import NOBODY, Producer, State, Transaction
+
+_log = logging.getLogger(__name__)
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+_FETCH_BYTES, _MOST_BYTES = 4 << 20, 1 << 30
+_CRC_AT, _SEQUENCE_AT = 17, 53
+#: Versions of values that a Kafka 4.3 writes, and types of keys.
+_OFFSET_VERSION, _TRANSACTION_VERSION = 4, 1
+_OFFSET_KEYS, _TRANSACTION_KEY = (0, 1), 0
+#: Kafka calls a transactional id dead that is about to be forgotten.
+_DEAD, _EPOCH_FENCE = 6, 7
+
+
+class _Batch(NamedTuple):
+    """A batch of a log: its records, and whose they are."""
+
+    producer: int
+    is_transactional: bool
+    is_control: bool
+    records: RecordColumns
+
+
+def _batches(log: Log) -> Iterator[_Batch]:
+    """Yield the batches of a log; CorruptionError if one is damaged."""
+    offset, end = log.log_start_offset, log.log_end_offset
+    while offset < end:
+        found = log.fetch(offset, _FETCH_BYTES)
+        table = scan(found.data).batches
+        if not len(table):
+            raise CorruptionError(log.folder, 0, "no batch is readable", offset)
+        for row in range(len(table)):
+            each = table[row : row + 1]
+            columns, damage = decode(each, found.data)
+            if damage or int(each.verdict[0]) > 1:
+                raise CorruptionError(log.folder, 0, "a batch is damaged", int(each.base_offset[0]))
+            yield _Batch(
+                int(each.producer_id[0]), bool(each.is_transactional[0]), bool(each.is_control[0]), columns
+            )  # fmt: skip
+        offset = int(np.max(table.last_offset)) + 1
+
+
+def _number(name: str, count: int) -> int:
+    """Return the partition for a group or a transactional id, as Kafka finds it."""
+    code = hash_of_text(name)
+    code = code - (1 << 32) if code >= 1 << 31 else code
+    return 0 if code == -(1 << 31) else abs(code) % count
+
+
+class _Keeper:
+    """Appends records to a topic of Kafka's own."""
+
+    topic: str
+
+    def __init__(self, catalog: OwnedCatalog) -> None:
+        self._catalog = catalog
+
+    def place_of(self, name: str) -> Place:
+        """Return the partition of a group or a transactional id; KafkaError if the topic cannot be made."""
+        return self.topic, _number(name, self._catalog.internal(self.topic).count)
+
+    def _append(self, name: str, pairs: Iterable[tuple[bytes, bytes | None]], producer: Producer = NOBODY) -> None:
+        """Append records in one batch; KafkaError if they cannot be kept, so that nothing else may happen."""
+        now_ms = self._catalog.clock.now_ms()
+        rows = [(now_ms, key, value) for key, value in pairs]
+        if not rows:
+            return
+        topic, number = self.place_of(name)
+        try:
+            data = _batch_of(rows, producer)
+            self._catalog.written(self._catalog.topics[topic], number).append(data, origin=Origin.COORDINATOR)
+        except PylogsegError as error:
+            _log.warning("%s-%d: %s", topic, number, printable(str(error)))
+            raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    def _logs(self) -> Iterator[Log]:
+        topic = self._catalog.topics.get(self.topic)
+        for number in sorted(topic.partitions) if topic is not None else ():
+            yield self._catalog.written(topic, number).log()
+
+
+def _batch_of(rows: list[tuple[int, bytes, bytes | None]], producer: Producer) -> bytearray:
+    """Return one batch, which belongs to the transaction of a producer if one is given."""
+    if producer == NOBODY:
+        return encode(rows, base_offset=0, batch_bytes=_MOST_BYTES)
+    data = encode(
+        rows,
+        base_offset=0,
+        batch_bytes=_MOST_BYTES,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    # A coordinator has no sequences, which no client may send.
+    data[_SEQUENCE_AT : _SEQUENCE_AT + 4] = b"\xff" * 4
+    data[_CRC_AT : _CRC_AT + 4] = crc32c(memoryview(data)[_CRC_AT + 4 :]).to_bytes(4, "big")
+    return data
+
+
+class OffsetsKept(_Keeper):
+    """The offsets of groups, in ``__consumer_offsets``."""
+
+    topic = OFFSETS
+
+    def commit(self, group: str, offsets: Mapping[Place, Committed | None], producer: Producer = NOBODY) -> None:
+        """Note offsets of a group; None deletes one. Those of a producer take effect with its transaction."""
+        self._append(group, [self._record(group, *each) for each in offsets.items()], producer)
+
+    def _record(self, group: str, place: Place, committed: Committed | None) -> tuple[bytes, bytes | None]:
+        key = {"group": group, "topic": place[0], "partition": place[1]}
+        if committed is None:
+            return encode_coordinator("OffsetCommit", key)
+        topic = self._catalog.topics.get(place[0])
+        value: dict[str, Any] = {
+            "offset": committed.offset,
+            "leaderEpoch": committed.epoch,
+            "metadata": committed.metadata,
+            "commitTimestamp": self._catalog.clock.now_ms(),
+        }
+        if topic is not None:
+            value["topicId"] = format_uuid(topic.id)
+        return encode_coordinator("OffsetCommit", key, _OFFSET_VERSION, value)
+
+    def delete_group(self, group: str, places: Iterable[Place]) -> None:
+        """Note that a group is deleted."""
+        head = encode_coordinator("GroupMetadata", {"group": group})
+        self._append(group, [*(self._record(group, place, None) for place in places), head])
+
+    def load(self) -> tuple[Offsets, dict[int, dict[str, dict[Place, Committed | None]]]]:
+        """Return offsets by group, and those of open transactions by producer id."""
+        offsets: Offsets = {}
+        staged: dict[int, dict[str, dict[Place, Committed | None]]] = {}
+        for log in self._logs():
+            for batch in _batches(log):
+                if batch.is_control:
+                    kind = decode_control_key(batch.records.key(0), log.folder, 0).kind if len(batch.records) else None
+                    ended = staged.pop(batch.producer, {})
+                    for group, found in ended.items() if kind is ControlKind.COMMIT else ():
+                        _apply(offsets.setdefault(group, {}), found)
+                    continue
+                for group, place, committed in self._decoded(batch.records, log.folder):
+                    if batch.is_transactional:
+                        staged.setdefault(batch.producer, {}).setdefault(group, {})[place] = committed
+                    else:
+                        _apply(offsets.setdefault(group, {}), {place: committed})
+        return {group: found for group, found in offsets.items() if found}, staged
+
+    def _decoded(self, records: RecordColumns, path: str) -> Iterator[tuple[str, Place, Committed | None]]:
+        for row in range(len(records)):
+            key, value = decode_coordinator(self.topic, records.key(row) or b"", records.value(row), path)
+            if key.number in _OFFSET_KEYS and key.fields is not None:
+                place = key.fields["topic"], key.fields["partition"]
+                known = value.fields
+                committed = None
+                if known is not None:
+                    committed = Committed(known["offset"], known.get("leaderEpoch", -1), known["metadata"])
+                yield key.fields["group"], place, committed
+
+
+def _apply(offsets: dict[Place, Committed], found: Mapping[Place, Committed | None]) -> None:
+    for place, committed in found.items():
+        if committed is None:
+            offsets.pop(place, None)
+        else:
+            offsets[place] = committed
+
+
+class TransactionsKept(_Keeper):
+    """Transactions, in ``__transaction_state``."""
+
+    topic = TRANSACTIONS
+
+    def note(self, transaction: Transaction) -> None:
+        """Note the state of a transaction; KafkaError if that cannot be done, so that nothing else may happen."""
+        places: dict[str, list[int]] = {}
+        for topic, number in sorted(transaction.places):
+            places.setdefault(topic, []).append(number)
+        producer, following = transaction.producer, transaction.following
+        value: dict[str, Any] = {
+            "producerId": producer.id,
+            "previousProducerId": transaction.previous.id,
+            "producerEpoch": producer.epoch,
+            "transactionTimeoutMs": transaction.timeout_ms,
+            "transactionStatus": transaction.state.value,
+            "transactionPartitions": [{"topic": topic, "partitionIds": numbers} for topic, numbers in places.items()],
+            "transactionLastUpdateTimestampMs": transaction.updated_ms,
+            "transactionStartTimestampMs": transaction.started_ms,
+            "clientTransactionVersion": transaction.version,
+        }
+        if transaction.state is State.EMPTY:
+            value["transactionPartitions"] = None
+        if following not in (NOBODY, producer):
+            value |= {"nextProducerId": following.id, "nextProducerEpoch": following.epoch}
+        key = {"transactionalId": transaction.id}
+        self._append(transaction.id, [encode_coordinator("TransactionLog", key, _TRANSACTION_VERSION, value)])
+
+    def load(self) -> dict[str, Transaction]:
+        """Return the transactions by their ids."""
+        found: dict[str, Transaction] = {}
+        for log in self._logs():
+            for batch in _batches(log):
+                for row in range(0 if batch.is_control else len(batch.records)):
+                    raw = batch.records.key(row) or b"", batch.records.value(row)
+                    key, value = decode_coordinator(self.topic, *raw, log.folder)
+                    if key.number != _TRANSACTION_KEY or key.fields is None:
+                        continue
+                    name = key.fields["transactionalId"]
+                    if value.fields is None or value.fields["transactionStatus"] in (_DEAD, _EPOCH_FENCE):
+                        found.pop(name, None)
+                    else:
+                        found[name] = _transaction(name, value.fields)
+        return found
+
+
+def _transaction(name: str, fields: Mapping[str, Any]) -> Transaction:
+    producer = Producer(fields["producerId"], fields["producerEpoch"])
+    version = fields.get("clientTransactionVersion", 0)
+    following = Producer(fields.get("nextProducerId", -1), fields.get("nextProducerEpoch", -1))
+    state = State(fields["transactionStatus"])
+    previous = NOBODY
+    if version >= 2 and state not in (State.EMPTY, State.ONGOING) and producer.epoch > 0:
+        previous = Producer(producer.id, producer.epoch - 1)  # its client may ask again
+    return Transaction(
+        name,
+        producer,
+        fields["transactionTimeoutMs"],
+        state,
+        {(each["topic"], n) for each in fields["transactionPartitions"] or () for n in each["partitionIds"]},
+        previous=previous,
+        started_ms=fields["transactionStartTimestampMs"],
+        updated_ms=fields["transactionLastUpdateTimestampMs"],
+        version=version,
+        following=NOBODY if following.id < 0 else Producer(following.id, max(following.epoch, 0)),
+    )

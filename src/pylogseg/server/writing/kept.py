@@ -1,0 +1,117 @@
+"""Topics of an own directory, in Kafka's `bootstrap.checkpoint`, from which a controller takes its first state.
+
+A broker that is started over the directory finds topics, their ids and settings there, as it finds the records in the
+logs. Its own metadata, `__cluster_metadata`, takes over from then on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg.arrow.encode import encode
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError, Verdict
+from pylogseg.files.properties import MetaProperties, encode_meta_properties
+from pylogseg.format.batches import scan
+from pylogseg.format.control import ControlKind
+from pylogseg.format.control_batches import control_batch
+from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.format.records import decode
+from pylogseg.internal_topics.cluster import TOPIC_RESOURCE
+from pylogseg.messages.control import encode_control
+from pylogseg.messages.framing import decode_framed, encode_framed
+
+FILE = "bootstrap.checkpoint"
+#: What a Kafka 4.3 writes when it formats a directory.
+_FEATURES = {
+    "metadata.version": 30,
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "share.version": 1,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
+_PARTITION_VERSION = 2
+#: A head, records, and a foot.
+_LEAST_BATCHES = 3
+
+
+@dataclass
+class Kept:
+    """A topic; its id is 22 characters."""
+
+    name: str
+    topic_id: str
+    count: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def read_kept(data: bytes, path: str) -> dict[str, Kept]:
+    """Return topics by their names; CorruptionError if the file is damaged."""
+    found: dict[str, Kept] = {}
+    by_id: dict[str, Kept] = {}
+    for name, fields in _records(data, path):
+        if name == "TopicRecord":
+            kept = found[fields["name"]] = Kept(fields["name"], fields["topicId"])
+            by_id[kept.topic_id] = kept
+        elif name == "PartitionRecord" and fields["topicId"] in by_id:
+            by_id[fields["topicId"]].count += 1
+        elif name == "ConfigRecord" and fields["resourceType"] == TOPIC_RESOURCE and fields["resourceName"] in found:
+            found[fields["resourceName"]].settings[fields["name"]] = fields["value"]
+    return found
+
+
+def _records(data: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    batches = scan(data).batches
+    end = sum(map(int, batches.size))
+    bad = batches.verdict != Verdict.GOOD
+    # Without its last batch it may lack topics, whose folders would be taken for strays.
+    if end != len(data) or bad.any() or len(batches) < _LEAST_BATCHES or not batches.is_control[-1]:
+        position = int(batches.position[bad][0]) if bad.any() else end
+        raise CorruptionError(path, position, "it is damaged or cut: put the file of a copy in its place")
+    columns, damage = decode(batches[~batches.is_control], data)
+    if damage:
+        raise CorruptionError(path, 0, damage[0].reason)
+    for row in range(len(columns)):
+        part = decode_framed(METADATA_TOPIC, columns.value(row) or b"", path)
+        if part.message is not None and part.fields is not None:
+            yield part.message.name, part.fields
+
+
+def encode_kept(topics: Iterable[Kept], node_id: int, directory_id: str) -> bytes:
+    """Return the file: the features of a Kafka 4.3, then each topic with its settings and partitions."""
+    values = [
+        encode_framed("FeatureLevelRecord", 0, {"name": name, "featureLevel": level})
+        for name, level in _FEATURES.items()
+    ]
+    for topic in topics:
+        values.append(encode_framed("TopicRecord", 0, {"name": topic.name, "topicId": topic.topic_id}))
+        for name, value in sorted(topic.settings.items()):
+            setting = {"resourceType": TOPIC_RESOURCE, "resourceName": topic.name, "name": name, "value": value}
+            values.append(encode_framed("ConfigRecord", 0, setting))
+        for number in range(topic.count):
+            here = {"replicas": [node_id], "isr": [node_id], "leader": node_id, "directories": [directory_id]}
+            fields = {"partitionId": number, "topicId": topic.topic_id, "leaderEpoch": 0, "partitionEpoch": 0, **here}
+            values.append(encode_framed("PartitionRecord", _PARTITION_VERSION, fields))
+    now_ms = time.time_ns() // 1_000_000
+    head, foot = (
+        encode_control(ControlKind.SNAPSHOT_HEADER, {}),
+        encode_control(ControlKind.SNAPSHOT_FOOTER, {}),
+    )
+    records = encode([(now_ms, None, value) for value in values], base_offset=1, leader_epoch=0, batch_bytes=1 << 20)
+    return b"".join(
+        (
+            control_batch(*head, base_offset=0, timestamp_ms=now_ms, leader_epoch=0),
+            records,
+            control_batch(*foot, base_offset=1 + len(values), timestamp_ms=now_ms, leader_epoch=0),
+        )
+    )
+
+
+def write_label(storage: Storage, path: str, meta: MetaProperties) -> None:
+    """Write `meta.properties`, by which a broker knows the directory for one of its own."""
+    date = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
+    storage.write_whole(path, encode_meta_properties(meta, date))

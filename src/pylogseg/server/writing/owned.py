@@ -1,0 +1,233 @@
+"""Topics of a directory that this process owns: what is written is kept in the engine's files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pylogseg.catalog.disk import open_dir
+from pylogseg.config import LogConfig
+from pylogseg.embedded.log import EmbeddedLog
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.files.properties import MetaProperties, parse_meta_properties
+from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
+from pylogseg.format.escape import printable
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.format.uuids import format_uuid, parse_uuid
+from pylogseg.internal_topics.cluster import INTERNAL_TOPICS
+from pylogseg.log.append_result import Appended
+from pylogseg.log.log import Log
+from pylogseg.log.producer_state import Origin
+from pylogseg.manager.manager import LogManager
+from pylogseg.manager.settings import BrokerSettings
+from pylogseg.server import codes
+from pylogseg.server.catalog import Catalog, Served, Topic
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.writing.clock import MovableClock
+from pylogseg.server.writing.kept import FILE, Kept, encode_kept, read_kept, write_label
+from pylogseg.server.writing.topics import WritableCatalog, Written, config
+
+_log = logging.getLogger(__name__)
+
+_CLEANER_BYTES = 16 << 20
+#: Settings without which a log manager deletes and compacts nothing.
+_SAID = ("cleanup_policy", "retention_ms", "retention_bytes")
+
+
+class Owned(Written):
+    """A partition whose log the manager has open."""
+
+    _catalog: OwnedCatalog
+
+    def _append(self, log: Log, data: Any, origin: Origin, version: int) -> Appended:
+        return self._catalog.embedded(self).append_as_leader(
+            data, self.leader_epoch, origin=origin, transaction_version=version
+        )
+
+    def configure(self, config: LogConfig) -> None:
+        """Do nothing: the manager has the settings."""
+
+    def close(self) -> None:
+        """Leave the log: the manager closes it."""
+        self._log = None
+
+
+class OwnedCatalog(WritableCatalog):
+    """The topics of an own directory; see `WritableCatalog`.
+
+    It takes the lock, recovers what was not closed cleanly, and applies retention and compaction, as a broker does.
+
+    Parameters
+    ----------
+    path : path
+        A log directory; it is made if it is missing.
+    default_partitions, auto_create
+        As in `WritableCatalog`.
+
+    Raises
+    ------
+    StorageError
+        If another process has the lock, or the disk fails.
+    CorruptionError
+        If a file that is needed is damaged.
+    """
+
+    served_type: type[Written] = Owned
+    keeps = "what is written is kept there"
+
+    def __init__(self, path: str | os.PathLike[str], *, default_partitions: int = 1, auto_create: bool = True) -> None:
+        self.path = os.path.realpath(path)
+        self._storage = LocalStorage()  # of its own: the lock keeps out who has another one
+        clock = MovableClock()
+        kept = self._read()
+        #: Whether a cluster has it: then only that changes topics.
+        self.is_cluster = os.path.isdir(os.path.join(self.path, f"{METADATA_TOPIC}-0"))
+        said = {} if self.is_cluster else {name: _said(name, each.settings) for name, each in (kept or {}).items()}
+        settings = BrokerSettings(log_dirs=(self.path,), log_cleaner_dedupe_buffer_size=_CLEANER_BYTES)
+        self.manager = LogManager(settings, said, storage=self._storage, clock=clock)
+        try:
+            self._label = self._labelled()
+            super().__init__(
+                open_dir(self.path), clock=clock, default_partitions=default_partitions, auto_create=auto_create
+            )
+            self.node_id = self._label.node_id if self._label.node_id is not None else self.node_id
+            self._home = self.path
+            if not self.is_cluster:
+                self._adopt(kept)
+        except BaseException:
+            self.manager.close()
+            raise
+
+    # ---- what is there ----
+
+    def _read(self) -> dict[str, Kept] | None:
+        """Return the topics that were kept; None if nothing was."""
+        path = os.path.join(self.path, FILE)
+        if not os.path.exists(path):
+            return None
+        return read_kept(self._storage.read_all(path), path)
+
+    def _labelled(self) -> MetaProperties:
+        """Return whose directory it is; a new one becomes this server's."""
+        path = os.path.join(self.path, FileKind.META_PROPERTIES.value)
+        if os.path.exists(path):
+            return parse_meta_properties(self._storage.read_all(path), path)
+        label = MetaProperties(1, _new_id(), 1, _new_id())
+        write_label(self._storage, path, label)
+        return label
+
+    def _adopt(self, kept: Mapping[str, Kept] | None) -> None:
+        """Bring topics and logs together: logs that nobody has kept are taken over once, and later set aside."""
+        if kept is not None:
+            self._set_aside([name for name in self.topics if name not in kept])
+        topics = dict(self.topics)
+        for name, each in (kept or {}).items():
+            topic = topics.setdefault(name, Topic(name, b"", {}, each.count))
+            topic.id, topic.settings = parse_uuid(each.topic_id), dict(each.settings)
+            topic.count = max(topic.count, each.count)
+        for topic in topics.values():
+            self.manager.configure(topic.name, **_said(topic.name, topic.settings))
+            self._add(topic, [number for number in range(topic.count) if number not in topic.partitions])
+            for served in topic.partitions.values():
+                self._label_folder(served, topic)
+        self._keep(topics)
+        self._show(topics)
+
+    def _set_aside(self, names: Iterable[str]) -> None:
+        for name in names:
+            for served in self.topics[name].partitions.values():
+                place = self.manager.set_aside(served.topic, served.number)
+                _log.warning("%s: the topic was deleted, its files are in %s", printable(name), printable(place))
+        self._show({name: each for name, each in self.topics.items() if name not in set(names)})
+
+    def _label_folder(self, served: Served, topic: Topic) -> None:
+        path = os.path.join(served.folder, FileKind.PARTITION_METADATA.value)
+        if not os.path.exists(path):
+            self._storage.write_whole(path, encode_partition_metadata(PartitionMetadata(format_uuid(topic.id))))
+
+    # ---- logs ----
+
+    def embedded(self, served: Served) -> EmbeddedLog:
+        """Return the log of a partition; StorageError if its directory has failed, or it was deleted."""
+        try:
+            return self.manager[served.topic, served.number]
+        except KeyError:
+            raise StorageError(served.folder, "use", "the log directory is offline, or the topic was deleted") from None
+
+    def open_log(self, served: Served) -> Log:
+        """Return the log of a partition, which the manager has opened."""
+        return self.embedded(served).engine
+
+    # ---- changes ----
+
+    def _check_changeable(self) -> None:
+        if self.is_cluster:
+            text = (
+                f"{self.path} belongs to a Kafka cluster, whose metadata names the topics and their settings: change "
+                "them with its broker; records and groups can be written here"
+            )
+            raise KafkaError(codes.POLICY_VIOLATION, text)
+
+    def _keep(self, topics: Mapping[str, Topic]) -> None:
+        kept = [Kept(each.name, format_uuid(each.id), each.count, each.settings) for each in topics.values()]
+        directory_id = self._label.directory_id or _new_id()
+        data = encode_kept(kept, self.node_id, directory_id)
+        self._storage.write_whole(os.path.join(self.path, FILE), data)
+
+    def _configured(self, topic: Topic, found: LogConfig) -> None:
+        self.manager.configure(topic.name, **_said(topic.name, topic.settings))
+
+    def _add(self, topic: Topic, numbers: Iterable[int]) -> None:
+        self.manager.configure(topic.name, **_said(topic.name, topic.settings))
+        numbers = list(numbers)
+        for number in numbers:
+            self.manager.log(topic.name, number, topic_id=format_uuid(topic.id))
+        super()._add(topic, numbers)
+
+    def _remove(self, served: Written) -> None:
+        super()._remove(served)
+        try:
+            self.manager.delete(served.topic, served.number)
+        except PylogsegError as error:
+            _log.warning("%s: it cannot be deleted: %s", served, printable(str(error)))
+
+    def internal(self, name: str) -> Topic:
+        """Return a topic of Kafka's own, which is made at its first use, with one partition."""
+        found = self.topics.get(name)
+        if found is not None:
+            return found
+        try:
+            settings = {key.replace("_", "."): value for key, value in INTERNAL_TOPICS[name].items()}
+            return self.make(name, 1, settings)
+        except KafkaError as error:
+            if error.code == codes.TOPIC_ALREADY_EXISTS:
+                return self.topics[name]
+            _log.warning("%s is not here, so nothing can be kept in it: %s", name, printable(error.text or ""))
+            raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, error.text) from error
+
+    def usage(self, log_dir: str) -> tuple[int, int]:
+        """Return how large the disk of a log directory is, and how much of it is free; OSError if it has none."""
+        return Catalog.usage(self, log_dir)
+
+    def close(self) -> None:
+        """Close all logs cleanly."""
+        super().close()
+        self.manager.close()
+
+
+def _said(topic: str, settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return a topic's settings for the manager, with those that it wants to hear before it deletes anything."""
+    found = config(topic, settings)
+    own = {name.replace(".", "_"): value for name, value in settings.items()}
+    return {**{name: getattr(found, name) for name in _SAID}, **own}
+
+
+def _new_id() -> str:
+    """Return a random id; like Kafka's, it does not begin with ``-``, which is a nuisance in a shell."""
+    while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
+        pass
+    return text

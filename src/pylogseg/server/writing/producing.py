@@ -1,0 +1,138 @@
+"""Produce: batches go through the engine, whose verdicts become Kafka's codes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pylogseg.errors import (
+    CorruptionError,
+    FencedError,
+    InvalidRecordError,
+    OutOfOrderSequenceError,
+    PylogsegError,
+    RequestError,
+    TooLargeError,
+    TransactionStateError,
+)
+from pylogseg.format.layout import BATCH_HEADER
+from pylogseg.log.append_result import Appended
+from pylogseg.server import codes
+from pylogseg.server.catalog import INTERNAL, Topic
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.service import Call
+from pylogseg.server.table import NO_ANSWER
+from pylogseg.server.wire import Values
+from pylogseg.server.writing.transactions import Producer
+from pylogseg.server.writing.writer import writer_of
+
+_MAGIC_AT, _SIZE_AT, _ATTRIBUTES_AT, _PRODUCER_AT = 16, 8, 21, 43
+_OVERHEAD_BYTES, _ZSTD, _TRANSACTIONAL = 12, 4, 0x10
+_ACKS = (0, 1, -1)
+#: The first versions with zstd, and with topic ids.
+_WITH_ZSTD, _WITH_IDS = 7, 13
+_VERDICTS: tuple[tuple[type[PylogsegError], int], ...] = (
+    (TooLargeError, codes.MESSAGE_TOO_LARGE),
+    (OutOfOrderSequenceError, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (FencedError, codes.INVALID_PRODUCER_EPOCH),
+    (TransactionStateError, codes.INVALID_TXN_STATE),
+    (CorruptionError, codes.CORRUPT_MESSAGE),
+    (InvalidRecordError, codes.INVALID_RECORD),
+    (RequestError, codes.CORRUPT_MESSAGE),
+    (PylogsegError, codes.KAFKA_STORAGE_ERROR),
+)
+
+
+class Stamp(NamedTuple):
+    """What a batch says of its producer."""
+
+    producer: Producer
+    is_transactional: bool
+
+
+def produce(call: Call) -> Values | None:
+    """Answer Produce; without an answer where the client waits for none, None if something was refused then."""
+    acks = call.values["acks"]
+    responses = []
+    is_refused = False
+    for asked in call.values["topicData"]:
+        topic = call.topic(asked["name"], asked["topicId"])
+        rows = [_row(call, topic, each, acks) for each in asked["partitionData"]]
+        is_refused |= any(row["errorCode"] for row in rows)
+        responses.append({"name": asked["name"], "topicId": asked["topicId"], "partitionResponses": rows})
+    if acks == 0:
+        return None if is_refused else NO_ANSWER
+    return {"responses": responses}
+
+
+def _row(call: Call, topic: Topic | None, asked: dict[str, Any], acks: int) -> dict[str, Any]:
+    try:
+        if acks not in _ACKS:
+            raise KafkaError(codes.INVALID_REQUIRED_ACKS, f"acks is {acks}, it may be 0, 1 or -1")
+        done = _append(call, topic, asked)
+        return {
+            "index": asked["index"],
+            "errorCode": codes.NONE,
+            "baseOffset": done.first_offset,
+            "logAppendTimeMs": done.append_time_ms,
+            "logStartOffset": done.log_start_offset,
+        }
+    except KafkaError as error:
+        return {
+            "index": asked["index"],
+            "errorCode": error.code,
+            "baseOffset": -1,
+            "recordErrors": _record_errors(error.__cause__),
+            "errorMessage": error.text,
+        }
+
+
+def _record_errors(error: BaseException | None) -> list[dict[str, Any]]:
+    found = error.record_errors if isinstance(error, InvalidRecordError) else ()
+    return [{"batchIndex": index, "batchIndexErrorMessage": reason} for index, reason in found]
+
+
+def _append(call: Call, topic: Topic | None, asked: dict[str, Any]) -> Appended:
+    if topic is None:
+        raise KafkaError(codes.UNKNOWN_TOPIC_ID if call.version >= _WITH_IDS else codes.UNKNOWN_TOPIC_OR_PARTITION)
+    writer = writer_of(call)
+    if topic.name in INTERNAL:
+        raise KafkaError(codes.INVALID_TOPIC, f"clients may not write to {topic.name}")
+    served = writer.catalog.written(topic, asked["index"])
+    data = asked["records"]
+    stamp = _checked(data, call.version)
+    try:
+        if not stamp.is_transactional:
+            return served.append(data)
+        name, place = call.values["transactionalId"], (topic.name, asked["index"])
+        with writer.transactions.appending(name, stamp.producer, place, call.version):
+            return served.append(data)
+    except PylogsegError as error:
+        raise KafkaError(code_of(error), str(error)) from error
+
+
+def _checked(data: memoryview | None, version: int) -> Stamp:
+    """Check that there is one batch of today's format; the rest is the engine's."""
+    if data is None or not len(data):
+        raise KafkaError(codes.INVALID_RECORD, "there is no batch")
+    if len(data) <= _MAGIC_AT:
+        raise KafkaError(codes.CORRUPT_MESSAGE, f"a batch of {len(data)} bytes")
+    if data[_MAGIC_AT] != 2:
+        raise KafkaError(codes.INVALID_RECORD, f"a batch of magic {data[_MAGIC_AT]}, only 2 is stored")
+    size = int.from_bytes(data[_SIZE_AT : _SIZE_AT + 4], "big", signed=True) + _OVERHEAD_BYTES
+    if size > len(data) or len(data) < BATCH_HEADER.size:
+        raise KafkaError(codes.CORRUPT_MESSAGE, f"a batch of {size} bytes in {len(data)}")
+    if size < len(data):
+        raise KafkaError(codes.INVALID_RECORD, f"more than one batch for a partition: {len(data) - size} bytes follow")
+    attributes = int.from_bytes(data[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2], "big")
+    if attributes & 7 == _ZSTD and version < _WITH_ZSTD:
+        raise KafkaError(codes.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_WITH_ZSTD} of Produce")
+    producer_id = int.from_bytes(data[_PRODUCER_AT : _PRODUCER_AT + 8], "big", signed=True)
+    epoch = int.from_bytes(data[_PRODUCER_AT + 8 : _PRODUCER_AT + 10], "big", signed=True)
+    return Stamp(Producer(producer_id, epoch), bool(attributes & _TRANSACTIONAL))
+
+
+def code_of(error: PylogsegError) -> int:
+    """Return Kafka's code for a verdict of the engine."""
+    if isinstance(error, InvalidRecordError) and any("timestamp" in reason for _, reason in error.record_errors):
+        return codes.INVALID_TIMESTAMP
+    return next(code for kind, code in _VERDICTS if isinstance(error, kind))

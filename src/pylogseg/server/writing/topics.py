@@ -1,0 +1,294 @@
+"""Topics that can be made, changed, deleted and appended to, in memory above files that stay as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pylogseg.catalog.disk import Disk, Partition
+from pylogseg.config import LogConfig
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import OffsetOutOfRangeError, PylogsegError, RequestError
+from pylogseg.format.names import check_topic, partition_folder_name
+from pylogseg.internal_topics.cluster import INTERNAL_TOPICS
+from pylogseg.log.append_result import Appended
+from pylogseg.log.log import Log
+from pylogseg.log.producer_state import Origin
+from pylogseg.server import codes
+from pylogseg.server.catalog import Catalog, Growth, Served, Topic
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.view import View
+from pylogseg.server.writing.clock import MovableClock
+from pylogseg.server.writing.growth import Watch, wake
+
+#: So many partitions a topic may have here: each costs files, or memory.
+MOST_PARTITIONS = 10_000
+
+
+class Written(Served):
+    """A partition that is appended to."""
+
+    def __init__(self, catalog: Catalog, found: Partition) -> None:
+        self._listed = 0
+        super().__init__(catalog, found)
+        self.watchers: set[Watch] = set()
+
+    @property
+    def size(self) -> int:
+        """Bytes of its segments."""
+        log = self._log
+        return self._listed if log is None else sum(segment.size for segment in log.segments)
+
+    @size.setter
+    def size(self, listed: int) -> None:
+        self._listed = listed
+
+    def note_epoch(self) -> bool:
+        """Read the epoch from its file; a partition that was made here has the first."""
+        if os.path.isdir(self.folder):
+            return super().note_epoch()
+        self._epoch = 0
+        return True
+
+    def append(self, data: Any, *, origin: Origin = Origin.CLIENT, transaction_version: int = 0) -> Appended:
+        """Append one batch, which can be read at once."""
+        log = self.log()
+        try:
+            return self._append(log, data, origin, transaction_version)
+        finally:
+            wake(self)
+
+    def _append(self, log: Log, data: Any, origin: Origin, version: int) -> Appended:
+        with log.state.lock:
+            try:
+                return log.append_as_leader(data, self.leader_epoch, origin=origin, transaction_version=version)
+            finally:
+                log.offsets.update_high_watermark(log.offsets.end)
+
+    def close_unused(self, before: float) -> bool:
+        """Leave the log open, however long nobody has asked for it: what was written to it is nowhere else."""
+        return False
+
+    def delete_records(self, offset: int) -> int:
+        """Delete the records below an offset, -1 all; return where the log begins then."""
+        log = self.log()
+        try:
+            log.increment_log_start(log.high_watermark if offset == -1 else offset)
+        except OffsetOutOfRangeError as error:
+            raise KafkaError(codes.OFFSET_OUT_OF_RANGE, str(error)) from error
+        wake(self)
+        return log.log_start_offset
+
+    def configure(self, config: LogConfig) -> None:
+        """Apply new settings, if the log is open; else it opens with them."""
+        if self._log is not None:
+            self._log.update_config(config)
+
+
+class WritableCatalog(Catalog):
+    """Topics above some log directories, or above nothing; see `Catalog`.
+
+    Parameters
+    ----------
+    disk : Disk
+        What is there to begin with.
+    names, view
+        As in `Catalog`; of the view, damage and open transactions stay as they are.
+    clock : MovableClock, optional
+        Stamps records; by default one that nobody has moved.
+    default_partitions : int
+        Of a topic that is made without a number.
+    auto_create : bool
+        Whether a topic comes into being when a client asks for it.
+    """
+
+    is_writable = True
+    keeps = "what is written is kept in memory"
+    clock: MovableClock
+    served_type: type[Written] = Written
+
+    def __init__(
+        self,
+        disk: Disk,
+        names: Sequence[str] = (),
+        *,
+        clock: MovableClock | None = None,
+        view: View = View(),  # noqa: B008  (it cannot be changed)
+        default_partitions: int = 1,
+        auto_create: bool = True,
+    ) -> None:
+        self.clock = MovableClock() if clock is None else clock
+        self.default_partitions, self.auto_create = default_partitions, auto_create
+        self._home = os.path.join(os.path.abspath(os.sep), f"pylogseg-memory-{uuid.uuid4().hex}")
+        self._changing = threading.RLock()
+        #: Called after topics or partitions have come or gone.
+        self.on_change: Callable[[], None] = lambda: None
+        super().__init__(disk, names, view=view)
+
+    def written(self, topic: Topic | None, number: int) -> Written:
+        """Return a partition; KafkaError if it is not here."""
+        found = self.find(topic, number)
+        assert isinstance(found, Written)
+        return found
+
+    # ---- settings ----
+
+    def config_of(self, topic: str) -> LogConfig:
+        """Return the settings of a topic's logs."""
+        known = self.topics.get(topic)
+        try:
+            return config(topic, {} if known is None else known.settings)
+        except RequestError:  # of a copy: it was somebody else's
+            return LogConfig()
+
+    def configure(self, topic: Topic, settings: Mapping[str, str], *, dry: bool = False) -> None:
+        """Change a topic's settings to these; KafkaError if one is invalid."""
+        with self._changing:
+            self._check_changeable()
+            found = checked_config(topic.name, settings)
+            if not dry:
+                before, topic.settings = topic.settings, dict(settings)
+                try:
+                    with _stored():
+                        self._keep(self.topics)
+                        self._configured(topic, found)
+                except KafkaError:
+                    topic.settings = before
+                    raise
+
+    def _configured(self, topic: Topic, found: LogConfig) -> None:
+        for served in topic.partitions.values():
+            assert isinstance(served, Written)
+            served.configure(found)
+
+    def _check_changeable(self) -> None:
+        """Raise KafkaError where topics cannot be changed."""
+
+    def _keep(self, topics: Mapping[str, Topic]) -> None:
+        """Note which topics there are from now on, where that outlasts the process."""
+
+    # ---- topics ----
+
+    def make(
+        self, name: str, count: int = -1, settings: Mapping[str, str] | None = None, *, dry: bool = False
+    ) -> Topic:
+        """Make a topic, or only check that it could be; KafkaError if it cannot."""
+        settings = settings or {}
+        count = self.default_partitions if count == -1 else count
+        with self._changing:
+            self._check_changeable()
+            try:
+                check_topic(name)
+            except RequestError as error:
+                raise KafkaError(codes.INVALID_TOPIC, str(error)) from error
+            if name in self.topics:
+                raise KafkaError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            alike = [each for each in self.topics if each.replace(".", "_") == name.replace(".", "_")]
+            if alike:
+                raise KafkaError(codes.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {alike[0]}")
+            if not 0 < count <= MOST_PARTITIONS:
+                text = f"the number of partitions is {count}, it may be 1 to {MOST_PARTITIONS}"
+                raise KafkaError(codes.INVALID_PARTITIONS, text)
+            checked_config(name, settings)
+            topic = Topic(name, uuid.uuid4().bytes, {}, count, dict(settings))
+            if dry:
+                return topic
+            with _stored():
+                self._keep({**self.topics, name: topic})
+                self._add(topic, range(count))
+            self._show({**self.topics, name: topic})
+        self.on_change()  # without the lock: who is called has locks of its own
+        return topic
+
+    def add_partitions(self, topic: Topic, count: int, *, dry: bool = False) -> None:
+        """Raise the number of a topic's partitions; KafkaError if it is not more."""
+        with self._changing:
+            self._check_changeable()
+            if not topic.count < count <= MOST_PARTITIONS:
+                text = f"Topic currently has {topic.count} partitions, which is not below the requested {count}."
+                raise KafkaError(codes.INVALID_PARTITIONS, text)
+            if dry:
+                return
+            before, topic.count = topic.count, count
+            try:
+                with _stored():
+                    self._keep(self.topics)
+                    self._add(topic, range(before, count))
+            except KafkaError:
+                topic.count = before
+                raise
+        self.on_change()
+
+    def delete(self, topic: Topic) -> None:
+        """Delete a topic."""
+        with self._changing:
+            self._check_changeable()
+            if self.topics.get(topic.name) is not topic:
+                raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION)
+            left = {name: each for name, each in self.topics.items() if each is not topic}
+            with _stored():
+                self._keep(left)
+            self._show(left)
+            for served in topic.partitions.values():
+                assert isinstance(served, Written)
+                self._remove(served)
+                wake(served)
+        self.on_change()
+
+    def _show(self, topics: dict[str, Topic]) -> None:
+        # Others go through them meanwhile, so that they are exchanged and not changed.
+        self.topics = topics
+        self.by_id = {each.id: each for each in topics.values()}
+
+    def _add(self, topic: Topic, numbers: Iterable[int]) -> None:
+        """Make partitions of a topic that is shown already."""
+        made = {}
+        for number in numbers:
+            path = os.path.join(self._home, partition_folder_name(topic.name, number))
+            made[number] = self.served_type(self, Partition(LocalFiles(), topic.name, number, path, "", (), (), 0))
+        topic.partitions = {**topic.partitions, **made}
+
+    def _remove(self, served: Written) -> None:
+        served.close()
+
+    # ---- for readers ----
+
+    def open_log(self, served: Served) -> Log:
+        """Open the log of a partition, as a broker does when it starts, over an overlay that keeps what is written."""
+        return self._opener().open_or_make(served.found, self.config_of(served.topic), self.clock)
+
+    def growth(self, partitions: Iterable[tuple[Topic | None, int]]) -> Growth | None:
+        """Return who waits for partitions to grow."""
+        found = [topic.partitions.get(number) for topic, number in partitions if topic is not None]
+        return Watch([each for each in found if isinstance(each, Written)])
+
+    def usage(self, log_dir: str) -> tuple[int, int]:
+        """Return size and free bytes of a log directory's disk; -1 for what is in memory."""
+        return (-1, -1) if log_dir == self._home else super().usage(log_dir)
+
+
+@contextlib.contextmanager
+def _stored() -> Iterator[None]:
+    """Turn a failure of the disk into Kafka's error."""
+    try:
+        yield
+    except PylogsegError as error:
+        raise KafkaError(codes.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+def config(topic: str, settings: Mapping[str, str]) -> LogConfig:
+    """Return settings of a topic by Kafka's names; RequestError if one is invalid."""
+    own = {name.replace(".", "_"): value for name, value in settings.items()}
+    return LogConfig.of(**{**INTERNAL_TOPICS.get(topic, {}), **own})
+
+
+def checked_config(topic: str, settings: Mapping[str, str]) -> LogConfig:
+    """Return what `config` does; KafkaError if a setting is invalid."""
+    try:
+        return config(topic, settings)
+    except RequestError as error:
+        raise KafkaError(codes.INVALID_CONFIG, str(error)) from error

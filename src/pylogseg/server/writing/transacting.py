@@ -1,0 +1,146 @@
+"""Answers to the requests of idempotent and transactional producers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pylogseg.server import codes
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.coordinator import Committed
+from pylogseg.server.service import Call
+from pylogseg.server.wire import Values
+from pylogseg.server.writing.transactions import NOBODY, Producer
+from pylogseg.server.writing.writer import writer_of
+
+#: First versions: of InitProducerId, of AddPartitionsToTxn and AddOffsetsToTxn, of EndTxn that know PRODUCER_FENCED;
+#: of TxnOffsetCommit that adds its group by itself, of EndTxn that raises the epoch.
+_INIT_FENCED, _FENCED, _ADDS_GROUP, _RAISES_EPOCH = 4, 2, 5, 5
+
+
+def _code(error: KafkaError, version: int, since: int) -> int:
+    """Return the code of an error; older clients do not know that they are fenced."""
+    return codes.INVALID_PRODUCER_EPOCH if error.code == codes.PRODUCER_FENCED and version < since else error.code
+
+
+def _producer(call: Call) -> Producer:
+    return Producer(call.values["producerId"], call.values["producerEpoch"])
+
+
+def init_producer_id(call: Call) -> Values:
+    """Answer InitProducerId."""
+    writer, values = writer_of(call), call.values
+    if values["transactionalId"] is None:
+        return {"producerId": writer.new_id(), "producerEpoch": 0}
+    given = _producer(call) if values["producerId"] >= 0 else NOBODY
+    try:
+        found = writer.transactions.init(values["transactionalId"], values["transactionTimeoutMs"], given)
+    except KafkaError as error:
+        return {"errorCode": _code(error, call.version, _INIT_FENCED), "producerEpoch": -1}
+    return {"producerId": found.id, "producerEpoch": found.epoch}
+
+
+def add_partitions(call: Call) -> Values:
+    """Answer AddPartitionsToTxn, as clients send it."""
+    values = call.values
+    asked = [(topic["name"], number) for topic in values["v3AndBelowTopics"] for number in topic["partitions"]]
+    missing = {place for place in asked if not _is_here(call, *place)}
+    error = codes.OPERATION_NOT_ATTEMPTED if missing else codes.NONE
+    if not missing:
+        producer = Producer(values["v3AndBelowProducerId"], values["v3AndBelowProducerEpoch"])
+        try:
+            writer_of(call).transactions.add(values["v3AndBelowTransactionalId"], producer, asked)
+        except KafkaError as refused:
+            error = _code(refused, call.version, _FENCED)
+    found: dict[str, list[dict[str, int]]] = {}
+    for topic, number in asked:
+        code = codes.UNKNOWN_TOPIC_OR_PARTITION if (topic, number) in missing else error
+        found.setdefault(topic, []).append({"partitionIndex": number, "partitionErrorCode": code})
+    return {"resultsByTopicV3AndBelow": [{"name": name, "resultsByPartition": rows} for name, rows in found.items()]}
+
+
+def _is_here(call: Call, topic: str, number: int) -> bool:
+    known = call.catalog.topics.get(topic)
+    return known is not None and 0 <= number < known.count
+
+
+def add_offsets(call: Call) -> Values:
+    """Answer AddOffsetsToTxn."""
+    values = call.values
+    try:
+        writer_of(call).transactions.add(values["transactionalId"], _producer(call), groups=[values["groupId"]])
+    except KafkaError as error:
+        return {"errorCode": _code(error, call.version, _FENCED)}
+    return {}
+
+
+#: What Kafka says instead, in answers about offsets.
+_OF_OFFSETS = {
+    codes.PRODUCER_FENCED: codes.INVALID_PRODUCER_EPOCH,
+    codes.GROUP_ID_NOT_FOUND: codes.ILLEGAL_GENERATION,
+}
+
+
+def commit_offsets(call: Call) -> Values:
+    """Answer TxnOffsetCommit: the offsets take effect with the transaction."""
+    writer, values = writer_of(call), call.values
+    error = codes.NONE
+    try:
+        if values["memberId"] or values["generationId"] >= 0:
+            writer.groups.check_commit(
+                values["groupId"], values["memberId"], values["groupInstanceId"], values["generationId"]
+            )
+        adds = call.version >= _ADDS_GROUP
+        writer.transactions.stage(values["transactionalId"], _producer(call), values["groupId"], adds=adds)
+    except KafkaError as refused:
+        error = _OF_OFFSETS.get(refused.code, refused.code)
+    topics = []
+    for topic in values["topics"]:
+        rows = []
+        for each in topic["partitions"]:
+            code = error or _stage(call, topic["name"], each)
+            rows.append({"partitionIndex": each["partitionIndex"], "errorCode": code})
+        topics.append({"name": topic["name"], "partitions": rows})
+    return {"topics": topics}
+
+
+def _stage(call: Call, topic: str, asked: dict[str, Any]) -> int:
+    place, group = (topic, asked["partitionIndex"]), call.values["groupId"]
+    if not _is_here(call, *place):
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
+    committed = Committed(asked["committedOffset"], asked["committedLeaderEpoch"], asked["committedMetadata"] or "")
+    try:
+        writer_of(call).groups.stage(_producer(call), group, place, committed)
+    except KafkaError as error:
+        return error.code
+    return codes.NONE
+
+
+def end(call: Call) -> Values:
+    """Answer EndTxn."""
+    values = call.values
+    version = 2 if call.version >= _RAISES_EPOCH else 0
+    try:
+        found = writer_of(call).transactions.end(
+            values["transactionalId"], _producer(call), commits=values["committed"], version=version
+        )
+    except KafkaError as error:
+        return {"errorCode": _code(error, call.version, _FENCED)}
+    return {"producerId": found.id, "producerEpoch": found.epoch}
+
+
+def fetch_offsets(call: Call, answered: Values) -> Values:
+    """Mark offsets that an open transaction may change, for a client that wants to know of them."""
+    if not call.values["requireStable"]:
+        return answered
+    for group in answered["groups"] if "groups" in answered else [{"groupId": call.values["groupId"], **answered}]:
+        unstable = writer_of(call).groups.unstable(group["groupId"])
+        for topic in group.get("topics", ()):
+            for row in topic["partitions"]:
+                if not row["errorCode"] and (_name(call, topic), row["partitionIndex"]) in unstable:
+                    row.update(errorCode=codes.UNSTABLE_OFFSET_COMMIT, committedOffset=-1, metadata="")
+    return answered
+
+
+def _name(call: Call, topic: dict[str, Any]) -> str:
+    known = call.topic(None, topic["topicId"]) if topic["topicId"] != bytes(16) else None
+    return topic["name"] if known is None else known.name

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""A real broker takes over a directory of `pylogseg serve --own`, with groups and transactions; and we take it back.
+
+    takes_over.py [--keep DIR]
+
+Four times the directory changes hands: ours, closed cleanly; Kafka 4.3, stopped; ours, killed in the middle; Kafka 4.3.
+Each finds the topics with their ids and settings, all committed records, the offsets of all groups, and an open
+transaction of the one before, which it fences and aborts. Then it writes: records with a plain, an idempotent and a
+transactional producer, offsets of a group plainly and in a transaction, and a transaction that stays open. A minute;
+exit code 0 if all is well. Needs confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import admin
+
+HERE = Path(__file__).resolve().parent
+TOPICS = {"orders": 3, "payments": 1}
+SETTINGS = {"orders": {"retention.ms": "-1", "max.message.bytes": "77777"}, "payments": {"cleanup.policy": "compact"}}
+PATIENCE_S = 60.0
+
+Places = dict[tuple[str, int], int]
+
+
+class World:
+    """What there has to be: the values of each partition in their order, and the offsets of each group."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, int], list[bytes]] = {
+            (topic, number): [] for topic, count in TOPICS.items() for number in range(count)
+        }
+        self.offsets: dict[str, Places] = {}
+        self.ids: dict[str, str] = {}
+
+
+@contextmanager
+def ours(folder: Path, *, kill: bool) -> Iterator[str]:
+    """Serve the directory by the command, which is stopped or killed in the end."""
+    command = [sys.executable, "-m", "pylogseg", "serve", str(folder / "data0"), "--own", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        print(said.strip(), flush=True)
+        try:
+            yield said.split(" at ")[1].split(",")[0]
+        finally:
+            process.send_signal(signal.SIGKILL if kill else signal.SIGINT)
+            process.wait(PATIENCE_S)
+
+
+@contextmanager
+def kafkas(folder: Path) -> Iterator[str]:
+    """Start a broker over the directory."""
+    (folder / "run").mkdir(exist_ok=True)
+    (folder / "run" / "static").touch()  # who votes is in the broker's settings: the directory was never formatted
+    start = ["bash", HERE / "broker.sh", "start", folder, f"log.dirs={folder / 'data0'}"]
+    subprocess.run(start, check=True, stdout=subprocess.DEVNULL)
+    server = f"127.0.0.1:{(folder / 'run' / 'port').read_text().strip()}"
+    print(f"Kafka at {server}", flush=True)
+    try:
+        yield server
+    finally:
+        subprocess.run(["bash", HERE / "broker.sh", "stop", folder], check=True, stdout=subprocess.DEVNULL)
+
+
+# ---- what is there ----
+
+
+def check(server: str, world: World, who: str) -> list[str]:
+    """Compare what a server has with what there has to be; return what is wrong."""
+    client = admin.AdminClient({"bootstrap.servers": server})
+    described = client.describe_topics(confluent_kafka.TopicCollection(list(TOPICS)))
+    wrong = []
+    for name, future in described.items():
+        found = future.result(PATIENCE_S)
+        known = world.ids.setdefault(name, str(found.topic_id))
+        if (len(found.partitions), str(found.topic_id)) != (TOPICS[name], known):
+            wrong.append(f"{who}: {name} has {len(found.partitions)} partitions and the id {found.topic_id}")
+    resources = [admin.ConfigResource(admin.ConfigResource.Type.TOPIC, name) for name in TOPICS]
+    for resource, future in client.describe_configs(resources).items():
+        found = {key: each.value for key, each in future.result(PATIENCE_S).items() if key in SETTINGS[resource.name]}
+        if found != SETTINGS[resource.name]:
+            wrong.append(f"{who}: {resource.name} has {found}")
+    values = read(server, world)
+    wrong += [
+        f"{who}: {place}: {values[place]}, not {each}" for place, each in world.values.items() if values[place] != each
+    ]
+    for group, offsets in world.offsets.items():
+        places = [confluent_kafka.TopicPartition(*place) for place in offsets]
+        asked = client.list_consumer_group_offsets([confluent_kafka.ConsumerGroupTopicPartitions(group, places)])
+        found = {(each.topic, each.partition): each.offset for each in asked[group].result(PATIENCE_S).topic_partitions}
+        if found != offsets:
+            wrong.append(f"{who}: group {group} is at {found}, not {offsets}")
+    count = sum(map(len, world.values.values()))
+    print(f"{who}: {count} records, {len(world.offsets)} groups: {wrong or 'ok'}", flush=True)
+    return wrong
+
+
+def read(server: str, world: World) -> dict[tuple[str, int], list[bytes]]:
+    """Read what is committed, to the end of each partition."""
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": server, "group.id": "reader", "enable.auto.commit": False,
+         "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    )  # fmt: skip
+    reader.assign([confluent_kafka.TopicPartition(*place, confluent_kafka.OFFSET_BEGINNING) for place in world.values])
+    found: dict[tuple[str, int], list[bytes]] = {place: [] for place in world.values}
+    left, until = set(found), time.monotonic() + PATIENCE_S
+    while left and time.monotonic() < until:
+        message = reader.poll(1.0)
+        if message is None:
+            continue
+        place = message.topic(), message.partition()
+        if message.error() is None:
+            found[place].append(message.value())
+        elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+            left.discard(place)
+        else:
+            raise confluent_kafka.KafkaException(message.error())
+    reader.close()
+    return found
+
+
+# ---- what is written ----
+
+
+def create(server: str) -> None:
+    """Make the topics."""
+    client = admin.AdminClient({"bootstrap.servers": server})
+    topics = [admin.NewTopic(name, count, 1, config=SETTINGS[name]) for name, count in TOPICS.items()]
+    for future in client.create_topics(topics).values():
+        future.result(PATIENCE_S)
+
+
+def write(server: str, world: World, turn: int) -> None:
+    """Fence the transaction that was left open, write all kinds of things, and leave one open again."""
+    for kind, options in (("plain", {"enable.idempotence": False}), ("idempotent", {"enable.idempotence": True})):
+        producer = confluent_kafka.Producer({"bootstrap.servers": server, **options})
+        send(producer, world, b"%s %d" % (kind.encode(), turn))
+        if producer.flush(PATIENCE_S):
+            raise TimeoutError(kind)
+    reader = confluent_kafka.Consumer({"bootstrap.servers": server, "group.id": "both", "enable.auto.commit": False})
+    producer = confluent_kafka.Producer({"bootstrap.servers": server, "transactional.id": "t"})
+    producer.init_transactions(PATIENCE_S)
+    for commits in (True, False):
+        producer.begin_transaction()
+        send(producer, world if commits else World(), b"transaction %d" % turn)
+        position = {("orders", 0): 10 * turn + commits, ("payments", 0): 20 * turn + commits}
+        offsets = [confluent_kafka.TopicPartition(*place, offset) for place, offset in position.items()]
+        producer.send_offsets_to_transaction(offsets, reader.consumer_group_metadata())
+        if commits:
+            producer.commit_transaction(PATIENCE_S)
+            world.offsets.setdefault("both", {}).update(position)
+        else:
+            producer.abort_transaction(PATIENCE_S)
+    plain = {("orders", 1): 100 + turn, ("orders", 2): 200 + turn}
+    offsets = [confluent_kafka.TopicPartition(*place, offset) for place, offset in plain.items()]
+    reader.commit(offsets=offsets, asynchronous=False)
+    world.offsets["both"].update(plain)
+    reader.close()
+    producer.begin_transaction()
+    send(producer, World(), b"open %d" % turn)
+    producer.flush(PATIENCE_S)
+
+
+def send(producer: Any, world: World, what: bytes) -> None:
+    """Send a value to each partition."""
+    for place, values in world.values.items():
+        value = b"%s to %s-%d" % (what, place[0].encode(), place[1])
+        producer.produce(place[0], value, key=value, partition=place[1])
+        values.append(value)
+
+
+def fence(server: str) -> None:
+    """Take the transactional id over, which aborts what was left open."""
+    confluent_kafka.Producer({"bootstrap.servers": server, "transactional.id": "t"}).init_transactions(PATIENCE_S)
+
+
+def main() -> int:
+    """Let the directory change hands; exit code 1 if something is missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the directory there")
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="takes-over-", dir=options.keep))
+    world, wrong = World(), []
+    hands = [
+        ("ours", lambda: ours(root, kill=False)),
+        ("Kafka", lambda: kafkas(root)),
+        ("ours again", lambda: ours(root, kill=True)),
+        ("Kafka again", lambda: kafkas(root)),
+        ("ours at last", lambda: ours(root, kill=False)),
+    ]
+    try:
+        for turn, (who, hand) in enumerate(hands):
+            with hand() as server:
+                if turn == 0:
+                    create(server)
+                else:
+                    fence(server)
+                wrong += check(server, world, who)
+                write(server, world, turn + 1)
+        return 1 if wrong else 0
+    finally:
+        subprocess.run(["bash", HERE / "broker.sh", "kill", root], check=False, stdout=subprocess.DEVNULL)
+        if options.keep is None:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
