@@ -71,6 +71,22 @@ class RawClient:
         return self.frame() == b""
 
 
+def batch(*values: bytes, timestamp: int | None = None, **options: Any) -> bytes:
+    """Return one batch as a producer sends it."""
+    now_ms = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+    return bytes(pylogseg.encode([(now_ms, b"key", value) for value in values], **{"base_offset": 0, **options}))
+
+
+def produced(
+    client: RawClient, topic: str, data: bytes | None, number: int = 0, version: int = 9, **values: Any
+) -> dict[str, Any]:
+    """Produce one batch, and return the answer's row of its partition."""
+    asked = {"name": topic, "partitionData": [{"index": number, "records": data}]}
+    answer = client.ask(0, version, {"acks": -1, "timeoutMs": 1000, "topicData": [asked], **values})
+    row: dict[str, Any] = answer["responses"][0]["partitionResponses"][0]
+    return row
+
+
 @contextmanager
 def consumer(server: pylogseg.Server, *topics: str, **options: Any) -> Iterator[Any]:
     """Return a consumer of kafka-python."""

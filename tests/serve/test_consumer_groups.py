@@ -260,8 +260,7 @@ def test_librdkafka() -> None:
             while not is_done():
                 assert time.monotonic() < end, f"no progress: {[client.assignment() for client in clients]}"
                 for client in clients:
-                    message = client.poll(0.05)
-                    if message is not None:
+                    for message in client.consume(500, 0.05):
                         assert message.error() is None, message.error()
                         rows.add((message.topic(), message.partition(), message.offset()))
 

@@ -98,8 +98,8 @@ def test_the_limit_is_that_of_the_answer(server: pylogseg.Server, client: RawCli
 def test_range(server: pylogseg.Server, client: RawClient, offset: int, code: int) -> None:
     row = only(fetched(client, [wanted(server, "del-records", offset=offset)]))
     assert row["errorCode"] == code
-    if not code:
-        assert (row["logStartOffset"], row["highWatermark"]) == (123, 480)
+    ends = [row[name] for name in ("logStartOffset", "highWatermark", "lastStableOffset")]
+    assert ends == ([-1, -1, -1] if code else [123, 480, 480])
 
 
 # ---- names, epochs, isolation ----
@@ -127,6 +127,19 @@ def test_epochs(server: pylogseg.Server, client: RawClient) -> None:
     assert behind["divergingEpoch"]["epoch"] == 0
     assert behind["divergingEpoch"]["endOffset"] < 1900
     assert bytes(behind["records"]) == b""
+
+
+def test_the_epoch_of_a_log_without_records(tmp_path: Path) -> None:
+    """It is the leader's, for each of its ends; a broker says the same."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    (folder / f"{7:020}.log").touch()
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n6 7\n")
+    with pylogseg.serve(tmp_path) as server, RawClient(server.bootstrap_servers) as client:
+        for timestamp in (-1, -2, -4):
+            asked = {"name": "orders", "partitions": [{"partitionIndex": 0, "timestamp": timestamp}]}
+            (row,) = client.ask(2, 8, {"replicaId": -1, "topics": [asked]})["topics"][0]["partitions"]
+            assert (row["errorCode"], row["offset"], row["leaderEpoch"]) == (0, 7, 6), timestamp
 
 
 def test_ends_of_epochs(server: pylogseg.Server, client: RawClient) -> None:

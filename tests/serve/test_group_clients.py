@@ -106,4 +106,23 @@ def test_offsets_in_every_version(server: pylogseg.Server) -> None:
                 assert [each["committedOffset"] for each in found["partitions"]] == [7]
         asked = {"groupId": "g", "generationIdOrMemberEpoch": 3, "memberId": "m", "topics": [
             {"name": "levels", "partitions": [{"partitionIndex": 0, "committedOffset": 1}]}]}  # fmt: skip
-        assert client.ask(8, 7, asked)["topics"][0]["partitions"][0]["errorCode"] == 22
+        for version, code in ((7, 22), (8, 22), (9, 69)):  # no such group
+            assert client.ask(8, version, asked)["topics"][0]["partitions"][0]["errorCode"] == code
+
+
+@pytest.mark.parametrize("version", range(4, 10))
+def test_a_member_that_has_no_id_yet(server: pylogseg.Server, version: int) -> None:
+    """It is told one, and no protocol: null from version 7 on."""
+    asked = {"groupId": "g", "sessionTimeoutMs": 6000, "rebalanceTimeoutMs": 6000, "protocolType": "consumer",
+             "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
+    with RawClient(server.bootstrap_servers) as client:
+        answer = client.ask(11, version, asked)
+    assert (answer["errorCode"], answer["protocolName"]) == (79, None if version >= 7 else "")
+    assert answer["memberId"]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_group_that_nobody_knows_is_described(server: pylogseg.Server, version: int) -> None:
+    with RawClient(server.bootstrap_servers) as client:
+        (found,) = client.ask(69, version, {"groupIds": ["nobody"]})["groups"]
+    assert (found["errorCode"], found["groupEpoch"], found["assignmentEpoch"]) == (69, 0, 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import random
 import socket
 import struct
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient
 from helpers.messages import fields_of
+from helpers.servers import reading
 from helpers.wire_values import raw_ids
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,9 +23,8 @@ from hypothesis import strategies as st
 import pylogseg
 from pylogseg.messages.schema import message, messages
 from pylogseg.server import wire
-from pylogseg.server.catalog import Catalog
 from pylogseg.server.connection import Limits
-from pylogseg.server.handlers import OFFERED, is_served
+from pylogseg.server.handlers import READ_ONLY
 from pylogseg.server.server import Server
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
@@ -32,15 +34,22 @@ SERVED = [
     for of in messages().values()
     if of.kind == "request" and of.number is not None
     for version in range(of.versions.first, of.versions.last + 1)
-    if is_served(of.number, version)
+    if READ_ONLY.is_served(of.number, version)
 ]
 
 
 @pytest.fixture(scope="module")
 def server() -> Any:
+    """A server that meets no error of its own, whatever it is sent."""
     limits = Limits(request_bytes=1 << 20, connections=200, idle_s=60.0, stalled_s=2.0)
-    with Server(Catalog.open([DATA], ["codec-gzip", "txn-a"]), limits=limits) as found:
+    errors: list[logging.LogRecord] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = errors.append  # type: ignore[method-assign]
+    logging.getLogger("pylogseg.server").addHandler(handler)
+    with Server(reading([DATA], ["codec-gzip", "txn-a"]), limits=limits) as found:
         yield found
+    logging.getLogger("pylogseg.server").removeHandler(handler)
+    assert not [each.getMessage() for each in errors]
 
 
 def is_well(server: Server) -> bool:
@@ -52,8 +61,9 @@ def is_well(server: Server) -> bool:
 def thrown(server: Server, data: bytes) -> None:
     """Send bytes, and read what comes until the server is done with them or has closed."""
     with RawClient(server.bootstrap_servers, 5.0) as client:
-        client.socket.sendall(data)
-        client.socket.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(OSError):  # it has closed in the middle of them
+            client.socket.sendall(data)
+            client.socket.shutdown(socket.SHUT_WR)
         while client.frame():
             pass
 
@@ -73,13 +83,19 @@ def test_offers_are_those_of_kafka(server: Server) -> None:
         for version in range(5):
             found = client.ask(18, version, {"clientSoftwareName": "raw", "clientSoftwareVersion": "1"})
             offered = {each["apiKey"]: (each["minVersion"], each["maxVersion"]) for each in found["apiKeys"]}
-            assert offered == {key: (first, last) for key, first, last in OFFERED.values()}
+            assert offered == {key: (first, last) for key, first, last in READ_ONLY.offered.values()}
             assert offered[0] == (0, 13), "librdkafka never fetches without the versions of Produce"
         client.send(18, 4, {"clientSoftwareName": "-", "clientSoftwareVersion": "1"})
         assert wire.decode(message("ApiVersionsResponse"), 4, client.frame(), 4)[0]["errorCode"] == 42
         client.socket.sendall(struct.pack(">ihhihh", 12, 18, 99, 7, -1, 0))
         old, _ = wire.decode(message("ApiVersionsResponse"), 0, client.frame(), 4)
         assert (old["errorCode"], [each["apiKey"] for each in old["apiKeys"]]) == (35, [18])
+
+
+def test_a_cursor_before_the_first_partition(server: Server) -> None:
+    with RawClient(server.bootstrap_servers) as client:
+        asked = {"topics": [{"name": "txn-a"}], "cursor": {"topicName": "txn-a", "partitionIndex": -1}}
+        assert [each["errorCode"] for each in client.ask(75, 0, asked)["topics"]] == [42]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +192,7 @@ def test_many_connections_and_a_slow_reader(server: Server) -> None:
 
 
 def test_too_many_connections() -> None:
-    with Server(Catalog.open([DATA], ["levels"]), limits=Limits(connections=2)) as server:
+    with Server(reading([DATA], ["levels"]), limits=Limits(connections=2)) as server:
         with RawClient(server.bootstrap_servers) as first, RawClient(server.bootstrap_servers) as second:
             for client in (first, second):
                 client.ask(3, 9, {"topics": None})

@@ -11,6 +11,7 @@ from typing import Any
 
 import kafka
 import pytest
+from confluent_kafka import admin
 from helpers.golden_brokers import BROKERS
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, consumer, partitions, row_of
 from helpers.trees import tree
@@ -30,7 +31,7 @@ def server() -> Any:
 
 
 def broker_dirs(golden: Path, name: str) -> list[Path]:
-    return sorted((golden / "broker-4.3" / name).glob("data?"))
+    return sorted((golden / name).glob("data?"))
 
 
 def topics_of(path: Path) -> list[str]:
@@ -47,7 +48,7 @@ def test_records_are_those_of_read(server: pylogseg.Server, topic: str, isolatio
 @pytest.mark.parametrize("name", BROKERS)
 def test_the_offsets_are_those_of_a_broker(golden: Path, name: str) -> None:
     """Ends, the last stable offset, times and producers, as a broker has answered them for the same files."""
-    expected = json.loads((golden / "broker-4.3" / name / "expected.json").read_text())["topics"]
+    expected = json.loads((golden / name / "expected.json").read_text())["topics"]
     with pylogseg.serve(*broker_dirs(golden, name)) as server, RawClient(server.bootstrap_servers) as client:
         assert set(expected) >= set(server.topics)
         for topic in server.topics:
@@ -89,7 +90,10 @@ def check_partition(client: RawClient, folder: Path, topic: str, number: int, sa
 
 def test_a_broker_with_open_transactions_shows_them(golden: Path) -> None:
     expected = json.loads((golden / "broker-4.3" / "txn" / "expected.json").read_text())["topics"]
-    with pylogseg.serve(*broker_dirs(golden, "txn")) as server, RawClient(server.bootstrap_servers) as client:
+    with (
+        pylogseg.serve(*broker_dirs(golden, "broker-4.3/txn")) as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
         shown = 0
         for topic, said in expected.items():
             for number, of_one in said["partitions"].items():
@@ -102,10 +106,12 @@ def test_a_broker_with_open_transactions_shows_them(golden: Path) -> None:
         assert shown
 
 
-@pytest.mark.parametrize("name", ["compact-5-cleaned", "txn-old", "retention"])
+@pytest.mark.parametrize(
+    "name", ["broker-4.3/compact-5-cleaned", "broker-4.3/txn-old", "broker-4.3/retention", "broker-4.4/all"]
+)
 def test_the_records_are_those_of_a_broker(golden: Path, name: str) -> None:
     """Offsets and whether read_committed sees them, of every record of a broker."""
-    with gzip.open(golden / "broker-4.3" / name / "expected.jsonl.gz", "rt") as lines:
+    with gzip.open(golden / name / "expected.jsonl.gz", "rt") as lines:
         rows = [json.loads(line) for line in lines if line.strip()]
     with pylogseg.serve(*broker_dirs(golden, name)) as server:
         for topic in server.topics:
@@ -179,7 +185,10 @@ def test_settings(golden: Path) -> None:
     """What the broker has said of each topic's own settings, from the cluster's metadata; defaults for the rest."""
     said = json.loads((golden / "broker-4.3" / "codecs" / "expected.json").read_text())["topics"]
     asked = [{"resourceType": 2, "resourceName": name, "configurationKeys": None} for name in [*said, "nothing"]]
-    with pylogseg.serve(*broker_dirs(golden, "codecs")) as server, RawClient(server.bootstrap_servers) as client:
+    with (
+        pylogseg.serve(*broker_dirs(golden, "broker-4.3/codecs")) as server,
+        RawClient(server.bootstrap_servers) as client,
+    ):
         *found, missing = client.ask(32, 4, {"resources": asked})["results"]
     assert missing["errorCode"] == 3
     for row in found:
@@ -206,6 +215,15 @@ def test_a_partition_that_was_on_another_broker(server: pylogseg.Server) -> None
     with RawClient(server.bootstrap_servers) as client:
         found = client.ask(3, 9, {"topics": [{"name": "codec-lz4"}]})["topics"][0]["partitions"]
     assert [(each["partitionIndex"], each["leaderId"], each["errorCode"]) for each in found] == [(0, -1, 5), (1, 1, 0)]
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_a_topic_that_is_named_twice(server: pylogseg.Server, version: int) -> None:
+    """Java does so now and then, and a broker answers once."""
+    asked = [{"name": name} for name in ("levels", "nothing", "levels", "nothing")]
+    with RawClient(server.bootstrap_servers) as client:
+        found = client.ask(3, version, {"topics": asked})["topics"]
+    assert [(each["name"], each["errorCode"]) for each in found] == [("levels", 0), ("nothing", 3)]
 
 
 def test_two_replicas(tmp_path: Path) -> None:
@@ -248,3 +266,13 @@ def test_a_segment_that_is_gone(tmp_path: Path) -> None:
         assert client.ask(1, 11, fetch)["responses"][0]["partitions"][0]["errorCode"] == 56
         asked["topic"] = "codec-zstd"
         assert client.ask(1, 11, fetch)["responses"][0]["partitions"][0]["records"]
+
+
+def test_settings_of_topics_are_those_of_4_3(golden: Path) -> None:
+    """Also those of a disk that 4.4 wrote: what 4.3 does not know is there only where it was set."""
+    with pylogseg.serve(*(golden / "broker-4.4" / "all").glob("data?"), topics="codec-zstd") as server:
+        client = admin.AdminClient({"bootstrap.servers": server.bootstrap_servers})
+        (found,) = client.describe_configs([admin.ConfigResource("topic", "codec-zstd")]).values()
+        names = set(found.result(PATIENCE_S))
+    assert {"retention.ms", "remote.log.copy.disable", "segment.bytes"} < names
+    assert not names & {"max.decompressed.message.bytes", "remote.copy.lag.ms", "remote.copy.lag.bytes"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -114,3 +115,18 @@ def test_groups_go_on_where_the_copy_was_made() -> None:
         assert client.ask(16, 4, {})["groups"] == []
     with pytest.raises(RequestError, match="no partition of __consumer_offsets"):
         pylogseg.serve(DATA / "legacy-0", group_offsets=True)
+
+
+def test_topics_are_listed_without_numpy(tmp_path: Path) -> None:
+    """Its import takes a third of the time until the first answer; only a log needs it, or the cluster's metadata."""
+    shutil.copytree(DATA / "codec-gzip-0", tmp_path / "codec-gzip-0")
+    code = (
+        "import sys, kafka, pylogseg; server = pylogseg.serve(sys.argv[1]);"
+        "client = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap_servers);"
+        "assert client.topics() == {'codec-gzip'};"
+        "import pylogseg.cli.serve; print([name for name in ('numpy', 'pyarrow') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, encoding="utf-8", check=True
+    )
+    assert done.stdout.strip() == "[]"

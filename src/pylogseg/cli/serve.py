@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import click
 
-from pylogseg.cli import common
+from pylogseg.cli import common, tiers
+from pylogseg.env.remote import without_login
 from pylogseg.format.escape import printable
 from pylogseg.server import opening
-from pylogseg.server.server import Server, topics_text
+from pylogseg.server.sasl import parse_users
+from pylogseg.server.security import Security
+from pylogseg.server.server import Server
 
 _EPILOG = r"""\b
 Examples:
@@ -22,17 +26,25 @@ Examples:
 \b
   pylogseg serve /mnt/data0 /mnt/data1             the log directories of one broker
   pylogseg serve /backup/kafka --group-offsets     groups continue at their copied offsets
-  pylogseg serve /backup/kafka --topics 'orders*' --listen 0.0.0.0:9092
+  pylogseg serve s3://bucket/kafka                 from an object store, by fsspec
+  pylogseg serve /data/dev --own                   a broker whose files these are
+  pylogseg serve /backup/kafka --scratch           try a consumer, or a fix, on a copy
+  pylogseg serve /backup/kafka --topics 'orders*' --listen 0.0.0.0:9092 \
+      --tls-cert server.pem --tls-key server.key --users users.txt
 
 \b
 Consumers, consoles, Kafka's tools and Spark read the files as from a broker.
 Nothing is written to the disk, and no lock is taken: logs that were not closed
 cleanly are recovered in memory when they are first read. Groups and their
-commits are kept in memory, until the server stops. Producing is refused, and
-so are changes of topics. Stop with Ctrl-C.
+commits are kept in memory, commits in a file with --commits. Producing is
+refused, and so are changes of topics, unless --scratch keeps them in memory,
+too. With --own the directory is this server's: it takes the lock, and keeps
+records, topics, groups and transactions in Kafka's formats, so that a broker
+can take it over. Stop with Ctrl-C.
 
 \b
-Exit codes: 0 it was stopped; 2 wrong usage, a disk error, an address that is
+Exit codes: 0 it was stopped; 1 the same, and damage was left out
+(--on-corrupt skip); 2 wrong usage, a disk error, an address that is
 taken, or a broker that has the lock: serve a copy then (pylogseg copy).
 """
 
@@ -58,12 +70,52 @@ class _Log(logging.Handler):
     metavar="HOST:PORT",
     help="Address that clients are told: for containers and mapped ports. Default: the one they connected to.",
 )
+@tiers.tier_option
+@tiers.keys_option
 @click.option("--topics", multiple=True, metavar="NAME", help="Serve only this topic or pattern; repeatable.")
+@click.option(
+    "--end-open-transactions",
+    is_flag=True,
+    help="Count transactions that were open at the copy as aborted: read_committed consumers go on behind them.",
+)
 @click.option("--group-offsets", is_flag=True, help="Let groups begin at the offsets in the copy's __consumer_offsets.")
+@click.option(
+    "--commits",
+    metavar="FILE",
+    help="Keep the commits of groups in a file, for the next run. Default: in memory, until the server stops.",
+)
 @click.option(
     "--until-checkpoint",
     is_flag=True,
     help="Show only records below the broker's checkpointed high watermark; by default all that are there.",
+)
+@click.option("--own", is_flag=True, help="Be the broker of DIR: keep what clients write there. It may be new.")
+@click.option("--scratch", is_flag=True, help="Let clients write: in memory, above the files, until the server stops.")
+@click.option(
+    "--on-corrupt",
+    type=click.Choice(["send", "skip"]),
+    default="send",
+    show_default=True,
+    help="send damage as a broker does, or skip it: verify a log when it is first read, and leave bad batches out.",
+)
+@click.option(
+    "--tls-cert",
+    metavar="FILE",
+    help="Certificate of this server, with its chain, in PEM: clients speak TLS (security.protocol=SSL).",
+)
+@click.option("--tls-key", metavar="FILE", help="Its private key, without a password. Default: in the same file.")
+@click.option("--tls-ca", metavar="FILE", help="Serve only clients with a certificate signed by one of these, in PEM.")
+@click.option(
+    "--users",
+    metavar="FILE",
+    help="Lines NAME:PASSWORD: clients log in by SASL. Default: the lines in PYLOGSEG_USERS, if it is set.",
+)
+@click.option(
+    "--sasl-mechanism",
+    "mechanisms",
+    multiple=True,
+    type=click.Choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
+    help="Allow only this mechanism; repeatable. Default: all three.",
 )
 @click.option(
     "--max-connections", type=click.IntRange(1), default=1000, show_default=True, metavar="N",
@@ -75,30 +127,96 @@ def serve(
     listen: str,
     advertise: str | None,
     topics: tuple[str, ...],
+    end_open_transactions: bool,
     group_offsets: bool,
+    commits: str | None,
     until_checkpoint: bool,
+    on_corrupt: Literal["send", "skip"],
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_ca: str | None,
+    users: str | None,
+    mechanisms: tuple[str, ...],
+    scratch: bool,
+    own: bool,
     max_connections: int,
     trace: bool,
 ) -> None:
     """Serve log directories over Kafka's protocol: any client reads them, and nothing on the disk changes."""
     logging.getLogger("pylogseg.server").addHandler(_Log(logging.WARNING))
     signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        server = opening.serve(
-            *directories,
-            listen=listen,
-            advertise=advertise,
-            topics=topics,
-            until_checkpoint=until_checkpoint,
-            group_offsets=group_offsets,
-            max_connections=max_connections,
-            trace=common.complain if trace else None,
+    tell, tier = common.complain if trace else None, tiers.tier_of_command()
+    others = [
+        topics,
+        group_offsets,
+        until_checkpoint,
+        scratch,
+        commits,
+        end_open_transactions,
+        on_corrupt == "skip",
+        tier,
+    ]
+    if own and (len(directories) > 1 or any(others)):
+        raise click.UsageError(
+            "--own takes one DIR, and none of --topics, --group-offsets, --until-checkpoint, --scratch, --commits, "
+            "--end-open-transactions, --on-corrupt, --tier"
         )
+    security = Security(tls_cert, tls_key, tls_ca, users or _users_of_environment(), mechanisms)
+    server: Server | None = None
+    try:
+        if own:
+            # What writes is loaded by whoever writes.
+            from pylogseg.server.writing.broker import Broker
+
+            server = Broker(
+                directories[0],
+                listen=listen,
+                advertise=advertise,
+                security=security,
+                max_connections=max_connections,
+                trace=tell,
+            )
+        else:
+            server = opening.serve(
+                *directories,
+                listen=listen,
+                advertise=advertise,
+                topics=topics,
+                until_checkpoint=until_checkpoint,
+                end_open_transactions=end_open_transactions,
+                group_offsets=group_offsets,
+                commits=commits,
+                on_corrupt=on_corrupt,
+                scratch=scratch,
+                security=security,
+                max_connections=max_connections,
+                tier=tier,
+                trace=tell,
+            )
         with server:
             _greet(server, directories)
             server.wait()
     except KeyboardInterrupt:
-        click.echo("stopped")
+        _part(server)
+
+
+def _part(server: Server | None) -> None:
+    """Say what consumers did not get as it is in the files; exit with 1 if there was damage."""
+    (places, size), aborted = (server.left_out, server.aborted) if server is not None else ((0, 0), 0)
+    said = []
+    if places:
+        where = common.count_text(places, "place")
+        said.append(f"{common.count_text(size, 'byte')} in {where} were left out")
+    if aborted:
+        said.append(f"{common.count_text(aborted, 'open transaction')} counted as aborted")
+    click.echo("; ".join(["stopped", *said]))
+    if places:
+        click.get_current_context().exit(1)
+
+
+def _users_of_environment() -> dict[str, str] | None:
+    text = os.environ.get("PYLOGSEG_USERS", "")
+    return parse_users(text, "PYLOGSEG_USERS") if text.strip() else None
 
 
 def _interrupt(*_: object) -> NoReturn:
@@ -116,9 +234,8 @@ def _greet(server: Server, directories: tuple[str, ...]) -> None:
         common.count_text(len(partitions), "partition"),
         common.size_text(sum(each.size for each in partitions)),
     ]
-    where = ", ".join(map(printable, directories))
-    if server.is_open_to_others:
-        common.complain(
-            f"whoever reaches {server.bootstrap_servers} can read without a password: {topics_text(server.topics)}"
-        )
-    click.echo(f"serving {', '.join(what)} of {where} at {server.bootstrap_servers}, read-only; Ctrl-C stops")
+    where = ", ".join(printable(without_login(each)) for each in directories)
+    for warning in server.warnings():
+        common.complain(printable(warning))
+    how = catalog.keeps
+    click.echo(f"serving {', '.join(what)} of {where} at {server.bootstrap_servers}, {how}; Ctrl-C stops")

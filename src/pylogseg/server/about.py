@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable
 from typing import Any
 
@@ -47,7 +46,8 @@ def metadata(call: Call) -> Values:
     if asked is None or (call.version == 0 and not asked):
         found = [_topic(call, topic) for topic in catalog.topics.values()]
     else:
-        found = [_asked_topic(call, each["name"], each["topicId"]) for each in asked]
+        # Java names a topic twice now and then; it is answered once.
+        found = [_asked_topic(call, *each) for each in dict.fromkeys((each["name"], each["topicId"]) for each in asked)]
     wants_topics = call.values["includeTopicAuthorizedOperations"]
     for topic in found:
         topic["topicAuthorizedOperations"] = TOPIC_OPERATIONS if wants_topics else _NOT_ASKED
@@ -109,8 +109,9 @@ def topic_partitions(call: Call) -> Values:
     topics, cursor = call.catalog.topics, call.values["cursor"]
     names = sorted({each["name"] for each in call.values["topics"]} or topics)
     after, first = (cursor["topicName"], cursor["partitionIndex"]) if cursor is not None else ("", 0)
-    if first < 0:
-        raise KafkaError(codes.INVALID_REQUEST)
+    if first < 0:  # Kafka says it of each topic that was named
+        asked = call.values["topics"]
+        return {"topics": [{"errorCode": codes.INVALID_REQUEST, "name": each["name"]} for each in asked]}
     left = min(max(1, call.values["responsePartitionLimit"]), _MOST_PARTITIONS)
     found: list[dict[str, Any]] = []
     for name in names:
@@ -150,6 +151,13 @@ def cluster(call: Call) -> Values:
 # ---- settings ----
 
 
+#: Settings that a broker of 4.3, as which this server speaks, does not have.
+_SINCE_4_4 = {
+    "errors.deadletterqueue.group.enable", "max.decompressed.message.bytes", "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+}  # fmt: skip
+
+
 def configs(call: Call) -> Values:
     """Answer DescribeConfigs: what the cluster's metadata says, and Kafka's defaults."""
     return {"results": [_resource(call, each) for each in call.values["resources"]]}
@@ -162,7 +170,7 @@ def _resource(call: Call, asked: dict[str, Any]) -> dict[str, Any]:
         topic = call.catalog.topics.get(name)
         if topic is None:
             return {**row, "errorCode": _unknown(name)}
-        found = _topic_settings(topic)
+        found = _topic_settings(call, topic)
     elif kind == BROKER_RESOURCE and name in ("", str(call.catalog.node_id)):
         found = _broker_settings(call, name)
     else:
@@ -176,14 +184,17 @@ def _resource(call: Call, asked: dict[str, Any]) -> dict[str, Any]:
     return {**row, "configs": wanted}
 
 
-def _topic_settings(topic: Topic) -> Iterable[dict[str, Any]]:
+def _topic_settings(call: Call, topic: Topic) -> Iterable[dict[str, Any]]:
     own = dict(topic.settings)
     for name, value in INTERNAL_TOPICS.get(topic.name, {}).items():
         own.setdefault(name.replace("_", "."), value)
-    values = {**LogConfig().to_properties(), **own}
+    defaults = {name: value for name, value in LogConfig().to_properties().items() if name not in _SINCE_4_4}
+    values = {**defaults, **own}
     public = public_settings("TOPIC")
     for name, value in sorted(values.items()):
-        yield _setting(name, value, _OF_TOPIC if name in own else _DEFAULT, name in public)
+        yield _setting(
+            name, value, _OF_TOPIC if name in own else _DEFAULT, name in public, not call.catalog.is_writable
+        )
 
 
 def _broker_settings(call: Call, name: str) -> Iterable[dict[str, Any]]:
@@ -195,17 +206,17 @@ def _broker_settings(call: Call, name: str) -> Iterable[dict[str, Any]]:
             "node.id": (name, _STATIC),
             "log.dirs": (",".join(call.catalog.log_dirs), _STATIC),
             "fetch.max.bytes": (str(call.service.fetch_max_bytes), _STATIC),
-            "auto.create.topics.enable": ("false", _STATIC),
+            "auto.create.topics.enable": (str(call.catalog.is_writable).lower(), _STATIC),
         }
     for key, (value, source) in sorted(values.items()):
         yield _setting(key, value, source, key in public)
 
 
-def _setting(name: str, value: str, source: int, is_public: bool) -> dict[str, Any]:
+def _setting(name: str, value: str, source: int, is_public: bool, read_only: bool = True) -> dict[str, Any]:
     return {
         "name": name,
         "value": value if is_public else None,
-        "readOnly": True,
+        "readOnly": read_only,
         "configSource": source,
         "isSensitive": not is_public,
         "configType": _type_of(name),
@@ -233,16 +244,18 @@ def log_dirs(call: Call) -> Values:
         if wanted is None or served.number in wanted.get(served.topic, ()):
             row = {"partitionIndex": served.number, "partitionSize": served.size}
             rows.setdefault(served.log_dir, {}).setdefault(served.topic, []).append(row)
-    return {"results": [_log_dir(path, topics) for path, topics in rows.items()]}
+    return {"results": [_log_dir(call, path, topics) for path, topics in rows.items()]}
 
 
-def _log_dir(path: str, topics: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def _log_dir(call: Call, path: str, topics: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     found = {"logDir": path, "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()]}
+    if "://" in path:  # an object store has no size: the fields keep -1
+        return found
     try:
-        usage = shutil.disk_usage(path)
+        total, usable = call.catalog.usage(path)
     except OSError:
         return {**found, "errorCode": codes.KAFKA_STORAGE_ERROR}
-    return {**found, "totalBytes": usage.total, "usableBytes": usage.free}
+    return {**found, "totalBytes": total, "usableBytes": usable}
 
 
 def producers(call: Call) -> Values:

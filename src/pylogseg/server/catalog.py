@@ -1,7 +1,7 @@
 """What is served: topics and partitions of log directories, with logs that are opened when somebody asks for one.
 
-Nothing here writes to a disk: each log is opened over an overlay of its own, which keeps in memory what a broker would
-write when it starts, and no lock is taken.
+A log that nobody has asked for since some minutes is closed again. Nothing here writes to a disk, and no lock is taken.
+The engine is imported with the first log: to say what there is takes neither it nor numpy.
 """
 
 from __future__ import annotations
@@ -9,24 +9,21 @@ from __future__ import annotations
 import fnmatch
 import logging
 import os
+import shutil
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.catalog.folders import not_here, readable_topic_id
-from pylogseg.config import LogConfig
-from pylogseg.env.clock import SystemClock
-from pylogseg.env.environment import Environment
 from pylogseg.env.filesystem import LocalFiles
-from pylogseg.env.handles import Handles
+from pylogseg.env.garbage import uncollected
 from pylogseg.env.locks import check_unlocked
-from pylogseg.env.overlay import OverlayStorage
-from pylogseg.env.scheduler import CollectingScheduler
+from pylogseg.env.remote import RemoteFiles, shown
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.files.properties import parse_properties
@@ -34,21 +31,24 @@ from pylogseg.format.escape import printable
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.uuids import format_uuid, parse_uuid
 from pylogseg.internal_topics.cluster import ClusterMetadata, clusters_of
-from pylogseg.log.directory import LogDirectory
-from pylogseg.log.log import Log
-from pylogseg.reading.seek import end_offset
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.view import View
+
+if TYPE_CHECKING:
+    from pylogseg.log.log import Log
+    from pylogseg.server.logs import Logs
 
 _log = logging.getLogger(__name__)
+_Catalog = TypeVar("_Catalog", bound="Catalog")
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 #: For ids of topics whose folders have none: the same name has always the same id.
 _NAMESPACE = uuid.UUID("6f0c6c1e-6a53-4b0e-9f0c-8e5b7c3d2a41")
 #: A log that could not be opened is not tried again for so long: clients ask many times a second.
 _RETRY_SECONDS = 10.0
-#: Producers of a backup are shown however long they were idle.
-_NEVER_MS = 2**62
+#: To an object store, at a time.
+_ROUND_TRIPS = 16
 
 
 class Identity(NamedTuple):
@@ -58,16 +58,26 @@ class Identity(NamedTuple):
     cluster_id: str | None
 
 
+class Growth(Protocol):
+    """Tells a fetch that has too little whether one of its partitions has grown."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(self, *_: object) -> None: ...
+    def wait(self, seconds: float) -> bool: ...
+
+
 class Served:
     """One partition: a folder, and its log from the first use on."""
 
     def __init__(self, catalog: Catalog, found: Partition) -> None:
-        self.topic, self.number, self.folder = found.topic, found.partition, found.path
-        self.log_dir, self.name = found.files.split(found.path)
-        self.size = found.size
+        self.topic, self.number, self.found, self.size = found.topic, found.partition, found, found.size
+        self.folder = shown(found.files, found.path)
+        parent, self.name = found.files.split(found.path)
+        self.log_dir = shown(found.files, parent)
         self._catalog, self._error = catalog, found.error
         self._mutex = threading.Lock()
         self._log: Log | None = None
+        self._used = 0.0
         self._failure: tuple[float, PylogsegError] | None = None
         self._epoch: int | None = None
 
@@ -82,6 +92,7 @@ class Served:
         KafkaError
             That its directory is offline, if the log cannot be opened.
         """
+        self._used = time.monotonic()  # before the log is taken: see `close_unused`
         log = self._log
         if log is not None and log.is_usable:
             return log
@@ -103,22 +114,46 @@ class Served:
                 raise KafkaError(codes.KAFKA_STORAGE_ERROR, str(error)) from error
 
     @property
+    def is_open(self) -> bool:
+        """Whether the log is open now."""
+        return self._log is not None
+
+    @property
     def leader_epoch(self) -> int:
         """The epoch that all answers give: that of the last entry of ``leader-epoch-checkpoint``, 0 at least."""
-        if self._epoch is None:
-            self._epoch = max(0, self._read_epoch())
+        if self._epoch is None and not self.note_epoch():
+            try:
+                self._epoch = max(0, self.log().epochs.latest_epoch)
+            except KafkaError:
+                self._epoch = 0
+        assert self._epoch is not None
         return self._epoch
 
-    def _read_epoch(self) -> int:
-        path = os.path.join(self.folder, FileKind.LEADER_EPOCHS.value)
+    def note_epoch(self) -> bool:
+        """Read the epoch from its file; return whether there is a good one."""
+        files = self.found.files
+        path = files.join(self.found.path, FileKind.LEADER_EPOCHS.value)
         try:
-            entries = parse_leader_epochs(LocalFiles().read_all(path), path)
-            return entries[-1].epoch if entries else 0
+            entries = parse_leader_epochs(files.read_all(path), path)
         except (StorageError, CorruptionError):
-            try:
-                return self.log().epochs.latest_epoch
-            except KafkaError:
-                return 0
+            return False
+        self._epoch = max(0, entries[-1].epoch) if entries else 0
+        return True
+
+    def close_unused(self, before: float) -> bool:
+        """Close the log if nobody has asked for it since a moment of the monotonic clock; whether it was closed.
+
+        Whoever asked before that moment must be done with it. It is opened again at its next use.
+        """
+        if self._log is None or self._used >= before:
+            return False
+        with self._mutex:
+            log, self._log = self._log, None
+            if log is None or self._used >= before:  # who has asked meanwhile may have got it
+                self._log = log
+                return False
+            log.close_handles()
+            return True
 
     def close(self) -> None:
         """Close the log's files, without writing."""
@@ -151,8 +186,8 @@ class Catalog:
     disk : Disk
     names : sequence of str
         Topics that are served, or shell patterns for them; none means all.
-    until_checkpoint : bool
-        Whether consumers see only what lies below the checkpoint of the high watermark, and not all that is there.
+    view : View
+        What is shown of their logs.
 
     Raises
     ------
@@ -160,18 +195,27 @@ class Catalog:
         If a name selects nothing, or one broker has a partition twice.
     """
 
-    def __init__(self, disk: Disk, names: Sequence[str] = (), *, until_checkpoint: bool = False) -> None:
-        self.disk, self.until_checkpoint = disk, until_checkpoint
+    #: Whether topics and their settings can be changed, and what a partition is.
+    is_writable = False
+    #: What becomes of what clients write.
+    keeps = "read-only"
+    served_type: type[Served] = Served
+
+    def __init__(self, disk: Disk, names: Sequence[str] = (), *, view: View = View()) -> None:  # noqa: B008
+        self.disk, self.view = disk, view
         #: What whoever starts the server should know.
         self.notes: list[str] = []
-        self._handles = Handles()
-        self._directories: dict[str, LogDirectory] = {}
+        self._logs: Logs | None = None
         self._identities: dict[str, Identity] = {}
         self._mutex = threading.Lock()
         self._clusters, notes = clusters_of(disk)
         self.notes += notes
+        if view.aborts_open:
+            self.notes.append("transactions that were open when the copy was made count as aborted")
         live = [each for each in disk.partitions if each.is_live and each.topic and each.topic != METADATA_TOPIC]
-        self.topics = self._topics(_chosen(live, names))
+        self._files = {shown(each.files, each.path): each for each in disk.log_dirs}
+        with uncollected():
+            self.topics = self._topics(_chosen(live, names))
         self.by_id = {topic.id: topic for topic in self.topics.values()}
         known = [self.identity(path) for path in self.log_dirs]
         self.node_id = next((each.node_id for each in known if each.node_id is not None), 1)
@@ -179,31 +223,45 @@ class Catalog:
 
     @classmethod
     def open(
-        cls, paths: Sequence[str | os.PathLike[str]], names: Sequence[str] = (), *, until_checkpoint: bool = False
-    ) -> Catalog:
-        """List some directories of this machine that no broker is writing to.
+        cls: type[_Catalog],
+        paths: Sequence[str | os.PathLike[str]],
+        names: Sequence[str] = (),
+        *,
+        view: View = View(),  # noqa: B008  (it cannot be changed)
+        storage: Mapping[str, Any] | None = None,
+        tier: str | None = None,
+    ) -> _Catalog:
+        """List some directories that no broker is writing to; `storage` has options of fsspec for URLs.
+
+        `tier` is the URL of what was uploaded from these directories.
 
         Raises StorageError if a running broker has the lock of one, or a directory cannot be listed.
         """
-        for path in paths:
-            if "://" in os.fspath(path):
-                raise RequestError(f"{path}: only directories of this machine are served: copy it here first")
-        disk = open_dir([os.path.abspath(path) for path in paths])
-        parents = {each.files.split(each.path)[0] for each in disk.partitions}
-        for folder in sorted(parents | {log_dir.path for log_dir in disk.log_dirs}):
+        texts = [os.fspath(path) for path in paths]
+        disk = open_dir(
+            [path if "://" in path else os.path.abspath(path) for path in texts], storage=storage, tier=tier
+        )
+        local = [each for each in disk.partitions if isinstance(each.files, LocalFiles)]
+        folders = {each.path for each in disk.log_dirs if isinstance(each.files, LocalFiles)}
+        for folder in sorted(folders | {each.files.split(each.path)[0] for each in local}):
             try:
                 check_unlocked(folder)
             except StorageError as error:
                 if error.__cause__ is None:
                     remedy = f"or serve a copy: pylogseg copy {folder} FOLDER"
                     raise StorageError(folder, "serve", f"{error.reason}, {remedy}") from None
-        return cls(disk, names, until_checkpoint=until_checkpoint)
+        return cls(disk, names, view=view)
 
     @property
     def log_dirs(self) -> list[str]:
         """Folders that hold the partitions that are served."""
-        found = [log_dir.path for log_dir in self.disk.log_dirs]
+        found = list(self._files)
         return found or sorted({served.log_dir for served in self.partitions()})
+
+    def local_folders(self) -> set[str]:
+        """Return the folders of this machine in which nothing may be written."""
+        partitions = [each.path for each in self.disk.partitions if isinstance(each.files, LocalFiles)]
+        return {each.path for each in self.disk.log_dirs if isinstance(each.files, LocalFiles)}.union(partitions)
 
     def partitions(self) -> Iterable[Served]:
         """Yield all partitions that are served, by topic and number."""
@@ -223,9 +281,11 @@ class Catalog:
     def identity(self, log_dir: str) -> Identity:
         """Return who wrote a log directory."""
         if log_dir not in self._identities:
-            path = os.path.join(log_dir, FileKind.META_PROPERTIES.value)
+            of = self._files.get(log_dir)
+            files, folder = (LocalFiles(), log_dir) if of is None else (of.files, of.path)
+            path = files.join(folder, FileKind.META_PROPERTIES.value)
             try:
-                found = parse_properties(LocalFiles().read_all(path), path)
+                found = parse_properties(files.read_all(path), path)
             except (StorageError, CorruptionError):
                 found = {}
             node = found.get("node.id") or found.get("broker.id") or ""
@@ -238,19 +298,40 @@ class Catalog:
             return cluster.of_broker(str(self.node_id))
         return {}
 
+    def usage(self, log_dir: str) -> tuple[int, int]:
+        """Return how large the disk of a log directory is, and how much of it is free; OSError if it has none."""
+        found = shutil.disk_usage(log_dir)
+        return found.total, found.free
+
+    def growth(self, partitions: Iterable[tuple[Topic | None, int]]) -> Growth | None:
+        """Return who waits for partitions to grow; None, since files that nobody writes do not."""
+        return None
+
     # ---- listing ----
 
     def _topics(self, partitions: list[Partition]) -> dict[str, Topic]:
         found: dict[str, dict[int, list[Partition]]] = defaultdict(lambda: defaultdict(list))
         for each in partitions:
             found[each.topic][each.partition].append(each)
-        return {name: self._topic(name, numbers) for name, numbers in sorted(found.items())}
+        names = sorted(found)
+        if not any(isinstance(each.files, RemoteFiles) for each in partitions):
+            return {name: self._topic(name, found[name]) for name in names}
+        from concurrent.futures import ThreadPoolExecutor
+
+        # Ids and epochs are in files of their own, each of which takes a round trip.
+        with ThreadPoolExecutor(_ROUND_TRIPS) as pool:
+            topics = dict(zip(names, pool.map(self._topic, names, [found[name] for name in names]), strict=True))
+            every = [served for topic in topics.values() for served in topic.partitions.values()]
+            list(pool.map(Served.note_epoch, every))
+        return topics
 
     def _topic(self, name: str, numbers: dict[int, list[Partition]]) -> Topic:
-        partitions = {number: Served(self, self._best(copies)) for number, copies in sorted(numbers.items())}
+        partitions = {number: self.served_type(self, self._best(copies)) for number, copies in sorted(numbers.items())}
         first = next(iter(partitions.values()))
         metadata = self._clusters.get(first.log_dir, ClusterMetadata())
-        known = next(filter(None, (readable_topic_id(LocalFiles(), each.folder) for each in partitions.values())), None)
+        known = next(
+            filter(None, (readable_topic_id(each.found.files, each.found.path) for each in partitions.values())), None
+        )
         topic_id = known or metadata.topic_ids.get(name)
         raw = parse_uuid(topic_id) if topic_id else uuid.uuid5(_NAMESPACE, name).bytes
         same = topic_id is not None and metadata.topic_ids.get(name) == topic_id
@@ -262,12 +343,14 @@ class Catalog:
         if len(copies) == 1:
             return copies[0]
         name = f"{copies[0].topic}-{copies[0].partition}"
-        brokers = [self.identity(each.files.split(each.path)[0]) for each in copies]
+        brokers = [self.identity(shown(each.files, each.files.split(each.path)[0])) for each in copies]
         if len(set(brokers)) < len(brokers):
             raise RequestError(
                 f"{name} lies in {' and in '.join(each.path for each in copies)}, which one broker cannot have: did a "
                 "move end in the middle? Name the log directory that is meant"
             )
+        from pylogseg.reading.seek import end_offset
+
         ends = [(Served(self, each).leader_epoch, end_offset(each.segments)) for each in copies]
         epoch, end = max(ends)
         best = copies[ends.index((epoch, end))]
@@ -278,17 +361,8 @@ class Catalog:
 
     def open_log(self, served: Served) -> Log:
         """Open the log of a partition, as a broker does when it starts, but in memory."""
-        with self._mutex:
-            directory = self._directories.get(served.log_dir)
-            if directory is None:
-                directory = self._directories[served.log_dir] = LogDirectory(OverlayStorage(), served.log_dir)
-            start = directory.claim(served.name)
-            directory.release(served.name, clean=start.clean, write=False)
         started = time.perf_counter()
-        # One overlay for each log: their threads change the names that are in it.
-        environment = Environment(OverlayStorage(handles=self._handles), SystemClock(), CollectingScheduler())
-        log = Log.open(environment, served.folder, LogConfig(), start, producer_expiration_ms=_NEVER_MS)
-        log.update_high_watermark(start.high_watermark if self.until_checkpoint else log.log_end_offset)
+        log = self._opener().open(served.found)
         _log.info(
             "%s: offsets %d to %d, opened in %.0f ms",
             served,
@@ -298,10 +372,38 @@ class Catalog:
         )
         return log
 
+    def close_unused(self, before: float) -> int:
+        """Close the logs that nobody has asked for since a moment of the monotonic clock; return how many."""
+        closed = sum(served.close_unused(before) for served in self.partitions())
+        if closed:
+            _log.info("%d logs that nobody has read for a while are closed", closed)
+        return closed
+
+    @property
+    def left_out(self) -> tuple[int, int]:
+        """Places with damage, and their bytes, that were left out of the logs opened so far."""
+        skipping = None if self._logs is None else self._logs.skipping
+        return (0, 0) if skipping is None else skipping.left_out
+
+    @property
+    def aborted(self) -> int:
+        """Open transactions of the logs opened so far that count as aborted."""
+        return 0 if self._logs is None else sum(self._logs.aborted.values())
+
+    def _opener(self) -> Logs:
+        from pylogseg.server.logs import Logs  # with the engine: only when a log is read
+
+        with self._mutex:
+            if self._logs is None:
+                self._logs = Logs(self.view)
+            return self._logs
+
     def close(self) -> None:
         """Close all files."""
         for served in self.partitions():
             served.close()
+        if self._logs is not None:
+            self._logs.close()
 
 
 def _chosen(partitions: list[Partition], names: Sequence[str]) -> list[Partition]:

@@ -5,25 +5,32 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import os
 import select
 import socket as sockets
 import struct
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pylogseg.errors import StorageError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
-from pylogseg.log.reads import Slice
+from pylogseg.log.read_result import Slice
 from pylogseg.server import about, codes
-from pylogseg.server.handlers import HANDLERS, OFFERED, api_versions, is_served
-from pylogseg.server.service import Call, Endpoint, Service
+from pylogseg.server.login import MOST_BYTES_BEFORE, REFUSAL_DELAY_S, SASL, Login, State
+from pylogseg.server.sasl import Denied
+from pylogseg.server.service import Call, Disconnected, Endpoint, Service
+from pylogseg.server.table import NO_ANSWER
 from pylogseg.server.wire import API_VERSIONS, Header, MalformedRequest, Values, answer, decode, read_header, request_of
+
+if TYPE_CHECKING:
+    from pylogseg.server.tls import Channel
 
 _log = logging.getLogger(__name__)
 
-_BUFFER_BYTES = 1 << 16
+#: Most requests fit into the first; a connection that gets a larger one keeps the second.
+_FIRST_BYTES, _BUFFER_BYTES = 1 << 12, 1 << 16
 _PIECE_BYTES = 1 << 20
 #: Slices up to this are read, so that all of an answer goes by one call; larger ones go from the file to the socket.
 _READ_BYTES = 64 << 10
@@ -31,6 +38,8 @@ _MOST_READ_BYTES = 1 << 20
 _MOST_BUFFERS = 512
 _LOOK_SECONDS = 0.25
 _TIMED_OUT = (errno.EAGAIN, errno.EWOULDBLOCK, errno.ETIMEDOUT)
+#: What a client of TLS sends first: a handshake record, and the larger number of its version.
+_TLS_HELLO = b"\x16\x03"
 
 Trace = Callable[[str], None]
 
@@ -47,13 +56,19 @@ class Limits(NamedTuple):
     idle_s : float
         Without a request.
     stalled_s : float
-        In the middle of a request or an answer, without progress.
+        In the middle of a request or an answer, without progress; and before its login, without a request.
+    unused_s : float
+        After which a log that nobody reads is closed.
+    handshake_s : float
+        For the handshake of TLS.
     """
 
     request_bytes: int = 16 << 20
     connections: int = 1000
     idle_s: float = 600.0
     stalled_s: float = 30.0
+    unused_s: float = 300.0
+    handshake_s: float = 10.0
 
 
 class Closing(Exception):
@@ -70,15 +85,25 @@ class Connection:
     def __init__(
         self, service: Service, socket: sockets.socket, endpoint: Endpoint | None, limits: Limits, trace: Trace | None
     ) -> None:
-        self._service, self._socket, self._limits, self._trace = service, socket, limits, trace
+        self._service, self._limits, self._trace = service, limits, trace
         self._host, self._port = socket.getpeername()[:2]
         own = socket.getsockname()
         # Clients come back to the address that they are told, so by default it is the one they have reached.
         self._endpoint = endpoint or Endpoint(own[0], own[1])
         self._client, self._software = "", ""
         self._refused: set[tuple[int, int]] = set()
-        self._buffer = bytearray(_BUFFER_BYTES)
+        self._buffer = bytearray(_FIRST_BYTES)
         self._have = 0
+        #: When the request that is answered now began, by the monotonic clock; infinity between requests.
+        self.busy_since = math.inf
+        self._login, self._ending = Login(service.guard.users), ""
+        self._tls: Channel | None = None
+        self._socket = socket
+        if service.guard.tls is not None:
+            from pylogseg.server.tls import Channel
+
+            self._tls = Channel(service.guard.tls, socket)
+            self._socket = self._tls.socket
 
     def __repr__(self) -> str:
         who = f" {printable(self._client)}" if self._client else ""
@@ -87,16 +112,21 @@ class Connection:
     def run(self) -> None:
         """Serve the client until it goes, or breaks a rule."""
         try:
-            _set_timeouts(self._socket, self._limits.stalled_s)
+            self._open()
             while (frame := self._frame()) is not None:
-                self._serve(frame)
-        except Closing as reason:
-            _log.warning("%s: closed: %s", self, reason)
+                self.busy_since = time.monotonic()
+                if self._login.state is State.RAW_TOKENS:
+                    self._take_token(frame)
+                else:
+                    self._serve(frame)
+                self.busy_since = math.inf
+        except (Closing, Disconnected) as reason:
+            self._service.complaints.add(self._host, repr(self), f"closed: {reason}")
             self._tell(f"closed: {reason}")
         except (OSError, Gone) as error:  # clients come and go
             _log.debug("%s: %s", self, error)
-        except Exception:
-            _log.exception("%s: closed after an error of this server", self)
+        except Exception as error:
+            _log.exception("%s: closed after an error of this server: %r", self, error)
         finally:
             self.close()
 
@@ -109,59 +139,89 @@ class Connection:
     def hang_up(self) -> None:
         """End what its thread waits for."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(sockets.SHUT_RDWR)
+            # Of the socket itself: that of TLS forgets its keys, and its thread may be using them.
+            sockets.socket.shutdown(self._socket, sockets.SHUT_RDWR)
+
+    def _open(self) -> None:
+        if self._tls is None:
+            _set_timeouts(self._socket, self._limits.stalled_s)
+            return
+        try:
+            said = self._tls.shake_hands(self._limits.handshake_s)
+        except (RequestError, TimeoutError) as error:
+            raise Closing(f"TLS: {error}") from None
+        self._socket.settimeout(self._limits.stalled_s)
+        self._tell(said)
 
     # ---- requests ----
 
     def _frame(self) -> bytes | None:
         """Return the next request; None if the client has gone."""
-        idle_until = time.monotonic() + self._limits.idle_s
+        limits, in_full = self._limits, self._login.is_done
+        if not self._have and not self._receive(time.monotonic() + (limits.idle_s if in_full else limits.stalled_s)):
+            return None
+        # From its first byte on: a client that sends a byte now and then must not hold a thread for ever.
+        until = time.monotonic() + limits.stalled_s
         while self._have < 4:
-            count = self._receive(memoryview(self._buffer)[self._have :], idle_until if self._have == 0 else 0.0)
-            if count == 0:
-                if self._have:
-                    raise Closing("the client went in the middle of a request")
-                return None
+            self._receive_more(until)
         size = int.from_bytes(self._buffer[:4], "big", signed=True)
-        if not 0 < size <= self._limits.request_bytes:
-            raise Closing(f"a request of {size} bytes; 1 to {self._limits.request_bytes} are allowed")
+        most = limits.request_bytes if in_full else min(limits.request_bytes, MOST_BYTES_BEFORE)
+        if not 0 < size <= most:
+            if self._buffer[:2] == _TLS_HELLO and self._tls is None:
+                raise Closing("it speaks TLS, and this server has no certificate (--tls-cert)")
+            before = "" if in_full else " before its login"
+            raise Closing(f"a request of {size} bytes{before}; 1 to {most} are allowed")
         if size + 4 > len(self._buffer):
-            return self._large_frame(size)
+            if size + 4 > _BUFFER_BYTES:
+                return self._large_frame(size)
+            self._buffer += bytes(_BUFFER_BYTES - len(self._buffer))
         while self._have < size + 4:
-            if self._receive(memoryview(self._buffer)[self._have :], 0.0) == 0:
-                raise Closing("the client went in the middle of a request")
+            self._receive_more(until)
         frame = bytes(memoryview(self._buffer)[4 : size + 4])
         self._have -= size + 4
         if self._have:
             self._buffer[: self._have] = self._buffer[size + 4 : size + 4 + self._have]
         return frame
 
-    def _receive(self, into: memoryview, idle_until: float) -> int:
-        """Receive some bytes into the buffer; a client may be silent only between requests."""
+    def _receive(self, until: float) -> int:
+        """Receive some bytes into the buffer; 0 if the client has gone."""
         while True:
             try:
-                count = self._socket.recv_into(into)
+                count = self._socket.recv_into(memoryview(self._buffer)[self._have :])
                 self._have += count
                 return count
             except OSError as error:
-                if error.errno not in _TIMED_OUT:
+                if not _is_timeout(error):
                     raise
-            if time.monotonic() >= idle_until:
+            if time.monotonic() >= until:
                 raise Closing("nothing came for too long")
+
+    def _receive_more(self, until: float) -> None:
+        """Receive some bytes of a request that has begun."""
+        if time.monotonic() >= until:
+            raise Closing("a request came too slowly")
+        if not self._receive(until):
+            raise Closing("the client went in the middle of a request")
 
     def _large_frame(self, size: int) -> bytes:
         """Receive a request that is larger than the buffer; memory grows with what has come."""
         pieces = [bytes(memoryview(self._buffer)[4 : self._have])]
         left, self._have = size - len(pieces[0]), 0
+        last, until = left, time.monotonic() + self._limits.stalled_s
         while left:
+            if last - left >= _PIECE_BYTES:  # a large request may take longer, a slow one may not
+                last, until = left, time.monotonic() + self._limits.stalled_s
+            elif time.monotonic() >= until:
+                raise Closing("a request came too slowly")
             try:
                 piece = self._socket.recv(min(left, _PIECE_BYTES))
             except OSError as error:
-                raise (Closing("nothing came for too long") if error.errno in _TIMED_OUT else error) from None
+                raise (Closing("nothing came for too long") if _is_timeout(error) else error) from None
             if not piece:
                 raise Closing("the client went in the middle of a request")
             pieces.append(piece)
             left -= len(piece)
+        self._have = 0
         return b"".join(pieces)
 
     def _serve(self, frame: bytes) -> None:
@@ -169,11 +229,15 @@ class Connection:
         try:
             header = read_header(frame)
             self._client = header.client or ""
-            if header.key == API_VERSIONS and header.end < 0:
-                self._send(answer(API_VERSIONS, 0, header.correlation, api_versions(0, codes.UNSUPPORTED_VERSION)))
+            if not self._login.is_allowed(header.key):
+                raise Closing(f"it sent request {header.key} before its login by SASL, which this server wants")
+            is_served = self._service.table.is_served(header.key, header.version)
+            if header.key == API_VERSIONS and not is_served:
+                refused = self._service.table.api_versions(0, codes.UNSUPPORTED_VERSION)
+                self._send(answer(API_VERSIONS, 0, header.correlation, refused))
                 return
             of = request_of(header.key)
-            if of is None or not is_served(header.key, header.version):
+            if of is None or not is_served:
                 raise Closing(f"it sent request {header.key} in version {header.version}, which is not offered here")
             values, _ = decode(of, header.version, frame, header.end)
         except MalformedRequest as error:
@@ -181,18 +245,42 @@ class Connection:
         found = self._answered(header, values)
         if found is None:
             # Without acks there is no answer; that the records were refused shows by the end of the connection.
-            raise Closing("records were sent without acks, and nothing is written here")
-        self._send(answer(header.key, header.version, header.correlation, found))
+            raise Closing("records were sent without acks, and were refused")
+        if found is not NO_ANSWER:
+            self._send(answer(header.key, header.version, header.correlation, found))
         if self._trace is not None:
             self._tell(_verdict(of.name, header, values, found, time.perf_counter() - started))
+        if self._ending:
+            raise Closing(self._ending)
 
     def _answered(self, header: Header, values: Values) -> Values | None:
-        if header.key == API_VERSIONS:
-            good = about.is_software_known(values, header.version)
-            return api_versions(header.version, codes.NONE if good else codes.INVALID_REQUEST)
+        if header.key in SASL:
+            return self._log_in(header, values)
         client = self._client
         call = Call(self._service, header.version, values, client, self._host, self._endpoint, self._wait)
-        return HANDLERS[header.key](call)
+        before = self._service.before
+        if before is not None and (found := before(header.key, call)) is not None:
+            return found
+        if header.key == API_VERSIONS:
+            good = about.is_software_known(values, header.version)
+            return self._service.table.api_versions(header.version, codes.NONE if good else codes.INVALID_REQUEST)
+        return self._service.table.handlers[header.key](call)
+
+    def _log_in(self, header: Header, values: Values) -> Values:
+        said = self._login.answer(header.key, header.version, values)
+        if said.is_late:
+            self._service.stopping.wait(REFUSAL_DELAY_S)
+        self._ending = said.end
+        return said.values
+
+    def _take_token(self, token: bytes) -> None:
+        """Take a token of SASL that comes without a header, as after version 0 of the handshake."""
+        try:
+            said = self._login.token(token)
+        except Denied as error:
+            self._service.stopping.wait(REFUSAL_DELAY_S)
+            raise Closing(str(error)) from None
+        self._send([len(said).to_bytes(4, "big") + said])
 
     def _tell(self, text: str) -> None:
         if self._trace is not None:
@@ -222,6 +310,9 @@ class Connection:
     def _send(self, parts: list[Any]) -> None:
         """Send an answer: bytes, and slices of files."""
         try:
+            if self._tls is not None:
+                self._tls.send(parts)
+                return
             pending: list[bytes] = []
             read = 0
             for i, part in enumerate(parts):
@@ -239,7 +330,7 @@ class Connection:
         except StorageError as error:
             raise Closing(f"{error}; the size of the answer was sent already") from None
         except OSError as error:
-            if error.errno in _TIMED_OUT:
+            if _is_timeout(error):
                 raise Closing("it does not take its answer") from None
             raise
 
@@ -267,6 +358,10 @@ class Connection:
             if count == 0:
                 raise Closing(f"{part.file.path} was cut while it was sent")
             position, left = position + count, left - count
+
+
+def _is_timeout(error: OSError) -> bool:
+    return isinstance(error, TimeoutError) or error.errno in _TIMED_OUT
 
 
 def _set_timeouts(socket: sockets.socket, seconds: float) -> None:
@@ -304,6 +399,3 @@ def _errors(value: Any) -> set[int]:
         if isinstance(value, (list, tuple)) and not isinstance(value, Slice)
         else set()
     )
-
-
-assert set(HANDLERS) <= set(OFFERED)

@@ -17,7 +17,7 @@ from pylogseg.errors import RequestError
 from pylogseg.server import codes
 from pylogseg.server.assignors import Part, ranges, uniform
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.groups import MOST_MEMBERS, Answer
+from pylogseg.server.groups import MOST_MEMBERS, MOST_METADATA_BYTES, Answer
 
 SESSION_S, HEARTBEAT_MS = 45.0, 5000
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
@@ -176,6 +176,12 @@ class ConsumerGroup:
             self.epoch += not is_new
             self._assign()
 
+    def topics_changed(self) -> None:
+        """Make a new target where topics or partitions have come or gone."""
+        before = self.target
+        self._assign()
+        self.epoch += self.target != before
+
     def _assign(self) -> None:
         """Make a new target."""
         known = self.topics()
@@ -313,3 +319,12 @@ def _check_regex(regex: str | None) -> None:
         check_pattern(regex)
     except RequestError as error:
         raise KafkaError(codes.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex {error}.") from None
+
+
+def check_subscription(beat: Beat) -> None:
+    """Refuse a member whose texts are larger than any client sends: they are kept."""
+    texts = (beat.member_id, beat.instance_id, beat.rack, beat.regex, *(beat.topics or ()))
+    if sum(len(text) for text in texts if text) > MOST_METADATA_BYTES:
+        raise KafkaError(
+            codes.INVALID_REQUEST, f"A member may not have more than {MOST_METADATA_BYTES} bytes of names."
+        )

@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+from pylogseg.errors import StorageError
 from pylogseg.format.escape import printable
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
@@ -47,6 +48,13 @@ class Listed(NamedTuple):
 Offsets = dict[str, dict[Place, Committed]]
 
 
+class Store(Protocol):
+    """Where commits are kept from one run to the next."""
+
+    def add(self, group: str, commits: Mapping[Place, Committed]) -> None: ...
+    def close(self) -> None: ...
+
+
 class Coordinator:
     """The groups.
 
@@ -54,6 +62,8 @@ class Coordinator:
     ----------
     load : callable, optional
         Returns the offsets that groups start with; called when the first is asked for.
+    store : Store, optional
+        Keeps the commits; without one they are gone when the server stops.
     initial_delay_s : float
         For how long an empty group waits for more members than its first.
     sessions : tuple of float
@@ -65,11 +75,13 @@ class Coordinator:
     def __init__(
         self,
         load: Callable[[], Offsets] = dict,
+        store: Store | None = None,
         *,
         initial_delay_s: float = 0.0,
         sessions: tuple[float, float] = (_LEAST_SESSION_S, _MOST_SESSION_S),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._store, self._unsaved = store, Offsets()
         self._load, self._initial_delay_s, self._sessions, self._now = load, initial_delay_s, sessions, now
         self._changed = threading.Condition()
         self._groups: dict[str, ClassicGroup] = {}
@@ -203,7 +215,7 @@ class Coordinator:
                 return
             if group_id not in self._groups:
                 if generation >= 0:
-                    raise KafkaError(codes.ILLEGAL_GENERATION)
+                    raise KafkaError(codes.GROUP_ID_NOT_FOUND)
                 return
         self.in_group(group_id, lambda group, now: group.check_commit(now, member_id, instance_id, generation))
 
@@ -213,12 +225,28 @@ class Coordinator:
             raise KafkaError(codes.OFFSET_METADATA_TOO_LARGE)
         with self._changed:
             offsets = self._all()
-            if group_id not in offsets and len(offsets) >= MOST_GROUPS + len(self._told):
+            if group_id not in self._told and len(self._told) >= MOST_GROUPS:
                 raise KafkaError(codes.GROUP_MAX_SIZE_REACHED)
             offsets.setdefault(group_id, {})[place] = committed
-            if group_id not in self._told:
-                self._told.add(group_id)
+            if self._store is not None:
+                self._unsaved.setdefault(group_id, {})[place] = committed
+            if group_id not in self._told and self._store is None:
                 _log.info("group %s: its commits are kept in memory, until the server stops", printable(group_id))
+            self._told.add(group_id)
+
+    def save(self, group_id: str) -> None:
+        """Put what a group has committed where it is kept; KafkaError if that fails, and it is tried again later."""
+        with self._changed:
+            commits = self._unsaved.pop(group_id, None)
+        if commits is None or self._store is None:
+            return
+        try:
+            self._store.add(group_id, commits)
+        except StorageError as error:
+            with self._changed:
+                self._unsaved[group_id] = {**commits, **self._unsaved.get(group_id, {})}
+            _log.warning("%s", printable(str(error)))
+            raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, str(error)) from error
 
     def committed(self, group_id: str, member_id: str | None = None, epoch: int = -1) -> dict[Place, Committed]:
         """Return the offsets of a group; KafkaError if a member of a group of the new protocol is none any more."""
@@ -228,7 +256,9 @@ class Coordinator:
             return dict(self._all().get(group_id, {}))
 
     def close(self) -> None:
-        """Answer all that wait."""
+        """Answer all that wait, and give up what keeps the commits."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self._store is not None:
+            self._store.close()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from pylogseg.errors import CorruptionError, OffsetOutOfRangeError, PylogsegError
-from pylogseg.log.log import FetchIsolation, Log
+from pylogseg.errors import PylogsegError
 from pylogseg.server import codes
-from pylogseg.server.catalog import Served
+from pylogseg.server.catalog import Growth, Served
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.offsets import end_of_epoch
 from pylogseg.server.service import Call, check_epoch
 from pylogseg.server.sessions import Wanted
 from pylogseg.server.wire import NO_ID, Values
 
+if TYPE_CHECKING:
+    from pylogseg.log.log import FetchIsolation, Log
+
 _ISOLATIONS: dict[int, FetchIsolation] = {0: "high_watermark", 1: "txn_committed"}
 _NO_REPLICA = -1
+_LOOK_SECONDS = 0.25
 #: The first versions that have topic ids, that say who leads now, and that clients of zstd send.
 _IDS, _LEADERS, _ZSTD = 13, 16, 10
 _OFFLINE_SINCE = 6
@@ -37,15 +41,34 @@ def fetch(call: Call) -> Values:
     if turn.error:
         return {"errorCode": turn.error}
     limit = max(0, min(values["maxBytes"], call.service.fetch_max_bytes))
+    least, until = min(values["minBytes"], limit), started + values["maxWaitMs"] / 1000
     answers, size = _read(call, turn.wanted, isolation, limit)
-    sent = turn.told(answers)
-    is_told = size >= min(values["minBytes"], limit) or any(
-        row["errorCode"] or "divergingEpoch" in row for _, row in answers
-    )
-    left = values["maxWaitMs"] / 1000 - (time.monotonic() - started)
-    if turn.wanted and not is_told and left > 0:
-        call.wait(left)  # the files do not grow: what was read is what there is
-    return {"sessionId": turn.number, **_grouped(call, sent)}
+    if turn.wanted and not _is_enough(answers, size, least) and time.monotonic() < until:
+        growth = call.catalog.growth([(call.topic(each.topic, each.topic_id), each.number) for each in turn.wanted])
+        if growth is None:
+            call.wait(until - time.monotonic())  # what was read is what there is
+        else:
+            with growth:
+                answers = _grown(call, growth, until, lambda: _read(call, turn.wanted, isolation, limit), least)
+    return {"sessionId": turn.number, **_grouped(call, turn.told(answers))}
+
+
+def _is_enough(answers: list[_Answer], size: int, least: int) -> bool:
+    return size >= least or any(row["errorCode"] or "divergingEpoch" in row for _, row in answers)
+
+
+def _grown(
+    call: Call, growth: Growth, until: float, read: Callable[[], tuple[list[_Answer], int]], least: int
+) -> list[_Answer]:
+    """Read again whenever a partition has grown, until there is enough or the time is over."""
+    while True:
+        answers, size = read()  # first of all once more: it may have grown before anybody looked
+        if _is_enough(answers, size, least):
+            return answers
+        while not growth.wait(min(until - time.monotonic(), _LOOK_SECONDS)):
+            if time.monotonic() >= until:
+                return answers
+            call.wait(0.001)  # it raises if the client has gone, or the server stops
 
 
 def _read(call: Call, wanted: list[Wanted], isolation: FetchIsolation, limit: int) -> tuple[list[_Answer], int]:
@@ -77,12 +100,16 @@ def _one(call: Call, each: Wanted, isolation: FetchIsolation, want: int, min_one
         check_epoch(served, each.epoch)
         _check_codec(call, served)
         log = served.log()
-        row["highWatermark"], row["logStartOffset"] = log.high_watermark, log.log_start_offset
-        row["lastStableOffset"] = log.last_stable_offset
+        ends = {
+            "highWatermark": log.high_watermark,
+            "lastStableOffset": log.last_stable_offset,
+            "logStartOffset": log.log_start_offset,
+        }
         if each.last_epoch >= 0 and (diverging := _diverging(served, each)) is not None:
             row["divergingEpoch"] = diverging
-            return row
-        _fill(row, log, each, isolation, want, min_one)
+        else:
+            _fill(row, log, each, isolation, want, min_one)
+        row |= ends  # an error, also of the offset, comes without them
     except KafkaError as error:
         row["errorCode"] = error.code
         if error.code == codes.KAFKA_STORAGE_ERROR and call.version < _OFFLINE_SINCE:
@@ -102,8 +129,7 @@ def _find(call: Call, each: Wanted) -> Served:
 
 def _check_codec(call: Call, served: Served) -> None:
     """Refuse a topic in zstd to a client that is older than it."""
-    topic = call.catalog.topics[served.topic]
-    if call.version < _ZSTD and topic.settings.get("compression.type") == "zstd":
+    if call.version < _ZSTD and call.catalog.topics[served.topic].settings.get("compression.type") == "zstd":
         raise KafkaError(codes.UNSUPPORTED_COMPRESSION_TYPE)
 
 
@@ -119,13 +145,11 @@ def _fill(row: dict[str, Any], log: Log, each: Wanted, isolation: FetchIsolation
     """Find the batches of a partition, and the aborted transactions that reach into them."""
     try:
         found = log.fetch(each.offset, want, isolation, min_one=min_one, placed=True)
-    except OffsetOutOfRangeError as error:
-        raise KafkaError(codes.OFFSET_OUT_OF_RANGE) from error
-    except CorruptionError as error:
-        raise KafkaError(codes.CORRUPT_MESSAGE, str(error)) from error
     except PylogsegError as error:
-        raise KafkaError(codes.KAFKA_STORAGE_ERROR, str(error)) from error
-    if found.place is not None and not found.first_incomplete:  # a part of a batch alone is of no use
+        raise KafkaError.of(error) from error
+    if found.first_incomplete:  # a part of a batch alone is of no use, and a broker says nothing of transactions then
+        return
+    if found.place is not None:
         row["records"] = found.place
     if found.aborted is not None:
         row["abortedTransactions"] = [
@@ -148,5 +172,5 @@ def _grouped(call: Call, answers: list[_Answer]) -> Values:
         if last is None or last["topic"] != each.topic or last["topicId"] != each.topic_id:
             topics.append(last := {"topic": each.topic, "topicId": each.topic_id, "partitions": []})
         last["partitions"].append(row)
-    led = any("currentLeader" in row for _, row in answers)
+    led = call.version >= _LEADERS and any("currentLeader" in row for _, row in answers)
     return {"responses": topics, "nodeEndpoints": [call.node()] if led else []}

@@ -6,7 +6,7 @@ from typing import Any
 
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.consumer_groups import Beat, Known
+from pylogseg.server.consumer_groups import Beat, Known, check_subscription
 from pylogseg.server.coordinator import Committed, Place
 from pylogseg.server.groups import Join, check_sizes
 from pylogseg.server.service import TOPIC_OPERATIONS, Call
@@ -16,6 +16,8 @@ _GROUP, _TRANSACTION = 0, 1
 #: First versions: of a join that gets its id first, of one whose leader may skip the assignment.
 _NEEDS_ID, _CAN_SKIP = 4, 9
 _BY_ID = 10
+#: Of OffsetCommit: the first that knows groups of the new protocol.
+_NEW_PROTOCOL = 9
 _NOT_ASKED = -(2**31)
 
 
@@ -49,10 +51,11 @@ def join(call: Call) -> Values:
         check_sizes(asked.protocols)
         call.service.groups.check_session(session_s)
         is_new = asked.member_id == ""
-        return call.service.groups.waited(values["groupId"], lambda group, now: group.join(now, asked), make=is_new)
+        found = call.service.groups.waited(values["groupId"], lambda group, now: group.join(now, asked), make=is_new)
     except KafkaError as error:
-        # Below version 7 a name of a protocol cannot be null.
-        return {"errorCode": error.code, "memberId": asked.member_id, "protocolName": None}
+        found = {"errorCode": error.code, "memberId": asked.member_id}
+    # An error comes without the name of a protocol, which below version 7 is written as an empty one.
+    return {"protocolName": None, **found}
 
 
 def sync(call: Call) -> Values:
@@ -115,7 +118,7 @@ def _leave(call: Call, member_id: str, instance_id: str | None) -> None:
 
 
 def commit(call: Call) -> Values:
-    """Answer OffsetCommit: offsets are kept in memory."""
+    """Answer OffsetCommit."""
     values, groups = call.values, call.service.groups
     group_id = values["groupId"]
     error = codes.NONE
@@ -125,6 +128,8 @@ def commit(call: Call) -> Values:
         )
     except KafkaError as refused:
         error = refused.code
+        if error == codes.GROUP_ID_NOT_FOUND and call.version < _NEW_PROTOCOL:
+            error = codes.ILLEGAL_GENERATION
     topics = []
     for topic in values["topics"]:
         known = call.topic(topic["name"], topic["topicId"]) if call.version >= _BY_ID else None
@@ -140,6 +145,11 @@ def commit(call: Call) -> Values:
                     row["errorCode"] = refused.code
             rows.append(row)
         topics.append({"name": topic["name"], "topicId": topic["topicId"], "partitions": rows})
+    try:
+        groups.save(group_id)
+    except KafkaError as failed:
+        for row in (row for topic in topics for row in topic["partitions"]):
+            row["errorCode"] = row["errorCode"] or failed.code
     return {"topics": topics}
 
 
@@ -252,8 +262,8 @@ def describe_consumer_groups(call: Call) -> Values:
                 "errorCode": codes.GROUP_ID_NOT_FOUND,
                 "errorMessage": f"Group {group_id} is not a consumer group.",
                 "groupId": group_id,
-                "assignmentEpoch": -1,
-                "groupEpoch": -1,
+                "assignmentEpoch": 0,
+                "groupEpoch": 0,
             }
         rows.append({**row, "authorizedOperations": operations})
     return {"groups": rows}
@@ -276,10 +286,13 @@ def consumer_heartbeat(call: Call) -> Values:
         call.client_id,
         call.host,
     )
-    topics = call.catalog.topics
+    catalog = call.catalog
     try:
+        check_subscription(beat)
         return call.service.groups.beat(
-            values["groupId"], beat, lambda: {name: Known(topic.id, topic.count) for name, topic in topics.items()}
+            values["groupId"],
+            beat,
+            lambda: {name: Known(topic.id, topic.count) for name, topic in catalog.topics.items()},
         )
     except KafkaError as error:
         return {"errorCode": error.code, "errorMessage": error.text}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pylogseg.errors import CorruptionError, PylogsegError
-from pylogseg.log.reads import EARLIEST_PENDING_UPLOAD, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Found
+from pylogseg.errors import PylogsegError
+from pylogseg.log.read_result import EARLIEST_PENDING_UPLOAD, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Found
 from pylogseg.server import codes
 from pylogseg.server.catalog import Served
 from pylogseg.server.codes import KafkaError
@@ -54,12 +54,12 @@ def _find(call: Call, topic: str, asked: dict[str, Any], committed: bool) -> Fou
         return Found(-1, readable, served.leader_epoch)
     try:
         found = log.offset_for_time(timestamp)
-    except CorruptionError as error:
-        raise KafkaError(codes.CORRUPT_MESSAGE, str(error)) from error
     except PylogsegError as error:
-        raise KafkaError(codes.KAFKA_STORAGE_ERROR, str(error)) from error
+        raise KafkaError.of(error) from error
     if found is None or ((timestamp >= 0 or timestamp == MAX_TIMESTAMP) and found.offset >= readable):
         return _NOTHING
+    if found.leader_epoch < 0 and found.offset == log.log_end_offset:
+        return found._replace(leader_epoch=served.leader_epoch)  # a leader's epoch begins at its end at the latest
     return found
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
+from pylogseg.errors import RequestError
 from pylogseg.server.catalog import Catalog
 from pylogseg.server.connection import Limits
-from pylogseg.server.coordinator import Offsets
+from pylogseg.server.coordinator import Coordinator, Offsets
+from pylogseg.server.handlers import READ_ONLY
+from pylogseg.server.security import Guard, Security
 from pylogseg.server.server import Server
+from pylogseg.server.service import Service
+from pylogseg.server.view import View
 
 
 def serve(
@@ -19,16 +25,24 @@ def serve(
     advertise: str | None = None,
     topics: str | Sequence[str] = (),
     until_checkpoint: bool = False,
+    end_open_transactions: bool = False,
     group_offsets: bool = False,
+    commits: str | os.PathLike[str] | None = None,
+    on_corrupt: Literal["send", "skip"] = "send",
+    scratch: bool = False,
+    storage: Mapping[str, Any] | None = None,
+    security: Security = Security(),  # noqa: B008  (it cannot be changed)
     max_connections: int = 1000,
+    tier: str | None = None,
     trace: Callable[[str], None] | None = None,
 ) -> Server:
     """Serve log directories over Kafka's protocol: clients read them as from a broker, and nothing on the disk changes.
 
     Parameters
     ----------
-    path, more : path
+    path, more : path or URL
         Log directories, or folders of partitions, that no broker is writing to. Several of one broker are one broker.
+        URLs are those of fsspec, such as ``s3://bucket/prefix``, and of tiers, as for `open_dir`.
     listen : str
         Address to listen on, ``host:port``; port 0 takes a free one.
     advertise : str, optional
@@ -38,10 +52,28 @@ def serve(
         Topics, or shell patterns for them; others do not exist for clients. By default all.
     until_checkpoint : bool
         Show only records below the checkpointed high watermark, as the broker did; by default all that are there.
+    end_open_transactions : bool
+        Count transactions that were open when the copy was made as aborted, so that consumers with ``read_committed``
+        go on behind them; by default they end there, as nobody will end these.
     group_offsets : bool
         Let groups begin where the copy's ``__consumer_offsets`` says they were; by default no group has an offset.
+    commits : path, optional
+        A file that keeps the commits of groups from one run to the next, over those of `group_offsets`. By default they
+        are gone when the server stops. It may not lie in a directory that is served.
+    on_corrupt : str
+        What becomes of damage: ``"send"`` sends it as a broker does, and it ends a client with an error of its own;
+        ``"skip"`` verifies a log when it is first asked for, and leaves bad batches out of it.
+    scratch : bool
+        Let clients produce, make and delete topics, and all else that changes something: in memory, above the files,
+        which stay as they are.
+    storage : mapping, optional
+        Options of fsspec for URLs: credentials, an endpoint.
+    security : Security
+        Certificates for TLS, and users with passwords; by default whoever can connect may read.
     max_connections : int
         Of clients, at one time.
+    tier : str, optional
+        The URL of the tier of these directories: what was uploaded is served too.
     trace : callable, optional
         Called with a line of text for each request.
 
@@ -63,13 +95,74 @@ def serve(
     ...     consumer = kafka.KafkaConsumer("orders", bootstrap_servers=server.bootstrap_servers)
     """
     names = [topics] if isinstance(topics, str) else list(topics)
-    catalog = Catalog.open([path, *more], names, until_checkpoint=until_checkpoint)
+    if on_corrupt not in ("send", "skip"):
+        raise RequestError(f"on_corrupt must be 'send' or 'skip', not {on_corrupt!r}")
     limits = Limits(connections=max_connections)
-    load: Callable[[], Offsets] = dict
-    if group_offsets:
-        # It brings pyarrow along, which takes longer than all else here.
-        from pylogseg.server import group_offsets as copied
+    guard = Guard(security)
+    kind: type[Catalog] = Catalog
+    if scratch:
+        _check_scratch(
+            [path, *more],
+            commits=commits is not None,
+            on_corrupt=on_corrupt == "skip",
+            end_open_transactions=end_open_transactions,
+            tier=tier is not None,
+        )
+        # What writes is loaded by whoever writes.
+        from pylogseg.server.writing import in_memory
+        from pylogseg.server.writing.topics import WritableCatalog
 
-        copied.check_groups(catalog.disk)
-        load = functools.partial(copied.group_offsets, catalog.disk)
-    return Server(catalog, listen, advertise=advertise, load_offsets=load, limits=limits, trace=trace)
+        kind = WritableCatalog
+        limits = limits._replace(request_bytes=in_memory.REQUEST_BYTES)
+    catalog = kind.open(
+        [path, *more],
+        names,
+        view=View(until_checkpoint, on_corrupt == "skip", end_open_transactions),
+        storage=storage,
+        tier=tier,
+    )
+    load = _offsets(catalog, group_offsets)
+    if scratch:
+        assert isinstance(catalog, WritableCatalog)
+        service: Service = in_memory.memory_writer(catalog, load)
+        service.guard = guard
+    else:
+        service = Service(catalog, _coordinator(catalog, load, commits), READ_ONLY, guard=guard)
+    try:
+        return Server(service, listen, advertise=advertise, limits=limits, trace=trace)
+    except BaseException:
+        service.groups.close()
+        raise
+
+
+def _check_scratch(paths: Sequence[str | os.PathLike[str]], **given: bool) -> None:
+    """Raise RequestError for what does not go with logs that clients write to."""
+    if any("://" in os.fspath(path) for path in paths):
+        raise RequestError("scratch (--scratch) needs directories of this machine: copy what is in an object store")
+    for name, is_given in given.items():
+        if is_given:
+            raise RequestError(f"{name} (--{name.replace('_', '-')}) does not go with scratch (--scratch)")
+
+
+def _offsets(catalog: Catalog, group_offsets: bool) -> Callable[[], Offsets]:
+    """Return what gives the offsets that groups start with."""
+    if not group_offsets:
+        return dict
+    # It brings pyarrow along, which takes longer than all else here.
+    from pylogseg.server import group_offsets as copied
+
+    copied.check_groups(catalog.disk)
+    return functools.partial(copied.group_offsets, catalog.disk)
+
+
+def _coordinator(catalog: Catalog, load: Callable[[], Offsets], commits: str | os.PathLike[str] | None) -> Coordinator:
+    if commits is None:
+        return Coordinator(load)
+    from pylogseg.server.commit_file import CommitFile
+
+    kept = CommitFile(commits, catalog.local_folders())
+    return Coordinator(lambda: _merged(load(), kept.offsets), kept)
+
+
+def _merged(copied: Offsets, kept: Offsets) -> Offsets:
+    return {group: {**copied.get(group, {}), **kept.get(group, {})} for group in {**copied, **kept}}

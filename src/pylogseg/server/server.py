@@ -9,15 +9,15 @@ import os
 import socket as sockets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.server.catalog import Catalog
 from pylogseg.server.connection import Connection, Limits, Trace
-from pylogseg.server.coordinator import Coordinator, Offsets
 from pylogseg.server.service import Endpoint, Service
 
 _log = logging.getLogger(__name__)
+_Server = TypeVar("_Server", bound="Server")
 
 _BACKLOG = 128
 _STOP_SECONDS = 1.0
@@ -33,18 +33,16 @@ class Server:
 
     def __init__(
         self,
-        catalog: Catalog,
+        service: Service,
         listen: str = "127.0.0.1:0",
         *,
         advertise: str | None = None,
-        load_offsets: Callable[[], Offsets] = dict,
         limits: Limits = Limits(),  # noqa: B008  (it cannot be changed)
         trace: Trace | None = None,
     ) -> None:
-        self.catalog = catalog
+        self.catalog, self._service = service.catalog, service
         self._limits, self._trace = limits, trace
         self._advertise = None if advertise is None else endpoint_of(advertise, "advertise")
-        self._service = Service(catalog, Coordinator(load_offsets))
         self._mutex = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
         host, port = endpoint_of(listen, "listen")
@@ -61,6 +59,8 @@ class Server:
         self.address = Endpoint(*self._socket.getsockname()[:2])
         self._thread = threading.Thread(target=self._accept, name="pylogseg-serve", daemon=True)
         self._thread.start()
+        self._sweeper = threading.Thread(target=self._sweep, name="pylogseg-serve-unused", daemon=True)
+        self._sweeper.start()
 
     def __repr__(self) -> str:
         return f"<pylogseg.serve: {len(self.catalog.topics)} topics at {self.bootstrap_servers}>"
@@ -89,7 +89,26 @@ class Server:
         except ValueError:
             return True
 
-    def __enter__(self) -> Server:
+    @property
+    def left_out(self) -> tuple[int, int]:
+        """Places of damage, and their bytes, that were left out of logs so far, with ``on_corrupt="skip"``."""
+        return self.catalog.left_out
+
+    @property
+    def aborted(self) -> int:
+        """Number of open transactions that counted as aborted so far, with ``end_open_transactions``."""
+        return self.catalog.aborted
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what whoever starts the server should know: who can read, and what crosses the network unencrypted."""
+        if not self.is_open_to_others:
+            return
+        if self._service.guard.is_open:
+            can = "read and write" if self.catalog.is_writable else "read"
+            yield f"whoever reaches {self.bootstrap_servers} can {can} without a password: {topics_text(self.topics)}"
+        yield from self._service.guard.warnings()
+
+    def __enter__(self: _Server) -> _Server:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,16 +127,23 @@ class Server:
         with contextlib.suppress(OSError):
             self._socket.shutdown(sockets.SHUT_RDWR)
         self._socket.close()
-        self._service.groups.close()
+        self._service.close()
         with self._mutex:
             threads = list(self._connections.items())
         for connection, _ in threads:
             connection.hang_up()
         until = time.monotonic() + _STOP_SECONDS
-        for thread in (self._thread, *(thread for _, thread in threads)):
+        for thread in (self._thread, self._sweeper, *(thread for _, thread in threads)):
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until - time.monotonic()))
         self.catalog.close()
+
+    def _sweep(self) -> None:
+        """Close the logs that nobody reads, again and again. A request that is not yet answered may have any log."""
+        while not self._service.stopping.wait(self._limits.unused_s / 4):
+            with self._mutex:
+                began = [connection.busy_since for connection in self._connections]
+            self.catalog.close_unused(min([time.monotonic() - self._limits.unused_s, *began]))
 
     # ---- connections ----
 
@@ -134,7 +160,8 @@ class Server:
             with self._mutex:
                 has_room = len(self._connections) < self._limits.connections
             if not has_room:
-                _log.warning("%s:%s: closed: there are %d connections already", *peer[:2], self._limits.connections)
+                text = f"closed: there are {self._limits.connections} connections already"
+                self._service.complaints.add(peer[0], f"{peer[0]}:{peer[1]}", text)
                 socket.close()
                 continue
             self._start(socket)

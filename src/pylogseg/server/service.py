@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,12 +11,21 @@ from typing import Any, NamedTuple
 from pylogseg.server import codes
 from pylogseg.server.catalog import Catalog, Served, Topic
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.complaints import Complaints
 from pylogseg.server.coordinator import Coordinator
+from pylogseg.server.security import Guard, Security
 from pylogseg.server.sessions import Sessions
+from pylogseg.server.table import Table
 from pylogseg.server.wire import NO_ID, Values
+
+_log = logging.getLogger(__name__)
 
 #: Operations on a topic, and on the cluster, that are open to whoever can connect: read, describe, describe configs.
 TOPIC_OPERATIONS, CLUSTER_OPERATIONS = 1 << 3 | 1 << 8 | 1 << 10, 1 << 8
+
+
+class Disconnected(Exception):
+    """Raised instead of an answer, to end the connection; the text says why."""
 
 
 class Endpoint(NamedTuple):
@@ -31,10 +41,19 @@ class Service:
 
     catalog: Catalog
     groups: Coordinator
+    table: Table
     #: The most bytes of records in one answer, as a broker's ``fetch.max.bytes``.
     fetch_max_bytes: int = 55 << 20
     sessions: Sessions = field(default_factory=Sessions)
+    guard: Guard = field(default_factory=lambda: Guard(Security()))
+    complaints: Complaints = field(default_factory=lambda: Complaints(_log))
     stopping: threading.Event = field(default_factory=threading.Event)
+    #: Sees each request before it is answered, and may answer in the server's place.
+    before: Callable[[int, Call], Values | None] | None = None
+
+    def close(self) -> None:
+        """Answer all that wait."""
+        self.groups.close()
 
 
 class Call(NamedTuple):

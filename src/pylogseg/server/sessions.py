@@ -25,7 +25,7 @@ _IDLE_SECONDS = 120.0
 Key = tuple[bytes, str, int]
 
 
-@dataclass
+@dataclass(slots=True)
 class Wanted:
     """A partition that is fetched, and what its session told the client last."""
 
@@ -38,11 +38,6 @@ class Wanted:
     last_epoch: int = -1
     high_watermark: int = -1
     log_start: int = -1
-
-    def update(self, asked: dict[str, Any]) -> None:
-        """Take over what a client asks for."""
-        self.offset, self.max_bytes = asked["fetchOffset"], asked["partitionMaxBytes"]
-        self.epoch, self.last_epoch = asked["currentLeaderEpoch"], asked["lastFetchedEpoch"]
 
 
 @dataclass
@@ -105,7 +100,7 @@ class Round:
             # After an error the next answer is told in any case: so the client learns that it is over.
             each.high_watermark = -1 if row["errorCode"] else row["highWatermark"]
             each.log_start = row["logStartOffset"]
-            if has_records:
+            if has_records and self.is_incremental:  # when a session begins, the order is that of the request
                 key = _key(each.topic_id, each.topic, each.number)
                 if key in session.wanted:
                     session.wanted.move_to_end(key)
@@ -137,7 +132,7 @@ class Sessions:
                 if number != NO_SESSION:
                     self._sessions.pop(number, None)
                 wanted = OrderedDict(self._all(values))
-                if epoch == _FINAL or not wanted:
+                if epoch == _FINAL:
                     return Round(list(wanted.values()))
                 return Round(list(wanted.values()), self._new(wanted, uses_ids))
         with self._mutex:
@@ -159,10 +154,21 @@ class Sessions:
 
     def _all(self, values: Values) -> Iterable[tuple[Key, Wanted]]:
         for topic in values["topics"]:
+            name, topic_id = topic["topic"], topic["topicId"]
             for asked in topic["partitions"]:
-                each = Wanted(topic["topic"], topic["topicId"], asked["partition"])
-                each.update(asked)
-                yield _key(each.topic_id, each.topic, each.number), each
+                number = asked["partition"]
+                yield (
+                    _key(topic_id, name, number),
+                    Wanted(
+                        name,
+                        topic_id,
+                        number,
+                        asked["fetchOffset"],
+                        asked["partitionMaxBytes"],
+                        asked["currentLeaderEpoch"],
+                        asked["lastFetchedEpoch"],
+                    ),
+                )
 
     def _change(self, session: Session, values: Values) -> None:
         for key, each in self._all(values):

@@ -1,0 +1,263 @@
+"""Passwords, and the exchanges that check them: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512; nothing here reads or writes.
+
+Passwords and what is made of them stand in no message and in no `repr`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from pylogseg.errors import RequestError
+
+#: SCRAM's name of each hash, the stronger first.
+_HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
+PLAIN = "PLAIN"
+MECHANISMS = (PLAIN, *reversed(_HASHES))
+#: Kafka's own number: more would be a way to keep this server busy.
+_ITERATIONS = 4096
+_MOST_ITERATIONS = 1 << 20
+#: Of a name or password of a client: no exchange needs more.
+_MOST_BYTES = 4096
+_STORED = ("salt", "stored_key", "server_key", "iterations")
+
+
+class Denied(Exception):
+    """The client has not shown that it is who it says; the text is for it, and says nothing about the cause."""
+
+
+class Stored(NamedTuple):
+    """What SCRAM keeps in place of a password."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    @classmethod
+    def of(cls, mechanism: str, password: bytes, salt: bytes, iterations: int = _ITERATIONS) -> Stored:
+        """Make it from a password."""
+        kind = _HASHES[mechanism]
+        salted = hashlib.pbkdf2_hmac(kind, password, salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", kind)
+        return cls(salt, hashlib.new(kind, client_key).digest(), hmac.digest(salted, b"Server Key", kind), iterations)
+
+    def __repr__(self) -> str:
+        return "Stored(...)"
+
+
+class Exchange(Protocol):
+    """One attempt of a client to say who it is."""
+
+    def step(self, token: bytes) -> bytes:
+        """Take a token of the client and return the answer to it; raises `Denied`."""
+        ...
+
+    @property
+    def user(self) -> str | None:
+        """Who it is; None before the end."""
+        ...
+
+
+class Users:
+    """Who may connect, each with a password or with what SCRAM keeps of it.
+
+    Parameters
+    ----------
+    passwords : mapping of str to str
+        The form of `parse_users`: a password, or ``SCRAM-SHA-256=salt=…,stored_key=…,server_key=…,iterations=…``.
+    mechanisms : iterable of str
+        Those that clients may use; by default all for which there is what they need.
+
+    Raises
+    ------
+    RequestError
+        If there is no user, a stored form is malformed, or a mechanism is unknown or fits no user.
+    """
+
+    def __init__(self, passwords: Mapping[str, str], mechanisms: Iterable[str] = ()) -> None:
+        if not passwords:
+            raise RequestError("users: there is no user: give lines NAME:PASSWORD")
+        self._passwords: dict[str, bytes] = {}
+        self._stored: dict[tuple[str, str], Stored] = {}
+        for name, text in passwords.items():
+            if not name or not text:
+                raise RequestError(f"users: {name or 'a user without a name'}: a name and a password are needed")
+            mechanism, is_stored, form = text.partition("=")
+            if is_stored and mechanism in _HASHES:
+                self._stored[mechanism, name] = _parse_stored(name, mechanism, form)
+            else:
+                self._passwords[name] = text.encode()
+        #: What is asked of a name that is not here has to look as for one that is.
+        self._secret = secrets.token_bytes(32)
+        kept = {mechanism for mechanism, _ in self._stored}
+        usable = [each for each in MECHANISMS if self._passwords or each == PLAIN or each in kept]
+        for each in (wanted := list(mechanisms)):
+            if each not in usable:
+                what = "no user can use it" if each in MECHANISMS else f"choose among {', '.join(MECHANISMS)}"
+                raise RequestError(f"mechanism {each!r}: {what}")
+        self.mechanisms = [each for each in usable if not wanted or each in wanted]
+
+    def __repr__(self) -> str:
+        return f"Users({len({*self._passwords, *(name for _, name in self._stored)})} users)"
+
+    def begin(self, mechanism: str) -> Exchange:
+        """Begin an exchange by one of the `mechanisms`."""
+        return _Plain(self) if mechanism == PLAIN else _Scram(self, mechanism)
+
+    def has(self, name: str, password: bytes) -> bool:
+        """Return whether it is the password of a user."""
+        known = self._passwords.get(name)
+        if known is not None:
+            return hmac.compare_digest(known, password)
+        mechanism = next((each for each in _HASHES if (each, name) in self._stored), None)
+        if mechanism is None:
+            return False
+        stored = self._stored[mechanism, name]
+        found = Stored.of(mechanism, password, stored.salt, stored.iterations)
+        return hmac.compare_digest(found.stored_key, stored.stored_key)
+
+    def stored(self, mechanism: str, name: str) -> Stored:
+        """Return what SCRAM keeps of a user; of one that is not here, something that no password fits."""
+        found = self._stored.get((mechanism, name))
+        if found is not None:
+            return found
+        password = self._passwords.get(name)
+        salt = hmac.digest(self._secret, f"{mechanism} {name}".encode(), "sha256")[:16]
+        if password is None:
+            nothing = hmac.digest(self._secret, salt, _HASHES[mechanism])
+            return Stored(salt, nothing, nothing, _ITERATIONS)
+        found = self._stored[mechanism, name] = Stored.of(mechanism, password, salt)
+        return found
+
+
+class _Plain:
+    """``authzid NUL user NUL password``."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+        self.user: str | None = None
+
+    def step(self, token: bytes) -> bytes:
+        parts = token.split(b"\0")
+        if len(token) > _MOST_BYTES or len(parts) != 3:
+            raise Denied("Invalid SASL/PLAIN response: expected authorization id, user and password")
+        acts_as, user, password = parts
+        name = user.decode("utf-8", "replace")
+        if not user or not password or not self._users.has(name, password):
+            raise Denied("Authentication failed: Invalid username or password")
+        if acts_as not in (b"", user):
+            raise Denied("Authentication failed: Client requested an authorization id that is different from username")
+        self.user = name
+        return b""
+
+
+class _Scram:
+    """RFC 5802, without channel binding, which no client of Kafka has."""
+
+    def __init__(self, users: Users, mechanism: str) -> None:
+        self._users, self._mechanism = users, mechanism
+        self._kind = _HASHES[mechanism]
+        self._name: str | None = None
+        self._nonce = self._asked = b""
+        self._header = b"n,,"
+        self._stored: Stored | None = None
+        self.user: str | None = None
+
+    def step(self, token: bytes) -> bytes:
+        if len(token) > _MOST_BYTES:
+            raise self._denied()
+        return self._first(token) if self._stored is None else self._last(token)
+
+    def _denied(self) -> Denied:
+        return Denied(
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+            f"{self._mechanism}"
+        )
+
+    def _first(self, token: bytes) -> bytes:
+        binding, acts_as, rest = (*token.split(b",", 2), b"", b"")[:3]
+        fields = _fields(rest)
+        nonce, name = fields.get(b"r", b""), _unescaped(fields.get(b"n", b""))
+        if binding not in (b"n", b"y") or not nonce or name is None or b"m" in fields:
+            raise self._denied()
+        if acts_as and (acts_as[:2] != b"a=" or _unescaped(acts_as[2:]) != name):
+            raise self._denied()
+        self._header = token[: len(token) - len(rest)]
+        self._name, self._nonce = name, nonce + base64.b64encode(secrets.token_bytes(24))
+        stored = self._stored = self._users.stored(self._mechanism, name)
+        said = b"r=%b,s=%b,i=%d" % (self._nonce, base64.b64encode(stored.salt), stored.iterations)
+        self._asked = rest + b"," + said
+        return said
+
+    def _last(self, token: bytes) -> bytes:
+        stored, fields = self._stored, _fields(token)
+        without, _, proof64 = token.rpartition(b",p=")
+        try:
+            proof = base64.b64decode(proof64, validate=True)
+            header = base64.b64decode(fields.get(b"c", b""), validate=True)
+        except binascii.Error:
+            raise self._denied() from None
+        assert stored is not None
+        signed = self._asked + b"," + without
+        signature = hmac.digest(stored.stored_key, signed, self._kind)
+        if len(proof) != len(signature) or header != self._header or self.user is not None:
+            raise self._denied()
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        key_fits = hmac.compare_digest(hashlib.new(self._kind, client_key).digest(), stored.stored_key)
+        if not hmac.compare_digest(fields.get(b"r", b""), self._nonce) or not key_fits:
+            raise self._denied()
+        self.user = self._name
+        return b"v=" + base64.b64encode(hmac.digest(stored.server_key, signed, self._kind))
+
+
+def parse_users(text: str, where: str) -> dict[str, str]:
+    """Return the users of lines ``name:password``; empty ones, and those that begin with ``#``, are no users.
+
+    Raises RequestError, with the number of the line, for another line and for a name that comes twice.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, password = line.partition(":")
+        if not colon or not name or not password:
+            raise RequestError(f"{where}: line {number} is not of the form NAME:PASSWORD")
+        if name in found:
+            raise RequestError(f"{where}: line {number}: there is a user {name!r} already")
+        found[name] = password
+    return found
+
+
+def _parse_stored(name: str, mechanism: str, form: str) -> Stored:
+    """Read what kafka-configs.sh takes and shows for a user."""
+    fields = dict(part.strip().partition("=")[::2] for part in form.split(","))
+    try:
+        salt, stored_key, server_key = (base64.b64decode(fields[key], validate=True) for key in _STORED[:3])
+        iterations = int(fields["iterations"])
+    except (KeyError, ValueError):
+        iterations, salt = 0, b""
+    size = hashlib.new(_HASHES[mechanism]).digest_size
+    if not salt or not _ITERATIONS <= iterations <= _MOST_ITERATIONS or not len(stored_key) == len(server_key) == size:
+        raise RequestError(
+            f"users: {name}: {mechanism} needs {', '.join(f'{key}=…' for key in _STORED)}, in base64 of {size} bytes "
+            f"each key, with {_ITERATIONS} to {_MOST_ITERATIONS} iterations"
+        )
+    return Stored(salt, stored_key, server_key, iterations)
+
+
+def _fields(text: bytes) -> dict[bytes, bytes]:
+    return {part[:1]: part[2:] for part in text.split(b",") if part[1:2] == b"="}
+
+
+def _unescaped(name: bytes) -> str | None:
+    """Return a name of SCRAM; None for none."""
+    text = name.replace(b"=2C", b",")
+    if b"=" in text.replace(b"=3D", b"") or not name:
+        return None
+    return text.replace(b"=3D", b"=").decode("utf-8", "replace")

@@ -1,0 +1,48 @@
+"""Where the files of logs are: on disks of this machine, in a tier, or in an object store, read through one cache."""
+
+from __future__ import annotations
+
+from pylogseg.catalog.disk import Partition
+from pylogseg.env.filesystem import Entry, FileSystem
+from pylogseg.env.handles import Handles
+from pylogseg.env.listed_storage import ListedStorage, rooted
+from pylogseg.env.overlay import OverlayStorage
+from pylogseg.env.remote import RemoteFiles
+from pylogseg.env.window_cache import WindowCache
+from pylogseg.tier.files import TierFiles
+from pylogseg.tier.mounted import mounted, mounted_path
+
+
+def place(files: FileSystem, path: str) -> str:
+    """Return the path of a file or folder in the storage that a log is opened over."""
+    if isinstance(files, TierFiles):
+        return mounted_path(files, path)
+    return rooted(path) if isinstance(files, RemoteFiles) else path
+
+
+class Sources:
+    """Makes the storages that logs are opened over; what they would write stays in memory."""
+
+    def __init__(self) -> None:
+        self._handles, self.cache = Handles(), WindowCache()
+
+    def of_partition(self, found: Partition) -> OverlayStorage:
+        """Return a storage with the folder of a partition."""
+        if not isinstance(found.files, RemoteFiles):
+            return OverlayStorage(mounted(found.files), self._handles)
+        entries = [Entry(each.name, False, each.size, each.modified_ms) for each in found.segments]
+        entries += [Entry(found.files.split(each.path)[1], False, each.size, -1) for each in found.others]
+        return self._listed(found.files, found.path, entries)
+
+    def of_log_dir(self, files: FileSystem, path: str) -> OverlayStorage:
+        """Return a storage with the checkpoints of a log directory, and the marker that it was closed cleanly."""
+        if not isinstance(files, RemoteFiles):
+            return OverlayStorage()
+        return self._listed(files, path, files.list_folder(path))
+
+    def _listed(self, files: RemoteFiles, path: str, entries: list[Entry]) -> OverlayStorage:
+        return OverlayStorage(ListedStorage(files, path, entries, self.cache))
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self.cache.close()
