@@ -30,12 +30,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for a real Kafka or for Spark, so that ``-m "not kafka and not spark"`` leaves it out.
+    """Mark every test that asks for a Kafka, for Spark or for a browser, so that ``-m "not kafka"`` leaves it out.
 
     Those with Spark come first: a worker of xdist gets tests that follow each other, so one worker starts one JVM.
     """
     for item in items:
-        for name in {"kafka", "spark"}.intersection(getattr(item, "fixturenames", ())):
+        for name in {"browser", "kafka", "spark"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(name)
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
@@ -160,6 +160,15 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Kafka:
     oracle = Kafka(tmp_path_factory.mktemp("kafka"))
     oracle.checked("classpath")  # fetches and compiles once, so that no test pays for it
     return oracle
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium; skips without one, but fails in CI. A file starts one: beside Playwright no other event loop runs."""
+    from helpers.browser import started
+
+    with started() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pylogseg.arrow.decoding import Decoding
     from pylogseg.arrow.encode import encode
     from pylogseg.catalog.disk import Disk, LogDir, Partition, Segment, open_dir
+    from pylogseg.catalog.tiers import open_tier
     from pylogseg.config import LogConfig
     from pylogseg.datasets.opening import dataset
     from pylogseg.datasets.polars import scan_polars
@@ -36,9 +37,12 @@ if TYPE_CHECKING:
     from pylogseg.manager.manager import LogManager
     from pylogseg.manager.settings import BrokerSettings
     from pylogseg.reading.stream import Reader, Record, read
+    from pylogseg.reporting.report import Report, report
     from pylogseg.schemas.store import Schemas
     from pylogseg.server.opening import serve
+    from pylogseg.server.security import Security
     from pylogseg.server.server import Server
+    from pylogseg.server.writing.broker import Broker
     from pylogseg.verify.findings import Finding
     from pylogseg.walker.gaps import Gap, GapKind
 
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Appended": "pylogseg.log.log",
     "BatchTable": "pylogseg.format.batches",
+    "Broker": "pylogseg.server.writing.broker",
     "BrokerSettings": "pylogseg.manager.settings",
     "ClosedError": "pylogseg.errors",
     "CorruptionError": "pylogseg.errors",
@@ -69,8 +74,10 @@ _HOMES = {
     "Reader": "pylogseg.reading.stream",
     "Record": "pylogseg.reading.stream",
     "RecordColumns": "pylogseg.format.records",
+    "Report": "pylogseg.reporting.report",
     "RequestError": "pylogseg.errors",
     "Schemas": "pylogseg.schemas.store",
+    "Security": "pylogseg.server.security",
     "Segment": "pylogseg.catalog.disk",
     "Server": "pylogseg.server.server",
     "StorageError": "pylogseg.errors",
@@ -82,8 +89,10 @@ _HOMES = {
     "inside": "pylogseg.internal_topics.inside",
     "open_dir": "pylogseg.catalog.disk",
     "open_log": "pylogseg.embedded.opening",
+    "open_tier": "pylogseg.catalog.tiers",
     "read": "pylogseg.reading.stream",
     "read_arrow": "pylogseg.arrow.columns",
+    "report": "pylogseg.reporting.report",
     "scan": "pylogseg.format.batches",
     "scan_polars": "pylogseg.datasets.polars",
     "serve": "pylogseg.server.opening",
@@ -92,6 +101,7 @@ _HOMES = {
 __all__ = [
     "Appended",
     "BatchTable",
+    "Broker",
     "BrokerSettings",
     "ClosedError",
     "CorruptionError",
@@ -115,8 +125,10 @@ __all__ = [
     "Reader",
     "Record",
     "RecordColumns",
+    "Report",
     "RequestError",
     "Schemas",
+    "Security",
     "Segment",
     "Server",
     "StorageError",
@@ -128,8 +140,10 @@ __all__ = [
     "inside",
     "open_dir",
     "open_log",
+    "open_tier",
     "read",
     "read_arrow",
+    "report",
     "scan",
     "scan_polars",
     "serve",

@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("testing",),
     ("spark",),
     ("cli", "__main__"),
+    ("reporting",),
     ("offline",),
     ("server",),
     ("manager",),
@@ -41,7 +42,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reading",),
     ("catalog",),
     ("log",),
+    ("tier",),
     ("walker",),
+    ("lineage",),
     ("files",),
     ("env",),
     ("messages",),
@@ -68,6 +71,7 @@ EDGES = {
     "click": re.compile(r"cli(\..*)?|spark\.commands"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),
+    "cryptography": re.compile(r"tier\.keys"),
     "pyspark": re.compile(r"spark(\..*)?"),
     "pandas": re.compile(r"spark(\..*)?"),
     "polars": re.compile(r"datasets\.polars"),
@@ -173,7 +177,7 @@ def test_dependencies() -> None:
     declared = set(re.findall(r'^ +"([a-z0-9]+)', listed, re.MULTILINE))
     imported = {target.split(".")[0] for path in MODULES for target, _ in imports_of(path)}
     # Type checkers bring typing_extensions along, and it is for them alone: tests/arrow/test_types.py.
-    extra = {"pylogseg", "fsspec", "pyspark", "pandas", "polars", "duckdb", "typing_extensions"}
+    extra = {"pylogseg", "fsspec", "pyspark", "pandas", "polars", "duckdb", "cryptography", "typing_extensions"}
     assert imported - sys.stdlib_module_names - extra == declared
 
 
@@ -282,6 +286,15 @@ def test_no_machine_paths() -> None:
         if path_of_machine.search(line)
     ]
     assert hits == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_finalizers(path: Path) -> None:
+    """A Ctrl-C that comes while a finalizer in Python runs is printed and lost."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert "__del__" not in names
+    assert not any(isinstance(node, ast.Attribute) and node.attr == "finalize" for node in ast.walk(tree))
 
 
 def python(code: str, *options: str) -> str:

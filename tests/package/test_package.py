@@ -40,9 +40,14 @@ def test_wheel_content(wheel: Path) -> None:
         sizes = {item.filename: item.file_size for item in archive.infolist()}
     ours = {name.removeprefix("pylogseg/") for name in sizes if name.startswith("pylogseg/")}
     # Spark finds data sources by modules of such a name.
-    assert {name.split("/")[0].split("-")[0] for name in sizes} == {"pylogseg", "pyspark_pylogseg.py"}
+    assert {name.split("/")[0].split("-")[0] for name in sizes} == {
+        "pylogseg",
+        "pyspark_pylogseg.py",
+        "pytest_pylogseg.py",
+    }
     written = {path.relative_to(SOURCE).as_posix() for kind in ("*.py", "*.pyi") for path in SOURCE.rglob(kind)}
     data = {"py.typed", "messages/schemas.json"}
+    data |= {f"reporting/assets/{path.name}" for path in (SOURCE / "reporting" / "assets").iterdir()}
     assert written | data <= ours
     compiled = ours - written - data
     stubs = {stub.relative_to(SOURCE).with_suffix("").as_posix() for stub in SOURCE.rglob("*.pyi")}

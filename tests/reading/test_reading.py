@@ -58,7 +58,7 @@ def simplified(row):
 @pytest.mark.parametrize("name", BROKERS)
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
 def test_as_kafkas_consumer(golden, name, isolation_level):
-    folder = golden / "broker-4.3" / name
+    folder = golden / name
     expected = expectations(folder)
     disk = pylogseg.open_dir(sorted(folder.glob("data[01]")))
     found = defaultdict(list)

@@ -40,6 +40,7 @@ _COMMANDS = {
         "Raise the log start offset, like kafka-delete-records.sh.",
     ),
     "copy": ("pylogseg.cli.copy:copy", "Copy a partition or log directory consistently while a broker writes to it."),
+    "merge": ("pylogseg.cli.merge:merge", "Merge the disks of several brokers of a cluster into one log directory."),
     "move": ("pylogseg.cli.move:move", "Move partitions to another disk of a stopped broker."),
     "truncate": ("pylogseg.cli.truncate:truncate", "Truncate a partition to an offset, as a broker does."),
     "reindex": ("pylogseg.cli.reindex:reindex", "Rebuild indexes, snapshots and leader epochs from the log."),
@@ -54,6 +55,7 @@ _COMMANDS = {
         "Cut damage out of logs, and with --keep-behind keep the good batches after it.",
     ),
     "stats": ("pylogseg.cli.stats:stats", "Count batches, codecs, sizes, keys and producers; explain missing offsets."),
+    "report": ("pylogseg.cli.report:report", "Show what is on a disk, and what is wrong with it, as one HTML page."),
     "groups": ("pylogseg.cli.groups:groups", "List consumer groups: state, members, offsets, lag."),
     "transactions": ("pylogseg.cli.transactions:transactions", "List transactions, and find those that hang."),
     "cluster": (
