@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 _Server = TypeVar("_Server", bound="Server")
 
 _BACKLOG = 128
+#: A signal that comes just before a wait begins does not end it; Python looks at signals again behind the wait.
+_SIGNAL_S = 0.5
 _STOP_SECONDS = 1.0
 #: What Kafka sets on its sockets: with Linux's own, larger buffer, bytes leave the processor's caches on their way.
 _SEND_BUFFER_BYTES = 100 << 10
@@ -116,7 +118,7 @@ class Server:
 
     def wait(self) -> None:
         """Wait until `close` is called, or until Ctrl-C."""
-        while not self._service.stopping.wait(3600.0):
+        while not self._service.stopping.wait(_SIGNAL_S):
             pass
 
     def close(self) -> None:
