@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pylogseg.catalog.disk import Disk, Partition, Segment
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.internal_topics.cluster import ClusterMetadata, clusters_of
 from pylogseg.verify.files import check_log_dir
@@ -82,10 +83,14 @@ def verify(
     Findings come segment by segment in the order of the disk, then those of its partition; those of log directories at
     the end. `summary`, which has the level, is complete after the last one. Batches that decompress to more than
     `limit_bytes` are not checked; for names and numbers see `findings_of`. A tier is compared with
-    `__remote_log_metadata` where `remote_metadata` has it.
+    `__remote_log_metadata` where `remote_metadata` has it; RequestError if there is nothing to compare.
     """
     level = summary.level
     chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
+
+    tiers = tiers_of(chosen)
+    if remote_metadata is not None and not tiers:
+        raise RequestError("there is no tier to compare with __remote_log_metadata: name its URL (--tier)")
 
     def check(segment: Segment, advance: Advance) -> SegmentReport:
         return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance)
@@ -93,10 +98,11 @@ def verify(
     results = map_ordered(check, segments_of(disk, chosen), jobs, on_bytes)
     yield from findings_of(disk, chosen, results, summary, names=names, numbers=numbers)
     whole = {part.name for part in chosen if not part.state}
-    for tier in tiers_of(chosen):
+    asked = is_asked(names, numbers)
+    for tier in tiers:
         yield from map(summary.add_finding, check_tier(tier, whole, summary.not_checked))
         if remote_metadata is not None:
-            compared = check_metadata(tier, remote_metadata, whole, summary.not_checked)
+            compared = check_metadata(tier, remote_metadata, whole, asked, summary.not_checked)
             yield from map(summary.add_finding, compared)
         else:
             summary.not_checked.append("what the brokers uploaded by their own account (--remote-metadata)")

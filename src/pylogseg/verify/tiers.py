@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from pylogseg.catalog.disk import Disk, Partition
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, partition_folder_name
 from pylogseg.internal_topics.keyed import Notes
 from pylogseg.internal_topics.moment import Moment
-from pylogseg.internal_topics.remote import STATES, remote_table
+from pylogseg.internal_topics.remote import STATES, TOPIC, remote_table
 from pylogseg.lineage.parts import LeftKind
 from pylogseg.tier.files import TierFiles
 from pylogseg.tier.joined import DiskWithTier
@@ -160,8 +160,17 @@ def _objects(upload: Upload) -> Iterator[Finding]:
 # ---- against the metadata of the broker ----
 
 
-def check_metadata(tier: Tier, metadata: Disk, chosen: Collection[str], not_checked: list[str]) -> Iterator[Finding]:
-    """Compare a tier with `__remote_log_metadata`: what was finished has to be there, as it was then."""
+def check_metadata(
+    tier: Tier, metadata: Disk, chosen: Collection[str], asked: Callable[[str, int], bool], not_checked: list[str]
+) -> Iterator[Finding]:
+    """Compare a tier with `__remote_log_metadata`: what was finished has to be there, as it was then.
+
+    `chosen` are names of partitions, as in `check_tier`; of partitions that the tier does not have at all, those count
+    that `asked` selects.
+    """
+    if not any(part.topic == TOPIC and not part.state for part in metadata.partitions):
+        where = ", ".join(log_dir.path for log_dir in metadata.log_dirs) or "what was given"
+        raise RequestError(f"{where}: no partition of {TOPIC} here to compare the tier with")
     notes = Notes()
     rows = remote_table(metadata, Moment(), notes).to_pylist()
     for text in notes.damage:
@@ -173,10 +182,12 @@ def check_metadata(tier: Tier, metadata: Disk, chosen: Collection[str], not_chec
         for upload in uploads
         if partition_folder_name(topic, partition) in chosen
     }
+    listed = {partition_folder_name(topic, partition) for topic, partition, _ in tier.by_partition}
     said = {row["segmentId"] for row in rows}
     known = {(row["topicId"], row["partition"]) for row in rows}
     for row in rows:
-        if partition_folder_name(row["topic"], row["partition"]) in chosen:
+        name = partition_folder_name(row["topic"], row["partition"])
+        if name in chosen or (name not in listed and asked(row["topic"], row["partition"])):
             yield from _row(tier, row, there.get(row["segmentId"]))
     silent = set()
     for segment_id, upload in there.items():
