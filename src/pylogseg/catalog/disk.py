@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pylogseg.catalog.folders import (
     Contents,
@@ -31,6 +31,9 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
 from pylogseg.tier.urls import file_system
+
+if TYPE_CHECKING:
+    from pylogseg.tier.joined import DiskWithTier
 
 _log = logging.getLogger(__name__)
 
@@ -388,10 +391,13 @@ def open_dir(
                 if not isinstance(files, LocalFiles):
                     raise RequestError(f"{item}: a tier is joined with disks of this machine, not with a URL")
                 files = joined
-            notes += getattr(files, "notes", ())
+            else:
+                notes += getattr(files, "notes", ())
             for found in files.glob(pattern) or [pattern]:
                 _look(files, found, log_dirs, partitions, loose, notes)
                 located += 1
+    if joined is not None:
+        notes += joined.notes(of_all=bool(log_dirs))
     log_dirs = _once(log_dirs, set()) if len(log_dirs) > 1 else log_dirs
     partitions += [partition for log_dir in log_dirs for partition in log_dir.partitions]
     if located > 1:
@@ -405,7 +411,7 @@ def open_dir(
     return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(texts), unknown)
 
 
-def _joined_with(tier: str, storage: Mapping[str, Any] | None) -> FileSystem:
+def _joined_with(tier: str, storage: Mapping[str, Any] | None) -> DiskWithTier:
     """Return the disks of this machine with a tier."""
     from pylogseg.tier.joined import DiskWithTier
     from pylogseg.tier.tier import Tier

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from pylogseg.env.filesystem import Entry, FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.files.status import parse_partition_metadata
-from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.format.names import (
+    FileKind,
+    PartitionFolder,
+    parse_file_name,
+    parse_partition_folder,
+    partition_folder_name,
+)
 from pylogseg.lineage.chains import Lineage
 from pylogseg.tier.files import File, files_of
 from pylogseg.tier.slices import Slice, whole_log
@@ -25,42 +32,85 @@ class DiskWithTier(LocalFiles):
     """
 
     def __init__(self, tier: Tier) -> None:
-        self.notes = list(tier.notes())
         self.tier = tier
         self._remote: dict[str, File] = {}
+        self._listed: set[tuple[str, int]] = set()
+        self._told: dict[str, str] = {}
+
+    def notes(self, *, of_all: bool) -> Iterator[str]:
+        """Yield what readers should know of the folders that were listed, and of uploads that are left out.
+
+        With `of_all`, the partitions count too that have no folder.
+        """
+        yield from self.tier.notes()
+        yield from self._told.values()
+        others = {name[:2] for name in self.tier.by_partition} - self._listed
+        if of_all and others:
+            such = partition_folder_name(*min(others))
+            yield (
+                f"{self.tier.url}: partitions in the tier without a folder on these disks: {len(others):,}, such as"
+                f" {such}; to read them, name the tier itself"
+            )
 
     def list_folder(self, path: str) -> list[Entry]:
         entries = super().list_folder(path)
         folder = parse_partition_folder(self.split(path)[1])
+        if folder is None or folder.state:
+            return entries
         own = {entry.name for entry in entries}
-        if folder is None or folder.state or FileKind.PARTITION_METADATA.value not in own:
+        name = self._uploaded(path, folder)
+        if name is None:
             return entries
-        metadata = self.join(path, FileKind.PARTITION_METADATA.value)
-        try:
-            topic_id = parse_partition_metadata(super().read_all(metadata), metadata).topic_id
-        except (CorruptionError, StorageError):
-            return entries
-        name = (folder.topic, folder.partition, topic_id)
-        uploads = self.tier.by_partition.get(name)
-        if not uploads:
-            return entries
+        uploads = self.tier.by_partition[name]
         bases = [found.offset for entry in entries if (found := parse_file_name(entry.name)).kind is FileKind.LOG
                  and not found.suffix and found.offset is not None]  # fmt: skip
-        lineage = self._lineage(path, min((upload.segment.start_offset for upload in uploads), default=0), bases)
-        for file_name, file in files_of(whole_log(name, uploads, lineage)):
-            if file_name not in own:
+        first = min(bases, default=_UNENDING)
+        lineage = self._lineage(path, min(upload.segment.start_offset for upload in uploads), first)
+        for file_name, file in files_of(whole_log(name, uploads, lineage, first)):
+            is_of_end = bool(bases) and file_name == FileKind.LEADER_EPOCHS.value  # which the folder has
+            if file_name not in own and not is_of_end:
                 entries.append(file.entry)
                 self._remote[os.path.abspath(self.join(path, file_name))] = file
         return sorted(entries)
 
-    def _lineage(self, path: str, start: int, bases: list[int]) -> Lineage | None:
+    def _uploaded(self, path: str, folder: PartitionFolder) -> tuple[str, int, str] | None:
+        """Return topic, partition and topic id of the uploads of a folder; None if there are none.
+
+        Raises StorageError if several topics may be meant.
+        """
+        self._listed.add((folder.topic, folder.partition))
+        there = [name for name in self.tier.by_partition if name[:2] == (folder.topic, folder.partition)]
+        if not there:
+            return None
+        file = self.join(path, FileKind.PARTITION_METADATA.value)
+        try:
+            topic_id = parse_partition_metadata(super().read_all(file), file).topic_id
+        except (CorruptionError, StorageError) as error:
+            if len(there) > 1:
+                ids = ", ".join(name[2] for name in there)
+                reason = (
+                    f"{error.reason}, and the tier has several topics of this name: write it again with one of {ids}"
+                )
+                raise StorageError(file, "read", reason) from None
+            self._told[path] = f"{file}: {error.reason}: its uploads are found by the name alone"
+            return there[0]
+        found = folder.topic, folder.partition, topic_id
+        if found in there:
+            return found
+        self._told[path] = (
+            f"{path}: it has topic id {topic_id}, and the uploads of this name have {there[0][2]}: they are of another"
+            " topic, and left out"
+        )
+        return None
+
+    def _lineage(self, path: str, start: int, end: int) -> Lineage | None:
         """Return what the folder knows of the log below its first segment; None if it has no leader epochs."""
         file = self.join(path, FileKind.LEADER_EPOCHS.value)
         try:
             epochs = parse_leader_epochs(super().read_all(file), file)
         except (CorruptionError, StorageError):
             return None
-        return Lineage.of(epochs, start, min(bases, default=_UNENDING)) if epochs else None
+        return Lineage.of(epochs, start, end) if epochs else None
 
     def slice_of(self, path: str) -> Slice | None:
         """Return the uploaded segment that a path of a `.log` means; None if it lies on the disk."""

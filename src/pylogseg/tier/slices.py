@@ -20,6 +20,8 @@ from pylogseg.lineage.parts import LeftKind, LeftOut, Part, assemble, lineage_of
 from pylogseg.tier.layouts import position_of
 from pylogseg.tier.uploads import BrokenUpload, Upload
 
+_UNENDING = 2**63 - 1
+
 
 @dataclass(frozen=True)
 class Slice:
@@ -140,8 +142,10 @@ class TieredLog(NamedTuple):
     holes: list[tuple[int, int]]
 
 
-def whole_log(name: tuple[str, int, str], uploads: Sequence[Upload], lineage: Lineage | None = None) -> TieredLog:
-    """Return the log that uploads of a partition form; by the lineage of a replica's log, if one is given.
+def whole_log(
+    name: tuple[str, int, str], uploads: Sequence[Upload], lineage: Lineage | None = None, end: int = _UNENDING
+) -> TieredLog:
+    """Return the log that uploads of a partition form up to an offset; by the lineage of a replica, if one is given.
 
     An upload with a damaged manifest stays in the log where no other has its first offset: a reader shall meet it.
     """
@@ -153,12 +157,12 @@ def whole_log(name: tuple[str, int, str], uploads: Sequence[Upload], lineage: Li
     left: list[tuple[Upload, LeftOut]] = []
     holes: list[tuple[int, int]] = []
     if parts and lineage is not None:
-        found = assemble(parts, lineage)
+        found = assemble(parts, lineage.cut(end))
         segments = [Slice(good[piece.part], piece.first_offset, piece.end_offset) for piece in found.pieces]
         left, holes = [(good[each.part], each) for each in found.left], found.holes
     for number, broken in enumerate(sorted((u for u in uploads if isinstance(u, BrokenUpload)), key=_order)):
         first = broken.segment.start_offset
-        if any(each.first_offset <= first < each.end_offset for each in segments):
+        if first >= end or any(each.first_offset <= first < each.end_offset for each in segments):
             left.append((broken, LeftOut(number, first, -1, LeftKind.COPY, "its manifest is damaged; others have it")))
         else:
             segments.append(Slice(broken, first, -1))
