@@ -128,7 +128,7 @@ def copy(
     if len(places) == 1:
         job = _Copy(disk, *chosen[0], into, on_partition)
         return job.plan() if dry_run else job.run(jobs, on_bytes)
-    _check_free(disk, into)
+    unfinished.check_free(disk, into)
     if isinstance(disk, LocalStorage) and _is_within(into, os.fspath(source)):
         raise RequestError(f"{into} lies in {source}, which is copied: name a folder outside of it")
     result, failed = Copied(os.fspath(source), into, dry_run=dry_run, is_marked_clean=True), list[PylogsegError]()
@@ -150,11 +150,6 @@ def copy(
     return result
 
 
-def _check_free(storage: Storage, target: str) -> None:
-    if storage.exists(target) and (not storage.stat(target).is_dir or storage.list_folder(target)):
-        raise RequestError(f"{target}: expected an empty folder, or a path that does not exist yet")
-
-
 class _Copy:
     def __init__(
         self,
@@ -168,9 +163,9 @@ class _Copy:
         self._result = Copied(place.parent, target)
         self._errors: list[StorageError | CorruptionError] = []
         self._target = os.path.abspath(target) if isinstance(storage, LocalStorage) else target
-        self._above, name = storage.split(self._target)
-        self._unfinished = storage.join(self._above, f".{name}.pylogseg-unfinished")
-        _check_free(storage, target)
+        above, name = storage.split(self._target)
+        self._unfinished = storage.join(above, f".{name}.pylogseg-unfinished")
+        unfinished.check_replaceable(storage, self._target)
         if isinstance(storage, LocalStorage) and place.log_dir and _is_within(target, place.log_dir):
             raise RequestError(f"{target} lies in {place.parent}, which is copied: name a folder outside of it")
 
@@ -194,7 +189,7 @@ class _Copy:
         try:
             self._copy_all(jobs, on_bytes)
             lock.release()
-            self._finish()
+            unfinished.put_in_place(storage, self._unfinished, self._target)
         except BaseException:
             lock.release()
             with contextlib.suppress(StorageError):
@@ -303,13 +298,6 @@ class _Copy:
         if marker is not None and self._marker() == marker and is_whole:
             storage.write_synced(storage.join(self._unfinished, FileKind.CLEAN_SHUTDOWN.value), marker)
             self._result.is_marked_clean = True
-
-    def _finish(self) -> None:
-        storage, target = self._storage, self._target
-        if storage.exists(target):
-            storage.remove_folder(target)  # empty; not every system renames over a folder
-        storage.rename(self._unfinished, target)
-        storage.sync_folder(self._above)
 
 
 _STATES = {

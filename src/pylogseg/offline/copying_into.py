@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pylogseg.catalog.target import Target
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
-from pylogseg.errors import RequestError
 from pylogseg.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.offline import unfinished
@@ -24,11 +23,10 @@ class Destination:
     def __init__(self, storage: Storage, path: str) -> None:
         self._storage = storage
         self.path = os.path.abspath(path) if isinstance(storage, LocalStorage) else path
-        self._above, name = storage.split(self.path)
-        self.unfinished = storage.join(self._above, f".{name}.pylogseg-unfinished")
+        above, name = storage.split(self.path)
+        self.unfinished = storage.join(above, f".{name}.pylogseg-unfinished")
         self._is_ours = False
-        if storage.exists(self.path) and (not storage.stat(self.path).is_dir or storage.list_folder(self.path)):
-            raise RequestError(f"{path}: expected an empty folder, or a path that does not exist yet")
+        unfinished.check_replaceable(storage, self.path)
 
     def copy(self, place: Target, names: Sequence[str], on_bytes: Callable[[int], None]) -> Target:
         """Copy partitions with what the log directory knows of them; return where they are now.
@@ -66,10 +64,7 @@ class Destination:
 
     def finish(self) -> None:
         """Give it its name."""
-        if self._storage.exists(self.path):
-            self._storage.remove_folder(self.path)  # empty; not every system renames over a folder
-        self._storage.rename(self.unfinished, self.path)
-        self._storage.sync_folder(self._above)
+        unfinished.put_in_place(self._storage, self.unfinished, self.path)
 
     def discard(self) -> None:
         """Remove what was made."""

@@ -232,18 +232,11 @@ class _Merge:
             self._storage.sync_folder(made)
             if any(each.state == "done" for each in result):
                 lock.release()
-                self._put_in_place(made, target)
+                unfinished.put_in_place(self._storage, made, target.path)
         finally:
             lock.release()
             self._storage.remove_folder(target.unfinished)
         return result
-
-    def _put_in_place(self, made: str, target: Destination) -> None:
-        storage = self._storage
-        if storage.exists(target.path):
-            storage.remove_folder(target.path)  # empty; not every system renames over a folder
-        storage.rename(made, target.path)
-        storage.sync_folder(os.path.dirname(target.path))
 
     def _write_properties(self, made: str) -> None:
         for disk in self._disks:

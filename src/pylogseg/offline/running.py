@@ -30,6 +30,7 @@ from pylogseg.offline.options import Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes, is_full, is_of_disk, merged
 from pylogseg.offline.settings import Settings
+from pylogseg.offline.unfinished import check_free
 from pylogseg.restore.checkpoints import read_checkpoints
 from pylogseg.verify.findings import REMEDIES
 
@@ -64,7 +65,9 @@ def run(
         return _run_one(*chosen[0], options, work, check, takes, frees)
     if not options.dry_run and isinstance(options.storage, LocalStorage):
         refuse_if_locked(places)
-    into = None if options.into is None else _folder_for_several(options.storage, options.into)
+    into = options.into
+    if into is not None:
+        check_free(options.storage, into)
     done = []
     for place, names in chosen:
         own = dataclasses.replace(options, cluster_metadata=options.cluster_metadata or _metadata_beside(place, places))
@@ -79,12 +82,6 @@ def run(
         except PylogsegError as error:
             done.append(_failed(place, error, options))
     return merged(os.fspath(path), done)
-
-
-def _folder_for_several(storage: Storage, path: str) -> str:
-    if storage.exists(path) and (not storage.stat(path).is_dir or storage.list_folder(path)):
-        raise RequestError(f"{path}: expected an empty folder, or a path that does not exist yet")
-    return path
 
 
 def _metadata_beside(place: Target, places: Sequence[Target]) -> str | None:

@@ -6,9 +6,33 @@ import os
 import stat
 
 from pylogseg.env.storage import LocalStorage, Lock, Storage
-from pylogseg.errors import StorageError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.log.directory import make_folder
+
+
+def check_free(storage: Storage, path: str) -> None:
+    """Check that a result can get a name; raises RequestError if there is something that it would replace."""
+    if storage.exists(path) and (not storage.stat(path).is_dir or storage.list_folder(path)):
+        raise RequestError(f"{path}: expected an empty folder, or a path that does not exist yet")
+
+
+def check_replaceable(storage: Storage, path: str) -> None:
+    """Check that a folder that is made beside a path can get its name; raises RequestError if not."""
+    check_free(storage, path)
+    if isinstance(storage, LocalStorage) and (os.path.islink(path) or os.path.ismount(path)):
+        what = "a symbolic link" if os.path.islink(path) else "a mount point, which no folder can take the place of"
+        raise RequestError(f"{path}: {what}: name a folder in it, such as {os.path.join(path, 'log')}")
+
+
+def put_in_place(storage: Storage, made: str, path: str) -> None:
+    """Give what was made its name, in place of an empty folder; StorageError if that is not empty any more."""
+    if storage.exists(path):
+        if not storage.stat(path).is_dir or storage.list_folder(path):
+            raise StorageError(path, "replace", "it was empty or missing before, and now somebody has put files here")
+        storage.remove_folder(path)  # not every system renames over a folder
+    storage.rename(made, path)
+    storage.sync_folder(storage.split(path)[0])
 
 
 def begin(storage: Storage, path: str) -> Lock:
