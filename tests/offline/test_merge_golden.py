@@ -65,3 +65,19 @@ def test_a_dry_run_knows_the_sizes(golden: Path, tmp_path: Path) -> None:
         [(each.name, each.segments_after, each.bytes_after) for each in result.partitions] for result in (dry, done)
     ]
     assert sizes[0] == sizes[1]
+
+
+def test_partitions_that_no_source_has(golden: Path, tmp_path: Path) -> None:
+    """One of two disks was forgotten: what only the other has is named, and is not passed over as if all were done."""
+    sources = sorted((golden / "broker-4.4" / "all").glob("data?"))
+    here, there = [{path.name for path in source.iterdir() if path.is_dir()} for source in sources]
+    result = offline.merge(sources[:1], tmp_path / "out")
+    assert result.exit_code == 1
+    assert set(result.missing) == {name for name in there - here if not name.endswith("-delete")}
+    assert any("no source has a replica" in note for note in result.notes)
+    assert offline.merge(sources[:1], tmp_path / "one", topics=["codec-zstd-1"]).exit_code == 0
+    result = offline.merge(sources[:1], tmp_path / "two", topics=["codec-*"], dry_run=True)
+    assert result.missing == [f"codec-{name}-0" for name in ("gzip", "lz4", "none", "snappy", "zstd")]
+    result = offline.merge(sources[:1], tmp_path / "two", topics=["codec-*"], partitions=[1], dry_run=True)
+    assert result.missing == []
+    assert offline.merge(sources, tmp_path / "all", dry_run=True).exit_code == 0

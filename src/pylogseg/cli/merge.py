@@ -37,7 +37,7 @@ an unclean election, both sides are named and the partition is not written:
 
 \b
 Exit codes: 0 success; 1 committed records differ, offsets are missing in all
-replicas, or a partition failed; 2 wrong usage, a disk error, or a broker runs;
+replicas, a partition of the cluster is on no DIR, or one failed; 2 wrong usage, a disk error, or a broker runs;
 130 interrupted: FOLDER does not exist, run the command again.
 """
 

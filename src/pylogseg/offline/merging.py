@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.properties import parse_properties
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
-from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
+from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder, partition_folder_name
 from pylogseg.internal_topics.cluster import FOLDER, ClusterMetadata, find_metadata
 from pylogseg.lineage.authority import Known
 from pylogseg.log.directory import LogDirectory, partition_of
@@ -25,8 +25,11 @@ from pylogseg.offline.merging_partition import Plan, Writer, planned
 from pylogseg.offline.merging_replica import ReplicaScan, scan_replica
 from pylogseg.offline.merging_report import describe
 from pylogseg.offline.result import PartitionResult, Result, is_of_disk
+from pylogseg.verify.missing import is_asked
 
 _META = FileKind.META_PROPERTIES.value
+#: Names that a note lists.
+_FEW = 5
 
 
 def merge(
@@ -76,7 +79,8 @@ def merge(
     -------
     Result
         ``rows`` of a partition say what comes from where; ``numbers`` are ``committed`` (the highest high watermark
-        that is proved), ``offsetsFromOthers``, ``offsetsMissing``, ``damagedRanges``.
+        that is proved), ``offsetsFromOthers``, ``offsetsMissing``, ``damagedRanges``. ``missing`` has the partitions
+        that the cluster's metadata knows and no source has.
 
     Raises
     ------
@@ -203,8 +207,25 @@ class _Merge:
             self._result.notes.append(f"{FOLDER} is not merged: a new cluster has its own")
         shown = ", ".join(disk.path for disk in self._disks)
         self._names = Target(shown, tuple(every), None, True).chosen(topics, partitions)
+        self._note_missing(every, topics, partitions)
         if missing := [name for name in self._take if name not in self._names]:
             raise RequestError(f"{missing[0]} is to be taken from one side, and was not chosen")
+
+    def _note_missing(self, here: Collection[str], topics: Sequence[str], partitions: Sequence[int]) -> None:
+        """Find the partitions of the cluster that were asked for, and that no source has."""
+        if self._metadata is None:
+            return
+        names = {topic_id: topic for topic, topic_id in self._metadata.topic_ids.items()}
+        known = ((names[topic_id], number) for topic_id, number in self._metadata.leaders if topic_id in names)
+        asked = is_asked(topics, partitions)
+        missing = {partition_folder_name(*each) for each in known if asked(*each)} - set(here)
+        self._result.missing = sorted(missing)
+        if missing:
+            text = ", ".join(self._result.missing[:_FEW]) + (", ..." if len(missing) > _FEW else "")
+            self._result.notes.append(
+                f"the cluster has partitions of which no source has a replica: {len(missing):,} ({text}): name the"
+                " disks of more brokers"
+            )
 
     # ---- work ----
 
