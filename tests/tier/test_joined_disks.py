@@ -74,11 +74,14 @@ def test_without_topic_id_of_several(world: World, tmp_path: Path) -> None:
         offsets(world.open())
 
 
-def test_another_topic(world: World) -> None:
+def test_another_topic(world: World, tmp_path: Path) -> None:
     world.metadata.write_text(f"version: 0\ntopic_id: {OTHER_ID}\n")
     disk = world.open()
     assert offsets(disk) == list(range(world.first, 1200))
     assert f"it has topic id {OTHER_ID}" in "".join(disk.notes)
+    (tmp_path / "new").mkdir()
+    restored = pylogseg.offline.restore(world.part.parent, tmp_path / "new", tier=world.url)
+    assert f"it has topic id {OTHER_ID}" in "".join(restored.notes)
 
 
 def test_without_epochs(world: World) -> None:

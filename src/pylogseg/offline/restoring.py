@@ -145,6 +145,7 @@ class _FromTable:
     """Records that an export wrote."""
 
     is_marked = True  # what is written here is written in order
+    notes: Sequence[str] = ()
 
     def __init__(
         self,
@@ -213,6 +214,8 @@ def _why_undecided(part: RecordRange) -> str:
 
 class _FromLogs:
     """Partitions of a log directory, byte for byte."""
+
+    notes: Sequence[str] = ()
 
     def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int]) -> None:
         self._storage = LocalStorage()
@@ -295,7 +298,7 @@ class _Restore:
         self._storage = LocalStorage()
         folder = find_metadata([target], cluster_metadata)
         self._ids = None if folder is None else ClusterMetadata.read(folder).topic_ids
-        self._result = Result(log_dir=target)
+        self._result = Result(log_dir=target, notes=list(given.notes))
         self._marker = os.path.join(target, FileKind.CLEAN_SHUTDOWN.value)
 
     def plan(self, overwrite: bool) -> Result:

@@ -57,6 +57,7 @@ class FromTier:
     def __init__(
         self, disk: Disk, topics: Sequence[str], numbers: Sequence[int], until: Until, *, skips_damage: bool
     ) -> None:
+        self.notes = disk.notes  # what of the tier is left out
         chosen = disk.select(topics) if topics else disk
         parts = partitions_of(chosen, list(numbers) or None, by_name=bool(topics))
         self._parts = {part.name: part for part in parts if part.topic}
