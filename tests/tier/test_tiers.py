@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 from pathlib import Path
 
@@ -98,6 +99,25 @@ def test_topic_made_anew(folder: Path, tmp_path: Path) -> None:
     assert rows(disk)[-1][0] > 1000
     old = pylogseg.open_tier(f"aiven+file://{tmp_path / 'tier' / f'orders-{OTHER_ID}'}")
     assert rows(old)[-1][0] < 100
+
+
+def test_topic_made_anew_in_a_copied_bucket(folder: Path, tmp_path: Path) -> None:
+    """The times of uploads tell which topic is the latest; those of objects are those of the copy, in any order."""
+    tier = tmp_path / "tier"
+    up = Uploader(tier)
+    up.partition(folder)
+    old = write_log(tmp_path / "old" / "orders-0", 1, 100, segment_bytes=2000)
+    up.partition(old, OTHER_ID)
+    up.partition(Path(shutil.copytree(old, tmp_path / "old" / "orders-1")), OTHER_ID)
+    for path in tier.rglob("*"):
+        os.utime(path, (2e9, 2e9) if OTHER_ID in str(path) else (1e9, 1e9))
+    disk = pylogseg.open_tier(f"aiven+file://{tier}")
+    assert [part.name for part in disk.partitions] == ["orders-0"]
+    assert rows(disk)[-1][0] > 1000
+    # By the path of the partition too, as the tasks of a plan open it.
+    assert rows(pylogseg.open_dir(f"aiven+file://{tier}!/orders-0"))[-1][0] > 1000
+    with pytest.raises(pylogseg.StorageError, match="no such partition"):
+        pylogseg.open_dir(f"aiven+file://{tier}!/orders-1")
 
 
 @pytest.mark.parametrize("overlap", [0, 2])

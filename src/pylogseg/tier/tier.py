@@ -47,14 +47,15 @@ class Tier:
             segment = upload.segment
             topic = names.get(segment.topic_id, segment.topic)
             self.by_partition.setdefault((topic, segment.partition, segment.topic_id), []).append(upload)
-        latest: dict[str, tuple[int, str]] = {}
+        latest: dict[str, tuple[int, int, str]] = {}
         for (topic, _, topic_id), uploads in self.by_partition.items():
-            when = max(max(upload.segment.event_timestamp_ms, upload.modified_ms) for upload in uploads)
-            latest[topic] = max(latest.get(topic, (-1, "")), (when, topic_id))
+            # By the time of the upload, where manifests tell it: a bucket that was copied has other times of objects.
+            when = max((upload.segment.event_timestamp_ms, upload.modified_ms) for upload in uploads)
+            latest[topic] = max(latest.get(topic, (-2, -2, "")), (*when, topic_id))
         self.older: dict[str, int] = {}
         self.logs: list[TieredLog] = []
         for name, uploads in sorted(self.by_partition.items()):
-            if latest[name[0]][1] == name[2]:
+            if latest[name[0]][2] == name[2]:
                 self.logs.append(whole_log(name, uploads))
             else:
                 of = f"{name[0]}-{name[2]}"
@@ -101,13 +102,18 @@ class Tier:
 
 
 def _folders_of(objects: Objects, layout: str, name: str) -> list[str]:
-    """Return the folders with the uploads of a partition; none if they are not where they are looked for."""
+    """Return the folders with the uploads of a partition; none if they are not where they are looked for.
+
+    If there were several topics of this name, all of their folders: only these together tell which is the latest.
+    """
     topic, _, partition = name.rpartition("-")
-    form = re.escape(f"{topic}-{partition}-" if layout == "localtier" else f"{topic}-") + "[A-Za-z0-9_-]{22}"
+    form = re.compile(re.escape(topic) + ("-([0-9]{1,10})" if layout == "localtier" else "()") + "-([A-Za-z0-9_-]{22})")
     files = objects.files
-    names = [entry.name for entry in files.list_folder(objects.root) if entry.is_dir]
-    found = [files.join(objects.root, each) for each in names if re.fullmatch(form, each)]
+    named = [entry.name for entry in files.list_folder(objects.root) if entry.is_dir]
+    found = [(files.join(objects.root, each), match) for each in named if (match := form.fullmatch(each))]
+    if len({match[2] for _, match in found}) > 1:
+        return [folder for folder, _ in found]
     if layout == "localtier":
-        return found
-    there = [folder for folder in found if any(entry.name == partition for entry in files.list_folder(folder))]
+        return [folder for folder, match in found if match[1] == partition]
+    there = [folder for folder, _ in found if any(entry.name == partition for entry in files.list_folder(folder))]
     return [files.join(folder, partition) for folder in there]
