@@ -25,6 +25,9 @@ AHEAD_BYTES = 16 << 20
 CACHE_BYTES = 64 << 20
 #: Requests at one time.
 THREADS = 8
+#: Chunks that one read asks for at a time, and what one takes beside its bytes: a manifest may say that they are tiny.
+_MOST_CHUNKS = 1024
+_ENTRY_BYTES = 512
 
 Opened = bytes | str
 _Key = tuple[str, int]
@@ -73,7 +76,7 @@ class Cache:
         for future, one in zip(futures, opened, strict=True):
             future.set_result(one)
         with self._lock:
-            self._bytes += sum(map(len, opened))
+            self._bytes += sum(map(_cost, opened))
             self._shrink()
 
     def _shrink(self) -> None:
@@ -83,7 +86,7 @@ class Cache:
         for key in [key for key, future in self._chunks.items() if future.done()]:
             if self._bytes <= self._most:
                 return
-            self._bytes -= len(self._chunks.pop(key).result())
+            self._bytes -= _cost(self._chunks.pop(key).result())
 
     def take(self, path: str, chunk: int) -> Future[Opened] | None:
         """Return a chunk that is here or under way; None if it was dropped."""
@@ -92,6 +95,10 @@ class Cache:
             if found is not None:
                 self._chunks.move_to_end((path, chunk))
             return found
+
+
+def _cost(opened: Opened) -> int:
+    return len(opened) + _ENTRY_BYTES
 
 
 def _groups(missing: list[int], chunks: Chunks) -> Iterator[list[int]]:
@@ -152,12 +159,12 @@ class ChunkView:
         if position != self._next:
             self._in_order = 0
         # No more at a time than the cache has room for: what is fetched must be there when its turn comes.
-        step = max(1, CACHE_BYTES // 4 // chunk_size)
+        step = min(max(1, CACHE_BYTES // 4 // chunk_size), _MOST_CHUNKS)
         for begin in range(first, last + 1, step):
             stop = min(begin + step - 1, last)
             self._cache.get(self.path, begin, stop, self._load, chunks)
             if stop == last:
-                ahead = min(self._in_order, AHEAD_BYTES) // chunk_size
+                ahead = min(min(self._in_order, AHEAD_BYTES) // chunk_size, _MOST_CHUNKS)
                 behind = min(last + ahead, chunks.count - 1)
                 if behind > last:
                     self._cache.get(self.path, last + 1, behind, self._load, chunks)
@@ -181,7 +188,10 @@ class ChunkView:
         return found
 
     def lost_range(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return where the first chunk of a range that cannot be opened begins and ends; None if all can be."""
+        """Return where the first chunk of a range that cannot be opened begins and ends; None if all can be.
+
+        With a chunk that lies behind the end of the object go all that follow it.
+        """
         chunks = self._source.chunks
         for chunk in range(start // chunks.chunk_size, -(-min(end, self.size) // chunks.chunk_size)):
             try:
@@ -190,7 +200,8 @@ class ChunkView:
                 if not isinstance(error.__cause__, OSError) or error.errno != errno.EIO:
                     return None
                 begin = chunk * chunks.chunk_size
-                return begin, begin + original_size(chunks, chunk)
+                is_behind = chunks.place(chunk)[0] >= self._source.view.size
+                return begin, self.size if is_behind else begin + original_size(chunks, chunk)
         return None
 
     def _load(self, group: list[int]) -> list[Opened]:

@@ -129,7 +129,7 @@ def parse_chunks(fields: Any, at: str) -> Chunks:
         raise CorruptionError(at, 0, f"chunks of {size} bytes, and at most {CHUNK_LIMIT_BYTES} are read into memory")
     kind = fields.get("type")
     if kind == "fixed":
-        stored = whole(at, fields, "transformedChunkSize")
+        stored = whole(at, fields, "transformedChunkSize", least=1)
         return FixedChunks(size, file_size, stored, whole(at, fields, "finalTransformedChunkSize"))
     if kind != "variable":
         raise CorruptionError(at, 0, f"a chunk index of type {_shown(kind)}: only fixed and variable are known")
