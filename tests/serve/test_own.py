@@ -15,6 +15,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced
+from helpers.tiered_logs import write_log
 from helpers.trees import tree
 
 import pylogseg
@@ -215,6 +216,22 @@ def test_logs_that_nobody_named_are_taken_over_once(path: Path) -> None:
         assert "late" not in broker.topics
         assert values(broker, "mine") == [b"v"]
     assert next(name for name in os.listdir(path) if name.startswith("late")).endswith("-stray")
+
+
+@pytest.mark.parametrize("is_formatted", [False, True])
+def test_nothing_is_deleted_of_logs_that_are_taken_over(path: Path, is_formatted: bool) -> None:
+    """Who wrote them had settings that nobody knows here: no default of a week may apply to them."""
+    if is_formatted:  # as by Kafka before 3.7, which writes the file into directories without metadata too
+        with pylogseg.Broker(path):
+            pass
+    write_log(path / "mine-0")  # of 1970
+    before = {name: data for name, data in tree(path / "mine-0").items() if name.endswith(".log")}
+    for _ in range(2):
+        with pylogseg.Broker(path) as broker:
+            assert isinstance(broker.catalog, OwnedCatalog)
+            assert broker.catalog.manager.retain() == 0
+            assert broker.catalog.topics["mine"].settings == {"retention.ms": "-1"}
+    assert {name: data for name, data in tree(path / "mine-0").items() if name.endswith(".log")} == before
 
 
 def test_a_damaged_list_of_topics_is_an_error(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pylogseg.catalog.disk import open_dir
@@ -105,11 +105,11 @@ class OwnedCatalog(WritableCatalog):
     # ---- what is there ----
 
     def _read(self) -> dict[str, Kept] | None:
-        """Return the topics that were kept; None if nothing was."""
+        """Return the topics that were kept; None if none was: Kafka's own tool formats directories without topics."""
         path = os.path.join(self.path, FILE)
         if not os.path.exists(path):
             return None
-        return read_kept(self._storage.read_all(path), path)
+        return read_kept(self._storage.read_all(path), path) or None
 
     def _labelled(self) -> MetaProperties:
         """Return whose directory it is; a new one becomes this server's."""
@@ -125,6 +125,8 @@ class OwnedCatalog(WritableCatalog):
         if kept is not None:
             self._set_aside([name for name in self.topics if name not in kept])
         topics = dict(self.topics)
+        if kept is None:
+            self._keep_for_ever([topic for topic in topics.values() if topic.name not in INTERNAL_TOPICS])
         for name, each in (kept or {}).items():
             topic = topics.setdefault(name, Topic(name, b"", {}, each.count))
             topic.id, topic.settings = parse_uuid(each.topic_id), dict(each.settings)
@@ -136,6 +138,16 @@ class OwnedCatalog(WritableCatalog):
                 self._label_folder(served, topic)
         self._keep(topics)
         self._show(topics)
+
+    def _keep_for_ever(self, topics: Sequence[Topic]) -> None:
+        """Let nothing of logs be deleted that others wrote, by settings that are not known here."""
+        for topic in topics:
+            topic.settings = {"retention.ms": "-1"}
+        if topics:
+            self.notes.append(
+                f"logs of {len(topics):,} topics were found and taken over; nobody knows their settings here, so they"
+                " are kept for ever (retention.ms=-1) until somebody changes that"
+            )
 
     def _set_aside(self, names: Iterable[str]) -> None:
         for name in names:
