@@ -13,12 +13,14 @@ import zstandard
 from helpers import shell
 from helpers.checks import some
 from helpers.tiered_logs import write_log
-from helpers.tiers import Key, Uploader, encoded_sizes
+from helpers.tiers import TOPIC_ID, Key, Uploader, encoded_sizes
 
 import pylogseg
+from pylogseg.format.uuids import format_uuid
 from pylogseg.tier.manifest import MANIFEST_LIMIT_BYTES, parse_manifest
 
 CHUNK = 2000
+OTHER_ID = format_uuid(b"another topic id")
 
 
 class World:
@@ -253,3 +255,24 @@ def test_a_manifest_of_countless_chunks(world: World, stored: int, reason: str) 
     assert world.offsets() == [n for n in range(world.bases[-1]) if not ends[0] <= n < ends[1]]
     with pytest.raises(pylogseg.PylogsegError, match=reason):
         list(pylogseg.read(pylogseg.open_tier(world.url, world.keys)))
+
+
+@pytest.mark.parametrize("layout", ["aiven", "localtier"])
+def test_names_that_are_no_topics(world: World, tmp_path: Path, layout: str) -> None:
+    """Objects in folders that no topic can have are counted; they keep nobody from reading the others."""
+    if layout == "localtier":
+        world.url = f"localtier+file://{tmp_path / 'local'}"
+        for manifest in world.manifests:
+            stem = tmp_path / "local" / f"orders-0-{TOPIC_ID}" / manifest.stem
+            stem.parent.mkdir(parents=True, exist_ok=True)
+            segment = tmp_path / "disk" / "orders-0" / f"{manifest.name[:20]}.log"
+            stem.with_suffix(".log").write_bytes(segment.read_bytes())
+            stem.with_suffix(".leader_epoch_checkpoint").write_text("0\n1\n0 0\n")
+    name, inside = ("no:topic", "0/") if layout == "aiven" else ("no:topic-0", "")
+    stem = Path(world.url.partition("://")[2], f"{name}-{OTHER_ID}", f"{inside}{0:020d}-{OTHER_ID}")
+    stem.parent.mkdir(parents=True)
+    for kind in ("rsm-manifest", "log", "leader_epoch_checkpoint"):
+        stem.with_suffix(f".{kind}").write_text("{")
+    assert world.offsets() == list(range(world.bases[-1]))
+    (summary,) = world.verify().rows[-1:]
+    assert any("names of another kind" in text for text in summary["notChecked"])

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.files.index import OffsetIndex
-from pylogseg.format.names import FileKind
+from pylogseg.format.names import FileKind, check_topic
 from pylogseg.tier.manifest import MANIFEST_LIMIT_BYTES, UploadedSegment, parse_manifest
 from pylogseg.tier.objects import Stored
 from pylogseg.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Shared, Upload
@@ -70,8 +70,22 @@ def find_aiven(shared: Shared, objects: Iterable[Stored]) -> Found:
     for name, parts in named.items():
         if name not in whole:
             found.orphans += parts.values()
-    found.uploads = _each(shared, lambda item: _aiven_upload(shared, *item), sorted(whole.items()))
+    uploads = _each(shared, lambda item: _aiven_upload(shared, *item), sorted(whole.items()))
+    known = {upload.segment.topic_id for upload in uploads if not isinstance(upload, BrokenUpload)}
+    for upload, name in zip(uploads, sorted(whole), strict=True):
+        if upload.segment.topic_id in known or _is_topic(upload.segment.topic):
+            found.uploads.append(upload)
+        else:
+            found.others += whole[name].values()
     return found
+
+
+def _is_topic(name: str) -> bool:
+    try:
+        check_topic(name)
+    except RequestError:
+        return False
+    return True
 
 
 def _each(shared: Shared, make: Callable[[Any], Upload], items: list[Any]) -> list[Upload]:
@@ -106,7 +120,7 @@ def find_files(shared: Shared, objects: Iterable[Stored]) -> Found:
     named: dict[tuple[str, ...], dict[FileKind, Stored]] = {}
     for stored in objects:
         match = _FILES.fullmatch(stored.path)
-        if match is None:
+        if match is None or not _is_topic(match[2]):
             found.others.append(stored)
         else:
             named.setdefault(match.group(2, 3, 4, 5, 6), {})[_KINDS[match[7]]] = stored
