@@ -1,5 +1,21 @@
-"""`python -m pylogseg`: the shell, where its script is not on the path."""
+"""`pylogseg` and `python -m pylogseg`: the shell. Interrupts count from here on, before click is there."""
 
-from pylogseg.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+from pylogseg.env.interrupts import held_back
+
+
+def main() -> None:
+    """Entry point of the `pylogseg` script; ends the process."""
+    try:
+        with held_back():
+            from pylogseg.cli import main as run
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -357,6 +357,32 @@ def test_interrupt_is_130(examples: Path) -> None:
     assert errors == b""
 
 
+#: Sends an interrupt in the lines of a compiled module that swallow exceptions, which Cython writes.
+_SWALLOWED = """
+import abc, os, signal, sys
+register, sent = abc.ABCMeta.register, []
+
+def interrupt(self, subclass):
+    if subclass.__module__.startswith("pylogseg._"):
+        sent.append(os.kill(os.getpid(), signal.SIGINT))
+    return register(self, subclass)
+
+abc.ABCMeta.register = interrupt
+from pylogseg.__main__ import main
+try:
+    main()
+finally:
+    assert sent
+"""
+
+
+@posix
+def test_an_interrupt_while_the_command_is_imported(examples: Path) -> None:
+    words = [sys.executable, "-c", _SWALLOWED, "ls", str(examples)]
+    done = subprocess.run(words, env=environment(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 @posix
 def test_progress_shows_on_a_terminal_only(examples: Path, tmp_path: Path) -> None:
     import pty

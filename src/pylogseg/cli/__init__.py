@@ -18,6 +18,7 @@ import click
 
 from pylogseg import __version__
 from pylogseg.cli.streams import Shown, forget_output
+from pylogseg.env.interrupts import held_back
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 
 # Name -> module and function, and the line of the help, which is shown without importing the command.
@@ -105,7 +106,8 @@ class LazyCommands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, name = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), name)
+        with held_back():
+            command: click.Command = getattr(import_module(module), name)
         return command
 
     def resolve_command(
@@ -128,6 +130,11 @@ class LazyCommands(click.Group):
         sys.stdout, sys.stderr = (None if stream is None else Shown(stream) for stream in before)
         try:
             return super().main(*args, **extra)
+        except SystemExit as end:
+            # In front of a command and behind it, click ends with 1, which stands for damage here.
+            if isinstance(end.__context__, click.Abort) and isinstance(end.__context__.__context__, KeyboardInterrupt):
+                raise SystemExit(130) from None
+            raise
         finally:
             sys.stdout, sys.stderr = before
 
@@ -202,7 +209,7 @@ def shell() -> None:
 
 
 def main() -> None:
-    """Entry point of the `pylogseg` script; ends the process."""
+    """Run the command line of this process, and end it."""
     if sys.stdout is None:  # closed by the caller: without this, no output would look like success
         _complain("stdout is closed")
         sys.exit(2)
