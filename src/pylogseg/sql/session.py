@@ -103,7 +103,11 @@ class Session:
         self._stop = threading.Event()
         self._by_word = {name.lower(): name for name in tables}
         self._folder = tempfile.mkdtemp(prefix="pylogseg-sql-")
-        self._connection = _connect(jobs, self._folder, allow_files)
+        try:
+            self._connection = _connect(jobs, self._folder, allow_files)
+        except BaseException:  # also an interrupt: the import of duckdb takes a while
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
 
     def __enter__(self) -> Session:
         return self
