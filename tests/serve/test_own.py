@@ -96,6 +96,51 @@ def test_a_producer_goes_on_where_it_was(path: Path) -> None:
             assert (row["errorCode"], row["baseOffset"]) == (0, 0)
 
 
+def join(client: RawClient, member: str = "", instance: str | None = None) -> dict[str, Any]:
+    asked = {"groupId": "g", "sessionTimeoutMs": 120_000, "rebalanceTimeoutMs": 300_000, "memberId": member,
+             "groupInstanceId": instance, "protocolType": "consumer",
+             "protocols": [{"name": "range", "metadata": b"wants"}]}  # fmt: skip
+    return client.ask(11, 5, asked)
+
+
+def of_group(client: RawClient) -> tuple[str, list[tuple[str, str | None, bytes, bytes]]]:
+    (group,) = client.ask(15, 5, {"groups": ["g"]})["groups"]
+    fields = ("memberId", "groupInstanceId", "memberMetadata", "memberAssignment")
+    return group["groupState"], [tuple(each[name] for name in fields) for each in group["members"]]
+
+
+@pytest.mark.parametrize("instance", [None, "static"])
+def test_members_of_a_group_go_on_after_a_restart(path: Path, instance: str | None) -> None:
+    """With their ids and generation, and no rebalance; one that does not come again is dropped after its session."""
+    with pylogseg.Broker(path, topics=["a"]) as broker, RawClient(broker.bootstrap_servers) as client:
+        member = join(client, instance=instance)["memberId"]
+        joined = join(client, member, instance)
+        fields = {"groupId": "g", "generationId": joined["generationId"], "memberId": member}
+        mine = [{"memberId": member, "assignment": b"part"}]
+        assert client.ask(14, 3, {**fields, "groupInstanceId": instance, "assignments": mine})["errorCode"] == 0
+        before = of_group(client)
+        assert before == ("Stable", [(member, instance, b"wants", b"part")])
+    with pylogseg.Broker(path) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert of_group(client) == before
+        assert client.ask(12, 3, {**fields, "groupInstanceId": instance})["errorCode"] == 0
+        again = client.ask(14, 3, {**fields, "groupInstanceId": instance, "assignments": []})
+        assert (again["errorCode"], again["assignment"]) == (0, b"part")
+        broker.clock.advance(121)
+        code = client.ask(12, 3, {**fields, "groupInstanceId": instance})["errorCode"]
+        assert code == codes.UNKNOWN_MEMBER_ID
+        assert of_group(client) == ("Empty", [])
+    with pylogseg.Broker(path) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert of_group(client) == ("Empty", [])
+        member = join(client, instance=instance)["memberId"]
+        assert join(client, member, instance)["generationId"] > joined["generationId"]
+        assert commit(client, 1, "other") == 0
+    with pylogseg.Broker(path) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert of_group(client) == ("Empty", []), "it had no share yet"
+        assert client.ask(42, 2, {"groupsNames": ["g"]})["results"][0]["errorCode"] == 0
+    with pylogseg.Broker(path) as broker, RawClient(broker.bootstrap_servers) as client:
+        assert {each["groupId"] for each in client.ask(16, 4)["groups"]} == {"other"}
+
+
 WRITER = """
 import sys, pylogseg
 with pylogseg.Broker(sys.argv[1], topics={"a": 1}) as broker:
@@ -178,7 +223,7 @@ def test_a_decision_that_was_noted_is_carried_out(path: Path, commits: bool) -> 
         assert TransactionsKept(broker.catalog).load()["t"].state is (
             State.COMPLETE_COMMIT if commits else State.COMPLETE_ABORT
         )
-        assert OffsetsKept(broker.catalog).load() == ({}, {})
+        assert OffsetsKept(broker.catalog).load() == ({}, {}, {})
 
 
 # ---- the directory ----

@@ -1,26 +1,35 @@
-"""Groups of a server that is written to: offsets that belong to transactions, groups that are deleted."""
+"""Groups of a server that is written to: offsets that belong to transactions, groups that are deleted or go on."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.coordinator import MOST_METADATA, Committed, Coordinator, Offsets, Place
+from pylogseg.server.groups import ClassicGroup, Join, Member, State
 from pylogseg.server.writing.transactions import NOBODY, Producer
+
+_T = TypeVar("_T")
 
 #: For tests a session may be short.
 _SESSIONS_S = (0.1, 1800.0)
+#: States that last: in the others members wait for each other, and join again after a restart.
+_LASTING = (State.STABLE, State.EMPTY)
 
 
 class Keeper(Protocol):
-    """Where offsets are noted before they take effect, so that they outlast the process; None deletes one."""
+    """Where offsets and members are noted before they take effect, so that they outlast the process.
+
+    None deletes an offset.
+    """
 
     def place_of(self, name: str) -> Place: ...
     def commit(self, group: str, offsets: Mapping[Place, Committed | None], producer: Producer = NOBODY) -> None: ...
     def delete_group(self, group: str, places: Iterable[Place]) -> None: ...
+    def note_group(self, group: str, fields: Mapping[str, Any]) -> None: ...
 
 
 class WrittenGroups(Coordinator):
@@ -48,6 +57,8 @@ class WrittenGroups(Coordinator):
         self._kept = kept
         #: Offsets that take effect when the transaction of a producer commits.
         self._staged: dict[int, Offsets] = staged or {}
+        #: What was noted last of each group: generation, state, members.
+        self._noted: dict[str, tuple[object, ...]] = {}
 
     def wake(self) -> None:
         """Let all that wait look at the clock again."""
@@ -62,6 +73,31 @@ class WrittenGroups(Coordinator):
                 self._kept.commit(group_id, {place: committed})
                 self._told.add(group_id)  # it need not hear that its offsets are in memory
             super().commit(group_id, place, committed)
+
+    # ---- members ----
+
+    def resume(self, noted: Mapping[str, Mapping[str, Any]]) -> None:
+        """Let classic groups go on where they stood: members have a session's time to send the next heartbeat."""
+        with self._changed:
+            for group_id, fields in noted.items():
+                group = self._groups[group_id] = _group_of(group_id, fields, self._now())
+                self._noted[group_id] = _standing(group)
+
+    def in_group(self, group_id: str, work: Callable[[ClassicGroup, float], _T], *, make: bool = False) -> _T:
+        """As in `Coordinator`; a group that has become stable or empty is noted before anybody hears of it."""
+        with self._changed:
+            try:
+                return super().in_group(group_id, work, make=make)
+            finally:
+                group = self._groups.get(group_id)
+                if self._kept is not None and group is not None:
+                    self._note(self._kept, group)
+
+    def _note(self, kept: Keeper, group: ClassicGroup) -> None:
+        standing = _standing(group)
+        if group.generation and group.state in _LASTING and self._noted.get(group.id) != standing:
+            kept.note_group(group.id, _fields_of(group))
+            self._noted[group.id] = standing
 
     def topics_changed(self) -> None:
         """Let groups of the new protocol share out what topics there are now."""
@@ -132,6 +168,7 @@ class WrittenGroups(Coordinator):
             if self._kept is not None:
                 self._kept.delete_group(group_id, self._all().get(group_id, ()))
             self._groups.pop(group_id, None)
+            self._noted.pop(group_id, None)
             self._consumers.pop(group_id, None)
             self._all().pop(group_id, None)
 
@@ -158,6 +195,61 @@ class WrittenGroups(Coordinator):
             return {topic for member in consumer.members.values() for topic in member.topics}
         members = [] if classic is None else classic.members.values()
         return {topic for member in members for _, metadata in member.asked.protocols for topic in _topics_of(metadata)}
+
+
+def _standing(group: ClassicGroup) -> tuple[object, ...]:
+    """Return what changes whenever the record of a group does."""
+    return group.generation, group.state, *group.members
+
+
+def _fields_of(group: ClassicGroup) -> dict[str, Any]:
+    protocol = group.protocol or ""
+    return {
+        "protocolType": group.protocol_type or "",
+        "generation": group.generation,
+        "protocol": group.protocol,
+        "leader": group.leader,
+        "members": [
+            {
+                "memberId": each.id,
+                "groupInstanceId": each.asked.instance_id,
+                "clientId": each.asked.client_id,
+                "clientHost": f"/{each.asked.host}",
+                "rebalanceTimeout": round(each.asked.rebalance_s * 1000),
+                "sessionTimeout": round(each.asked.session_s * 1000),
+                "subscription": each.metadata(protocol),
+                "assignment": each.assignment,
+            }
+            for each in group.members.values()
+        ],
+    }
+
+
+def _group_of(group_id: str, fields: Mapping[str, Any], now: float) -> ClassicGroup:
+    kind, protocol = fields["protocolType"], fields["protocol"]
+    group = ClassicGroup(
+        group_id,
+        state=State.STABLE if fields["members"] else State.EMPTY,
+        generation=fields["generation"],
+        protocol_type=kind or None,
+        protocol=protocol,
+        leader=fields["leader"],
+    )
+    for each in fields["members"]:
+        session_s = each["sessionTimeout"] / 1000
+        rebalance_s = max(each.get("rebalanceTimeout", -1) / 1000, session_s)
+        asked = Join(
+            each["memberId"],
+            each.get("groupInstanceId"),
+            each["clientId"],
+            each["clientHost"].removeprefix("/"),
+            session_s,
+            rebalance_s,
+            kind,
+            ((protocol or "", each["subscription"]),),
+        )
+        group.members[asked.member_id] = Member(asked.member_id, asked, now + session_s, each["assignment"])
+    return group
 
 
 def _check_metadata(committed: Committed) -> None:

@@ -32,10 +32,28 @@ OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 _FETCH_BYTES, _MOST_BYTES = 4 << 20, 1 << 30
 _CRC_AT, _SEQUENCE_AT = 17, 53
 #: Versions of values that a Kafka 4.3 writes, and types of keys.
-_OFFSET_VERSION, _TRANSACTION_VERSION = 4, 1
-_OFFSET_KEYS, _TRANSACTION_KEY = (0, 1), 0
+_OFFSET_VERSION, _GROUP_VERSION, _TRANSACTION_VERSION = 4, 3, 1
+_OFFSET_KEYS, _GROUP_KEY, _TRANSACTION_KEY = (0, 1), 2, 0
 #: Kafka calls a transactional id dead that is about to be forgotten.
 _DEAD, _EPOCH_FENCE = 6, 7
+
+
+class Loaded(NamedTuple):
+    """What `OffsetsKept` finds.
+
+    Attributes
+    ----------
+    offsets : dict
+        By group.
+    staged : dict
+        Those of open transactions by producer id; None deletes one.
+    groups : dict
+        The fields of the last record of each classic group.
+    """
+
+    offsets: Offsets
+    staged: dict[int, dict[str, dict[Place, Committed | None]]]
+    groups: dict[str, dict[str, Any]]
 
 
 class _Batch(NamedTuple):
@@ -125,7 +143,7 @@ def _batch_of(rows: list[tuple[int, bytes, bytes | None]], producer: Producer) -
 
 
 class OffsetsKept(_Keeper):
-    """The offsets of groups, in ``__consumer_offsets``."""
+    """The offsets of groups and the members of classic ones, in ``__consumer_offsets``."""
 
     topic = OFFSETS
 
@@ -153,10 +171,16 @@ class OffsetsKept(_Keeper):
         head = encode_coordinator("GroupMetadata", {"group": group})
         self._append(group, [*(self._record(group, place, None) for place in places), head])
 
-    def load(self) -> tuple[Offsets, dict[int, dict[str, dict[Place, Committed | None]]]]:
-        """Return offsets by group, and those of open transactions by producer id."""
+    def note_group(self, group: str, fields: Mapping[str, Any]) -> None:
+        """Note the generation of a classic group, and its members with what each was assigned."""
+        value = {**fields, "currentStateTimestamp": self._catalog.clock.now_ms()}
+        self._append(group, [encode_coordinator("GroupMetadata", {"group": group}, _GROUP_VERSION, value)])
+
+    def load(self) -> Loaded:
+        """Return what the topic holds."""
         offsets: Offsets = {}
         staged: dict[int, dict[str, dict[Place, Committed | None]]] = {}
+        groups: dict[str, dict[str, Any]] = {}
         for log in self._logs():
             for batch in _batches(log):
                 if batch.is_control:
@@ -165,14 +189,17 @@ class OffsetsKept(_Keeper):
                     for group, found in ended.items() if kind is ControlKind.COMMIT else ():
                         _apply(offsets.setdefault(group, {}), found)
                     continue
-                for group, place, committed in self._decoded(batch.records, log.folder):
+                for group, place, committed in self._decoded(batch.records, log.folder, groups):
                     if batch.is_transactional:
                         staged.setdefault(batch.producer, {}).setdefault(group, {})[place] = committed
                     else:
                         _apply(offsets.setdefault(group, {}), {place: committed})
-        return {group: found for group, found in offsets.items() if found}, staged
+        return Loaded({group: found for group, found in offsets.items() if found}, staged, groups)
 
-    def _decoded(self, records: RecordColumns, path: str) -> Iterator[tuple[str, Place, Committed | None]]:
+    def _decoded(
+        self, records: RecordColumns, path: str, groups: dict[str, dict[str, Any]]
+    ) -> Iterator[tuple[str, Place, Committed | None]]:
+        """Yield the offsets; what records say of groups goes into a dictionary."""
         for row in range(len(records)):
             key, value = decode_coordinator(self.topic, records.key(row) or b"", records.value(row), path)
             if key.number in _OFFSET_KEYS and key.fields is not None:
@@ -182,6 +209,10 @@ class OffsetsKept(_Keeper):
                 if known is not None:
                     committed = Committed(known["offset"], known.get("leaderEpoch", -1), known["metadata"])
                 yield key.fields["group"], place, committed
+            elif key.number == _GROUP_KEY and key.fields is not None:
+                groups.pop(key.fields["group"], None)
+                if value.fields is not None:
+                    groups[key.fields["group"]] = value.fields
 
 
 def _apply(offsets: dict[Place, Committed], found: Mapping[Place, Committed | None]) -> None:

@@ -19,7 +19,7 @@ from pylogseg.server.writing.writer import Writer
 def lasting_writer(catalog: OwnedCatalog, *, before: Callable[[int, Call], Values | None] | None = None) -> Writer:
     """Return what the requests of a server meet; groups and transactions go on where they stood."""
     kept, journal = OffsetsKept(catalog), TransactionsKept(catalog)
-    offsets, pending = kept.load()
+    offsets, pending, members = kept.load()
     staged: dict[int, Offsets] = {
         producer: {
             group: {place: each for place, each in found.items() if each is not None} for group, found in groups.items()
@@ -27,6 +27,7 @@ def lasting_writer(catalog: OwnedCatalog, *, before: Callable[[int, Call], Value
         for producer, groups in pending.items()
     }
     groups = WrittenGroups(lambda: offsets, now=catalog.clock.seconds, kept=kept, staged=staged)
+    groups.resume(members)
     new_id = producer_ids(is_new=False)
     transactions = Transactions(catalog, groups, new_id, catalog.clock.now_ms, journal)
     transactions.resume(journal.load())
