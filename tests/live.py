@@ -133,9 +133,10 @@ class Writer:
         self.done["delete"] += 1
 
     def run(self, seconds: float) -> None:
-        """Go on for a while."""
+        """Go on for a while, and until each thing was done twice."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        wanted = ("append", "roll", "truncate", "delete") if self.rough else ("append", "roll")
+        while time.monotonic() < until or min(self.done[name] for name in wanted) < 2:
             self.step()
             time.sleep(0.0001)
         os.close(self.file)
@@ -159,7 +160,7 @@ def read_loop(folder: str, seconds: float) -> Counter[str]:
 
     rng, seen, last = Random(1), Counter(), 0
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while time.monotonic() < until or seen["passes"] < 3:
         mode = rng.choice(("raise", "stop", "skip"))
         first = rng.choice((0, rng.randrange(last + 1)))
         offsets: list[int] = []
@@ -185,5 +186,5 @@ def read_loop(folder: str, seconds: float) -> Counter[str]:
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(float(sys.argv[2]) + 30, exit=True)  # a reader that never ends says where it is
+    faulthandler.dump_traceback_later(float(sys.argv[2]) + 200, exit=True)  # a reader that never ends says where it is
     print(json.dumps(read_loop(sys.argv[1], float(sys.argv[2]))))

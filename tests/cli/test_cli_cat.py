@@ -208,7 +208,9 @@ def grow(source: Path, target: Path, upto: int, cut: int | None = None) -> None:
     """Let a copy of a partition hold the first segments, the last of them cut."""
     target.mkdir(exist_ok=True)
     for path in sorted(source.glob("*.log"))[:upto]:
-        shutil.copyfile(path, target / path.name)
+        copied = target / path.name
+        if not copied.exists() or copied.stat().st_size != path.stat().st_size:  # somebody may be reading it
+            shutil.copyfile(path, copied)
     if cut is not None:
         path = sorted(target.glob("*.log"))[-1]
         os.truncate(path, cut)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import duckdb
 import polars
@@ -12,32 +11,51 @@ import pytest
 import pylogseg
 from pylogseg.errors import StorageError
 
-#: Appends records whose value is their offset, in small segments, until it is told to end; with retention by size it
-#: deletes segments too.
+#: Appends records whose value is their offset, in small segments: 5,000, and 20,000 more for each line that it reads;
+#: with retention by size it deletes segments too.
 WRITER = """
 import sys, time, pylogseg
 path, retention = sys.argv[1], int(sys.argv[2])
 settings = {"segment_bytes": 20_000, "retention_bytes": retention, "retention_ms": -1, "file_delete_delay_ms": 0}
 with pylogseg.open_log(path, **settings) as log:
-    first = 0
-    while not sys.stdin.closed and first < 60_000:
-        log.append([(1000 * n, b"%d" % (n % 7), b"%d" % n) for n in range(first, first + 100)])
-        first += 100
-        if retention > 0 and first % 1000 == 0:
-            log.apply_retention()
-        if first == 5000:
-            print("ready", flush=True)
-        time.sleep(0.002)
-    sys.stdin.read()
+    first, end = 0, 5000
+    while True:
+        while first < end:
+            log.append([(1000 * n, b"%d" % (n % 7), b"%d" % n) for n in range(first, first + 100)])
+            first += 100
+            if retention > 0 and first % 1000 == 0:
+                log.apply_retention()
+            time.sleep(0.002)
+        print(end, flush=True)
+        if not sys.stdin.readline():
+            break
+        end += 20_000
 """
+
+
+class Writer:
+    """The process that appends, and the folder that its log is in."""
+
+    def __init__(self, running, folder):
+        self._running, self.folder, self.end = running, folder, 0
+
+    def goes_on(self):
+        """Let it append more, beside whatever comes next."""
+        self._running.stdin.write("\n")
+        self._running.stdin.flush()
+
+    def has_stopped(self):
+        """Wait until all that was allowed is appended."""
+        self.end = int(self._running.stdout.readline())
 
 
 @pytest.fixture
 def writer(request, tmp_path):
     command = [sys.executable, "-c", WRITER, str(tmp_path / "orders-0"), str(getattr(request, "param", -1))]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
-        assert running.stdout.readline() == "ready\n"
-        yield tmp_path
+        made = Writer(running, tmp_path)
+        made.has_stopped()
+        yield made
         running.kill()
 
 
@@ -45,7 +63,8 @@ def test_a_log_that_grows(writer):
     """Each dataset is whole up to its end, and a later one has more."""
     ends = []
     for _ in range(4):
-        logs = pylogseg.dataset(writer)
+        writer.goes_on()
+        logs = pylogseg.dataset(writer.folder)
         count = logs.count_rows()
         rows = logs.to_table(columns=["offset", "value"])
         assert rows["offset"].to_pylist() == list(range(count))
@@ -53,30 +72,36 @@ def test_a_log_that_grows(writer):
         query = 'select count(*), sum("offset"), count(distinct key) from logs where "offset" >= 1000'
         assert duckdb.sql(query).fetchall() == [(count - 1000, sum(range(1000, count)), 7)]
         assert logs.count_rows(filter=pc.field("timestamp").is_valid()) == count
+        assert writer.end <= count <= writer.end + 20_000
         ends.append(count)
-        time.sleep(0.1)
+        writer.has_stopped()
     assert ends[0] >= 5000
-    assert ends == sorted(set(ends))
-    lazy = pylogseg.scan_polars(writer).filter(polars.col("offset") < 100).select("offset")
+    assert ends == sorted(ends)
+    assert pylogseg.dataset(writer.folder).count_rows() == writer.end == 85_000
+    lazy = pylogseg.scan_polars(writer.folder).filter(polars.col("offset") < 100).select("offset")
     assert lazy.collect()["offset"].to_list() == list(range(100))
 
 
 @pytest.mark.parametrize("writer", [100_000], indirect=True)
 def test_a_log_whose_beginning_is_deleted(writer):
     """A scan has all records of its snapshot, or an error that says which are gone."""
-    whole = lost = 0
-    for _ in range(6):
-        logs = pylogseg.dataset(writer)
-        first = pylogseg.open_dir(writer).partitions[0].log_start_offset
-        time.sleep(0.15 if whole else 0)
+
+    def scanned(logs):
+        """The offsets, or none."""
         try:
             offsets = logs.to_table(columns=["offset"])["offset"].to_pylist()
         except StorageError as error:
             assert "are gone" in str(error)  # noqa: PT017
-            lost += 1
-            continue
+            return []
         assert offsets == list(range(offsets[0], offsets[-1] + 1))
-        assert offsets[0] <= first
-        whole += 1
-    assert whole
-    assert lost
+        return offsets
+
+    for _ in range(4):
+        first = pylogseg.open_dir(writer.folder).partitions[0].log_start_offset
+        before = pylogseg.dataset(writer.folder)
+        offsets = scanned(before)
+        assert (offsets[0], offsets[-1]) == (first, writer.end - 1), "nobody writes now"
+        writer.goes_on()
+        scanned(pylogseg.dataset(writer.folder))
+        writer.has_stopped()
+        assert scanned(before) == [], "what it began with was deleted"

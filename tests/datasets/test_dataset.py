@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pytest
-from helpers.checks import some
+from helpers.checks import begun_since, some
 from helpers.golden_brokers import BROKERS
 
 import pylogseg
@@ -221,19 +221,19 @@ def test_a_topic_that_vanishes_is_an_error(log, tmp_path, small_tasks):
 
 
 def test_closing_early_ends_the_threads(log, small_tasks):
-    before = threading.active_count()
+    before = threading.enumerate()
     batches = pylogseg.dataset(log).to_batches()
     next(batches)
-    assert threading.active_count() == before  # the first task needs none
-    while threading.active_count() == before:
+    assert not begun_since(before)  # the first task needs none
+    while not begun_since(before):
         next(batches)
     batches.close()
-    assert threading.active_count() == before
+    assert not begun_since(before)
     reader = pylogseg.dataset(log).scanner().to_reader()
-    while threading.active_count() == before:
+    while not begun_since(before):
         reader.read_next_batch()
     del reader
-    assert threading.active_count() == before
+    assert not begun_since(before)
 
 
 def at(microseconds):

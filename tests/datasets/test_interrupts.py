@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from helpers.checks import wait_for
 from helpers.shell import environment, process
 
 from pylogseg import encode
@@ -69,7 +70,7 @@ def interrupted(path: Path, work: str) -> list[str]:
         lines = [running.stdout.readline().strip() for _ in range(2)]
         assert lines == ["begins", "works"]
         running.send_signal(signal.SIGINT)
-        said, _ = running.communicate(timeout=30)
+        said, _ = running.communicate(timeout=120)
     assert running.returncode == 130, said
     return [line.strip() for line in said.splitlines()]
 
@@ -106,11 +107,9 @@ def test_sql(endless: Path, tmp_path: Path, output: str, condition: str) -> None
     home = tmp_path / "tmp"
     home.mkdir()
     with process("sql", endless, query, "--output", target, env={**environment(), "TMPDIR": str(home)}) as running:
-        while not list(home.iterdir()):  # where a query may put what does not fit into memory
-            assert running.poll() is None
-            time.sleep(0.01)
-        time.sleep(1)
+        wait_for(lambda: list(home.iterdir()))  # where a query may put what does not fit into memory
+        time.sleep(1)  # wherever it is then
         running.send_signal(signal.SIGINT)
-        assert running.wait(timeout=30) == 130
+        assert running.wait(timeout=120) == 130
     assert list(tmp_path.iterdir()) == [home]
     assert list(home.iterdir()) == []

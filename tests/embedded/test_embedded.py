@@ -15,6 +15,7 @@ import numpy as np
 import polars
 import pyarrow as pa
 import pytest
+from helpers.checks import begun_since, wait_for
 
 import pylogseg
 from pylogseg import EmbeddedLog, open_log
@@ -447,12 +448,12 @@ def test_names_and_settings_are_checked(tmp_path: Path) -> None:
 def test_a_log_that_cannot_be_opened_lets_go(data: Path) -> None:
     (data / "orders-0").mkdir(parents=True)
     (data / "orders-0" / "leader-epoch-checkpoint").write_text("nonsense")
-    before = threading.active_count()
+    before = threading.enumerate()
     with pytest.raises(CorruptionError, match="leader-epoch-checkpoint"):
         open_log(data / "orders-0")
     assert not (data / ".lock").exists()
     assert not (data / MARKER).exists()
-    assert threading.active_count() == before
+    assert not begun_since(before)
     (data.parent / "file").write_text("")
     with pytest.raises(StorageError, match=r"file/\.lock: cannot lock: Not a directory"):
         open_log(data.parent / "file" / "topic-0")
@@ -520,7 +521,7 @@ def test_we_have_the_lock(data: Path) -> None:
 
 
 def test_a_closed_log(data: Path) -> None:
-    before = threading.active_count()
+    before = threading.enumerate()
     log = open_log(data / "orders-0")
     log.append(values(1))
     log.close()
@@ -529,7 +530,7 @@ def test_a_closed_log(data: Path) -> None:
         with pytest.raises(ClosedError, match="orders-0: the log is closed"):
             use()
     assert "closed" in repr(log)
-    assert threading.active_count() == before
+    assert not begun_since(before)
 
 
 def test_an_error_in_the_block_is_the_one_that_is_seen(data: Path) -> None:
@@ -608,11 +609,7 @@ def test_flush_by_time_and_checkpoints_in_the_background(data: Path) -> None:
 def test_flush_by_time_with_a_real_thread(data: Path) -> None:
     with open_log(data / "orders-0", flush_ms=5) as log:
         log.append(values(10))
-        for _ in range(400):
-            if log.recovery_point == 10:
-                break
-            threading.Event().wait(0.01)
-        assert log.recovery_point == 10
+        wait_for(lambda: log.recovery_point == 10)
 
 
 def test_metrics(log: EmbeddedLog) -> None:

@@ -83,7 +83,7 @@ def test_a_close_ends_who_follows_wherever_that_is(tmp_path: Path) -> None:
         log.append(values(50))
         log.close()
         for thread, results in followers:
-            thread.join(20)
+            thread.join(60)
             assert isinstance(results[0], int), results
             assert 0 <= results[0] <= 100
 
@@ -106,11 +106,11 @@ def test_follow_gives_what_comes(log: EmbeddedLog) -> None:
     for first in range(3, 103, 10):
         log.append(values(10, first))
         time.sleep(0.001)
-    follower.join(20)
+    follower.join(60)
     assert results == [None]
     assert got == [value for _, _, value in values(103)]
     log.close()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()  # the end of the log is the end of those who follow it
     assert seen == got[1:]
 
@@ -161,7 +161,7 @@ def test_follow_committed_records(log: EmbeddedLog) -> None:
     first, results = in_thread(lambda: next(iter(log.follow(isolation_level="read_committed"))).value)
     assert [r.value for r in log.follow(timeout=0)] == [value for _, _, value in values(4)]
     producer.abort()
-    first.join(20)
+    first.join(60)
     assert results == [b"value 2"]
 
 
@@ -174,7 +174,7 @@ def test_follow_ends_with_the_disk() -> None:
     storage.fail_at = storage.count + 1
     with pytest.raises(StorageError):
         log.append(values(1))
-    follower.join(20)
+    follower.join(60)
     assert isinstance(results[0], StorageError)
     with pytest.raises(StorageError):
         log.close()
@@ -251,7 +251,7 @@ def test_two_threads_share_a_producer(log: EmbeddedLog) -> None:
     producer = log.producer(1)
     threads = [in_thread(lambda: [producer.append(values(3)) for _ in range(50)]) for _ in range(3)]
     for thread, _ in threads:
-        thread.join(30)
+        thread.join(60)
     assert all(not done.is_duplicate for _, results in threads for done in results[0])
     assert producer.next_sequence == 450 == log.log_end_offset
 
@@ -368,7 +368,7 @@ def test_send_to(data: Path, timeout: float | None) -> None:
             offset, calls = sent.next_offset, calls + 1
         assert log.send_to(ours, offset) == (0, offset, None)
         ours.close()
-        receiver.join(20)
+        receiver.join(60)
         files = b"".join(Path(segment.path).read_bytes() for segment in log.segments)
         assert results == [files]
         assert calls >= 5
@@ -426,7 +426,7 @@ def test_send_to_does_not_go_past_tls(log: EmbeddedLog) -> None:
     peer, results = in_thread(lambda: receive(context[1].wrap_socket(theirs, suppress_ragged_eofs=True)))
     with context[0].wrap_socket(ours, server_side=True) as encrypted:
         sent = log.send_to(encrypted, 0)
-    peer.join(20)
+    peer.join(60)
     assert results == [Path(log.active.path).read_bytes()]
     assert len(results[0]) == sent.bytes
 
@@ -466,22 +466,23 @@ log.close()
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 def test_the_example_survives_kills(tmp_path: Path) -> None:
     """Killed again and again, the queue loses no order, doubles none, and hands out results in order."""
-    lines = [f"order {i} {'x' * (i % 50)}" for i in range(3000)]
+    lines: list[str] = []
     orders = tmp_path / "orders.txt"
-    orders.write_text("".join(f"{line}\n" for line in lines))
     command = [sys.executable, str(EXAMPLE), str(tmp_path / "data"), str(orders)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     choose = random.Random(3)
-    cut_short = 0
-    for _ in range(4):
+    cut_short = turns = 0
+    while cut_short < 4:
+        assert (turns := turns + 1) <= 40
+        lines += [f"order {i} {'x' * (i % 50)}" for i in range(len(lines), len(lines) + 1000)]
+        orders.write_text("".join(f"{line}\n" for line in lines))
         run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert run.stdout is not None
         assert run.stdout.readline()  # it is at work
         time.sleep(choose.random() * 0.05)
         run.send_signal(signal.SIGKILL)
         run.communicate(timeout=60)
-        cut_short += run.returncode == -signal.SIGKILL
-    assert cut_short >= 2
+        cut_short += run.returncode == -signal.SIGKILL  # or it was ready: a machine may let us wait
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     with open_log(tmp_path / "data" / "results-0") as results, open_log(tmp_path / "data" / "orders-0") as log:

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
+from helpers.checks import begun_since
 
 from pylogseg.env.pool import Advance, Cancelled, flat_ordered, map_ordered, stream_ordered
 
@@ -52,11 +53,11 @@ def test_the_first_error_in_order_is_raised(jobs: int) -> None:
 def test_running_jobs_end_when_the_caller_stops() -> None:
     ended: list[str] = []
     begun = threading.Event()
-    others = threading.active_count()
+    before = threading.enumerate()
 
     def work(item: int, advance: Advance) -> int:
         if item == 0:
-            begun.wait(10)
+            assert begun.wait(60)
             return 0
         begun.set()
         try:
@@ -71,7 +72,7 @@ def test_running_jobs_end_when_the_caller_stops() -> None:
     assert next(results) == 0
     results.close()
     assert ended
-    assert threading.active_count() < others + 9
+    assert not begun_since(before)
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
@@ -119,15 +120,16 @@ def test_an_error_in_a_stream_comes_behind_its_pieces() -> None:
 
 
 def test_streams_end_when_the_caller_stops() -> None:
+    before = threading.enumerate()
+
     def work(item: int, emit: Callable[[bytes], None], advance: Advance) -> int:
         while True:
             emit(b"x")
 
     results = stream_ordered(work, itertools.count(), 3, pieces_ahead=2)
     assert next(results) == b"x"
-    begin = time.monotonic()
     results.close()
-    assert time.monotonic() - begin < 5
+    assert not begun_since(before)
 
 
 def test_a_job_that_is_done_at_once_has_room_for_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +151,7 @@ def test_a_job_that_is_done_at_once_has_room_for_its_end(monkeypatch: pytest.Mon
     found: list[Any] = []
     run = threading.Thread(target=lambda: found.extend(stream_ordered(work, range(3), 2, pieces_ahead=4)), daemon=True)
     run.start()
-    run.join(20)
+    run.join(60)
     assert found == [item for number in range(3) for item in [b"x"] * 4 + [number]]
 
 
@@ -167,7 +169,7 @@ def test_things_of_items_in_order(jobs: int) -> None:
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_the_caller_works_too(jobs: int) -> None:
     """As many threads as jobs, the caller's among them, and items that are taken as they are needed."""
-    taken, threads, others = itertools.count(), set(), threading.active_count()
+    taken, threads, before = itertools.count(), set(), threading.enumerate()
 
     def work(item: int) -> Iterator[int]:
         threads.add(threading.current_thread().name)
@@ -176,13 +178,13 @@ def test_the_caller_works_too(jobs: int) -> None:
 
     found = flat_ordered(work, (next(taken) for _ in range(1000)), jobs)
     assert next(found) == 0
-    assert threading.active_count() == others, "the first item needs no other thread"
+    assert not begun_since(before), "the first item needs no other thread"
     assert [next(found) for _ in range(39)] == list(range(1, 40))
-    assert threading.active_count() == others + jobs - 1
+    assert (jobs > 1) <= len(begun_since(before)) <= jobs - 1
     found.close()  # type: ignore[attr-defined]
-    assert threading.active_count() == others
+    assert not begun_since(before)
     assert threading.current_thread().name in threads
-    assert len(threads) == jobs
+    assert len(threads) <= jobs
     assert next(taken) <= 40 + 2 * jobs
 
 
@@ -193,9 +195,9 @@ def test_the_caller_goes_on_behind_what_it_waits_for() -> None:
     def work(item: int) -> Iterator[int]:
         if threading.get_ident() != others:
             begun.set()
-            assert behind.wait(10)
+            assert behind.wait(60)
         elif item:
-            time.sleep(0.002)
+            assert begun.wait(60)
             behind.set()
         else:
             yield -1

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,6 +15,11 @@ def some(found: Iterable[T]) -> list[T]:
     items = list(found)
     assert items, "there is nothing to look at"
     return items
+
+
+def begun_since(before: Collection[threading.Thread]) -> list[threading.Thread]:
+    """Threads that live now and were not among those; others, of earlier tests, may end meanwhile."""
+    return [each for each in threading.enumerate() if each not in before]
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,6 +84,19 @@ def process(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
     """Start a command as a process with pipes."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen(command(*arguments), **{"env": environment(), **pipes})
+
+
+def at_work(running: subprocess.Popen[bytes], folder: Path) -> bool:
+    """Whether a process has a file open below a folder; where the system does not tell, after two seconds."""
+    opened = Path(f"/proc/{running.pid}/fd")
+    if not opened.exists():
+        time.sleep(2)
+        return True
+    names = []
+    for path in opened.iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            names.append(os.readlink(path))
+    return any(name.startswith(f"{folder}{os.sep}") for name in names)
 
 
 @contextlib.contextmanager

@@ -91,7 +91,7 @@ def test_index_is_opened_while_it_is_renamed(tmp_path: Path) -> None:
     (tmp_path / "0.index").write_bytes(bytes(80))
     reader = threading.Thread(target=lambda: index.entries)
     reader.start()
-    assert asked.wait(10)
+    assert asked.wait(60)
     index.rename(str(tmp_path / "0.index.deleted"))
     reader.join()
     assert os.listdir(tmp_path) == ["0.index.deleted"]

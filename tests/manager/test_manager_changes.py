@@ -258,12 +258,12 @@ def test_a_truncation_ends_the_cleaning_of_its_log(tmp_path, monkeypatch):
 
         thread = threading.Thread(target=clean)
         thread.start()
-        assert begun.wait(20)
+        assert begun.wait(60)
         (running,) = manager.cleaning.progress()
         assert (running.folder, running.done_bytes) == (log.folder, 0)
         assert running.total_bytes > 0
         log.truncate_to(10)
-        thread.join(20)
+        thread.join(60)
         assert ended == [None]
         assert not manager.cleaning.uncleanable
         fill(log, 3)

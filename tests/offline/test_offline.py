@@ -482,7 +482,7 @@ def test_interrupted(tmp_path: Path, into: bool) -> None:
         watched = tmp_path / ".copy.pylogseg-unfinished" if into else log_dir
         wait_for(lambda: list(watched.glob("users-0/*.cleaned")))
         running.send_signal(signal.SIGINT)
-        said = running.communicate(timeout=30)[1]
+        said = running.communicate(timeout=120)[1]
         assert running.returncode == 130
     assert (b"is unchanged" if into else b"each log is whole") in said
     assert sorted(os.listdir(tmp_path)) == ["data"]

@@ -415,24 +415,26 @@ def test_full(golden: Path, tmp_path: Path) -> None:
 
 def test_interrupted(golden: Path, tmp_path: Path) -> None:
     """Ctrl-C ends it with code 130; whatever was reached, a later run brings everything in order."""
-    folder = tmp_path / "data"
     source = golden / "broker-4.3" / "damage" / "transactions" / "in"
-    for number in range(60):
-        shutil.copytree(source, folder / f"many-{number}")
-    expected = None
-    for wait in (0.01, 0.1):
-        done = process("recover", folder, "--no-keep", "--jobs", "2")
-        assert done.stdout is not None
-        done.stdout.readline()
-        time.sleep(wait)
-        done.send_signal(signal.SIGINT)
-        done.communicate(timeout=60)
-        assert done.returncode in (0, 130)
-        if done.returncode == 130:
-            assert not (folder / ".kafka_cleanshutdown").exists()
-            assert not (folder / ".lock").exists()
-            expected = 130
-    assert expected == 130
+    codes: list[int] = []
+    for turn in range(20):
+        folder = tmp_path / f"data-{turn}"
+        for number in range(60):
+            shutil.copytree(source, folder / f"many-{number}")
+        for wait in (0.01, 0.1):
+            done = process("recover", folder, "--no-keep", "--jobs", "2")
+            assert done.stdout is not None
+            done.stdout.readline()
+            time.sleep(wait)
+            done.send_signal(signal.SIGINT)
+            done.communicate(timeout=60)
+            codes.append(done.returncode)
+            if done.returncode == 130:
+                assert not (folder / ".kafka_cleanshutdown").exists()
+                assert not (folder / ".lock").exists()
+        if 130 in codes:
+            break
+    assert {130} <= {*codes} <= {0, 130}, "a busy machine lets us be too late, but not each time"
     assert pylogseg("recover", folder, "--no-keep").code == 0
     first = contents(folder / "many-0")
     assert all(contents(folder / f"many-{number}") == first for number in range(60))

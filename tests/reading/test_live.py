@@ -41,7 +41,7 @@ def read_while(folder, writer, seconds):
     command = [sys.executable, TESTS / "live.py", folder, str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
         writer.run(seconds + 0.5)
-        out, complaint = reader.communicate(timeout=120)
+        out, complaint = reader.communicate(timeout=300)
     assert reader.returncode == 0, complaint[-2000:]  # negative: a signal, SIGBUS most likely
     return json.loads(out)
 

@@ -8,12 +8,12 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import fsspec
 import pytest
-from helpers.shell import command, environment, locked, process, pylogseg, without_rights
+from helpers.checks import wait_for
+from helpers.shell import at_work, command, environment, locked, process, pylogseg, without_rights
 
 import pylogseg as package
 from pylogseg.catalog.disk import Disk
@@ -166,7 +166,7 @@ def test_interrupted(log_dir: Path, tmp_path: Path) -> None:
     page = tmp_path / "out" / "report.html"
     page.parent.mkdir()
     with process("report", log_dir, "-o", page, "--full", "--max-bytes-per-second", "1000") as running:
-        time.sleep(2)
+        wait_for(lambda: at_work(running, log_dir))
         assert running.poll() is None
         running.send_signal(signal.SIGINT)
         assert running.wait(60) == 130

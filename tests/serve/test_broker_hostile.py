@@ -37,7 +37,7 @@ def broker() -> Iterator[pylogseg.Broker]:
 def thrown(broker: pylogseg.Broker, frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """Send a frame; the server must not have failed over it, and must go on."""
     caplog.clear()
-    with caplog.at_level(logging.ERROR, "pylogseg"), RawClient(broker.bootstrap_servers, timeout=20) as client:
+    with caplog.at_level(logging.ERROR, "pylogseg"), RawClient(broker.bootstrap_servers) as client:
         client.socket.sendall(frame)
         client.frame()
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

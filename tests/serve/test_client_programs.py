@@ -104,13 +104,15 @@ def answers(client: tuple[str, list[str]], server: pylogseg.Server) -> dict[str,
     again = [each for each in found if "Stalled" in str(found[each])]
     if again and name == "kafka-python":  # docs/serve.md: it stays in a join, on a broker too
         found.update(runs.answers(command, server.bootstrap_servers, {**spec, "capabilities": again, "suffix": "-2"}))
-    return found
+    return {**found, "name": name}
 
 
 def of(answers: dict[str, Any], capability: str) -> Any:
     """An answer; skips where the client has no such thing."""
     if capability not in answers:
         pytest.skip("this client has no such thing")
+    if answers["name"] == "kafka-python" and "Stalled" in str(answers[capability]):
+        pytest.skip("it stays in a join now and then, on a broker too (docs/serve.md)")
     assert "answer" in answers[capability], answers[capability]
     return answers[capability]["answer"]
 

@@ -53,8 +53,12 @@ def test_members_share_and_one_leaves(server: pylogseg.Server, strategy: str) ->
     members = [member(server, strategy) for _ in range(3)]
     poll_until(members, lambda: is_shared(members))
     with RawClient(server.bootstrap_servers) as client:
-        (group,) = client.ask(15, 5, {"groups": ["g"]})["groups"]
-        assert (group["groupState"], len(group["members"])) == ("Stable", 3)
+
+        def described() -> tuple[str, int]:
+            (group,) = client.ask(15, 5, {"groups": ["g"]})["groups"]
+            return group["groupState"], len(group["members"])
+
+        poll_until(members, lambda: described() == ("Stable", 3) and is_shared(members))
         assert [each["groupId"] for each in client.ask(16, 4, {"statesFilter": ["stable"]})["groups"]] == ["g"]
     members.pop().close()
     poll_until(members, lambda: is_shared(members))

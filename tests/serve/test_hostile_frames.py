@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.checks import begun_since, wait_for
 from helpers.kafka_clients import PATIENCE_S, RawClient
 from helpers.messages import fields_of
 from helpers.servers import reading
@@ -41,7 +42,7 @@ SERVED = [
 @pytest.fixture(scope="module")
 def server() -> Any:
     """A server that meets no error of its own, whatever it is sent."""
-    limits = Limits(request_bytes=1 << 20, connections=200, idle_s=60.0, stalled_s=2.0)
+    limits = Limits(request_bytes=1 << 20, connections=200, idle_s=PATIENCE_S, stalled_s=PATIENCE_S)
     errors: list[logging.LogRecord] = []
     handler = logging.Handler(logging.ERROR)
     handler.emit = errors.append  # type: ignore[method-assign]
@@ -60,7 +61,7 @@ def is_well(server: Server) -> bool:
 
 def thrown(server: Server, data: bytes) -> None:
     """Send bytes, and read what comes until the server is done with them or has closed."""
-    with RawClient(server.bootstrap_servers, 5.0) as client:
+    with RawClient(server.bootstrap_servers) as client:
         with contextlib.suppress(OSError):  # it has closed in the middle of them
             client.socket.sendall(data)
             client.socket.shutdown(socket.SHUT_WR)
@@ -121,12 +122,11 @@ def test_what_is_no_request(server: Server, data: bytes) -> None:
     assert is_well(server)
 
 
-def test_a_request_that_never_ends(server: Server) -> None:
-    with RawClient(server.bootstrap_servers) as client:
+def test_a_request_that_never_ends() -> None:
+    limits = Limits(stalled_s=0.5)
+    with Server(reading([DATA], ["levels"]), limits=limits) as server, RawClient(server.bootstrap_servers) as client:
         client.socket.sendall(struct.pack(">ihh", 1000, 3, 9))
-        started = time.monotonic()
         assert client.is_closed()
-        assert time.monotonic() - started < PATIENCE_S
 
 
 def test_single_bytes(server: Server) -> None:
@@ -185,10 +185,7 @@ def test_many_connections_and_a_slow_reader(server: Server) -> None:
     assert is_well(server)
     for client in (*idle, slow):
         client.socket.close()
-    until = time.monotonic() + PATIENCE_S
-    while server.connections > 1:
-        assert time.monotonic() < until, f"{server.connections} connections are left"
-        time.sleep(0.05)
+    wait_for(lambda: not server.connections)
 
 
 def test_too_many_connections() -> None:
@@ -198,16 +195,14 @@ def test_too_many_connections() -> None:
                 client.ask(3, 9, {"topics": None})
             with RawClient(server.bootstrap_servers) as third:
                 assert third.is_closed()
-        until = time.monotonic() + PATIENCE_S
-        while server.connections:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_for(lambda: not server.connections)
         with RawClient(server.bootstrap_servers) as again:
             again.ask(3, 9, {"topics": None})
 
 
 def test_a_stop_while_clients_wait() -> None:
-    """Fetches that wait for records, and a join that waits for others, end within a second."""
+    """Fetches that wait for records, and a join that waits for others, end at once."""
+    before = threading.enumerate()
     server = pylogseg.serve(DATA, topics="levels")
     waiting = [RawClient(server.bootstrap_servers) for _ in range(30)]
     asked = {"topic": "levels", "partitions": [{"partition": 0, "fetchOffset": 350, "partitionMaxBytes": 1 << 20}]}
@@ -218,12 +213,12 @@ def test_a_stop_while_clients_wait() -> None:
     joins = [RawClient(server.bootstrap_servers) for _ in range(2)]
     joins[0].ask(11, 2, join)
     joins[1].send(11, 2, join)
-    time.sleep(0.2)
+    time.sleep(0.2)  # most of them wait now
     started = time.monotonic()
     server.close()
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < PATIENCE_S
     assert all(client.is_closed() for client in waiting)
-    assert not any(thread.name.startswith("pylogseg-127") for thread in threading.enumerate())
+    wait_for(lambda: not begun_since(before))
 
 
 def test_a_client_that_goes_while_it_waits() -> None:
@@ -233,7 +228,4 @@ def test_a_client_that_goes_while_it_waits() -> None:
         client.send(1, 11, {"maxWaitMs": 600_000, "minBytes": 1, "maxBytes": 1 << 20, "topics": [asked]})
         time.sleep(0.1)
         client.socket.close()
-        until = time.monotonic() + PATIENCE_S
-        while server.connections:
-            assert time.monotonic() < until, "its thread still waits"
-            time.sleep(0.01)
+        wait_for(lambda: not server.connections)

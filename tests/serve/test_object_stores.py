@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import fsspec
 import pytest
 from helpers.certificates import make
-from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, consumer, row_of
+from helpers.checks import wait_for
+from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, row_of
 
 import pylogseg
 from pylogseg import Security
@@ -151,13 +152,6 @@ class Counted:
         return self.data[position : position + size]
 
 
-def until(holds: Any) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def test_windows_are_bounded_and_read_ahead() -> None:
     data = bytes(range(256)) * 40
     file = Counted(data)
@@ -166,12 +160,12 @@ def test_windows_are_bounded_and_read_ahead() -> None:
     assert bytes(cache.read(remote, 10, 20)) == data[10:30]
     assert file.reads == [(0, 1000)]  # a look at the beginning of a window brings no other
     assert bytes(cache.read(remote, 600, 300)) == data[600:900]
-    until(lambda: file.reads == [(0, 1000), (1000, 1000)])  # reading on does
+    wait_for(lambda: file.reads == [(0, 1000), (1000, 1000)])  # reading on does
     assert bytes(cache.read(remote, 900, 3000)) == data[900:3900]
     assert cache.held_bytes <= 4000
     assert bytes(cache.read(remote, 10_200, 1000)) == data[10_200:]
     assert bytes(cache.read(remote, 20_000, 10)) == b""
-    until(lambda: cache.held_bytes <= 3000)
+    wait_for(lambda: cache.held_bytes <= 3000)
     cache.close()
     assert cache.held_bytes == 0
 
@@ -185,7 +179,7 @@ def test_a_window_that_many_want_is_fetched_once() -> None:
     threads = [threading.Thread(target=lambda: found.append(bytes(cache.read(remote, 0, 500)))) for _ in range(8)]
     for thread in threads:
         thread.start()
-    until(lambda: file.reads)
+    wait_for(lambda: file.reads)
     go.set()
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -226,14 +220,10 @@ def test_a_listed_folder(store: Any, tmp_path: Path) -> None:
 
 
 def test_a_group_reads_from_a_store(store: Any) -> None:
-    with (
-        pylogseg.serve("memory://serve/data") as server,
-        consumer(server, "codec-lz4", group_id="far") as client,
-    ):
-        rows: list[Any] = []
-        end = time.monotonic() + PATIENCE_S
-        while len(rows) < 505:
-            assert time.monotonic() < end
-            for records in client.poll(500).values():
-                rows += records
-    assert len(rows) == 505
+    with pylogseg.serve("memory://serve/data") as server:
+        options = {"bootstrap.servers": server.bootstrap_servers, "group.id": "far", "auto.offset.reset": "earliest"}
+        client = confluent_kafka.Consumer(options)
+        client.subscribe(["codec-lz4"])
+        rows = client.consume(505, PATIENCE_S)
+        client.close()
+    assert [row.offset() for row in rows] == list(range(505))

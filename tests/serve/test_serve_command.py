@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,9 +46,7 @@ def test_it_serves_until_it_is_stopped(number: signal.Signals) -> None:
         with RawClient(found[1]) as client:
             assert len(client.ask(3, 9, {"topics": None})["topics"]) == 5
             os.kill(process.pid, number)
-            started = time.monotonic()
             out, err = process.communicate(timeout=PATIENCE_S)
-            assert time.monotonic() - started < 5
             assert client.is_closed()
         assert process.returncode == 0
         assert out == "stopped\n"

@@ -152,6 +152,6 @@ def test_help_without_spark_names_what_to_install():
         "import runpy, sys; sys.modules['pyspark'] = None; sys.argv = ['spark', '--help'];"
         "runpy.run_module('pylogseg.spark', run_name='__main__', alter_sys=True)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert done.stderr == "pylogseg: pyspark is not installed: run pip install 'pylogseg[spark]'\n"

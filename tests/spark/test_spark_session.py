@@ -115,7 +115,7 @@ def test_the_example_runs_in_an_environment_that_is_not_activated(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
     command = [sys.executable, "examples/spark_topics.py", "examples/data"]
-    done = subprocess.run(command, cwd=documents.ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=documents.ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "codec-gzip" in done.stdout
 
@@ -271,7 +271,7 @@ def start(spark, path, checkpoint, *, now=True, **options):
 
 
 def finish(query):
-    assert query.awaitTermination(120), query.status
+    assert query.awaitTermination(600), query.status
     assert query.exception() is None
 
 
@@ -346,7 +346,7 @@ def test_a_stream_whose_records_are_gone(spark, tmp_path):
             path.unlink()
     query = start(spark, root, tmp_path)
     with pytest.raises(Exception, match=f"orders-0 starts at {kept}, records from 1000 on were not read"):
-        query.awaitTermination(120)
+        query.awaitTermination(600)
     finish(start(spark, root, tmp_path, failOnDataLoss=False))
     assert written(spark, tmp_path) == [(0, n) for n in range(1000)] + [(0, n) for n in range(kept, 2000)]
 
@@ -370,7 +370,7 @@ def test_a_batch_that_failed_is_neither_lost_nor_doubled(spark, tmp_path):
         return writer.trigger(availableNow=True).start()
 
     with pytest.raises(Exception, match="killed"):
-        run(True).awaitTermination(120)
+        run(True).awaitTermination(600)
     finish(run(False))
     assert seen == list(enumerate(batches))
 

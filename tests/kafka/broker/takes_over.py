@@ -4,8 +4,8 @@
     takes_over.py [--keep DIR]
 
 Four times the directory changes hands: ours, closed cleanly; Kafka 4.3, stopped; ours, killed in the middle; Kafka 4.3.
-Each finds the topics with their ids and settings, all committed records, the offsets of all groups, and an open
-transaction of the one before, which it fences and aborts. Then it writes: records with a plain, an idempotent and a
+Each finds the topics with their ids and settings, all committed records, the offsets of all groups, a static member of
+a classic group with its share, and an open transaction of the one before, which it fences and aborts. Then it writes: records with a plain, an idempotent and a
 transactional producer, offsets of a group plainly and in a transaction, and a transaction that stays open. A minute;
 exit code 0 if all is well. Needs confluent-kafka.
 """
@@ -44,6 +44,7 @@ class World:
         }
         self.offsets: dict[str, Places] = {}
         self.ids: dict[str, str] = {}
+        self.members: Any = None
 
 
 @contextmanager
@@ -104,6 +105,8 @@ def check(server: str, world: World, who: str) -> list[str]:
         found = {(each.topic, each.partition): each.offset for each in asked[group].result(PATIENCE_S).topic_partitions}
         if found != offsets:
             wrong.append(f"{who}: group {group} is at {found}, not {offsets}")
+    if world.members is not None and members(client) != world.members:
+        wrong.append(f"{who}: the group has {members(client)}, not {world.members}")
     count = sum(map(len, world.values.values()))
     print(f"{who}: {count} records, {len(world.offsets)} groups: {wrong or 'ok'}", flush=True)
     return wrong
@@ -131,6 +134,20 @@ def read(server: str, world: World) -> dict[tuple[str, int], list[bytes]]:
             raise confluent_kafka.KafkaException(message.error())
     reader.close()
     return found
+
+
+def members(client: Any) -> Any:
+    """State of the group of static members, and each with its share."""
+    found = client.describe_consumer_groups(["static"])["static"].result(PATIENCE_S)
+    shares = [
+        (
+            each.member_id,
+            each.group_instance_id,
+            sorted((p.topic, p.partition) for p in each.assignment.topic_partitions),
+        )
+        for each in found.members
+    ]
+    return found.state.name, sorted(shares)
 
 
 # ---- what is written ----
@@ -175,6 +192,22 @@ def write(server: str, world: World, turn: int) -> None:
     producer.flush(PATIENCE_S)
 
 
+def join(server: str) -> Any:
+    """Let a static member take its place, and go without a word, as such members do; who is in the group then."""
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": server, "group.id": "static", "group.instance.id": "one", "session.timeout.ms": 600_000,
+         "max.poll.interval.ms": 600_000, "enable.auto.commit": False}
+    )  # fmt: skip
+    reader.subscribe(list(TOPICS))
+    until = time.monotonic() + PATIENCE_S
+    while len(reader.assignment()) < sum(TOPICS.values()):
+        if time.monotonic() > until:
+            raise TimeoutError("no share")
+        reader.poll(0.1)
+    reader.close()
+    return members(admin.AdminClient({"bootstrap.servers": server}))
+
+
 def send(producer: Any, world: World, what: bytes) -> None:
     """Send a value to each partition."""
     for place, values in world.values.items():
@@ -211,6 +244,7 @@ def main() -> int:
                     fence(server)
                 wrong += check(server, world, who)
                 write(server, world, turn + 1)
+                world.members = join(server)
         return 1 if wrong else 0
     finally:
         subprocess.run(["bash", HERE / "broker.sh", "kill", root], check=False, stdout=subprocess.DEVNULL)

@@ -24,7 +24,7 @@ CACHE = Path(os.environ.get("ORACLE_HOME") or Path.home() / ".cache" / "pylogseg
 #: A program that prints no answer for so long is killed.
 SILENT_S = 300.0
 #: Members of a group share all partitions within so many seconds; those of the new protocol are missed after 45.
-SHARED_S = 75.0
+SHARED_S = 120.0
 SPARK = "4.2.0"
 
 
@@ -231,7 +231,7 @@ def rebalances(command: list[str], bootstrap: str, topic: str, partitions: int, 
             with program(1) as (second, lines):
                 found["1 comes"] = until_shared("1 comes", [first, lines], owned, partitions, 4)
                 second.stdin.close()
-                second.wait(30)
+                second.wait(60)
             del owned[1]
             found["1 leaves"] = until_shared("1 leaves", [first], owned, partitions, 3)
     except (Unshared, subprocess.TimeoutExpired) as error:
