@@ -47,7 +47,7 @@ class Broker:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._classes = subprocess.run(
-            ["bash", HERE / "kafka" / "kafka.sh", "classpath"], check=True, capture_output=True, encoding="utf-8"
+            ["bash", HERE / "kafka" / "kafka.sh", "tools"], check=True, capture_output=True, encoding="utf-8"
         ).stdout.strip()
 
     def run(self, command: str, *lines: str) -> None:

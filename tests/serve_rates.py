@@ -323,7 +323,7 @@ def main(arguments: list[str]) -> int:
         if {"fetches", "clients"} & set(parts):
             readers: dict[str, Callable[[str], float]] = {"librdkafka": by_librdkafka}
             if chosen.kafka:
-                script = [HERE / "kafka" / "kafka.sh", "classpath"]
+                script = [HERE / "kafka" / "kafka.sh", "tools"]
                 classpath = subprocess.run(script, check=True, capture_output=True, encoding="utf-8").stdout.strip()
                 readers["perf-test"] = by_perf_test(classpath)
                 with broker(folder / "broker") as (theirs, directories), ours(*directories) as mine:

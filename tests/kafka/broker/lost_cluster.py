@@ -65,7 +65,7 @@ def fill(server: str) -> dict[str, Committed]:
 def shims(folder: Path, new: Path) -> None:
     """Put Kafka's scripts, as the page calls them, into a folder."""
     classes = subprocess.run(
-        ["bash", HERE.parent / "kafka.sh", "classpath"], check=True, capture_output=True, encoding="utf-8"
+        ["bash", HERE.parent / "kafka.sh", "tools"], check=True, capture_output=True, encoding="utf-8"
     ).stdout.strip()
     java = f"exec java -XX:TieredStopAtLevel=1 -cp '{classes}' org.apache.kafka.tools"
     texts = {

@@ -321,7 +321,7 @@ def main(arguments: list[str]) -> int:
         return 0 if arguments else 2
     golden, *names = arguments
     script = HERE.parent / "kafka.sh"
-    classpath = subprocess.run([script, "classpath"], check=True, capture_output=True, encoding="utf-8").stdout.strip()
+    classpath = subprocess.run([script, "tools"], check=True, capture_output=True, encoding="utf-8").stdout.strip()
     folder = Path(tempfile.mkdtemp(prefix="pylogseg-serves-"))
     wrong = 0
     try:
