@@ -2,12 +2,13 @@
 """Make the table of message schemas, `src/pylogseg/messages/schemas.json`, from the jars of a Kafka.
 
     schemas.py [JARS] [--out FILE]
+    schemas.py [JARS] --compare
 
 JARS is a folder of Kafka's jars; without it, that of `kafka.sh classpath`. With a JARS of another version, set
 KAFKA_VERSION too: `kafka.sh settings` names the settings that are not secret. A line of the table is one message:
 names, types, versions, tags and defaults of its fields, as Kafka's schema files have them. Words that explain them are
 left out. A struct that several fields share stands at each of them. Run it again for a newer Kafka, and read the
-difference.
+difference. With --compare nothing is written: exit code 0 if the table reads each version of each message of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import json
 import re
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,6 +88,55 @@ def _field(field: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
     return found | ({"fields": [_field(item, shared) for item in inner]} if inner else {})
 
 
+def missing(jars: Path) -> int:
+    """Print what these jars have and the table has not; 1 if there is such a thing."""
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    count = wrong = 0
+    for home, _, schema in schemas(jars):
+        if schema["type"] in KINDS or schema["name"] in REQUESTS:
+            count += 1
+            for words in lacking(table["messages"].get(schema["name"]), compact(home, schema)):
+                wrong += 1
+                print(f"{schema['name']}: {words}")
+    for line in _kafka("settings").splitlines():
+        kind, name = line.split()
+        if name not in table["settings"].get(kind, ()):
+            wrong += 1
+            print(f"{kind.lower()} setting {name}: not in the table")
+    print(f"{count} messages, {wrong} differences from the table of Kafka {table['kafka']}")
+    return int(wrong > 0)
+
+
+def lacking(ours: dict[str, Any] | None, theirs: dict[str, Any]) -> Iterator[str]:
+    """What a message of the table lacks: a version, or a field of one."""
+    if ours is None:
+        yield "not in the table"
+        return
+    (first, last), (low, high) = (_range(each["versions"]) for each in (ours, theirs))
+    if low < first or high > last:
+        yield f"versions {theirs['versions']}, the table has {ours['versions']}"
+    fields, theirs_too = ours.get("fields", []), {field["name"] for field in theirs.get("fields", ())}
+    known = {field["name"]: field for field in fields}
+    for number, field in enumerate(theirs.get("fields", ())):
+        mine = known.get(field["name"])
+        if mine is None and number < len(fields) and fields[number]["name"] not in theirs_too:
+            mine = fields[number]  # it has another name now
+        if mine is None:
+            yield f"field {field['name']}: not in the table"
+            continue
+        for name in ("type", "tag", "flexible"):
+            if mine.get(name) != field.get(name):
+                yield f"field {field['name']}: {name} {field.get(name)}, the table has {mine.get(name)}"
+        yield from (
+            f"{field['name']}.{words}" for words in lacking({**mine, "versions": "0+"}, {**field, "versions": "0"})
+        )
+
+
+def _range(versions: str) -> tuple[float, float]:
+    first, dash, last = versions.partition("-")
+    return int(first.rstrip("+")), float("inf") if first.endswith("+") else int(last if dash else first)
+
+
 def _kafka(command: str) -> str:
     script = Path(__file__).with_name("kafka.sh")
     return subprocess.run([script, command], check=True, capture_output=True, encoding="utf-8").stdout
@@ -96,10 +147,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jars", nargs="?", type=Path)
     parser.add_argument("--out", type=Path, default=TABLE)
+    parser.add_argument("--compare", action="store_true", help="say what the table has not")
     options = parser.parse_args()
     jars = options.jars
     if jars is None:
         jars = Path(_kafka("classpath").strip().split(":")[-1]).parent
+    if options.compare:
+        sys.exit(missing(jars))
     versions, lines = set(), []
     for home, version, schema in schemas(jars):
         if schema["type"] in KINDS or schema["name"] in REQUESTS:

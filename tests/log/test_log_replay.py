@@ -86,8 +86,6 @@ SCENARIOS = [
     "transactions",
     "truncation",
 ]
-#: The log compresses itself, in segments that fill: other sizes, so other segments; the records are the same.
-RECODED = {"legacy-formats"}
 
 
 def operations_of(folder):
@@ -102,12 +100,12 @@ def test_every_scenario_is_listed(golden):
 def test_as_kafka(golden, tmp_path, name, request):
     folder = golden / "replay" / name
     operations = operations_of(folder)
-    if name in RECODED or any(operation.get("compare") == "content" for operation in operations):
+    if name in fuzz.RECODED or any(operation.get("compare") == "content" for operation in operations):
         request.getfixturevalue("kafka")  # files are compared by what Kafka reads in them
     random.seed(0)
     with (tmp_path / "out.jsonl").open("w", encoding="utf-8") as out:
         replay(operations, tmp_path / "work", out)
-    assert compare.compare(folder, tmp_path, recoded=name in RECODED) == []
+    assert compare.compare(folder, tmp_path, recoded=name in fuzz.RECODED) == []
 
 
 def test_batches_that_decompress_to_much_are_cleaned(kafka, tmp_path, monkeypatch):

@@ -11,9 +11,11 @@ from pylogseg.server.wire import API_VERSIONS, Values, request_of
 
 Handler = Callable[[Any], Values | None]
 
-#: The last versions that are offered, where the schema has more: 5 of ApiVersions asks whether this is the right
-#: cluster and node, 6 of InitProducerId is not stable, and from 4 on AddPartitionsToTxn is for brokers.
-_LAST = {API_VERSIONS: 4, 22: 5, 24: 3}
+#: The last versions that are offered, where the schema has more: 6 of InitProducerId is not stable, and from 4 on
+#: AddPartitionsToTxn is for brokers. The others are those of a broker of 4.3, as which this server speaks; what 4.4
+#: adds asks whether this is the right cluster and node (ApiVersions), names topics by their ids (TxnOffsetCommit), and
+#: has words for an error (DeleteGroups).
+_LAST = {API_VERSIONS: 4, 22: 5, 24: 3, 28: 5, 42: 2}
 #: What a handler returns where the client waits for no answer.
 NO_ANSWER: Values = {}
 

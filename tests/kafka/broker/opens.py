@@ -360,7 +360,7 @@ def ours(broker, isolation):
     found = {}
     for number in range(len(CASES)):
         folder = broker.partition(number)
-        reader = pylogseg.read(pylogseg.open_dir(folder.parent), folder.name, isolation=isolation)
+        reader = pylogseg.read(pylogseg.open_dir(folder.parent), folder.name, isolation_level=isolation)
         found[number] = [(r.offset, r.timestamp, r.key, r.value) for r in reader]
     return found
 
@@ -424,7 +424,7 @@ def run(folder):
             shutil.copytree(part, copy)
             opened(copy, clean=False, start=starts.get(number, 0)).close()
             for isolation in ("read_uncommitted", "read_committed"):
-                reader = pylogseg.read(pylogseg.open_dir(scratch), part.name, isolation=isolation)
+                reader = pylogseg.read(pylogseg.open_dir(scratch), part.name, isolation_level=isolation)
                 records = [(r.offset, r.timestamp, r.key, r.value) for r in reader if r.offset >= starts.get(number, 0)]
                 truth.setdefault(isolation, {})[number] = records
         if promised is not None and truth["read_uncommitted"][number]:

@@ -74,7 +74,13 @@ public class Clients {
 
     /** From 4.0 on; in 3.9 it is a preview that other servers than 3.9 refuse. */
     static boolean newProtocol() {
-        return !org.apache.kafka.common.utils.AppInfoParser.getVersion().matches("[23]\\..*");
+        Properties about = new Properties();
+        try (java.io.InputStream in = Clients.class.getResourceAsStream("/kafka/kafka-version.properties")) {
+            about.load(in);
+        } catch (java.io.IOException e) {
+            throw new java.io.UncheckedIOException(e);
+        }
+        return !about.getProperty("version").matches("[23]\\..*");
     }
 
     // ---- clients ----

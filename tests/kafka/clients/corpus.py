@@ -49,8 +49,11 @@ CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 
 
 def corpus(golden: Path, *, small: bool = False) -> Path:
-    """Return the folder with `data0` and `data1`, which nobody changes; `golden` is the folder `broker-4.3`."""
-    text = Path(__file__).read_bytes() + bytes([small])
+    """Return the folder with `data0` and `data1`, which nobody changes; `golden` is the folder `broker-4.3`.
+
+    Each version of Kafka has its own: a broker does not start on the disks of a newer one.
+    """
+    text = Path(__file__).read_bytes() + bytes([small]) + os.environ.get("KAFKA_VERSION", "4.3.0").encode()
     folder = CACHE / f"clients-{hashlib.sha256(text).hexdigest()[:12]}"
     if not folder.exists():
         CACHE.mkdir(parents=True, exist_ok=True)

@@ -120,6 +120,7 @@ def kcat() -> list[str]:
 
 
 CLIENTS = [
+    Client("Java 4.4", in_java("4.4.0")),
     Client("Java 4.3", in_java("4.3.0")),
     Client("Java 3.9", in_java("3.9.1")),
     Client("Java 2.8", in_java("2.8.2")),

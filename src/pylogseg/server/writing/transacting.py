@@ -85,10 +85,9 @@ def commit_offsets(call: Call) -> Values:
     writer, values = writer_of(call), call.values
     error = codes.NONE
     try:
-        if values["memberId"] or values["generationId"] >= 0:
-            writer.groups.check_commit(
-                values["groupId"], values["memberId"], values["groupInstanceId"], values["generationId"]
-            )
+        generation = values["generationIdOrMemberEpoch"]
+        if values["memberId"] or generation >= 0:
+            writer.groups.check_commit(values["groupId"], values["memberId"], values["groupInstanceId"], generation)
         adds = call.version >= _ADDS_GROUP
         writer.transactions.stage(values["transactionalId"], _producer(call), values["groupId"], adds=adds)
     except KafkaError as refused:
