@@ -27,7 +27,7 @@ from pathlib import Path
 
 import compare
 from random_lists import random_lists
-from replay import replay
+from replay import Cleaner, CleanerOf44, replay
 from scenarios import SCENARIOS, write
 
 HERE = Path(__file__).resolve().parent
@@ -71,11 +71,11 @@ def settle(operations, folder):
 
 
 def on_ours(folder):
-    """Replay the list in a folder on our engine, beside what Kafka left there."""
+    """Replay the list in a folder on our engine, beside what Kafka left there; a cleaning as that Kafka does it."""
     operations = [json.loads(line) for line in (folder / "ops.jsonl").read_text(encoding="utf-8").splitlines()]
     random.seed(0)
     with (folder / "out.jsonl").open("w", encoding="utf-8") as out:
-        replay(operations, folder / "work", out)
+        replay(operations, folder / "work", out, Cleaner if compare.KAFKA < (4, 4) else CleanerOf44)
 
 
 def compared(folders):

@@ -39,11 +39,20 @@ Row = dict[str, Any]
 _PLACE = re.compile(r"(start|hw|end)([+-]\d+)?")
 
 
+class CleanerOf44(Cleaner):
+    """Cleans as Kafka 4.4: an emptied batch stays where the high watermark is, not at the end of each cleaning."""
+
+    def _clean_group(self, log: Log, *arguments: Any) -> None:
+        *others, _, stats = arguments
+        super()._clean_group(log, *others, log.high_watermark, stats)
+
+
 class Replay:
     """One list of operations on one log."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, cleaner: type[Cleaner] = Cleaner) -> None:
         self.root = root
+        self.cleaner = cleaner
         self.storage = LocalStorage()
         self.log: Log | None = None
         self.clock = ManualClock(0)
@@ -254,7 +263,7 @@ class Replay:
         end = op.get("first_uncleanable", what.first_uncleanable)
         offsets = OffsetMap(op.get("offset_map_bytes", 1 << 20), op.get("load_factor", 0.9))
         # A candidate of the broker ends at a segment.
-        self.last_clean, stats = Cleaner(offsets, crc=False).clean(log, Cleanable(first, end, False))
+        self.last_clean, stats = self.cleaner(offsets, crc=False).clean(log, Cleanable(first, end, False))
         return {
             "first_dirty": first,
             "first_uncleanable": end,
@@ -395,9 +404,9 @@ def kind_of(error: Exception) -> str:
     return error.kind if isinstance(error, PylogsegError) else "request"
 
 
-def replay(operations: list[Row], root: Path, out: TextIO) -> None:
+def replay(operations: list[Row], root: Path, out: TextIO, cleaner: type[Cleaner] = Cleaner) -> None:
     """Run all operations and print an answer for each."""
-    session = Replay(root)
+    session = Replay(root, cleaner)
     for number, op in enumerate(operations, 1):
         row: Row = {"line": number, "op": op["op"]}
         if "compare" in op:

@@ -141,10 +141,13 @@ def test_a_range_reads_little(golden, opened):
     assert set(opened) == {middle.path}
 
 
-@pytest.mark.parametrize("name", ["codecs", "txn", "txn-old", "retention", "compact-1-cleaned", "unclean"])
+_ANSWERED = ("codecs", "txn", "txn-old", "retention", "compact-1-cleaned", "unclean")
+
+
+@pytest.mark.parametrize("name", [*(f"broker-4.3/{name}" for name in _ANSWERED), "broker-4.4/all"])
 def test_as_the_broker_says(golden, name):
     """Earliest, latest, last stable and look-ups by time, as a real broker answered (`expected.json`)."""
-    folder = golden / "broker-4.3" / name
+    folder = golden / name
     topics = json.loads((folder / "expected.json").read_text())["topics"]
     checked = 0
     for partition in pylogseg.open_dir(sorted(folder.glob("data[01]"))).partitions:

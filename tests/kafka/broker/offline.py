@@ -56,32 +56,39 @@ class Case(NamedTuple):
     work: Callable[[Path], list[Result]]
 
 
+def metadata(log_dir: Path) -> str:
+    """Where the topics' settings are: the first directory of a broker has them for all."""
+    return str(log_dir.parent / "data0" / "__cluster_metadata-0")
+
+
 def compact(log_dir: Path) -> list[Result]:
-    return [offline.compact(log_dir, include_active=True, now_ms=NOW_MS)]
+    return [offline.compact(log_dir, include_active=True, cluster_metadata=metadata(log_dir), now_ms=NOW_MS)]
 
 
 def compact_in_rounds(log_dir: Path) -> list[Result]:
     names = [name for name in os.listdir(log_dir) if name.startswith("cmp-")]
-    return [offline.compact(log_dir, topics=names, map_bytes=6000, now_ms=NOW_MS)]
+    return [offline.compact(log_dir, topics=names, map_bytes=6000, cluster_metadata=metadata(log_dir), now_ms=NOW_MS)]
 
 
 def retain(log_dir: Path) -> list[Result]:
-    return [offline.retain(log_dir, max_bytes=10_000, now_ms=NOW_MS)]
+    return [offline.retain(log_dir, max_bytes=10_000, cluster_metadata=metadata(log_dir), now_ms=NOW_MS)]
 
 
 def retain_nothing(log_dir: Path) -> list[Result]:
-    return [offline.retain(log_dir, ms=0, now_ms=NOW_MS)]
+    return [offline.retain(log_dir, ms=0, cluster_metadata=metadata(log_dir), now_ms=NOW_MS)]
 
 
 def delete_records(log_dir: Path) -> list[Result]:
     names = [name for name in os.listdir(log_dir) if re.fullmatch(CHOSEN, name)]
-    return [offline.delete_records(log_dir, dict.fromkeys(names, 5), now_ms=NOW_MS)]
+    return [offline.delete_records(log_dir, dict.fromkeys(names, 5), cluster_metadata=metadata(log_dir), now_ms=NOW_MS)]
 
 
 def into(log_dir: Path) -> list[Result]:
     """A copy in place of the directory; what is not chosen is there as it was."""
     copy = log_dir.with_name("copy")
-    result = offline.compact(log_dir, into=str(copy), include_active=True, now_ms=NOW_MS)
+    result = offline.compact(
+        log_dir, into=str(copy), include_active=True, cluster_metadata=metadata(log_dir), now_ms=NOW_MS
+    )
     for path in copy.iterdir():
         if path.is_dir():
             shutil.rmtree(log_dir / path.name)

@@ -310,6 +310,9 @@ CASES = {
     "restored": restored,
     **{f"crash-image-{seed}": crash_image(seed) for seed in range(6)},
 }
+#: They leave offsets without records in a topic that is not compacted, which `verify` cannot tell from a loss: records
+#: on request, a damaged batch, the rest of the batch that a truncation was in.
+WITH_HOLES = ("redacted-lz4", "repaired", "truncated")
 
 
 class Broker:
@@ -462,13 +465,16 @@ def run(folder):
     for isolation, expected in seen.items():
         check(f"4. recovered by us after a kill, {isolation}", expected, ours(broker, isolation))
     found = subprocess.run(
-        [sys.executable, "-m", "pylogseg", "verify", *map(str, sorted(folder.glob("data?"))), TOPIC],
+        [sys.executable, "-m", "pylogseg", "verify", "--json", *map(str, sorted(folder.glob("data?"))), TOPIC],
         capture_output=True,
         encoding="utf-8",
         check=False,
     )
-    print(found.stderr or "\n".join(line for line in found.stdout.splitlines() if not line.startswith("not checked")))
-    return found.returncode
+    findings = [row for row in map(json.loads, found.stdout.splitlines()) if row.get("level") == "damage"]
+    holes = [f"{TOPIC}-{number}" for number, name in enumerate(CASES) if name in WITH_HOLES]
+    other = [row for row in findings if row["kind"] != "gap" or not set(holes) & set(Path(row["path"]).parts)]
+    print("4. verify:", other or f"{len(findings)} findings, all of them holes that were made", found.stderr)
+    return 0 if found.returncode == 1 and findings and not other else 1
 
 
 def main(arguments):
