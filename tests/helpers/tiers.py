@@ -172,3 +172,27 @@ class Uploader:
     @staticmethod
     def _bytes(path: Path) -> bytes:
         return path.read_bytes() if path.exists() else b""
+
+
+#: Files of a segment in the order in which `LocalTieredStorage` copies them, by their suffixes there.
+COPIED = ("log", "index", "timeindex", "txnindex", "leader_epoch_checkpoint", "snapshot")
+
+
+def copy_locally(root: Path, folder: Path, *, active: bool = False) -> list[Path]:
+    """Copy the segments of a partition as `LocalTieredStorage` does; the paths of the copied segments."""
+    (part,) = pylogseg.open_dir(folder).partitions
+    lines = Uploader._epoch_lines(folder)
+    copied = []
+    for segment in part.segments if active else part.segments[:-1]:
+        base, end = segment.base_offset, segment.next_base or pylogseg.reading.seek.end_offset(part.segments)
+        stem = root / f"{folder.name}-{TOPIC_ID}" / f"{base:020d}-{format_uuid(os.urandom(16))}"
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        chain = [line for line in lines if int(line.split()[1]) < end]
+        files = {suffix: folder / f"{base:020d}.{suffix}" for suffix in COPIED[:4]}
+        files["snapshot"] = folder / f"{end:020d}.snapshot"
+        for suffix, path in files.items():
+            if path.exists():
+                Path(f"{stem}.{suffix}").write_bytes(path.read_bytes())
+        Path(f"{stem}.leader_epoch_checkpoint").write_text("".join(f"{line}\n" for line in ["0", len(chain), *chain]))
+        copied.append(Path(f"{stem}.log"))
+    return copied

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.files.index import OffsetIndex
+from pylogseg.files.snapshot import parse_snapshot
+from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind, check_topic
 from pylogseg.tier.manifest import MANIFEST_LIMIT_BYTES, UploadedSegment, parse_manifest
 from pylogseg.tier.objects import Stored
 from pylogseg.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Shared, Upload
+from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
 
+_NEVER = 2**63 - 1
 #: Manifests that are read at one time from a store.
 MANIFEST_THREADS = 128
 _UUID = "[A-Za-z0-9_-]{22}"
@@ -130,7 +135,11 @@ def find_files(shared: Shared, objects: Iterable[Stored]) -> Found:
             whole.append((name, files))
         else:
             found.orphans += files.values()
-    found.uploads = _each(shared, lambda item: _file_upload(shared, *item), whole)
+    for upload, (_, files) in zip(_each(shared, lambda item: _file_upload(shared, *item), whole), whole, strict=True):
+        if isinstance(upload, BrokenUpload) and upload.missing:
+            found.orphans += files.values()  # its copy broke off: the snapshot is copied after the leader epochs
+        else:
+            found.uploads.append(upload)
     return found
 
 
@@ -139,10 +148,18 @@ def _file_upload(shared: Shared, name: tuple[str, ...], files: dict[FileKind, St
     segment = UploadedSegment(topic, int(partition), topic_id, segment_id, int(offset), -1)
     upload = FileUpload(shared, segment, files)
     try:
+        if FileKind.PRODUCER_SNAPSHOT in files:
+            parse_snapshot(upload.read_small(FileKind.PRODUCER_SNAPSHOT), upload.name)
+    except CorruptionError:  # it is copied last: half of it may be there
+        files = {kind: stored for kind, stored in files.items() if kind is not FileKind.PRODUCER_SNAPSHOT}
+        upload = FileUpload(shared, segment, files)
+    except StorageError:
+        pass  # who reads it will meet that
+    try:
         end = _end_offset(upload)
         epochs = parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), upload.name)
     except (CorruptionError, StorageError) as error:
-        return BrokenUpload(segment, upload.size, upload.modified_ms, upload.name, error)
+        return BrokenUpload(segment, upload.size, upload.modified_ms, upload.name, error, missing=upload.missing)
     before = [entry for entry in epochs if entry.start_offset <= int(offset)][-1:]
     own = before + [entry for entry in epochs if int(offset) < entry.start_offset < end]
     leaders = tuple((entry.epoch, max(entry.start_offset, int(offset))) for entry in own)
@@ -151,30 +168,52 @@ def _file_upload(shared: Shared, name: tuple[str, ...], files: dict[FileKind, St
 
 def _end_offset(upload: Upload) -> int:
     """Return the offset after the last batch: the headers from the last entry of the offset index on are read."""
-    start, base = 0, upload.segment.start_offset
-    if FileKind.OFFSET_INDEX in upload.small_files:
-        index = OffsetIndex(upload.read_small(FileKind.OFFSET_INDEX), base)
-        positions = index.positions[index.positions < upload.size]
-        start = int(positions[-1]) if len(positions) else 0
-    end = base
-    with upload.open() as view:
-        for item in walk(view, start=start, lowest_offset=base, crc=False, first_window_bytes=SMALL_WINDOW_BYTES):
-            if isinstance(item, Window):
-                end = max(end, int(item.batches.last_offset.max()) + 1)
-    return end
+    ends = [int(rows.last_offset.max()) + 1 for rows in _headers(upload, _NEVER)]
+    return max(ends, default=upload.segment.start_offset)
 
 
 def position_of(upload: Upload, offset: int) -> int:
     """Return where the first batch lies that begins at or after an offset; the segment's size if there is none."""
-    start, base = 0, upload.segment.start_offset
-    if FileKind.OFFSET_INDEX in upload.small_files:
-        index = OffsetIndex(upload.read_small(FileKind.OFFSET_INDEX), base)
-        if len(index):
-            start = int(index.floor(offset - 1).position) if offset > base else 0
-    with upload.open() as view:
-        for item in walk(view, start=start, lowest_offset=base, crc=False, first_window_bytes=SMALL_WINDOW_BYTES):
-            if isinstance(item, Window):
-                behind = np.flatnonzero(item.batches.base_offset >= offset)
-                if len(behind):
-                    return int(item.batches.position[behind[0]])
+    for rows in _headers(upload, offset):
+        behind = np.flatnonzero(rows.base_offset >= offset)
+        if len(behind):
+            return int(rows.position[behind[0]])
     return upload.size
+
+
+def _headers(upload: Upload, offset: int) -> Iterator[BatchTable]:
+    """Yield the headers of batches, from the last one on that the offset index has below an offset.
+
+    An index that is damaged, or points to no such batch, is passed by: nothing is left out by it.
+    """
+    base = upload.segment.start_offset
+    with upload.open() as view:
+
+        def walked(start: int) -> Iterator[Window | Gap]:
+            return walk(view, start=start, lowest_offset=base, crc=False, first_window_bytes=SMALL_WINDOW_BYTES)
+
+        start = _indexed(upload, offset)
+        items = walked(start)
+        first = next(items, None)
+        if start and not (isinstance(first, Window) and _begins(first.batches, start, offset)):
+            items, first = walked(0), None
+        for item in items if first is None else chain([first], items):
+            if isinstance(item, Window):
+                yield item.batches
+
+
+def _begins(rows: BatchTable, position: int, offset: int) -> bool:
+    """Check whether the first batch lies at a position, and begins below an offset."""
+    return bool(rows.position[0] == position and rows.base_offset[0] < offset)
+
+
+def _indexed(upload: Upload, offset: int) -> int:
+    """Return a position of a batch below an offset, by the index; 0 if it has none."""
+    if FileKind.OFFSET_INDEX not in upload.small_files or offset <= upload.segment.start_offset:
+        return 0
+    try:
+        index = OffsetIndex(upload.read_small(FileKind.OFFSET_INDEX), upload.segment.start_offset)
+    except PylogsegError:
+        return 0
+    there = index.positions[(index.offsets < offset) & (index.positions >= 0) & (index.positions < upload.size)]
+    return int(there[-1]) if len(there) else 0

@@ -14,6 +14,7 @@ from pylogseg.env.filesystem import FileView
 from pylogseg.errors import PylogsegError
 from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs
 from pylogseg.files.index import OffsetIndex, TimeIndex, encode_offset_index, encode_time_index
+from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind
 from pylogseg.lineage.chains import Lineage
 from pylogseg.lineage.parts import LeftKind, LeftOut, Part, assemble, lineage_of
@@ -21,6 +22,8 @@ from pylogseg.tier.layouts import position_of
 from pylogseg.tier.uploads import BrokenUpload, Upload
 
 _UNENDING = 2**63 - 1
+#: Files of which a part of a segment has a part.
+_CUT = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,12 @@ class Slice:
 
     @cached_property
     def place(self) -> tuple[int, int]:
-        """Where it begins and ends in the upload."""
-        start = 0 if self.starts_whole else position_of(self.upload, self.first_offset)
-        end = self.upload.size if self.ends_whole else position_of(self.upload, self.end_offset)
+        """Where it begins and ends in the upload; all of it if it cannot be read, so that a reader meets why."""
+        try:
+            start = 0 if self.starts_whole else position_of(self.upload, self.first_offset)
+            end = self.upload.size if self.ends_whole else position_of(self.upload, self.end_offset)
+        except PylogsegError:
+            return 0, self.upload.size
         return start, max(start, end)
 
     @property
@@ -70,16 +76,27 @@ class Slice:
         if not self.ends_whole:
             there.pop(FileKind.PRODUCER_SNAPSHOT, None)
         if not (self.starts_whole and self.ends_whole):
-            there |= {kind: len(self.read_small(kind)) for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
-                      if kind in there}  # fmt: skip
+            there |= {kind: self._size_of(kind) for kind in _CUT if kind in there}
+            if not there.get(FileKind.TXN_INDEX):
+                there.pop(FileKind.TXN_INDEX, None)  # the aborts are those of another part
         return there
+
+    def _size_of(self, kind: FileKind) -> int:
+        try:
+            return len(self.read_small(kind))
+        except PylogsegError:  # who reads it will meet the damage
+            return self.upload.small_files[kind]
 
     def read_small(self, kind: FileKind) -> bytes:
         """Return a small file, as it is of these offsets."""
         data = self.upload.read_small(kind)
         base = self.upload.segment.start_offset
-        if (self.starts_whole and self.ends_whole) or kind not in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+        if (self.starts_whole and self.ends_whole) or kind not in _CUT:
             return data
+        if kind is FileKind.TXN_INDEX:  # an abort of another branch hides records that this one committed
+            entries = TxnIndex(data, self.upload.name).entries
+            ends = entries["last_offset"]
+            return bytes(entries[(ends >= self.first_offset) & (ends < self.end_offset)].tobytes())
         if kind is FileKind.TIME_INDEX:
             times = TimeIndex(data, base)
             kept = (times.offsets >= self.first_offset) & (times.offsets < self.end_offset)
@@ -175,8 +192,8 @@ def _order(upload: Upload) -> tuple[int, int, str]:
 
 
 def _part(upload: Upload) -> Part:
-    segment = upload.segment
-    return Part(segment.start_offset, segment.end_offset + 1, tuple(EpochEntry(*e) for e in segment.leader_epochs))
+    segment, epochs = upload.segment, tuple(EpochEntry(*entry) for entry in upload.segment.leader_epochs)
+    return Part(segment.start_offset, segment.end_offset + 1, epochs, rank=1 if upload.missing else 0)
 
 
 def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:

@@ -39,6 +39,8 @@ class Upload(Protocol):
         Why it cannot be read, as far as that is known before it is opened.
     ``small_files``
         Sizes of the small files that there are.
+    ``missing``
+        Names of the objects that are not there, and belong to it: its copy or its deletion broke off, or they are lost.
     """
 
     @property
@@ -53,6 +55,8 @@ class Upload(Protocol):
     def error(self) -> CorruptionError | StorageError | None: ...
     @property
     def small_files(self) -> dict[FileKind, int]: ...
+    @property
+    def missing(self) -> list[str]: ...
     def open(self) -> FileView: ...
     def read_small(self, kind: FileKind) -> bytes: ...
 
@@ -81,6 +85,7 @@ class BrokenUpload:
     name: str
     error: CorruptionError | StorageError
     small_files: dict[FileKind, int] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
 
     def open(self) -> FileView:
         """Raise the error."""
@@ -119,6 +124,11 @@ class AivenUpload:
     @property
     def error(self) -> CorruptionError | StorageError | None:
         return unreadable(self.name, "read", "the object is not there") if self.log.size < 0 else None
+
+    @property
+    def missing(self) -> list[str]:
+        gone = [self.name] if self.log.size < 0 else []
+        return gone if self.indexes is not None else [*gone, self.name.removesuffix(FileKind.LOG.value) + ".indexes"]
 
     @property
     def small_files(self) -> dict[FileKind, int]:
@@ -200,6 +210,11 @@ class FileUpload:
     @property
     def error(self) -> CorruptionError | StorageError | None:
         return None
+
+    @property
+    def missing(self) -> list[str]:
+        stem = self.name.removesuffix(FileKind.LOG.value)
+        return [stem + kind.value for kind in (*_ALWAYS, FileKind.PRODUCER_SNAPSHOT) if kind not in self.files]
 
     @property
     def small_files(self) -> dict[FileKind, int]:

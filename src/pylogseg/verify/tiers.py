@@ -17,7 +17,7 @@ from pylogseg.tier.files import TierFiles
 from pylogseg.tier.joined import DiskWithTier
 from pylogseg.tier.slices import Slice
 from pylogseg.tier.tier import Tier
-from pylogseg.tier.uploads import AivenUpload, BrokenUpload, Upload
+from pylogseg.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Upload
 from pylogseg.verify.findings import Finding, Level, of_error, of_failure
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import offsets_text
@@ -109,6 +109,8 @@ def check_tier(tier: Tier, chosen: Collection[str], not_checked: list[str]) -> I
         uploads = tier.by_partition[log.topic, log.partition, log.topic_id]
         for upload in uploads:
             yield from _objects(upload)
+            if isinstance(upload, FileUpload):
+                yield from _files(upload, {segment.upload.name for segment in log.segments[1:-1]})
         for first, end in log.holes:
             reason = f"{name}: {offsets_text(first, end)} of the log are in no upload"
             yield Finding(tier.url, "tier-hole", True, reason, None, first, end - 1)
@@ -155,6 +157,21 @@ def _objects(upload: Upload) -> Iterator[Finding]:
         yield Finding(
             path, "tier-object", upload.indexes.size < end, reason, min(upload.indexes.size, end), start, last
         )
+
+
+def _files(upload: FileUpload, inside: Collection[str]) -> Iterator[Finding]:
+    """Look for files of an upload that are not there: a copy breaks off at a log's end, a deletion at its start.
+
+    `inside` names the uploads between them.
+    """
+    segment = upload.segment
+    for path in upload.missing:
+        where = None, segment.start_offset, segment.end_offset
+        if upload.name in inside:
+            yield Finding(path, "tier-object", True, "the object is not there, or is damaged", *where)
+        else:
+            reason = "the object is not there, or not whole: a copy or a deletion broke off, or it is lost"
+            yield Finding(path, "tier-unfinished", False, reason, *where)
 
 
 # ---- against the metadata of the broker ----
@@ -216,7 +233,11 @@ def _row(tier: Tier, row: dict[str, Any], upload: Upload | None) -> Iterator[Fin
             reason = f"{what}: its upload began at {row['eventTime']}, and never finished"
             yield Finding(tier.url, "tier-unfinished", False, reason, None, first, last)
         return
-    if not finished:
+    if finished and not isinstance(upload, AivenUpload):
+        for path in upload.missing:
+            reason = f"{what} was uploaded at {row['eventTime']}, and this object is not there, or is damaged"
+            yield Finding(path, "tier-missing", True, reason, None, first, last)
+    if not finished and not upload.missing:
         reason = f"{what} is complete, and its state is {row['state']} since {row['eventTime']}"
         yield Finding(upload.name, "tier-state", False, reason, None, first, last)
     if isinstance(upload, BrokenUpload):
