@@ -54,6 +54,7 @@ class LeftKind(Enum):
     BRANCH = "branch"  #: Another leader wrote the log there: records that were lost by an election.
     OUTSIDE = "outside"  #: Below the start of the log, or after its end.
     COPY = "copy"  #: They come from another part.
+    CLAIM = "claim"  #: It was said to have them, or an epoch of theirs, and has not.
 
 
 class LeftOut(NamedTuple):

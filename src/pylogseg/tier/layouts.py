@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
-from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs
 from pylogseg.files.index import OffsetIndex
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
@@ -156,17 +156,22 @@ def _file_upload(shared: Shared, name: tuple[str, ...], files: dict[FileKind, St
     except StorageError:
         pass  # who reads it will meet that
     try:
-        end = _end_offset(upload)
+        end = end_offset_of(upload)
         epochs = parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), upload.name)
     except (CorruptionError, StorageError) as error:
         return BrokenUpload(segment, upload.size, upload.modified_ms, upload.name, error, missing=upload.missing)
-    before = [entry for entry in epochs if entry.start_offset <= int(offset)][-1:]
-    own = before + [entry for entry in epochs if int(offset) < entry.start_offset < end]
-    leaders = tuple((entry.epoch, max(entry.start_offset, int(offset))) for entry in own)
+    leaders = leaders_within(epochs, int(offset), end)
     return FileUpload(shared, segment._replace(end_offset=end - 1, leader_epochs=leaders), files)
 
 
-def _end_offset(upload: Upload) -> int:
+def leaders_within(epochs: Sequence[EpochEntry], start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """Return the leader epochs of a range of offsets, as a manifest has them, from those of the log."""
+    before = [entry for entry in epochs if entry.start_offset <= start][-1:]
+    own = before + [entry for entry in epochs if start < entry.start_offset < end]
+    return tuple((entry.epoch, max(entry.start_offset, start)) for entry in own)
+
+
+def end_offset_of(upload: Upload) -> int:
     """Return the offset after the last batch: the headers from the last entry of the offset index on are read."""
     ends = [int(rows.last_offset.max()) + 1 for rows in _headers(upload, _NEVER)]
     return max(ends, default=upload.segment.start_offset)

@@ -18,6 +18,7 @@ from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind
 from pylogseg.lineage.chains import Lineage
 from pylogseg.lineage.parts import LeftKind, LeftOut, Part, assemble, lineage_of
+from pylogseg.tier.claims import settled
 from pylogseg.tier.layouts import position_of
 from pylogseg.tier.uploads import BrokenUpload, Upload
 
@@ -164,9 +165,11 @@ def whole_log(
 ) -> TieredLog:
     """Return the log that uploads of a partition form up to an offset; by the lineage of a replica, if one is given.
 
-    An upload with a damaged manifest stays in the log where no other has its first offset: a reader shall meet it.
+    An upload with a damaged manifest stays in the log where no other has its first offset: a reader shall meet it. What
+    a manifest claims, and its segment does not have, is left out.
     """
-    good = sorted((u for u in uploads if not isinstance(u, BrokenUpload)), key=_order)
+    good: list[Upload] = sorted((u for u in uploads if not isinstance(u, BrokenUpload)), key=_order)
+    good, claims = settled(good)
     parts = [_part(upload) for upload in good]
     if parts and lineage is None:
         lineage = _lineage(good, parts)
@@ -176,7 +179,7 @@ def whole_log(
     if parts and lineage is not None:
         found = assemble(parts, lineage.cut(end))
         segments = [Slice(good[piece.part], piece.first_offset, piece.end_offset) for piece in found.pieces]
-        left, holes = [(good[each.part], each) for each in found.left], found.holes
+        left, holes = [(good[each.part], each) for each in (*found.left, *claims)], found.holes
     for number, broken in enumerate(sorted((u for u in uploads if isinstance(u, BrokenUpload)), key=_order)):
         first = broken.segment.start_offset
         if first >= end or any(each.first_offset <= first < each.end_offset for each in segments):

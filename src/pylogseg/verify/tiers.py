@@ -116,6 +116,9 @@ def check_tier(tier: Tier, chosen: Collection[str], not_checked: list[str]) -> I
             yield Finding(tier.url, "tier-hole", True, reason, None, first, end - 1)
         for upload, left in log.left:
             copies += left.kind is LeftKind.COPY
+            if left.kind is LeftKind.CLAIM:
+                first, last = left.first_offset, left.end_offset - 1
+                yield Finding(upload.name, "tier-manifest", True, left.reason, None, first, last)
             if left.kind is LeftKind.BRANCH:
                 what = offsets_text(left.first_offset, left.end_offset)
                 reason = f"{what} are not in the log: {left.reason}"
