@@ -5,9 +5,9 @@
 
 Four times the directory changes hands: ours, closed cleanly; Kafka 4.3, stopped; ours, killed in the middle; Kafka 4.3.
 Each finds the topics with their ids and settings, all committed records, the offsets of all groups, a static member of
-a classic group with its share, and an open transaction of the one before, which it fences and aborts. Then it writes: records with a plain, an idempotent and a
-transactional producer, offsets of a group plainly and in a transaction, and a transaction that stays open. A minute;
-exit code 0 if all is well. Needs confluent-kafka.
+a classic group with its share, and an open transaction of the one before, which it fences and aborts. Then it writes:
+records with a plain, an idempotent and a transactional producer, offsets of a group plainly and in a transaction, and a
+transaction that stays open. A minute; exit code 0 if all is well. Needs confluent-kafka.
 """
 
 from __future__ import annotations
