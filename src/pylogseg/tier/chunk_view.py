@@ -1,8 +1,9 @@
 """An uploaded segment as a file that is read by position: chunks are fetched, opened, and kept for a while.
 
 A read fetches only the chunks that it needs, neighbours by one request. A reader that goes on from where it ended has
-the next ones fetched ahead, at most as many bytes as it has read so far. A chunk that cannot be opened is an error of
-its own bytes: readers take it for a range that the disk cannot read, and go on behind it.
+the next ones fetched ahead, at most as many bytes as it has read so far and a chunk; so has one that goes on with the
+next segment. A chunk that cannot be opened is an error of its own bytes: readers take it for a range that the disk
+cannot read, and go on behind it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Cache:
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self._most = most_bytes
         self._lock = threading.Lock()
-        self._bytes = 0
+        self._bytes = self._in_order = 0
         self._chunks: OrderedDict[_Key, Future[Opened]] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
 
@@ -78,6 +79,16 @@ class Cache:
         with self._lock:
             self._bytes += sum(map(_cost, opened))
             self._shrink()
+
+    def arrive(self, in_order: int) -> None:
+        """Note that a reader came to the end of a segment: it may go on with the next one."""
+        self._in_order = in_order
+
+    def leave(self) -> int:
+        """Return how many bytes the reader has read that begins a segment: no more than are known of one."""
+        with self._lock:
+            found, self._in_order = self._in_order, 0
+            return found
 
     def _shrink(self) -> None:
         """Drop the chunks that were used longest ago; those under way stay."""
@@ -130,7 +141,7 @@ class ChunkView:
     def __init__(self, source: Source, cache: Cache) -> None:
         self._source, self._cache = source, cache
         self.path = source.view.path
-        self._next, self._in_order = -1, 0
+        self._begin, self._next, self._in_order = -1, -1, 0
 
     @property
     def size(self) -> int:
@@ -156,7 +167,9 @@ class ChunkView:
             return
         chunks, chunk_size = self._source.chunks, self._source.chunks.chunk_size
         first, last = position // chunk_size, (end - 1) // chunk_size
-        if position != self._next:
+        if self._next < 0 and position == 0:
+            self._in_order = self._cache.leave()
+        elif not self._begin < position <= self._next:  # who goes on reads the batch again that the last window cut
             self._in_order = 0
         # No more at a time than the cache has room for: what is fetched must be there when its turn comes.
         step = min(max(1, CACHE_BYTES // 4 // chunk_size), _MOST_CHUNKS)
@@ -164,7 +177,7 @@ class ChunkView:
             stop = min(begin + step - 1, last)
             self._cache.get(self.path, begin, stop, self._load, chunks)
             if stop == last:
-                ahead = min(min(self._in_order, AHEAD_BYTES) // chunk_size, _MOST_CHUNKS)
+                ahead = min(-(-min(self._in_order, AHEAD_BYTES) // chunk_size), _MOST_CHUNKS)
                 behind = min(last + ahead, chunks.count - 1)
                 if behind > last:
                     self._cache.get(self.path, last + 1, behind, self._load, chunks)
@@ -172,7 +185,9 @@ class ChunkView:
                 data = self._chunk(chunk)
                 start = chunk * chunk_size
                 yield memoryview(data)[max(0, position - start) : end - start]
-        self._next, self._in_order = end, self._in_order + end - position
+        self._begin, self._next, self._in_order = position, end, self._in_order + end - position
+        if end == self.size:
+            self._cache.arrive(self._in_order)
 
     def _chunk(self, chunk: int) -> bytes:
         future = self._cache.take(self.path, chunk)
