@@ -48,6 +48,11 @@ class Silent(WSGIRequestHandler):
 class Store:
     """A store on the loopback that counts requests, and bytes that it sends of objects.
 
+    Parameters
+    ----------
+    on_put : function, optional
+        Is given the path of each object before it is stored, and returns whether it is refused.
+
     Attributes
     ----------
     options : dict
@@ -56,8 +61,8 @@ class Store:
         Of GETs of objects since `begin`; `whole` are those without a range.
     """
 
-    def __init__(self) -> None:
-        self._app = DomainDispatcherApplication(create_backend_app)
+    def __init__(self, on_put: Callable[[str], bool] | None = None) -> None:
+        self._app, self._on_put = DomainDispatcherApplication(create_backend_app), on_put
         self._server = make_server("127.0.0.1", 0, self._count, threaded=True, request_handler=Silent)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         endpoint = f"http://127.0.0.1:{self._server.server_port}"
@@ -83,6 +88,9 @@ class Store:
                     self.sent_bytes += int(dict(headers).get("Content-Length", 0))
             return start_response(status, headers, *more)
 
+        if environ["REQUEST_METHOD"] == "PUT" and self._on_put is not None and self._on_put(environ["PATH_INFO"]):
+            start_response("503 Slow Down", [("Content-Length", "0")])
+            return []
         found: Iterable[bytes] = self._app(environ, started)
         return found
 
