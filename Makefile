@@ -6,7 +6,7 @@ ARGS ?=
 DATA := examples/data
 SOURCES := pyproject.toml setup.py $(shell find src -name '*.py*' -o -name '*.h' -o -name '*.pxd' | grep -v '\.pyc$$')
 
-.PHONY: demo spark-env test test-env lint coverage bench docs soak wheel clean help
+.PHONY: demo spark-env test test-env kafka lint coverage bench docs soak wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
@@ -46,6 +46,9 @@ test-env: $(VENV)/.test
 
 test: test-env  ## build, install, and run all tests (ARGS='-k name' for some)
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+kafka: test-env  ## every comparison with a real Kafka, for hours (KAFKA_VERSION=4.4.0; ARGS='opens fuzz' for some, ARGS=--list)
+	PYTHON=$(abspath $(BIN))/python tests/kafka/all.sh $(ARGS)
 
 lint: $(VENV)/.lint  ## ruff (rules and format) and mypy
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
+from pylogseg.tier.urls import check_layout
 from pylogseg.walker.gaps import Gap, GapKind
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ def _exists(argument: str) -> bool:
         return True
     # Topic names have no slash, so this is a path that does not exist.
     if _has_slash(argument):
+        check_layout(argument)
         raise RequestError(f"{argument}: no such file or folder")
     return False
 
@@ -222,6 +224,8 @@ def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parame
 
 def target_folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Check that a folder to write to is there: a missing one may be a disk that is not mounted."""
+    if "://" in value:
+        raise click.BadParameter(f"{value}: not a folder of this machine; what is read comes first", ctx, param)
     if not os.path.exists(value):
         raise click.BadParameter(f"{value}: no such folder: make it first, as the user of the broker", ctx, param)
     if not os.path.isdir(value):

@@ -21,10 +21,13 @@ from pylogseg.cli.common import (
     size_text,
     try_print,
 )
+from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
+from pylogseg.internal_topics.remote import TOPIC as REMOTE_METADATA
 from pylogseg.verify import disk as verify_disk
 from pylogseg.verify.disk import Summary
 from pylogseg.verify.findings import Finding, Level
+from pylogseg.verify.tiers import tiers_of
 
 _EPILOG = """\b
 Examples:
@@ -82,6 +85,8 @@ def verify(
     chosen = select(arguments, topic, partition, from_log_start=False)  # which has findings of its own for that
     partitions = _partitions(chosen.disk, chosen.names, chosen.partitions)
     summary = Summary(Level[level.upper()])
+    if remote_metadata is not None and not tiers_of(partitions):
+        raise RequestError("--remote-metadata says what is in a tier: give its URL, as the path or by --tier")
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
     is_read = True
     with progress(sum(s.size for s in segments), "verify") as advance:
@@ -94,7 +99,7 @@ def verify(
             jobs=jobs,
             limit_bytes=max_decompressed_bytes,
             on_bytes=advance,
-            remote_metadata=None if remote_metadata is None else open_dir(remote_metadata),
+            remote_metadata=None if remote_metadata is None else _with_remote_metadata(remote_metadata),
         ):
             if finding.is_damage or not quiet:
                 is_read = is_read and try_print(print_finding, finding, as_json)
@@ -103,6 +108,14 @@ def verify(
     if is_read:
         try_print(print_summary, summary, as_json, quiet)
     end_with(summary.damaged > 0)
+
+
+def _with_remote_metadata(path: str) -> Disk:
+    """Open the log directory of --remote-metadata."""
+    disk = open_dir(path)
+    if REMOTE_METADATA not in disk.topics:
+        raise RequestError(f"--remote-metadata {path}: no partition of {REMOTE_METADATA} here")
+    return disk
 
 
 def _partitions(disk: Disk, names: list[str], numbers: list[int] | None) -> list[Partition]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pylogseg.env import urls
 from pylogseg.env.filesystem import FileSystem
+from pylogseg.errors import RequestError
 
 #: Between the URL of a tier and the names in it.
 INSIDE = "!/"
@@ -31,6 +32,7 @@ def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None 
     `storage` has fsspec's options for URLs; of a tier also ``tier_keys``, a PEM file or a folder of them.
     """
     if not is_tier(path):
+        check_layout(os.fspath(path))
         return urls.file_system(path, storage)
     from pylogseg.tier.files import TierFiles, partition_files
     from pylogseg.tier.tier import Tier
@@ -40,3 +42,13 @@ def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None 
     if inside:
         return partition_files(url, text, storage), text
     return TierFiles(Tier.open(text, storage)), text
+
+
+def check_layout(text: str) -> None:
+    """Refuse what was meant as the URL of a tier."""
+    layout, plus, rest = text.partition("+")
+    if layout in LAYOUTS and plus and "://" not in rest and not os.path.exists(text):
+        raise RequestError(f"{text}: not the URL of a tier: the store is missing, as in {layout}+file:///path")
+    if plus and layout.isalnum() and layout not in LAYOUTS and "://" in rest:
+        known = " and ".join(f"{name}+" for name in LAYOUTS)
+        raise RequestError(f"{text}: no tier has the layout {layout!r}; there are {known}")

@@ -211,7 +211,7 @@ def tool(classpath: str, bootstrap: str, words: str) -> list[str]:
     """What a tool prints, without what has to differ: addresses, times of a run, the names of consoles' groups."""
     command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath, *words.split()]
     done = subprocess.run(
-        [*command, "--bootstrap-server", bootstrap], capture_output=True, encoding="utf-8", timeout=120, check=False
+        [*command, "--bootstrap-server", bootstrap], capture_output=True, encoding="utf-8", timeout=300, check=False
     )
     text = done.stdout if done.returncode == 0 else f"{done.stdout}\nexit {done.returncode}\n{done.stderr[-500:]}"
     text = re.sub(r"127\.0\.0\.1:\d+|localhost:\d+", "ADDRESS", text)
