@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import json
 import logging
+import os
 import random
 import re
 import shutil
@@ -27,11 +28,13 @@ from pathlib import Path
 
 import compare
 from random_lists import random_lists
-from replay import Cleaner, CleanerOf44, replay
+from replay import Replay, ReplayAs44, replay
 from scenarios import SCENARIOS, write
 
 HERE = Path(__file__).resolve().parent
 
+#: The version of the real Kafka.
+KAFKA = tuple(map(int, os.environ.get("KAFKA_VERSION", "4.3").split(".")[:2]))
 #: Lists that one start of the JVM replays.
 CHUNK = 50
 #: The log compresses itself, in segments that fill: other sizes, so other segments; the records are the same.
@@ -71,11 +74,11 @@ def settle(operations, folder):
 
 
 def on_ours(folder):
-    """Replay the list in a folder on our engine, beside what Kafka left there; a cleaning as that Kafka does it."""
+    """Replay the list in a folder on our engine, beside what Kafka left there; where versions differ, as that one."""
     operations = [json.loads(line) for line in (folder / "ops.jsonl").read_text(encoding="utf-8").splitlines()]
     random.seed(0)
     with (folder / "out.jsonl").open("w", encoding="utf-8") as out:
-        replay(operations, folder / "work", out, Cleaner if compare.KAFKA < (4, 4) else CleanerOf44)
+        replay(operations, folder / "work", out, Replay if KAFKA < (4, 4) else ReplayAs44)
 
 
 def compared(folders):
